@@ -1,7 +1,8 @@
-//! What a call costs across the boundary to C, beside the same call in Rust: `cargo bench --package farjump-c`.
+//! Cost of a call across the boundary to C, beside the same call in Rust: `cargo bench --package farjump-c`.
 //!
-//! Source and target are on one thread, so that nothing waits and the other core's doings do not matter: some calls are timed, then
-//! the target runs them untimed. Rounds of both sides take turns; the medians of what a call took are printed, in nanoseconds.
+//! Source and target are on one thread, so that neither waits and the other core's load does not matter: some
+//! calls are timed, then the target runs them untimed. Rounds of both sides alternate; the median times of a
+//! call are printed, in nanoseconds.
 
 use std::ffi::CString;
 use std::hint::black_box;
@@ -16,12 +17,12 @@ use farjump_c::api::link::{farjump_link_connect, farjump_link_inject, farjump_li
 use farjump_c::api::pending::farjump_pending_wait;
 use farjump_c::api::status::farjump_status_t::FARJUMP_OK;
 
-/// Calls that are timed together, and how often that is done.
+/// Calls that are timed together, and number of repetitions.
 const CALLS: usize = 64;
 const ROUNDS: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has the target run all that was sent.
+/// Has the target run all sent frames.
 fn run(target: &mut Target<'_>, mut frames: usize) {
     while frames > 0 {
         frames -= target.poll().expect("the target runs");
@@ -34,7 +35,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 2].as_nanos() as f64 / CALLS as f64
 }
 
-/// Does something while the target is polled on this thread: meeting it waits for that.
+/// Runs `act` while the target is polled on this thread: connecting waits for that.
 fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(act);
@@ -61,20 +62,20 @@ fn main() {
     let (c_address, c_path) = (text(&address), text(&library.to_string_lossy()));
     let mut c_library: *mut farjump_library_t = ptr::null_mut();
     let mut reply: *mut farjump_bytes_t = ptr::null_mut();
-    // SAFETY: texts and places for pointers, as the header asks.
+    // SAFETY: texts and variables for pointers, as the header requires.
     unsafe {
         assert_eq!(farjump_library_open(c_path.as_ptr(), &mut c_library), FARJUMP_OK);
         assert_eq!(farjump_bytes_new(&mut reply), FARJUMP_OK);
     }
     let c_link = meanwhile(&mut target, || {
         let mut link: *mut farjump_link_t = ptr::null_mut();
-        // SAFETY: as above.
+        // SAFETY: texts and variables for pointers, as the header requires.
         assert_eq!(unsafe { farjump_link_connect(c_address.as_ptr(), ptr::null(), &mut link) }, FARJUMP_OK);
         link.expose_provenance()
     });
     let c_link: *mut farjump_link_t = ptr::with_exposed_provenance_mut(c_link);
 
-    // Not to be seen through: C calls them from outside.
+    // Hidden from the optimizer: C calls them from outside.
     let (send, inject, wait) = black_box((
         farjump_link_send as unsafe extern "C" fn(_, _, _, _) -> _,
         farjump_link_inject as unsafe extern "C" fn(_, _, _, _, _) -> _,
@@ -83,11 +84,11 @@ fn main() {
     let args = [7_u8; 8];
     let (mut rust_sends, mut c_sends, mut rust_calls, mut c_calls) = (vec![], vec![], vec![], vec![]);
     let mut buffer = Vec::with_capacity(64);
-    // One call of each link stays untaken: a call that is the only one in flight may take the rest of the mailbox with it, until the
-    // target has run it, which it does not while others follow on this thread.
+    // One call of each link stays untaken. A call that is the only one in flight may take the rest of the
+    // mailbox with it until the target has run it, which it does not while others follow on this thread.
     link.inject(&rust_library, &args).expect("there is room").into_number();
     let mut held = 0;
-    // SAFETY: an open link and library, so many bytes, and a place for the number.
+    // SAFETY: an open link and library, so many bytes, and a variable for the number.
     let sent =
         unsafe { inject(c_link, c_library.cast_const(), args.as_ptr().cast(), args.len(), &raw mut held) };
     assert_eq!(sent, FARJUMP_OK);
@@ -128,7 +129,7 @@ fn main() {
         let begun = Instant::now();
         let calls: [u64; CALLS] = std::array::from_fn(|_| {
             let mut call = 0;
-            // SAFETY: as above, and a place for the number.
+            // SAFETY: an open link and library, so many bytes, and a variable for the number.
             let sent = unsafe {
                 inject(
                     c_link,
@@ -145,7 +146,7 @@ fn main() {
         run(&mut target, CALLS);
         let begun = Instant::now();
         for call in calls {
-            // SAFETY: as above, and bytes that nobody else uses.
+            // SAFETY: an open link, and bytes that nothing else uses.
             assert_eq!(unsafe { wait(c_link, call, PATIENCE.as_nanos() as u64, reply) }, FARJUMP_OK);
         }
         taken += begun.elapsed();

@@ -1,4 +1,4 @@
-//! The boundary to C: nothing that unwinds goes past it, and pointers are looked at before they are used.
+//! The boundary to C: no panic unwinds past it, and pointers are checked before they are used.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::mem::MaybeUninit;
@@ -10,10 +10,11 @@ use std::time::Duration;
 use crate::api::status::farjump_status_t;
 use crate::failure::{Failure, note};
 
-/// Runs the body of a function that C calls, and gives C the status. What went wrong is noted for `farjump_last_error`.
+/// Runs the body of a function that C calls, and returns its status. An error is noted for
+/// `farjump_last_error`.
 ///
-/// A panic is a mistake of this library's: it becomes [`farjump_status_t::FARJUMP_ERROR_INTERNAL`]. What was being changed
-/// when it came may be half done, so what the function was called on is only good for being closed.
+/// A panic is a bug in this library: it becomes [`farjump_status_t::FARJUMP_ERROR_INTERNAL`]. The change
+/// under way may be half done, so the object of the call can only be closed.
 #[inline(always)]
 pub(crate) fn guarded(body: impl FnOnce() -> Result<farjump_status_t, Failure>) -> farjump_status_t {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -23,7 +24,7 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<farjump_status_t, Failure>) 
     }
 }
 
-/// As [`guarded`], for functions that give C a value. `otherwise` is for when there is none.
+/// As [`guarded`], for functions that return a value. `otherwise` is the value after an error.
 #[inline(always)]
 pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -39,21 +40,22 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Result<T, Failure>) 
     }
 }
 
-/// What C points to.
+/// The object that C points to.
 ///
 /// # Errors
 /// If it is NULL. `name` is the argument's.
 ///
 /// # Safety
-/// Unless it is NULL, `pointer` must be what this library gave C for a `T`, not closed yet, and stay so for `'a`: the header asks
-/// that of each call.
+/// Unless it is NULL, `pointer` must be one that this library gave C for a `T`, not closed yet, and stay so
+/// for `'a`: the header requires that of each call.
 #[inline(always)]
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise. Nothing makes exclusive references to such a `T` where the header allows sharing.
+    // SAFETY: this function's caller guarantees it. Nothing makes exclusive references to such a `T` where
+    // the header allows sharing.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(name))
 }
 
-/// As [`object`], for one that nobody else uses during the call.
+/// As [`object`], for one that nothing else uses during the call.
 ///
 /// # Errors
 /// As [`object`].
@@ -62,24 +64,24 @@ pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &str) -> Result<&'a 
 /// As [`object`], and nothing else may use it for `'a`.
 #[inline(always)]
 pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     unsafe { pointer.as_mut() }.ok_or_else(|| Failure::null(name))
 }
 
-/// Where C wants a result.
+/// The place for a result.
 ///
 /// # Errors
 /// If it is NULL.
 ///
 /// # Safety
-/// Unless it is NULL, `pointer` must be writable for a `T`, which need not be there yet, for `'a`.
+/// Unless it is NULL, `pointer` must be writable for a `T`, which need not exist yet, for `'a`.
 #[inline(always)]
 pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
-    // SAFETY: the caller's promise; what may be uninitialised has no invariant to keep.
+    // SAFETY: this function's caller guarantees it; a `MaybeUninit` has no invariant to keep.
     unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(name))
 }
 
-/// The variable in which C wants a new object: NULL until there is one.
+/// The variable for a new object: NULL until there is one.
 ///
 /// # Errors
 /// As [`place`].
@@ -87,27 +89,27 @@ pub(crate) unsafe fn place<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut
 /// # Safety
 /// As [`place`].
 pub(crate) unsafe fn variable<'a, T>(pointer: *mut *mut T, name: &str) -> Result<&'a mut *mut T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     Ok(unsafe { place(pointer, name)? }.write(std::ptr::null_mut()))
 }
 
-/// A text of C's.
+/// A text from C.
 ///
 /// # Errors
 /// If it is NULL or no UTF-8.
 ///
 /// # Safety
-/// Unless it is NULL, `text` must be readable up to a zero byte, and stay as it is for `'a`.
+/// Unless it is NULL, `text` must be readable up to a zero byte, and stay unchanged for `'a`.
 pub(crate) unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::null(name));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|error| Failure::argument(format!("`{name}` is no UTF-8: {error}")))
 }
 
-/// A path of C's, in whatever bytes.
+/// A path from C, in any bytes.
 ///
 /// # Errors
 /// If it is NULL or empty.
@@ -118,7 +120,7 @@ pub(crate) unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Pat
     if path.is_null() {
         return Err(Failure::null(name));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     if bytes.is_empty() {
         return Err(Failure::argument(format!("`{name}` is empty: give a path")));
@@ -126,13 +128,13 @@ pub(crate) unsafe fn path<'a>(path: *const c_char, name: &str) -> Result<&'a Pat
     Ok(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Bytes of C's. None may be anywhere, at NULL too.
+/// Bytes from C. An empty range may be anywhere, also at NULL.
 ///
 /// # Errors
-/// If there are some at NULL, or more than any memory has.
+/// If the range is not empty and at NULL, or longer than any memory.
 ///
 /// # Safety
-/// `bytes` must be readable for `len` bytes, which stay as they are for `'a`.
+/// `bytes` must be readable for `len` bytes, which stay unchanged for `'a`.
 #[inline(always)]
 pub(crate) unsafe fn bytes<'a>(bytes: *const c_void, len: usize, name: &str) -> Result<&'a [u8], Failure> {
     if len == 0 {
@@ -141,7 +143,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const c_void, len: usize, name: &str) -> 
     if bytes.is_null() || len > isize::MAX as usize {
         return Err(no_bytes(bytes.is_null(), len, name));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), len) })
 }
 
@@ -151,51 +153,52 @@ fn no_bytes(null: bool, len: usize, name: &str) -> Failure {
     Failure::argument(format!("`{name}` has {len} bytes, and {why}"))
 }
 
-/// Gives C an object: from here on C answers for its end.
+/// Gives C an object: from here on C is responsible for its end.
 pub(crate) fn give<T>(object: T) -> *mut T {
     Box::into_raw(Box::new(object))
 }
 
-/// Takes an object back from the variable in which C keeps it, which is NULL then. `None` if it was NULL already.
+/// Takes an object back from C's variable, which becomes NULL. `None` if it was NULL already.
 ///
 /// # Errors
-/// If there is no variable, or `may` says no: then everything stays as it was.
+/// If there is no variable, or `may` fails: then nothing changes.
 ///
 /// # Safety
-/// Unless it is NULL, `variable` must hold NULL or what [`give`] gave for a `T`, which nothing else uses.
+/// Unless it is NULL, `variable` must hold NULL or the result of [`give`] for a `T`, which nothing else uses.
 pub(crate) unsafe fn take<T>(
     variable: *mut *mut T,
     name: &str,
     may: impl FnOnce(&T) -> Result<(), Failure>,
 ) -> Result<Option<Box<T>>, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     let variable = unsafe { object_mut(variable, name)? };
-    // SAFETY: as above: what is not NULL is an object that was not taken back.
+    // SAFETY: this function's caller guarantees it: a pointer that is not NULL is an object that was not
+    // taken back.
     let Some(object) = (unsafe { variable.as_ref() }) else { return Ok(None) };
     may(object)?;
     let object = std::mem::replace(variable, std::ptr::null_mut());
-    // SAFETY: `give` made it of a box, and NULL in the variable is what keeps C from giving it back again.
+    // SAFETY: `give` made it of a box, and NULL in the variable keeps C from giving it back again.
     Ok(Some(unsafe { Box::from_raw(object) }))
 }
 
-/// A time limit in nanoseconds, as C gives it.
+/// A time limit in nanoseconds, as C passes it.
 #[inline(always)]
 pub(crate) fn duration(nanoseconds: u64) -> Duration {
     if nanoseconds == u64::MAX { Duration::MAX } else { Duration::from_nanos(nanoseconds) }
 }
 
-/// A text for C. A zero byte, which none should have, is left out.
+/// A text for C. A zero byte, which no text should contain, is left out.
 pub(crate) fn c_text(text: &str) -> CString {
     let mut bytes = text.as_bytes().to_vec();
     bytes.retain(|byte| *byte != 0);
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Writes `value` to where C wants it, in a structure that has grown since or will: as many bytes of it as C's has, and zeros
-/// where C's is longer.
+/// Writes `value` to a structure of C's that may be older or newer: as many bytes as C's has, and zeros where
+/// C's is longer.
 ///
 /// # Errors
-/// If `into` is NULL, or `size` is less than the first version of the structure had, which is `least`.
+/// If `into` is NULL, or `size` is less than `least`, the length of the structure's first version.
 ///
 /// # Safety
 /// Unless it is NULL, `into` must be writable for `size` bytes. `T` must have no padding.
@@ -215,7 +218,7 @@ pub(crate) unsafe fn fill<T: Copy>(
     }
     let known = size.min(size_of::<T>());
     let into = into.cast::<u8>();
-    // SAFETY: the caller promises `size` bytes, and of `value` no more than it has are read.
+    // SAFETY: this function's caller guarantees `size` bytes, and no more than the length of `value` is read.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), into, known);
         std::ptr::write_bytes(into.add(known), 0, size - known);

@@ -1,4 +1,4 @@
-//! What went wrong, for C: a status, and a text that each thread keeps until something else goes wrong on it.
+//! Errors for C: a status, and a text that each thread keeps until its next error.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -9,26 +9,26 @@ use farjump::{Error, RefusalCause};
 use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::c_text;
 
-/// An error on its way to C. Boxed, so that what a call comes to travels in registers where nothing is wrong.
+/// An error on its way to C. Boxed, so that results of successful calls travel in registers.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<Noted>);
 
 #[derive(Debug)]
 struct Noted {
     status: farjump_status_t,
-    /// What the target said why it refused, if it did.
+    /// The cause of the target's refusal, if it was one.
     cause: Option<RefusalCause>,
     text: String,
 }
 
 impl Failure {
-    /// A call that C got wrong.
+    /// A call with bad arguments.
     #[cold]
     pub(crate) fn argument(text: impl Into<String>) -> Failure {
         Failure::new(FARJUMP_ERROR_ARGUMENT, text)
     }
 
-    /// An argument that is NULL and may not be.
+    /// An argument that is NULL and must not be.
     #[cold]
     pub(crate) fn null(argument: &str) -> Failure {
         Failure::argument(format!("`{argument}` is NULL: was it closed, or making it not looked at?"))
@@ -39,7 +39,7 @@ impl Failure {
         Failure(Box::new(Noted { status, cause: None, text: text.into() }))
     }
 
-    /// What a panic said.
+    /// The message of a panic.
     #[cold]
     pub(crate) fn panic(panic: &(dyn Any + Send)) -> Failure {
         let said = panic.downcast_ref::<&str>().copied();
@@ -83,7 +83,7 @@ thread_local! {
     static LAST_CAUSE: Cell<Option<RefusalCause>> = const { Cell::new(None) };
 }
 
-/// Keeps the text for [`last`], and gives the status back.
+/// Keeps the text for [`last`], and returns the status.
 #[cold]
 pub(crate) fn note(Failure(failure): Failure) -> farjump_status_t {
     keep(&failure.text, failure.cause);
@@ -94,17 +94,17 @@ pub(crate) fn note(Failure(failure): Failure) -> farjump_status_t {
 #[cold]
 pub(crate) fn keep(text: &str, cause: Option<RefusalCause>) {
     let text = c_text(text);
-    // What was there before is dropped; a thread that is ending has nobody left to ask.
+    // The old text is dropped; a thread that is ending has no more use for it.
     let _ = LAST.try_with(|last| last.replace(Some(text)));
     let _ = LAST_CAUSE.try_with(|last| last.set(cause));
 }
 
-/// Why a target refused, if that is what went wrong last on this thread.
+/// The cause of the target's refusal, if that was this thread's last error.
 pub(crate) fn last_cause() -> Option<RefusalCause> {
     LAST_CAUSE.try_with(Cell::get).ok().flatten()
 }
 
-/// The text of what went wrong last on this thread: valid until the next time. Empty if nothing has.
+/// The text of this thread's last error: valid until the next one. Empty if there was none.
 pub(crate) fn last() -> *const std::ffi::c_char {
     let noted = LAST.try_with(|last| last.borrow().as_ref().map(|text| text.as_ptr()));
     noted.ok().flatten().unwrap_or(c"".as_ptr())
@@ -118,7 +118,7 @@ mod tests {
     use crate::boundary::{guarded, value};
 
     fn said() -> String {
-        // SAFETY: the text stays where it is until this thread notes another.
+        // SAFETY: the text stays in place until this thread notes another.
         unsafe { CStr::from_ptr(last()) }.to_str().unwrap().to_owned()
     }
 

@@ -1,9 +1,10 @@
-//! farjump for C and C++: the functions of `include/farjump.h`, over the front door for Rust programs.
+//! farjump for C and C++: the functions of `include/farjump.h`, over the Rust library.
 //!
-//! [`api`] is the header: cbindgen makes `include/farjump.h` of it, words included. `boundary` keeps panics from getting
-//! out, and `failure` turns errors into a status and a text. `docs/decisions/c-library.md` says why it is as it is.
+//! [`api`] is the header: cbindgen makes `include/farjump.h` of it, docs included. `boundary` stops panics,
+//! and `failure` turns errors into a status and a text. `docs/decisions/c-library.md` has the reasons.
 //!
-//! `ucp_ifunc` is the papers' own interface, `include/ucp_ifunc.h`, which is written by hand (`docs/ucp-ifunc.md`).
+//! `ucp_ifunc` is the papers' own interface, `include/ucp_ifunc.h`, which is written by hand
+//! (`docs/ucp-ifunc.md`).
 
 pub mod api;
 mod boundary;

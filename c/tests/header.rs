@@ -1,4 +1,4 @@
-//! `include/farjump.h` is what cbindgen makes of the module `api`.
+//! Checks that `include/farjump.h` is cbindgen's output for the module `api`.
 //!
 //! After a change there, `FARJUMP_WRITE_HEADER=1 cargo test -p farjump-c --test header` writes it anew.
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Style};
 
-/// The files of the module, in the order in which the header has them.
+/// The files of the module, in the order of the header.
 const SECTIONS: [&str; 14] = [
     "status",
     "bytes",
@@ -54,7 +54,7 @@ fn made() -> String {
         documentation_style: DocumentationStyle::Doxy,
         line_length: 110,
         tab_width: 4,
-        // No function names them: they are passed as numbers, so that any number may come.
+        // No function names these types: they are passed as numbers, so that any number may come.
         export: ExportConfig {
             include: ["farjump_mode_t", "farjump_right_t", "farjump_cause_t"].map(str::to_owned).to_vec(),
             ..ExportConfig::default()

@@ -1,4 +1,4 @@
-//! Questions to a target that runs, from any process of its user.
+//! Admin requests to a running target, from any process of its user.
 
 use std::ffi::{c_char, c_void};
 
@@ -13,11 +13,12 @@ use crate::api::target::farjump_target_stats_t;
 use crate::boundary::{duration, fill, give, guarded, object, object_mut, take, text, variable};
 use crate::failure::Failure;
 
-/// Asks the target at an address: what code it holds, what it has counted; and drops code. Each question is a connection of its own,
-/// which makes no link and takes no source's place: nothing is held in between. Any number of threads may ask at once.
+/// Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
+/// Each request is a connection of its own, which makes no link and does not count as a source; nothing is
+/// kept open between them. Any number of threads may send requests at once.
 ///
-/// All questions fail with FARJUMP_ERROR_CONNECT when nobody listens there, what listens is no target or another user's, or it does
-/// not answer in time.
+/// All requests fail with FARJUMP_ERROR_CONNECT when no process listens there, when the listener is no target
+/// or another user's, or when it does not respond in time.
 #[derive(Debug)]
 pub struct farjump_admin_t {
     admin: Admin,
@@ -29,65 +30,66 @@ impl farjump_admin_t {
     }
 }
 
-/// For the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet. farjump_admin_free() ends it.
+/// Makes one for the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
+/// farjump_admin_free() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when the address makes no sense.
+/// FARJUMP_ERROR_CONNECT when the address is malformed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_new(
     address: *const c_char,
     admin: *mut *mut farjump_admin_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer, and for a text.
+        // SAFETY: the header requires a variable for a pointer, and for a text.
         let (made, address) = unsafe { (variable(admin, "admin")?, text(address, "address")?) };
         *made = give(farjump_admin_t { admin: Admin::new(address)? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Frees it, and sets the variable to NULL. One that is NULL already is none to be freed, and no error.
+/// Frees it, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_free(admin: *mut *mut farjump_admin_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a variable with one of `farjump_admin_new`, used by nobody else.
+        // SAFETY: the header requires a variable with one of `farjump_admin_new`, which nothing else uses.
         drop(unsafe { take(admin, "admin", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// How long each question may take, in nanoseconds: a target answers when the function that it is running has returned. 10 seconds
-/// unless set. No other thread may be asking.
+/// Limit for each request, in nanoseconds: a target responds when the function that it is running has
+/// returned. Default: 10 seconds. No other thread may be sending a request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_set_timeout(
     admin: *mut farjump_admin_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for one of `farjump_admin_new`, used by nobody else.
+        // SAFETY: the header requires one of `farjump_admin_new`, which nothing else uses.
         let admin = unsafe { object_mut(admin, "admin")? };
         admin.admin = admin.admin.clone().timeout(duration(nanoseconds));
         Ok(FARJUMP_OK)
     })
 }
 
-/// The key that the target has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which is read now. No other
-/// thread may be asking.
+/// The key that the target has too, for one at `tcp:HOST:PORT`, from a file as `farjump key` makes it, which
+/// is read now. No other thread may be sending a request.
 ///
-/// FARJUMP_ERROR_CONNECT for a file that is no key, or that others than this user may read or write.
+/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_set_key_file(
     admin: *mut farjump_admin_t,
     path: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for one of `farjump_admin_new`, used by nobody else, and for a text.
+        // SAFETY: the header requires one of `farjump_admin_new`, which nothing else uses, and for a text.
         let (admin, key) = unsafe { (object_mut(admin, "admin")?, key_in(path)?) };
         admin.admin = admin.admin.clone().key(key);
         Ok(FARJUMP_OK)
     })
 }
 
-/// Runs `callback`, with `user`, for each image that the target holds, what was used last first.
+/// Runs `callback`, with `user`, for each image in the target's store, most recently used first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_images(
     admin: *const farjump_admin_t,
@@ -96,9 +98,9 @@ pub unsafe extern "C" fn farjump_admin_images(
 ) -> farjump_status_t {
     guarded(|| {
         let callback = callback.ok_or_else(|| Failure::null("callback"))?;
-        // SAFETY: the header asks for one of `farjump_admin_new`.
+        // SAFETY: the header requires one of `farjump_admin_new`.
         let images = unsafe { object(admin, "admin")? }.admin.store()?.images;
-        // SAFETY: the header asks for a function of this type, which takes this pointer.
+        // SAFETY: the header requires a function of this type, which takes this pointer.
         tell_images(images.iter().map(Into::into), |image: &farjump_image_t| unsafe {
             callback(user, image)
         });
@@ -106,30 +108,30 @@ pub unsafe extern "C" fn farjump_admin_images(
     })
 }
 
-/// Drops code from its store, with its statics; `dropped`, unless it is NULL, becomes how many images are gone. Calls under way are not
-/// lost: a source that calls it again is asked for it. Functions of the target's own are kept. That no such code is held is no
-/// error.
+/// Drops code from the target's store, with its statics; `dropped`, unless it is NULL, becomes the number of
+/// images dropped. Calls under way are not lost: a source that calls the code again is asked for it.
+/// Functions of the target's own are kept. Absence of such code is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_drop(
     admin: *const farjump_admin_t,
     id: *const farjump_code_id_t,
     dropped: *mut u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for one of `farjump_admin_new`, an id, and NULL or a place for a number.
+    // SAFETY: the header requires one of `farjump_admin_new`, an id, and NULL or a place for a number.
     unsafe { drop_some(admin, dropped, |admin| Ok(admin.drop_code(&CodeId(object(id, "id")?.bytes))?)) }
 }
 
-/// As farjump_admin_drop(), all that it holds.
+/// Drops all code from the target's store, as farjump_admin_drop() does for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_drop_all(
     admin: *const farjump_admin_t,
     dropped: *mut u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for one of `farjump_admin_new`, and NULL or a place for a number.
+    // SAFETY: the header requires one of `farjump_admin_new`, and NULL or a place for a number.
     unsafe { drop_some(admin, dropped, |admin| Ok(admin.drop_all()?)) }
 }
 
-/// Has code dropped, and says how much.
+/// Drops code, and writes the number of images dropped.
 ///
 /// # Safety
 /// Unless they are NULL, `admin` must be one of `farjump_admin_new`, and `dropped` writable.
@@ -139,17 +141,17 @@ unsafe fn drop_some(
     ask: impl FnOnce(&Admin) -> Result<Dropped, Failure>,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         let images = ask(&unsafe { object(admin, "admin")? }.admin)?.images;
         if !dropped.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's caller guarantees it.
             unsafe { dropped.write(images) };
         }
         Ok(FARJUMP_OK)
     })
 }
 
-/// What it has counted; see farjump_target_stats().
+/// Reads the target's statistics; see farjump_target_stats().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_stats(
     admin: *const farjump_admin_t,
@@ -157,9 +159,9 @@ pub unsafe extern "C" fn farjump_admin_stats(
     size: usize,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for one of `farjump_admin_new`.
+        // SAFETY: the header requires one of `farjump_admin_new`.
         let told = unsafe { object(admin, "admin")? }.admin.stats()?;
-        // SAFETY: the header asks for so many bytes; the structure is of numbers of one size.
+        // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
         unsafe { fill(stats, size, size_of::<farjump_target_stats_t>(), "stats", (&told).into())? };
         Ok(FARJUMP_OK)
     })

@@ -1,4 +1,4 @@
-//! What sources and targets choose alike: modes, waiting, keys; and who is at the other end.
+//! Choices common to sources and targets: modes, waiting, keys; and the identity of peers.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::LazyLock;
@@ -9,20 +9,19 @@ use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
 use crate::boundary::{bytes, c_text, guarded, object_mut, path};
 use crate::failure::Failure;
 
-/// How the code of a call comes to run. Each is a bit, so that a target can allow several.
+/// How the code of a call travels and runs. Each is a bit, so that a target can allow several.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_mode_t {
-    /// The code travels with the first call of it on a link; later calls name it by a number. What a link does unless told
-    /// otherwise.
+    /// The code travels with its first call on a link; later calls name it by a number. The default of links.
     FARJUMP_MODE_CACHED = 1,
-    /// The code travels with each call. The target compares it with the copy that it holds, and runs that one.
+    /// The code travels with each call. The target compares it with its stored copy, and runs that one.
     FARJUMP_MODE_ALWAYS = 2,
     /// The target has the library itself (farjump_target_options_add_local()): only the name travels.
     FARJUMP_MODE_LOCAL = 4,
-    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it only if asked to:
-    /// what runs is what the source has written there, whatever its code id says. Code with writable statics cannot, nor can
-    /// any over a transport without a mailbox.
+    /// The code travels with each call, and runs where it lies, in the target's mailbox. A target allows it
+    /// only on demand: the bytes that the source has written run, whatever the code id says. Code with
+    /// writable statics cannot run in place, nor can any code over a transport without a mailbox.
     FARJUMP_MODE_IN_PLACE = 8,
 }
 
@@ -55,17 +54,17 @@ impl farjump_mode_t {
     }
 }
 
-/// What a process that connects may do at a target. Each is a bit.
+/// A right of a process that connects to a target. Each is a bit.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_right_t {
-    /// Ask what code the target holds, and what it has counted.
+    /// List the target's stored code, and read its statistics.
     FARJUMP_RIGHT_OBSERVE = 1,
-    /// Make a link, and have functions run that the target holds already: its own by name, others by code id.
+    /// Make a link, and call functions that the target has already: its own by name, others by code id.
     FARJUMP_RIGHT_CALL = 2,
-    /// Bring code to a link, in whatever mode. Without FARJUMP_RIGHT_CALL there is no link to bring it to.
+    /// Bring code to a link, in any mode. Without FARJUMP_RIGHT_CALL there is no link to bring it to.
     FARJUMP_RIGHT_INJECT = 4,
-    /// Have code dropped that the target holds, of every source.
+    /// Drop stored code of the target's, whichever source brought it.
     FARJUMP_RIGHT_DROP = 8,
     /// Have the target load libraries, and link code against them.
     FARJUMP_RIGHT_EXPORT = 16,
@@ -101,27 +100,27 @@ pub enum farjump_cause_t {
     FARJUMP_CAUSE_WRONG_MACHINE = 4,
     /// The code imports a symbol that the target does not offer.
     FARJUMP_CAUSE_UNRESOLVED_IMPORT = 5,
-    /// The target has no memory left, for code or for a bigger mailbox.
+    /// The target has no memory left, for code or for a large mailbox.
     FARJUMP_CAUSE_NO_ROOM = 6,
     /// The frame was made for an earlier run of the target.
     FARJUMP_CAUSE_STALE_EPOCH = 7,
-    /// A code index that nothing is bound to.
+    /// A code index without a binding.
     FARJUMP_CAUSE_UNKNOWN_INDEX = 8,
-    /// The frame, or its payload, is larger than the target takes.
+    /// The frame, or its payload, exceeds the target's limit.
     FARJUMP_CAUSE_TOO_LARGE = 9,
-    /// The target asked for the code and did not get it.
+    /// The target requested the code and did not get it.
     FARJUMP_CAUSE_CODE_MISSING = 10,
-    /// The code ran, and replied with more than the source takes.
+    /// The code ran, and its reply exceeded the source's limit.
     FARJUMP_CAUSE_REPLY_TOO_LARGE = 11,
     /// The target's policy.
     FARJUMP_CAUSE_POLICY = 12,
-    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
+    /// The ifunc's name is not valid: empty, too long, or with `/` or `..`.
     FARJUMP_CAUSE_NAME = 13,
-    /// The code ran and called farjump_panic(), and no reply was asked for that could say so.
+    /// The code ran and called farjump_panic(), and it was a one-way call.
     FARJUMP_CAUSE_PANICKED = 14,
-    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
+    /// The code ran and forwarded itself to a destination of the target, and no reply came.
     FARJUMP_CAUSE_FORWARD = 15,
-    /// The source has no right to what the call takes.
+    /// The source lacks a right that the call requires.
     FARJUMP_CAUSE_RIGHTS = 16,
 }
 
@@ -135,7 +134,7 @@ pub(crate) fn cause_of(number: c_int) -> Option<RefusalCause> {
     RefusalCause::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
-/// A few words for the number of a cause in C: those that the command line has.
+/// A few words for the number of a cause in C, as on the command line.
 pub(crate) fn cause_words(number: c_int) -> &'static CStr {
     static WORDS: LazyLock<Vec<CString>> =
         LazyLock::new(|| RefusalCause::ALL.iter().map(|cause| c_text(&cause.to_string())).collect());
@@ -143,12 +142,13 @@ pub(crate) fn cause_words(number: c_int) -> &'static CStr {
     words.map_or(c"unknown cause", CString::as_c_str)
 }
 
-/// How long to spin before sleeping: phases of a wait, in turns of its loop. Where each side has a core of its own, spinning is
-/// what makes a call quick; where not, it keeps the other side from running. Unless set, it suits the number of cores.
+/// How long to spin before sleeping: phases of a wait, in turns of its loop. Spinning makes calls fast where
+/// each side has a core of its own; otherwise it keeps the other side from running. The default suits the
+/// number of cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_wait_policy_t {
-    /// Turns that only look again. UINT32_MAX never sleeps.
+    /// Turns that only poll again. UINT32_MAX never sleeps.
     pub spins: u32,
     /// Turns with a pause instruction after those.
     pub pauses: u32,
@@ -162,37 +162,38 @@ impl From<farjump_wait_policy_t> for WaitPolicy {
     }
 }
 
-/// A process at the other end. The structure and what it points to are the library's; it may grow at its end.
+/// A peer process. The structure and the texts belong to the library; it may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_peer_t {
-    /// Its process id, as the system says; 0 where it has none here. Over TCP as the peer says.
+    /// Its process id, as the system reports it; 0 where it has none here. Over TCP as the peer reports it.
     pub pid: u32,
     /// Its effective user id; UINT32_MAX where the system does not know it: between machines.
     pub uid: u32,
     /// Name of the program. For people: the peer chose it.
     pub name: *const c_char,
-    /// Who it is, in words: name, process id, address, key.
+    /// Its identity in words: name, process id, address, key.
     pub text: *const c_char,
-    /// At a target, what its operator calls the key by which a source came; NULL if it needed none, or one that has no name.
+    /// At a target, the operator's name of the key by which a source came; NULL if it needed none, or one
+    /// without a name.
     pub key: *const c_char,
 }
 
-/// A peer's identity with its texts as C wants them.
+/// A peer's identity with its texts as C strings.
 #[derive(Debug)]
 pub(crate) struct Peer {
     told: farjump_peer_t,
     _texts: ([CString; 2], Option<CString>),
 }
 
-// SAFETY: the pointers are to texts that it owns itself, and that nothing changes.
+// SAFETY: the pointers are to texts that the value owns, and that nothing changes.
 unsafe impl Send for Peer {}
 // SAFETY: as above.
 unsafe impl Sync for Peer {}
 
 impl Peer {
     pub(crate) fn of(identity: &PeerIdentity) -> Peer {
-        // The heap holds the texts: they stay where they are when the whole moves.
+        // The heap holds the texts: they stay in place when the value moves.
         let texts = [c_text(&identity.name), c_text(&identity.to_string())];
         let [name, text] = [texts[0].as_ptr(), texts[1].as_ptr()];
         let own = identity.key.as_deref().map(c_text);
@@ -210,10 +211,10 @@ impl Peer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User(*mut c_void);
 
-// SAFETY: nothing here looks at what it points to. The header asks that a callback and its pointer may be used on whichever
-// thread uses the object that calls it.
+// SAFETY: nothing here dereferences it. The header requires that a callback and its pointer may be used on
+// whichever thread uses the object that calls it.
 unsafe impl Send for User {}
-// SAFETY: as above: it is only copied.
+// SAFETY: it is only copied.
 unsafe impl Sync for User {}
 
 impl User {
@@ -232,7 +233,7 @@ impl User {
 /// Unless it is NULL, `key` must be readable for 32 bytes.
 pub(crate) unsafe fn key_of(key: *const u8) -> Result<Key, Failure> {
     let mut own = [0; Key::LEN];
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     own.copy_from_slice(unsafe { bytes(key.cast(), Key::LEN, "key")? });
     Ok(Key::from_bytes(own))
 }
@@ -242,7 +243,7 @@ pub(crate) unsafe fn key_of(key: *const u8) -> Result<Key, Failure> {
 /// # Safety
 /// Unless it is NULL, `file` must be readable up to a zero byte.
 pub(crate) unsafe fn key_in(file: *const c_char) -> Result<Key, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees it.
     let file = unsafe { path(file, "path")? };
     Key::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))
 }
@@ -258,13 +259,13 @@ pub(crate) fn set<B, T>(builder: B, choice: Option<T>, with: impl FnOnce(B, T) -
 /// Changes one of a caller's choices.
 ///
 /// # Safety
-/// Unless it is NULL, `options` must be one that the library made, used by nobody else.
+/// Unless it is NULL, `options` must be one that the library made, and nothing else may use it.
 pub(crate) unsafe fn change<O>(
     options: *mut O,
     change: impl FnOnce(&mut O) -> Result<(), Failure>,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         change(unsafe { object_mut(options, "options")? })?;
         Ok(FARJUMP_OK)
     })

@@ -1,4 +1,4 @@
-//! What is exported to a target that runs.
+//! Exports added to a running target.
 
 use std::ffi::{c_char, c_void};
 
@@ -10,16 +10,16 @@ use crate::api::target_options::{farjump_function_t, farjump_target_options_t, s
 use crate::boundary::{guarded, object, path, text};
 use crate::failure::Failure;
 
-/// Whether processes that may connect may also have targets load libraries while they run, whose symbols go before all that is offered
-/// (farjump_admin_export_library(), `farjump export`). Off unless set: who is let in only to have code run that
-/// farjump_target_options_allow_code() lists could run any by this. The short form of adding FARJUMP_RIGHT_EXPORT to
-/// farjump_target_options_set_rights().
+/// Whether processes that may connect may also have targets load libraries while they run, whose symbols go
+/// before all other exports (farjump_admin_export_library(), `farjump export`). Default: no. A process
+/// restricted to the code that farjump_target_options_allow_code() lists could run any code by this. The
+/// short form of adding FARJUMP_RIGHT_EXPORT to farjump_target_options_set_rights().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     options: *mut farjump_target_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.allow_export = allowed;
@@ -28,9 +28,10 @@ pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     }
 }
 
-/// Offers a function as `name` from now on, before all that was offered by that name until now (interposing). Code that was linked
-/// before keeps what it had, also for sources to come; farjump_target_forget() has it linked anew. It must be valid until the target
-/// is closed. Names that begin with `farjump_` are those of services, and stay theirs.
+/// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
+/// linked before keeps its addresses, also for sources to come; farjump_target_forget() has it linked again.
+/// The function must be valid until the target is closed. Names that begin with `farjump_` are reserved for
+/// services.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_export_function(
     target: *mut farjump_target_t,
@@ -38,23 +39,23 @@ pub unsafe extern "C" fn farjump_target_export_function(
     function: farjump_function_t,
 ) -> farjump_status_t {
     let function = function.map_or(std::ptr::null(), |function| function as *const c_void);
-    // SAFETY: the header asks for a target that only this thread uses, for a text, and for what stays valid.
+    // SAFETY: the header requires a target that only this thread uses, for a text, and for what stays valid.
     unsafe { export(target, name, function, "function") }
 }
 
-/// As farjump_target_export_function(), the address of data.
+/// As farjump_target_export_function(), for the address of data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_export_data(
     target: *mut farjump_target_t,
     name: *const c_char,
     data: *const c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for a target that only this thread uses, for a text, and for what stays valid.
+    // SAFETY: the header requires a target that only this thread uses, for a text, and for what stays valid.
     unsafe { export(target, name, data, "data") }
 }
 
-/// As farjump_target_export_function(), every symbol that a shared library defines itself, by path or soname. It is loaded now, which
-/// runs its constructors, and stays until the process ends.
+/// As farjump_target_export_function(), for every symbol that a shared library itself defines, by path or
+/// soname. It is loaded now, which runs its constructors, and stays until the process ends.
 ///
 /// FARJUMP_ERROR_LIBRARY when it cannot be loaded; nothing has changed then.
 #[unsafe(no_mangle)]
@@ -63,26 +64,27 @@ pub unsafe extern "C" fn farjump_target_export_library(
     path: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        // SAFETY: the header requires a target that only this thread uses, and for a text.
         let (mut target, path) = unsafe { (usable(target)?, self::path(path, "path")?) };
-        // SAFETY: the header says that it is loaded, by whoever named it.
+        // SAFETY: the header says that it is loaded now; its caller answers for its constructors.
         unsafe { target.export_library(path) }?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// Has the target load the shared library at `path`, whose bytes travel, and offer what it defines before all that it offered until
-/// now; as farjump_target_export_library() there. The libraries that it depends on have to be at the target.
+/// Has the target load the shared library at `path`, whose bytes travel, and offer its symbols before all
+/// earlier exports; as farjump_target_export_library() there. The libraries that it depends on must exist at
+/// the target.
 ///
-/// FARJUMP_ERROR_CONNECT also where the target does not allow it (farjump_target_options_set_allow_export()), or cannot load it;
-/// FARJUMP_ERROR_LIBRARY when the file cannot be read.
+/// FARJUMP_ERROR_CONNECT also when the target does not allow it (farjump_target_options_set_allow_export()),
+/// or cannot load it; FARJUMP_ERROR_LIBRARY when the file cannot be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_export_library(
     admin: *const farjump_admin_t,
     path: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for one of `farjump_admin_new`, and for a text.
+        // SAFETY: the header requires one of `farjump_admin_new`, and for a text.
         let (admin, path) = unsafe { (object(admin, "admin")?, self::path(path, "path")?) };
         let library = std::fs::read(path).map_err(|error| {
             Failure::new(FARJUMP_ERROR_LIBRARY, format!("cannot read `{}`: {error}", path.display()))
@@ -93,11 +95,11 @@ pub unsafe extern "C" fn farjump_admin_export_library(
     })
 }
 
-/// Puts an address before all that is offered by that name.
+/// Puts an address before all exports of that name.
 ///
 /// # Safety
-/// Unless they are NULL, `target` must be one that only this thread uses, `name` a text, and `address` valid for whatever injected
-/// functions do with it until the target is closed.
+/// Unless they are NULL, `target` must be one that only this thread uses, `name` a text, and `address` valid
+/// for whatever injected functions do with it until the target is closed.
 unsafe fn export(
     target: *mut farjump_target_t,
     name: *const c_char,
@@ -105,12 +107,12 @@ unsafe fn export(
     what: &'static str,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         let (mut target, name) = unsafe { (usable(target)?, symbol(text(name, "name")?)?) };
         if address.is_null() {
             return Err(Failure::null(what));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         unsafe { target.export_raw(&name, address) };
         Ok(FARJUMP_OK)
     })

@@ -1,4 +1,4 @@
-//! What can be known: the library's version, the transports of this machine, and the code that a target holds.
+//! Information: the library's version, the transports of this machine, and a target's stored code.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -10,16 +10,16 @@ use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::{c_text, guarded};
 use crate::failure::Failure;
 
-/// One image in a target's store. The structure and what it points to are the library's, valid until the callback returns; it may
-/// grow at its end.
+/// One image in a target's store. The structure and its texts belong to the library, and are valid until the
+/// callback returns; it may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_image_t {
-    /// Its identity.
+    /// Its code id.
     pub id: farjump_code_id_t,
     /// The name under which it first came.
     pub name: *const c_char,
-    /// The program that brought it first, and its process id, in words for people.
+    /// The program that brought it first, and its process id, as text for people.
     pub source: *const c_char,
     /// Length of the image in bytes.
     pub bytes: u64,
@@ -27,13 +27,13 @@ pub struct farjump_image_t {
     pub link_ns: u64,
     /// Calls of it.
     pub calls: u64,
-    /// What these calls took together, in nanoseconds. Of short ones only some are timed: an estimate.
+    /// Total time of these calls, in nanoseconds. Of short ones only some are timed: an estimate.
     pub time_ns: u64,
-    /// How long ago it was called last, in nanoseconds; since it came, if it never was.
+    /// Time since its last call, in nanoseconds; since it came, if it was never called.
     pub last_use_ns: u64,
 }
 
-/// Runs for each image that a target holds.
+/// Runs for each image in a target's store.
 pub type farjump_image_fn = Option<unsafe extern "C" fn(user: *mut c_void, image: *const farjump_image_t)>;
 
 /// An image and its texts, which are C's for a moment.
@@ -79,23 +79,23 @@ impl From<&HeldCode> for Told {
     }
 }
 
-/// Tells C of each image.
+/// Passes each image to C.
 pub(crate) fn tell_images(images: impl Iterator<Item = Told>, mut tell: impl FnMut(&farjump_image_t)) {
     for Told { image, texts: [name, source] } in images {
         tell(&farjump_image_t { name: name.as_ptr(), source: source.as_ptr(), ..image });
     }
 }
 
-/// A transport, as far as it can be known before there is a peer. The structure and what it points to are the library's, valid until
-/// the callback returns; it may grow at its end.
+/// A transport, as it appears before there is a peer. The structure and its texts belong to the library, and
+/// are valid until the callback returns; it may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_transport_t {
     /// Its name, as farjump_link_options_set_transport() takes it.
     pub name: *const c_char,
-    /// Where its peers can be, in words: `this machine`.
+    /// Reachable peers, in words: `this machine`.
     pub reaches: *const c_char,
-    /// NULL if it can be used on this machine; else why it cannot, and the mend, in a sentence for people.
+    /// NULL if it can be used on this machine; else the reason and the remedy, in a sentence for people.
     pub why_not: *const c_char,
     /// Longest frame in bytes; 0 where it cannot be used.
     pub max_frame: u64,
@@ -105,7 +105,7 @@ pub struct farjump_transport_t {
 pub type farjump_transport_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, transport: *const farjump_transport_t)>;
 
-/// Runs `callback`, with `user`, for each transport that farjump knows, usable here or not, in an order that is always the same.
+/// Runs `callback`, with `user`, for each transport that farjump knows, usable here or not, in a fixed order.
 /// Looking at those of UCX and verbs loads their libraries. Any thread may call this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_transports(
@@ -126,15 +126,15 @@ pub unsafe extern "C" fn farjump_transports(
                 why_not: why_not.as_ref().map_or(std::ptr::null(), |why| why.as_ptr()),
                 max_frame,
             };
-            // SAFETY: the header asks for a function of this type, which takes this pointer.
+            // SAFETY: the header requires a function of this type, which takes this pointer.
             unsafe { callback(user, &transport) };
         }
         Ok(FARJUMP_OK)
     })
 }
 
-/// The version of the library that runs, as FARJUMP_VERSION of the header is the one that was compiled with: 10000 times the first
-/// number, 100 times the second, and the third. Any thread may call this.
+/// The version of the running library; FARJUMP_VERSION is that of the header. 10000 times the first number,
+/// 100 times the second, and the third. Any thread may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_version() -> c_int {
     VERSION
@@ -151,7 +151,7 @@ pub(crate) const VERSION: c_int = number(env!("CARGO_PKG_VERSION_MAJOR")) * 10_0
     + number(env!("CARGO_PKG_VERSION_MINOR")) * 100
     + number(env!("CARGO_PKG_VERSION_PATCH"));
 
-/// What the digits of `text` say.
+/// The number that the digits of `text` form.
 const fn number(text: &str) -> c_int {
     let (bytes, mut number, mut at) = (text.as_bytes(), 0, 0);
     while at < bytes.len() {

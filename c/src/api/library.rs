@@ -1,4 +1,4 @@
-//! Ifunc libraries, and the identity of their code.
+//! Ifunc libraries, and code ids.
 
 use std::ffi::{CString, c_char};
 
@@ -8,8 +8,8 @@ use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::{c_text, give, guarded, object, path, place, take, text, value, variable};
 use crate::failure::Failure;
 
-/// An ifunc library that is open or loaded: code to inject, and how its payload is made. Any number of threads may use it at
-/// once.
+/// An ifunc library that is open or loaded: code to inject, and routines that make its payload. Any number of
+/// threads may use it at once.
 #[derive(Debug)]
 pub struct farjump_library_t {
     library: Library,
@@ -30,7 +30,7 @@ impl farjump_library_t {
     }
 }
 
-/// The identity of code: the first 16 bytes of the BLAKE3 hash of its image. Names are for people.
+/// A code id: the first 16 bytes of the BLAKE3 hash of an image. Names are for people.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct farjump_code_id_t {
@@ -38,38 +38,39 @@ pub struct farjump_code_id_t {
     pub bytes: [u8; 16],
 }
 
-/// Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the current directory.
-/// The file is read, and nothing of it runs: payloads are the arguments as they are (FARJUMP_COPY_ARGS). A library with payload
-/// routines of its own has to be loaded, by farjump_library_load(); if it was only opened, calls of its function fail with
-/// FARJUMP_ERROR_LIBRARY. farjump_library_close() ends it; links and targets that were given it keep what they need.
+/// Opens the ifunc library at `path`, as `farjump build` makes it. A path without a slash is a file of the
+/// current directory. The file is read, and none of its code runs: payloads are the arguments as they are
+/// (FARJUMP_COPY_ARGS). A library with payload routines of its own has to be loaded, by
+/// farjump_library_load(); if it was only opened, calls of its function fail with FARJUMP_ERROR_LIBRARY.
+/// farjump_library_close() ends it; links and targets that use it keep the parts that they need.
 ///
-/// FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be read, or is no such library.
+/// FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be read, or is no such library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_open(
     path: *const c_char,
     library: *mut *mut farjump_library_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer, and for a text.
+        // SAFETY: the header requires a variable for a pointer, and for a text.
         let (opened, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
         *opened = given(Library::open(path).map_err(farjump::Error::from)?);
         Ok(FARJUMP_OK)
     })
 }
 
-/// Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its payload routines with
-/// each call, so load what you trust. Otherwise as farjump_library_open().
+/// Loads the ifunc library at `path` into this process, as dlopen() does: its constructors run now, and its
+/// payload routines with each call, so load only libraries you trust. Otherwise as farjump_library_open().
 ///
-/// FARJUMP_ERROR_LIBRARY for a file that is not there, cannot be loaded, or is no such library.
+/// FARJUMP_ERROR_LIBRARY for a file that does not exist, cannot be loaded, or is no such library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_load(
     path: *const c_char,
     library: *mut *mut farjump_library_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer, and for a text.
+        // SAFETY: the header requires a variable for a pointer, and for a text.
         let (loaded, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
-        // SAFETY: the header says that it is loaded, by whoever named it.
+        // SAFETY: the header says that it is loaded now; its caller answers for its constructors.
         *loaded = given(unsafe { Library::load(path) }.map_err(farjump::Error::from)?);
         Ok(FARJUMP_OK)
     })
@@ -80,32 +81,35 @@ fn given(library: Library) -> *mut farjump_library_t {
     give(farjump_library_t { library, name, path })
 }
 
-/// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. No other thread may
-/// be using it.
+/// Closes it, and sets the variable to NULL. Does nothing if it is NULL already. No other thread may be using
+/// it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_close(library: *mut *mut farjump_library_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a variable with what `farjump_library_open` gave, used by nobody else.
+        // SAFETY: the header requires a variable with a result of `farjump_library_open`, which nothing else
+        // uses.
         drop(unsafe { take(library, "library", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// NAME of the ifunc: that of its routines, whatever the file is called. The text is the library's. NULL if `library` is.
+/// NAME of the ifunc: that of its routines, whatever the file is called. The text belongs to the library.
+/// NULL if `library` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_name(library: *const farjump_library_t) -> *const c_char {
-    // SAFETY: the header asks for what `farjump_library_open` gave.
+    // SAFETY: the header requires a result of `farjump_library_open`.
     value(std::ptr::null(), || Ok(unsafe { object(library, "library")? }.name.as_ptr()))
 }
 
-/// The path that was opened, with `./` before a bare file name. The text is the library's. NULL if `library` is.
+/// The path that was opened, with `./` before a bare file name. The text belongs to the library. NULL if
+/// `library` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_library_path(library: *const farjump_library_t) -> *const c_char {
-    // SAFETY: the header asks for what `farjump_library_open` gave.
+    // SAFETY: the header requires a result of `farjump_library_open`.
     value(std::ptr::null(), || Ok(unsafe { object(library, "library")? }.path.as_ptr()))
 }
 
-/// The identity of its code for targets of this machine's kind.
+/// The id of its code for targets of this machine's kind.
 ///
 /// FARJUMP_ERROR_LIBRARY if it has none for them.
 #[unsafe(no_mangle)]
@@ -114,14 +118,14 @@ pub unsafe extern "C" fn farjump_library_code_id(
     id: *mut farjump_code_id_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for what `farjump_library_open` gave, and for a place for an id.
+        // SAFETY: the header requires a result of `farjump_library_open`, and for a place for an id.
         let (library, id) = unsafe { (object(library, "library")?, place(id, "id")?) };
         id.write(farjump_code_id_t { bytes: library.image()?.id().0 });
         Ok(FARJUMP_OK)
     })
 }
 
-/// How many bytes of code travel to targets of this machine's kind.
+/// Number of bytes of code that travel to targets of this machine's kind.
 ///
 /// FARJUMP_ERROR_LIBRARY if it has none for them.
 #[unsafe(no_mangle)]
@@ -130,7 +134,7 @@ pub unsafe extern "C" fn farjump_library_image_size(
     size: *mut usize,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for what `farjump_library_open` gave, and for a place for a size.
+        // SAFETY: the header requires a result of `farjump_library_open`, and for a place for a size.
         let (library, size) = unsafe { (object(library, "library")?, place(size, "size")?) };
         size.write(library.image()?.bytes().len());
         Ok(FARJUMP_OK)
@@ -144,7 +148,7 @@ pub unsafe extern "C" fn farjump_code_id_print(
     digits: *mut c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for an id, and for a place for 33 bytes.
+        // SAFETY: the header requires an id, and for a place for 33 bytes.
         let (id, digits) = unsafe { (object(id, "id")?, place(digits.cast::<[c_char; 33]>(), "digits")?) };
         let mut all = [0; 33];
         for (place, digit) in all.iter_mut().zip(CodeId(id.bytes).to_string().bytes()) {
@@ -157,14 +161,14 @@ pub unsafe extern "C" fn farjump_code_id_print(
 
 /// Reads a code id from its 32 hexadecimal digits.
 ///
-/// FARJUMP_ERROR_ARGUMENT if `digits` is something else; `id` is then as it was.
+/// FARJUMP_ERROR_ARGUMENT if `digits` is anything else; `id` is then unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_code_id_parse(
     digits: *const c_char,
     id: *mut farjump_code_id_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a text, and for an id's place.
+        // SAFETY: the header requires a text, and for an id's place.
         let (digits, id) = unsafe { (text(digits, "digits")?, place(id, "id")?) };
         if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             let text = format!("`{digits}` is no code id: those have 32 hexadecimal digits");

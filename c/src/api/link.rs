@@ -17,12 +17,12 @@ use crate::boundary::{
 };
 use crate::failure::Failure;
 
-/// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be in flight. The
-/// functions run at the target in the order in which they were injected.
+/// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be
+/// in flight. Functions run at the target in injection order.
 #[derive(Debug)]
 pub struct farjump_link_t {
     link: Link,
-    /// Tells the numbers of this link's calls from those of others.
+    /// Distinguishes the numbers of this link's calls from those of others.
     serial: u32,
     peer: Peer,
     transport: CString,
@@ -39,7 +39,7 @@ impl farjump_link_t {
         farjump_link_t { link, serial, peer, transport }
     }
 
-    /// The number in C of the call that has this number on the link.
+    /// The number in C of the call with this number on the link.
     #[inline(always)]
     pub(crate) fn number(&self, call: u32) -> farjump_pending_t {
         u64::from(self.serial) << 32 | u64::from(call)
@@ -69,19 +69,19 @@ fn busy() -> Failure {
 /// The link behind a pointer, if it can be used now.
 ///
 /// # Safety
-/// Unless it is NULL, `link` must be what `farjump_link_connect` gave, used by this thread alone.
+/// Unless it is NULL, `link` must come from `farjump_link_connect`, and only this thread may use it.
 #[inline(always)]
 pub(crate) unsafe fn usable<'a>(link: *mut farjump_link_t) -> Result<&'a farjump_link_t, Failure> {
-    // SAFETY: the caller's promise. It is shared with a call on the same link that this one came from.
+    // SAFETY: this function's caller guarantees it. A call on the same link that runs this one shares it.
     let link = unsafe { object(link.cast_const(), "link")? };
     if link.link.is_busy() { Err(busy()) } else { Ok(link) }
 }
 
-/// What a link has sent. It may grow at its end.
+/// Statistics of a link. It may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct farjump_link_stats_t {
-    /// Frames sent that run something.
+    /// Frames sent that run a function.
     pub frames: u64,
     /// Of those, frames that carried code.
     pub frames_with_code: u64,
@@ -102,10 +102,11 @@ impl From<LinkStats> for farjump_link_stats_t {
     }
 }
 
-/// Connects to the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). `options` may be NULL: then everything has its default.
-/// farjump_link_close() ends it.
+/// Connects to the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). `options` may be NULL for the
+/// defaults. farjump_link_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when nobody listens there, the target refuses, or no transport is common to both.
+/// FARJUMP_ERROR_CONNECT when no process listens there, the target rejects the link, or the two have no
+/// transport in common.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_connect(
     address: *const c_char,
@@ -113,7 +114,8 @@ pub unsafe extern "C" fn farjump_link_connect(
     link: *mut *mut farjump_link_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer, a text, and NULL or options that nobody changes.
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // changes.
         let (made, address, options) =
             unsafe { (variable(link, "link")?, text(address, "address")?, options.as_ref()) };
         let builder = options.map_or_else(|| Link::builder(address), |options| options.builder(address));
@@ -122,26 +124,28 @@ pub unsafe extern "C" fn farjump_link_connect(
     })
 }
 
-/// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. Calls in flight are
-/// given up; what was sent still runs.
+/// Closes it, and sets the variable to NULL. Does nothing if it is NULL already. Pending calls are cancelled;
+/// frames that were sent still run.
 ///
 /// FARJUMP_ERROR_BUSY from a callback of the link: it then stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_close(link: *mut *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
         let may = |link: &farjump_link_t| if link.link.is_busy() { Err(busy()) } else { Ok(()) };
-        // SAFETY: the header asks for a variable with what `farjump_link_connect` gave, used by nobody else.
+        // SAFETY: the header requires a variable with a result of `farjump_link_connect`, which nothing else
+        // uses.
         drop(unsafe { take(link, "link", may)? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here, sends the frame, and
-/// returns without waiting for it to run. The code itself travels the first time only. `args` is read during the call only.
-/// The call's number goes to `pending`: farjump_pending_wait(), farjump_pending_poll() and farjump_pending_cancel() take it.
+/// Injects the function of `library`: runs its payload routines on the `args_size` bytes at `args` here,
+/// sends the frame, and returns without waiting for it to run. The code itself travels the first time only.
+/// `args` is read during the call only. `pending` receives the call's number: farjump_pending_wait(),
+/// farjump_pending_poll() and farjump_pending_cancel() take it.
 ///
-/// While the target has no room it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does not. A
-/// frame that the mailbox is too small for has the target make a bigger one, for which it waits as well.
+/// Without credit it waits, up to farjump_link_options_set_send_timeout(); farjump_link_try_inject() does
+/// not. For a frame larger than the mailbox the target makes a large mailbox, for which it waits as well.
 ///
 /// On failure nothing was sent, and `pending` is 0, which is no call's number.
 #[unsafe(no_mangle)]
@@ -153,9 +157,9 @@ pub unsafe extern "C" fn farjump_link_inject(
     pending: *mut farjump_pending_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a number.
+        // SAFETY: the header requires a place for a number.
         let number = unsafe { place(pending, "pending")? }.write(0);
-        // SAFETY: the header asks for a link that only this thread uses, an open library, and so many bytes.
+        // SAFETY: the header requires a link that only this thread uses, an open library, and so many bytes.
         let (link, library, args) =
             unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
         *number = link.number(link.link.inject(library.rust(), args)?.into_number());
@@ -163,7 +167,7 @@ pub unsafe extern "C" fn farjump_link_inject(
     })
 }
 
-/// As farjump_link_inject(), but FARJUMP_ERROR_FULL instead of a wait for room.
+/// As farjump_link_inject(), but FARJUMP_ERROR_FULL instead of a wait for credit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_try_inject(
     link: *mut farjump_link_t,
@@ -183,8 +187,9 @@ pub unsafe extern "C" fn farjump_link_try_inject(
     })
 }
 
-/// Injects without asking for a reply: the cheapest way. Whether it ran shows at the next farjump_link_flush(), and refusals in
-/// the callback of farjump_link_options_on_refused(). As farjump_link_inject() otherwise.
+/// Injects without asking for a reply: the cheapest kind of call. The next farjump_link_flush() shows whether
+/// it ran; refusals go to the callback of farjump_link_options_on_refused(). As farjump_link_inject()
+/// otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_send(
     link: *mut farjump_link_t,
@@ -201,7 +206,7 @@ pub unsafe extern "C" fn farjump_link_send(
     })
 }
 
-/// As farjump_link_send(), but FARJUMP_ERROR_FULL instead of a wait for room.
+/// As farjump_link_send(), but FARJUMP_ERROR_FULL instead of a wait for credit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_try_send(
     link: *mut farjump_link_t,
@@ -218,12 +223,13 @@ pub unsafe extern "C" fn farjump_link_try_send(
     })
 }
 
-/// As farjump_link_send(), and in the same order; but the message may wait for others that share its frame, so that many small
-/// ones cost little more than a few big ones: those for the same function, cached, of one length of up to 256 bytes, up to 1 KiB
-/// or 128 of them. The frame goes when it is full or something comes that does not fit it, before anything else is sent on the
-/// link, and with farjump_batch_finish().
+/// As farjump_link_send(), and in the same order, but the call may wait for others to share its frame, so
+/// that many small ones cost little more than a few large ones. Calls share a frame if they are of the same
+/// function, cached, and of one length of up to 256 bytes; a frame takes up to 1 KiB or 128 of them. The
+/// frame is sent when it is full or the next call does not fit it, before anything else is sent on the link,
+/// and by farjump_batch_finish().
 ///
-/// Messages that were given before one that fails are not lost: those that wait go with the next try.
+/// Calls before one that fails are not lost: those that wait are sent with the next attempt.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_batch_send(
     link: *mut farjump_link_t,
@@ -235,27 +241,27 @@ pub unsafe extern "C" fn farjump_batch_send(
         // SAFETY: as in `farjump_link_inject`.
         let (link, library, args) =
             unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
-        // It is finished by a call of its own: what waits does so in the link.
+        // farjump_batch_finish() ends the batch; its calls wait in the link.
         std::mem::ManuallyDrop::new(link.link.batch()).send(library.rust(), args)?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// Sends what waits of farjump_batch_send().
+/// Sends the waiting calls of farjump_batch_send().
 ///
-/// FARJUMP_ERROR_TIMEOUT when the target has no room for it within farjump_link_options_set_send_timeout(): it then goes before
-/// whatever is sent next.
+/// FARJUMP_ERROR_TIMEOUT when the target returns no credit within farjump_link_options_set_send_timeout():
+/// the calls are then sent before the next frame of the link.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_batch_finish(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.link.batch().finish()?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not looked at. As
-/// farjump_link_inject() and farjump_pending_wait() otherwise.
+/// Injects, and waits for the reply, which becomes the content of `reply`; NULL for a reply that is not
+/// needed. As farjump_link_inject() and farjump_pending_wait() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_call(
     link: *mut farjump_link_t,
@@ -270,7 +276,7 @@ pub unsafe extern "C" fn farjump_link_call(
         let (link, library, args) =
             unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
         let timeout = duration(timeout_ns);
-        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        // SAFETY: the header requires NULL or bytes that nothing else uses.
         match unsafe { reply.as_mut() } {
             Some(reply) => {
                 reply.fill(|content| {
@@ -283,11 +289,11 @@ pub unsafe extern "C" fn farjump_link_call(
     })
 }
 
-/// Chooses how the code of the calls from here on comes to run: one of FARJUMP_MODE_CACHED and its kin.
+/// Sets the mode of later calls: one of FARJUMP_MODE_CACHED and its kin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: c_int) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.link.set_mode(farjump_mode_t::one(mode)?);
         Ok(FARJUMP_OK)
     })
@@ -295,51 +301,52 @@ pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: 
 
 /// Waits until everything sent before has run, `timeout_ns` nanoseconds at most.
 ///
-/// Fails as the first call that was sent without asking for a reply, and refused, since the last flush; with
-/// FARJUMP_ERROR_TIMEOUT; and with FARJUMP_ERROR_PEER_GONE, which also means that calls may not have run.
+/// Fails as the first one-way call that was refused since the last flush; with FARJUMP_ERROR_TIMEOUT; and
+/// with FARJUMP_ERROR_PEER_GONE, in which case some calls may not have run.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_flush(link: *mut farjump_link_t, timeout_ns: u64) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.link.flush(duration(timeout_ns))?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// Looks once for answers and for news of the target, without waiting: for programs that own their loop.
+/// Polls once for outcomes and control messages, without waiting: for programs with a loop of their own.
 ///
 /// FARJUMP_ERROR_PEER_GONE when the target is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_progress(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.link.progress()?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// The descriptor that becomes readable when something comes while the link is armed: an answer, a refusal, the target's end. It is
-/// made with the first call, stays the same also when the link is made anew, and ends with the link. It is the library's: watch it,
-/// and neither read nor close it. -1 if `link` cannot be used, or the system has none to give.
+/// The descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
+/// end. The first call creates it. It stays the same also when the link is made anew, and ends with the link.
+/// It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the
+/// system has no descriptor left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_fd(link: *mut farjump_link_t) -> c_int {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(-1, || Ok(unsafe { usable(link)? }.link.as_fd()?.as_raw_fd()))
 }
 
-/// Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable: `longest_ns` becomes for how long
-/// at most, in nanoseconds; 0 if something has come since the last time: an answer, for which farjump_pending_poll() is to look, or
-/// room after FARJUMP_ERROR_FULL. It looks for everything itself: farjump_link_progress() need not be called.
-/// farjump_link_disarm() comes after it in any case.
+/// Prepares to sleep in an event loop of the caller's until farjump_link_fd() becomes readable. `longest_ns`
+/// becomes the longest time to sleep, in nanoseconds; 0 if an event has come since the last time: an outcome
+/// for farjump_pending_poll(), or credit after FARJUMP_ERROR_FULL. It polls everything itself:
+/// farjump_link_progress() need not be called. farjump_link_disarm() follows in any case.
 ///
-/// FARJUMP_ERROR_PEER_GONE when the target is gone. Answers that it gave before are still there to be taken.
+/// FARJUMP_ERROR_PEER_GONE when the target is gone. Outcomes that came before can still be taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_arm(
     link: *mut farjump_link_t,
     longest_ns: *mut u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses, and for a place for a number.
+        // SAFETY: the header requires a link that only this thread uses, and for a place for a number.
         let (link, longest) = unsafe { (usable(link)?, place(longest_ns, "longest_ns")?.write(0)) };
         if let Some(sleep) = link.link.arm()? {
             *longest = u64::try_from(sleep.as_nanos()).unwrap_or(u64::MAX);
@@ -348,27 +355,28 @@ pub unsafe extern "C" fn farjump_link_arm(
     })
 }
 
-/// Awake again: the target need not ring any more. Does nothing on a link that is not armed.
+/// Ends the sleep: the target need not wake this process any more. Does nothing on a link that is not armed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_disarm(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.link.disarm();
         Ok(FARJUMP_OK)
     })
 }
 
-/// Connects to the same address again, after the target went away or restarted. Calls that were in flight fail with
-/// FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it asks for it. What farjump_link_peer() and
-/// farjump_link_transport() gave before is no longer valid.
+/// Connects to the same address again, after the target went away or restarted. Pending calls fail with
+/// FARJUMP_ERROR_PEER_GONE. Code is offered by its id: a target that no longer has it requests it. Earlier
+/// results of farjump_link_peer() and farjump_link_transport() are no longer valid.
 ///
 /// As farjump_link_connect() on failure; the link is then as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_reconnect(link: *mut farjump_link_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? };
-        // SAFETY: as above; no call on the link is under way and this one runs no callback, so nothing else refers to it.
+        // SAFETY: `usable` has checked it; no call on the link is under way and this one runs no callback, so
+        // nothing else refers to it.
         let link = unsafe { object_mut(link, "link")? };
         link.link.reconnect()?;
         (link.peer, link.transport) = (Peer::of(&link.link.peer()), c_text(&link.link.transport()));
@@ -378,8 +386,8 @@ pub unsafe extern "C" fn farjump_link_reconnect(link: *mut farjump_link_t) -> fa
 
 /// Time in nanoseconds that the target took to place the code of `library`, as it reported.
 ///
-/// FARJUMP_NOT_YET if it was not placed on this link (the target had it already), or no report came within `timeout_ns`
-/// nanoseconds.
+/// FARJUMP_NOT_YET if it was not placed on this link (the target had it already), or no report came within
+/// `timeout_ns` nanoseconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_link_time(
     link: *mut farjump_link_t,
@@ -388,7 +396,8 @@ pub unsafe extern "C" fn farjump_link_link_time(
     link_ns: *mut u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses, an open library and a place for a number.
+        // SAFETY: the header requires a link that only this thread uses, an open library and a place for a
+        // number.
         let (link, library, time) =
             unsafe { (usable(link)?, object(library, "library")?, place(link_ns, "link_ns")?.write(0)) };
         let Some(reported) = link.link.link_time(library.rust(), duration(timeout_ns))? else {
@@ -399,8 +408,8 @@ pub unsafe extern "C" fn farjump_link_link_time(
     })
 }
 
-/// What this link has sent. `size` is `sizeof *stats`: of what the library knows more about nothing is written, and what it does
-/// not know about becomes 0.
+/// Statistics of this link. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+/// library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_stats(
     link: *mut farjump_link_t,
@@ -408,37 +417,40 @@ pub unsafe extern "C" fn farjump_link_stats(
     size: usize,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         let counted = unsafe { usable(link)? }.link.stats().into();
-        // SAFETY: the header asks for so many bytes; the structure is of numbers of one size.
+        // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
         unsafe { fill(stats, size, size_of::<farjump_link_stats_t>(), "stats", counted)? };
         Ok(FARJUMP_OK)
     })
 }
 
-/// Name of the transport in use. The text is the library's, valid until the link is made anew or closed. NULL if `link` is.
+/// Name of the transport in use. The text belongs to the library, and is valid until the link is made anew or
+/// closed. NULL if `link` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_transport(link: *const farjump_link_t) -> *const c_char {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(std::ptr::null(), || Ok(unsafe { object(link, "link")? }.transport.as_ptr()))
 }
 
-/// Who the target is. The structure is the library's, valid until the link is made anew or closed. NULL if `link` is.
+/// The target's process. The structure belongs to the library, and is valid until the link is made anew or
+/// closed. NULL if `link` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_peer(link: *const farjump_link_t) -> *const farjump_peer_t {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(std::ptr::null(), || Ok(&raw const *unsafe { object(link, "link")? }.peer.told()))
 }
 
-/// Makes the path that the link's frames take the content of `path`, in words for people: the transport, how the target knows that
-/// a frame is whole, what it travels over, and why no other transport was taken. May take long.
+/// Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the
+/// medium, and why no other transport was taken. May take long.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_path(
     link: *mut farjump_link_t,
     path: *mut farjump_bytes_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses, and for bytes that nobody else does.
+        // SAFETY: the header requires a link that only this thread uses, and for bytes that nothing else
+        // uses.
         let (link, words) = unsafe { (usable(link)?, object_mut(path, "path")?) };
         let path = link.link.path();
         let mut text = format!("{}, arrives by {}", path.transport, path.rule.describe());
@@ -459,22 +471,22 @@ pub unsafe extern "C" fn farjump_link_path(
 /// The target's epoch: another one after it restarted. 0 if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_epoch(link: *mut farjump_link_t) -> u64 {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(0, || Ok(unsafe { usable(link)? }.link.epoch()))
 }
 
-/// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the target makes a bigger
-/// mailbox when they come. 0 if `link` cannot be used.
+/// Largest frame that the link's own mailbox takes, in bytes, with header and code. For larger ones the
+/// target makes a large mailbox on demand. 0 if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_max_frame(link: *mut farjump_link_t) -> usize {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(0, || Ok(unsafe { usable(link)? }.link.max_frame()))
 }
 
-/// What this process may do at the target, as that said: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together. 0 if `link` cannot be
-/// used.
+/// The rights of this process at the target, as the target announced them: some of FARJUMP_RIGHT_OBSERVE and
+/// its kin, or-ed together. 0 if `link` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_rights(link: *mut farjump_link_t) -> c_int {
-    // SAFETY: the header asks for a link that only this thread uses.
+    // SAFETY: the header requires a link that only this thread uses.
     value(0, || Ok(rights_bits(unsafe { usable(link)? }.link.rights())))
 }

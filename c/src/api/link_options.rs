@@ -1,4 +1,4 @@
-//! What a source may choose for a link.
+//! A source's choices for a link.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,20 +10,21 @@ use crate::api::choices::{
 use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::{c_text, duration, give, guarded, take, text, variable};
 
-/// Runs when the target refuses a call that was sent without asking for a reply: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and
-/// its kin, `text` says more, and is the library's, valid until the callback returns.
+/// Runs when the target refuses a one-way call: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin, `text`
+/// says more, belongs to the library, and is valid until the callback returns.
 pub type farjump_link_refused_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, cause: c_int, text: *const c_char)>;
 
-/// Runs once when the target is gone. `why` is the library's, valid until the callback returns.
+/// Runs once when the target is gone. `why` belongs to the library, and is valid until the callback returns.
 pub type farjump_link_gone_fn = Option<unsafe extern "C" fn(user: *mut c_void, why: *const c_char)>;
 
-/// Runs when the target asks for the code of the ifunc called `name` again. The text is the library's, valid until the callback
-/// returns.
+/// Runs when the target requests the code of the ifunc called `name` again. The text belongs to the library,
+/// and is valid until the callback returns.
 pub type farjump_link_code_missing_fn = Option<unsafe extern "C" fn(user: *mut c_void, name: *const c_char)>;
 
-/// Choices for links, each of which has a default that suits a program on the same machine as its target. One thread changes
-/// them at a time; any number may connect with them at once. They are copied when a link is made.
+/// Choices for links, each of which has a default that suits a program on the same machine as its target. One
+/// thread changes them at a time; any number may connect with them at once. They are copied when a link is
+/// made.
 #[derive(Clone, Default)]
 pub struct farjump_link_options_t {
     transport: Option<String>,
@@ -44,7 +45,7 @@ pub struct farjump_link_options_t {
 }
 
 impl farjump_link_options_t {
-    /// A link to be made with them.
+    /// Begins a link with them.
     pub(crate) fn builder(&self, address: &str) -> LinkBuilder {
         let builder = Link::builder(address).ucx_tcp(self.ucx_tcp).clear(self.clear);
         let builder = set(builder, self.transport.as_deref(), LinkBuilder::transport);
@@ -59,7 +60,7 @@ impl farjump_link_options_t {
         let builder = set(builder, self.program.as_deref(), LinkBuilder::program);
         let builder = set(builder, self.on_refused, |builder, (function, user)| {
             builder.on_refused(move |refusal| {
-                // SAFETY: the header asks for a function of this type, which takes this pointer.
+                // SAFETY: the header requires a function of this type, which takes this pointer.
                 unsafe {
                     function(user.pointer(), cause_number(refusal.cause), c_text(&refusal.text).as_ptr())
                 }
@@ -82,34 +83,35 @@ pub unsafe extern "C" fn farjump_link_options_new(
     options: *mut *mut farjump_link_options_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer.
+        // SAFETY: the header requires a variable for a pointer.
         let made = unsafe { variable(options, "options")? };
         *made = give(farjump_link_options_t::default());
         Ok(FARJUMP_OK)
     })
 }
 
-/// Frees them, and sets the variable to NULL. One that is NULL already is none to be freed, and no error.
+/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_free(
     options: *mut *mut farjump_link_options_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a variable with one of `farjump_link_options_new`, used by nobody else.
+        // SAFETY: the header requires a variable with one of `farjump_link_options_new`, which nothing else
+        // uses.
         drop(unsafe { take(options, "options", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better one of UCX's
-/// that joins both sides. Unless set: `shm` where the target has it, else whatever both have. Whether there is one of that name
-/// shows when a link is made.
+/// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for the better
+/// UCX transport that connects both processes. Default: `shm` where the target has it, else any that both
+/// have. The name is checked when a link is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_transport(
     options: *mut farjump_link_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    // SAFETY: the header requires options that nothing else uses, and for a text.
     unsafe {
         change(options, |options| {
             options.transport = Some(text(name, "name")?.to_owned());
@@ -118,15 +120,15 @@ pub unsafe extern "C" fn farjump_link_options_set_transport(
     }
 }
 
-/// Whether `ucx-am` may go over UCX's TCP. A process that reaches a port of UCX's may then write any address of this process without
-/// being asked for anything, and the target may as long as the link lasts; `tcp` reaches other machines without that. Off unless
-/// set. The target has to allow it too: farjump_target_options_set_ucx_tcp().
+/// Whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
+/// process without any check, and the target may as long as the link lasts; `tcp` reaches other machines
+/// without that. Default: no. The target has to allow it too: farjump_target_options_set_ucx_tcp().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     options: *mut farjump_link_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.ucx_tcp = allowed;
@@ -135,14 +137,15 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     }
 }
 
-/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. The control connection is
-/// sealed in any case. Off unless set. The target has to say so too: farjump_target_options_set_clear().
+/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+/// trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
+/// farjump_target_options_set_clear().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_clear(
     options: *mut farjump_link_options_t,
     clear: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.clear = clear;
@@ -151,14 +154,14 @@ pub unsafe extern "C" fn farjump_link_options_set_clear(
     }
 }
 
-/// How the code of calls comes to run: one of FARJUMP_MODE_CACHED, which is the default, and its kin. farjump_link_set_mode()
-/// changes it.
+/// How the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its kin.
+/// farjump_link_set_mode() changes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_mode(
     options: *mut farjump_link_options_t,
     mode: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.mode = Some(farjump_mode_t::one(mode)?);
@@ -167,13 +170,13 @@ pub unsafe extern "C" fn farjump_link_options_set_mode(
     }
 }
 
-/// How long connecting may take in all, in nanoseconds. 5 seconds unless set.
+/// Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.connect_timeout = Some(nanoseconds);
@@ -182,13 +185,13 @@ pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     }
 }
 
-/// How long an injection may wait for room at the target, in nanoseconds. 10 seconds unless set.
+/// How long an injection may wait for credit, in nanoseconds. Default: 10 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.send_timeout = Some(nanoseconds);
@@ -197,14 +200,14 @@ pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     }
 }
 
-/// Bytes of replies that the target may have written and this source not yet taken, rounded up to a power of two; also the
-/// largest reply, and at most 2 GiB. 1 MiB unless set.
+/// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
+/// to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_reply_room(
     options: *mut farjump_link_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.reply_room = Some(bytes);
@@ -213,13 +216,13 @@ pub unsafe extern "C" fn farjump_link_options_set_reply_room(
     }
 }
 
-/// How long to spin before sleeping while waiting.
+/// How long a wait spins before it sleeps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     options: *mut farjump_link_options_t,
     policy: farjump_wait_policy_t,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.wait = Some(policy.into());
@@ -228,14 +231,14 @@ pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     }
 }
 
-/// How often a link that polls or spins asks the system whether the target is still there, at most, in nanoseconds. 1 millisecond
-/// unless set.
+/// Shortest interval at which a link that polls or spins asks the system whether the target still exists, in
+/// nanoseconds. Default: 1 millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_control_interval(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.control_interval = Some(nanoseconds);
@@ -244,15 +247,15 @@ pub unsafe extern "C" fn farjump_link_options_set_control_interval(
     }
 }
 
-/// The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random ones. All that goes
-/// over the control connection is then sealed by it; what the transport carries is by `tcp` alone. Means nothing on Unix sockets. The
-/// bytes are copied, and wiped when the options are freed.
+/// The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random
+/// ones. The control connection is then encrypted with it; of the transports, only `tcp` encrypts frames. No
+/// effect on Unix sockets. The bytes are copied, and wiped when the options are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_key(
     options: *mut farjump_link_options_t,
     key: *const u8,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for 32 bytes.
+    // SAFETY: the header requires options that nothing else uses, and for 32 bytes.
     unsafe {
         change(options, |options| {
             options.key = Some(key_of(key)?);
@@ -263,13 +266,13 @@ pub unsafe extern "C" fn farjump_link_options_set_key(
 
 /// As farjump_link_options_set_key(), from a file as `farjump key` makes it, which is read now.
 ///
-/// FARJUMP_ERROR_CONNECT for a file that is no key, or that others than this user may read or write.
+/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_key_file(
     options: *mut farjump_link_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    // SAFETY: the header requires options that nothing else uses, and for a text.
     unsafe {
         change(options, |options| {
             options.key = Some(key_in(path)?);
@@ -278,14 +281,14 @@ pub unsafe extern "C" fn farjump_link_options_set_key_file(
     }
 }
 
-/// How long the target's machine may be silent before the target is taken for gone, over TCP, in nanoseconds. 10 seconds unless
-/// set; from 1 second to 32,767.
+/// How long the target's machine may be silent over TCP before the target counts as gone, in nanoseconds.
+/// Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.peer_timeout = Some(nanoseconds);
@@ -294,13 +297,13 @@ pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     }
 }
 
-/// The name that the target's people see. The executable's unless set.
+/// The name shown to users of the target. Default: the executable's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_program(
     options: *mut farjump_link_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for a text.
+    // SAFETY: the header requires options that nothing else uses, and for a text.
     unsafe {
         change(options, |options| {
             options.program = Some(text(name, "name")?.to_owned());
@@ -309,15 +312,15 @@ pub unsafe extern "C" fn farjump_link_options_set_program(
     }
 }
 
-/// Has `callback` run, with `user`, for each call sent without asking for a reply that the target refuses. It runs inside calls
-/// on the link, on their thread, and cannot use the link: that is FARJUMP_ERROR_BUSY. NULL for none.
+/// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
+/// the link, on their thread, and cannot use the link: that is FARJUMP_ERROR_BUSY. NULL for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_refused(
     options: *mut farjump_link_options_t,
     callback: farjump_link_refused_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_refused = callback.map(|callback| (callback, User::new(user)));
@@ -326,14 +329,15 @@ pub unsafe extern "C" fn farjump_link_options_on_refused(
     }
 }
 
-/// Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused()
+/// otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_gone(
     options: *mut farjump_link_options_t,
     callback: farjump_link_gone_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_gone = callback.map(|callback| (callback, User::new(user)));
@@ -342,14 +346,15 @@ pub unsafe extern "C" fn farjump_link_options_on_gone(
     }
 }
 
-/// Has `callback` run, with `user`, each time the target asks for code again. As farjump_link_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, each time the target requests code again. As
+/// farjump_link_options_on_refused() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_on_code_missing(
     options: *mut farjump_link_options_t,
     callback: farjump_link_code_missing_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_code_missing = callback.map(|callback| (callback, User::new(user)));

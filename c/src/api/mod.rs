@@ -1,7 +1,7 @@
-//! The functions and types of `farjump.h`: one file for each of its sections, in the order in which the header has them.
+//! The functions and types of `farjump.h`: one file for each of its sections, in the order of the header.
 //!
-//! What is documented here is read in C: the words are C's, and a pointer to `const` in a signature says that the object may be
-//! used by several threads at once.
+//! The docs here are read in C: they use C's words, and a pointer to `const` in a signature says that several
+//! threads may use the object at once.
 
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(

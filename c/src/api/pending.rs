@@ -1,4 +1,4 @@
-//! Calls in flight.
+//! Pending calls.
 
 use crate::api::bytes::farjump_bytes_t;
 use crate::api::link::{farjump_link_t, usable};
@@ -6,15 +6,18 @@ use crate::api::status::farjump_status_t::{self, *};
 use crate::boundary::{duration, guarded};
 use crate::failure::Failure;
 
-/// A call in flight, as a number: it needs no memory and no end. Numbers are told apart between links, and those of calls that are
-/// answered or given up from others that came later, for 65,535 calls in the same place. 0 is none.
+/// A pending call, as a number: it needs no memory and no end. Numbers differ between links. The number of a
+/// call that was answered or cancelled differs from those of later calls, for 65,535 calls in the same slot.
+/// 0 is no call.
 pub type farjump_pending_t = u64;
 
-/// Waits for the answer, `timeout_ns` nanoseconds at most. What the function replied, the bytes of all its calls of farjump_reply()
-/// in order, becomes the content of `reply`; NULL for a reply that is not looked at. The number is void afterwards.
+/// Waits for the outcome, `timeout_ns` nanoseconds at most. The function's reply, the bytes of all its calls
+/// of farjump_reply() in order, becomes the content of `reply`; NULL for a reply that is not needed. The
+/// number is void afterwards.
 ///
-/// FARJUMP_ERROR_REFUSED when the target refused it, FARJUMP_ERROR_PANICKED when it panicked, FARJUMP_ERROR_TIMEOUT when the time
-/// was up (the call is then given up), FARJUMP_ERROR_PEER_GONE, and FARJUMP_ERROR_NO_CALL for a number that is void.
+/// FARJUMP_ERROR_REFUSED when the target refused the call, FARJUMP_ERROR_PANICKED when the function panicked,
+/// FARJUMP_ERROR_TIMEOUT when the time was up (the call is then cancelled), FARJUMP_ERROR_PEER_GONE, and
+/// FARJUMP_ERROR_NO_CALL for a number that is void.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_pending_wait(
     link: *mut farjump_link_t,
@@ -23,10 +26,10 @@ pub unsafe extern "C" fn farjump_pending_wait(
     reply: *mut farjump_bytes_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         let call = unsafe { usable(link)? }.pending(pending)?;
         let timeout = duration(timeout_ns);
-        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        // SAFETY: the header requires NULL or bytes that nothing else uses.
         match unsafe { reply.as_mut() } {
             Some(reply) => reply.fill(|content| call.wait_into(timeout, content).map_err(Failure::from))?,
             None => drop(call.wait(timeout)?),
@@ -35,8 +38,8 @@ pub unsafe extern "C" fn farjump_pending_wait(
     })
 }
 
-/// Looks once, without waiting: FARJUMP_NOT_YET if the answer is not there yet; then the number stays good, and `reply` is as it
-/// was. As farjump_pending_wait() otherwise.
+/// Polls once, without waiting: FARJUMP_NOT_YET if the outcome has not come; then the number stays valid, and
+/// `reply` is unchanged. As farjump_pending_wait() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_pending_poll(
     link: *mut farjump_link_t,
@@ -44,14 +47,14 @@ pub unsafe extern "C" fn farjump_pending_poll(
     reply: *mut farjump_bytes_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         let mut call = unsafe { usable(link)? }.pending(pending)?;
         let Some(answer) = call.poll()? else {
-            // Dropping it would give it up.
+            // Dropping it would cancel it.
             let _ = call.into_number();
             return Ok(FARJUMP_NOT_YET);
         };
-        // SAFETY: the header asks for NULL or bytes that nobody else uses.
+        // SAFETY: the header requires NULL or bytes that nothing else uses.
         if let Some(reply) = unsafe { reply.as_mut() } {
             let Ok(()) = reply.fill(|content| {
                 content.extend_from_slice(&answer);
@@ -62,7 +65,7 @@ pub unsafe extern "C" fn farjump_pending_poll(
     })
 }
 
-/// Gives the call up: it still runs, and its answer is dropped. The number is void afterwards.
+/// Cancels the call: it still runs, and its outcome is dropped. The number is void afterwards.
 ///
 /// FARJUMP_ERROR_NO_CALL for a number that is void already.
 #[unsafe(no_mangle)]
@@ -71,7 +74,7 @@ pub unsafe extern "C" fn farjump_pending_cancel(
     pending: farjump_pending_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a link that only this thread uses.
+        // SAFETY: the header requires a link that only this thread uses.
         unsafe { usable(link)? }.pending(pending)?.cancel();
         Ok(FARJUMP_OK)
     })

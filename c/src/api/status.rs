@@ -1,4 +1,4 @@
-//! What a call came to.
+//! Statuses of calls.
 
 use std::ffi::{c_char, c_int};
 
@@ -6,50 +6,51 @@ use self::farjump_status_t::*;
 use crate::api::choices::{cause_number, cause_words};
 use crate::failure;
 
-/// What a call came to. 0 is success, what is below 0 is an error: farjump_last_error() has the words for it.
+/// The status of a call. 0 is success, numbers below 0 are errors: farjump_last_error() has the text.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_status_t {
-    /// It is done.
+    /// Success.
     FARJUMP_OK = 0,
-    /// What was asked for is not there yet, and nothing is wrong: ask again.
+    /// The result has not come yet, and nothing is wrong: ask again.
     FARJUMP_NOT_YET = 1,
-    /// An argument cannot be: NULL where there must be something, a name or number that makes no sense, choices that exclude
-    /// each other. Nothing was done.
+    /// A bad argument: NULL where a value is required, a malformed name or number, choices that exclude each
+    /// other. Nothing was done.
     FARJUMP_ERROR_ARGUMENT = -1,
-    /// The object is in use: the call came from inside another call on it, from a callback, an injected function or a payload
-    /// routine. Nothing was done.
+    /// The object is in use: the call came from inside another call on it, from a callback, an injected
+    /// function or a payload routine. Nothing was done.
     FARJUMP_ERROR_BUSY = -2,
-    /// The call in flight is none of this link's, or its answer was taken already, or it was given up.
+    /// The pending call is none of this link's, or its outcome was taken already, or it was cancelled.
     FARJUMP_ERROR_NO_CALL = -3,
-    /// The ifunc library cannot be opened, is none, has no code for the target's machine, or its payload routine failed. Nothing
-    /// was sent.
+    /// The ifunc library cannot be opened, is malformed, has no code for the target's machine, or its payload
+    /// routine failed. Nothing was sent.
     FARJUMP_ERROR_LIBRARY = -4,
-    /// The two processes could not meet: the address makes no sense, nobody listens there or somebody does already, the target
-    /// would not have this process, they have no transport in common, a key is missing or wrong, or it took too long.
+    /// No connection: the address is malformed, no process listens there or one does already, the target
+    /// rejects this process, they have no transport in common, a key is missing or wrong, or it took too
+    /// long.
     FARJUMP_ERROR_CONNECT = -5,
     /// The transport failed.
     FARJUMP_ERROR_TRANSPORT = -6,
-    /// The target refused the call: farjump_last_cause() has the kind of reason. Nothing ran, unless the reason is one that
-    /// only shows when it has.
+    /// The target refused the call: farjump_last_cause() has the kind of reason. Nothing ran, unless the
+    /// reason is one that only shows afterwards.
     FARJUMP_ERROR_REFUSED = -7,
     /// The injected function called farjump_panic(): the text has its message.
     FARJUMP_ERROR_PANICKED = -8,
-    /// The target has ended, or the connection to it has. Calls in flight may or may not have run.
+    /// The target has ended, or the connection to it has. Pending calls may or may not have run.
     FARJUMP_ERROR_PEER_GONE = -9,
-    /// The time was up. A call that was waited for is given up, and may still run.
+    /// The time was up. A call that was waited for is cancelled, and may still run.
     FARJUMP_ERROR_TIMEOUT = -10,
-    /// There is no room at the target now, and the call does not wait: take answers, then try again. Nothing was sent.
+    /// There is no credit now, and the call does not wait: take replies, then try again. Nothing was sent.
     FARJUMP_ERROR_FULL = -11,
-    /// The call is larger than the link or the target takes. Nothing was sent.
+    /// The call exceeds the limit of the link or the target. Nothing was sent.
     FARJUMP_ERROR_TOO_LARGE = -12,
-    /// 32,768 calls of the link wait for an answer, or it has had 65,536 different functions. Nothing was sent.
+    /// 32,768 calls of the link are pending, or it has had 65,536 different functions. Nothing was sent.
     FARJUMP_ERROR_TOO_MANY = -13,
-    /// The code cannot run in the mode that was chosen. Nothing was sent.
+    /// The code cannot run in the chosen mode. Nothing was sent.
     FARJUMP_ERROR_MODE = -14,
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     FARJUMP_ERROR_SYSTEM = -15,
-    /// A mistake in farjump itself. The object that was used is only good for being closed.
+    /// A bug in farjump itself. The object that was used can only be closed.
     FARJUMP_ERROR_INTERNAL = -16,
 }
 
@@ -99,29 +100,31 @@ impl farjump_status_t {
     }
 }
 
-/// A few words for a status; "unknown status" for a number that is none. The text is constant. Any thread may call this.
+/// A few words for a status; "unknown status" for any other number. The text is constant. Any thread may call
+/// this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_status_string(status: c_int) -> *const c_char {
     let known = farjump_status_t::ALL.into_iter().find(|known| *known as c_int == status);
     known.map_or(c"unknown status", farjump_status_t::words).as_ptr()
 }
 
-/// What went wrong last on this thread: a sentence that says what, where, and what to do. "" if nothing has. The text is the
-/// library's, and is valid until the next call of this thread that fails. Calls that succeed leave it as it was.
+/// The last error of this thread: a sentence that says what, where, and what to do. "" if there was none. The
+/// text belongs to the library, and is valid until the next failing call of this thread. Calls that succeed
+/// leave it unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_error() -> *const c_char {
     failure::last()
 }
 
-/// Why the target refused, if FARJUMP_ERROR_REFUSED is what the last call of this thread that failed came to: one of
-/// FARJUMP_CAUSE_BAD_FRAME and its kin. -1 if it is not.
+/// The cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
+/// one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_cause() -> c_int {
     failure::last_cause().map_or(-1, cause_number)
 }
 
-/// A few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for a number that is none. The text is constant.
-/// Any thread may call this.
+/// A few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text
+/// is constant. Any thread may call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_cause_string(cause: c_int) -> *const c_char {
     cause_words(cause).as_ptr()

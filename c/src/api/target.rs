@@ -1,4 +1,4 @@
-//! Targets: where injected functions run.
+//! Targets: processes, or threads, that injected functions run in.
 
 use std::cell::{RefCell, RefMut};
 use std::ffi::{CString, c_char, c_int};
@@ -14,9 +14,9 @@ use crate::api::target_options::{farjump_target_options_t, peer_name};
 use crate::boundary::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
 use crate::failure::Failure;
 
-/// A place where injected functions run: it listens at an address, and does nothing by itself. Call farjump_target_poll() in a loop
-/// of your own, or farjump_target_run(), or hand it to a thread with farjump_target_spawn(). One thread uses it at a time; it may
-/// move between threads.
+/// A process, or a thread of one, that injected functions run in. It listens at an address, and does nothing
+/// by itself. Call farjump_target_poll() in a loop of your own, or farjump_target_run(), or hand it to a
+/// thread with farjump_target_spawn(). One thread uses it at a time; it may move between threads.
 #[derive(Debug)]
 pub struct farjump_target_t {
     target: RefCell<Target<'static>>,
@@ -49,24 +49,25 @@ fn busy() -> Failure {
 /// The target behind a pointer, if it can be used now.
 ///
 /// # Safety
-/// Unless it is NULL, `target` must be what `farjump_target_listen` gave, used by this thread alone, for `'a`.
+/// Unless it is NULL, `target` must come from `farjump_target_listen`, and only this thread may use it, for
+/// `'a`.
 #[inline(always)]
 pub(crate) unsafe fn usable<'a>(
     target: *mut farjump_target_t,
 ) -> Result<RefMut<'a, Target<'static>>, Failure> {
-    // SAFETY: the caller's promise. It is shared with a call on the same target that this one came from.
+    // SAFETY: this function's caller guarantees it. A call on the same target that runs this one shares it.
     unsafe { object(target.cast_const(), "target")? }.usable()
 }
 
-/// What a target has counted since it was made. It may grow at its end.
+/// Statistics of a target since it was made. It may grow at its end.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct farjump_target_stats_t {
     /// Calls made.
     pub calls: u64,
-    /// Of those, calls that were forwarded to a peer.
+    /// Of those, calls that were forwarded to a destination.
     pub forwarded: u64,
-    /// Frames taken: calls, refused or not, of which several may share a frame, and questions whether all has run.
+    /// Frames taken: calls, refused or not, each call of a batch counted; and flush requests.
     pub frames: u64,
     /// Bytes that they took in their mailboxes.
     pub bytes: u64,
@@ -82,21 +83,21 @@ pub struct farjump_target_stats_t {
     pub links: u64,
     /// Links that ended.
     pub links_ended: u64,
-    /// Processes that were turned away because there were as many sources as the target takes.
+    /// Processes rejected because the target had its maximum of sources.
     pub sources_refused: u64,
-    /// Images held now.
+    /// Images stored now.
     pub store_images: u64,
     /// Their length as they travelled, together, in bytes.
     pub store_bytes: u64,
-    /// Images dropped because others needed their place.
+    /// Images dropped to make space for others.
     pub store_evictions: u64,
-    /// Most images that are held; UINT64_MAX without a limit.
+    /// Most images that the store can hold; UINT64_MAX without a limit.
     pub store_capacity_images: u64,
-    /// Most bytes of images that are held; UINT64_MAX without a limit.
+    /// Most bytes of images that the store can hold; UINT64_MAX without a limit.
     pub store_capacity_bytes: u64,
-    /// Room for placed code that is in use, in bytes.
+    /// Capacity for placed code that is in use, in bytes.
     pub room_used: u64,
-    /// Room for placed code, in bytes.
+    /// Capacity for placed code, in bytes.
     pub room: u64,
 }
 
@@ -125,12 +126,13 @@ impl farjump_target_stats_t {
     }
 }
 
-/// Makes a target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT`. `options` may be NULL: then everything has its default,
-/// and injected code can call nothing but `memcpy` and its kin, and farjump_reply() and its. farjump_target_close() ends it.
+/// Makes a target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT`. `options` may be NULL for the
+/// defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
+/// farjump_target_close() ends it.
 ///
-/// FARJUMP_ERROR_CONNECT when the address is taken or makes no sense or no transport is usable, FARJUMP_ERROR_ARGUMENT for limits that
-/// let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be opened, FARJUMP_ERROR_SYSTEM where memory cannot be made
-/// executable.
+/// FARJUMP_ERROR_CONNECT when the address is taken or malformed or no transport is usable,
+/// FARJUMP_ERROR_ARGUMENT for limits that let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be
+/// opened, FARJUMP_ERROR_SYSTEM where memory cannot be made executable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_listen(
     address: *const c_char,
@@ -138,11 +140,12 @@ pub unsafe extern "C" fn farjump_target_listen(
     target: *mut *mut farjump_target_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer, a text, and NULL or options that nobody changes.
+        // SAFETY: the header requires a variable for a pointer, a text, and NULL or options that nothing
+        // changes.
         let (made, address, options) =
             unsafe { (variable(target, "target")?, text(address, "address")?, options.as_ref()) };
         let builder = match options {
-            // SAFETY: the header asks that what is offered stays valid until the target is closed.
+            // SAFETY: the header requires that exports stay valid until the target is closed.
             Some(options) => unsafe { options.builder(address) },
             None => Target::listen(address),
         };
@@ -151,72 +154,75 @@ pub unsafe extern "C" fn farjump_target_listen(
     })
 }
 
-/// Closes it, and sets the variable to NULL. One that is NULL already is none to be closed, and no error. Its links end; code that it
-/// held is gone with its statics.
+/// Closes it, and sets the variable to NULL. Does nothing if it is NULL already. Its links end; its stored
+/// code is lost with its statics.
 ///
 /// FARJUMP_ERROR_BUSY from inside a call on the target: it then stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_close(target: *mut *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
         let may = |target: &farjump_target_t| target.usable().map(drop);
-        // SAFETY: the header asks for a variable with what `farjump_target_listen` gave, used by nobody else.
+        // SAFETY: the header requires a variable with a result of `farjump_target_listen`, which nothing else
+        // uses.
         drop(unsafe { take(target, "target", may)? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Runs what has arrived, at most a batch from each source, and says in `ran`, unless that is NULL, how many frames that was. Never
-/// waits. Now and then it also looks for new sources and for those that are gone. What a source does wrong ends its own link only.
+/// Runs arrived frames, at most a batch from each source, and writes their number to `ran`, unless that is
+/// NULL. Never waits. Now and then it also looks for new sources and for those that are gone. An error of a
+/// source ends its own link only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_poll(
     target: *mut farjump_target_t,
     ran: *mut usize,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         let frames = unsafe { usable(target)? }.poll()?;
         if !ran.is_null() {
-            // SAFETY: the header asks for NULL or a place for a number.
+            // SAFETY: the header requires NULL or a place for a number.
             unsafe { ran.write(frames) };
         }
         Ok(FARJUMP_OK)
     })
 }
 
-/// Serves until farjump_stopper_stop(): polls, spins for a while when there is nothing, then sleeps. Then all links have ended.
+/// Serves until farjump_stopper_stop(): polls, spins for a while when idle, then sleeps. Then all links have
+/// ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_run(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         unsafe { usable(target)? }.run()?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most: FARJUMP_NOT_YET if nothing came. What comes
-/// is for the next farjump_target_poll().
+/// Sleeps until a frame, a connection or a stop comes, `timeout_ns` nanoseconds at most: FARJUMP_NOT_YET if
+/// nothing came. The next farjump_target_poll() handles the event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_wait(
     target: *mut farjump_target_t,
     timeout_ns: u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         let came = unsafe { usable(target)? }.wait(duration(timeout_ns))?;
         Ok(if came { FARJUMP_OK } else { FARJUMP_NOT_YET })
     })
 }
 
-/// Prepares to sleep in an event loop of the caller's until farjump_target_fd() becomes readable: `longest_ns` becomes for how long
-/// at most, in nanoseconds; 0 if there is something to do already. farjump_target_disarm() comes after it in any case, and then
-/// farjump_target_poll().
+/// Prepares to sleep in an event loop of the caller's until farjump_target_fd() becomes readable.
+/// `longest_ns` becomes the longest time to sleep, in nanoseconds; 0 if there is work already.
+/// farjump_target_disarm() follows in any case, and then farjump_target_poll().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_arm(
     target: *mut farjump_target_t,
     longest_ns: *mut u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for a place for a number.
+        // SAFETY: the header requires a target that only this thread uses, and for a place for a number.
         let (mut target, longest) = unsafe { (usable(target)?, place(longest_ns, "longest_ns")?.write(0)) };
         if let Some(sleep) = target.arm()? {
             *longest = u64::try_from(sleep.as_nanos()).unwrap_or(u64::MAX);
@@ -225,41 +231,42 @@ pub unsafe extern "C" fn farjump_target_arm(
     })
 }
 
-/// Awake again: sources need not ring any more, and the next farjump_target_poll() asks the system what woke it.
+/// Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() asks the
+/// system for the event that woke it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         unsafe { usable(target)? }.disarm();
         Ok(FARJUMP_OK)
     })
 }
 
-/// The descriptor that becomes readable when there is something to do while the target is armed. It is the library's: watch it, and
-/// neither read nor close it. -1 if `target` cannot be used.
+/// The descriptor that becomes readable when there is work while the target is armed. It belongs to the
+/// library: watch it, and neither read nor close it. -1 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_fd(target: *mut farjump_target_t) -> c_int {
-    // SAFETY: the header asks for a target that only this thread uses.
+    // SAFETY: the header requires a target that only this thread uses.
     value(-1, || Ok(unsafe { usable(target)? }.as_fd().as_raw_fd()))
 }
 
-/// Where it listens: as given, and with the port that the system chose where that was left to it (port 0). The text is the library's,
-/// valid until the target is closed. NULL if `target` is.
+/// The address that it listens at: as given, and with the port that the system chose for port 0. The text
+/// belongs to the library, and is valid until the target is closed. NULL if `target` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_address(target: *const farjump_target_t) -> *const c_char {
-    // SAFETY: the header asks for a target that only this thread uses.
+    // SAFETY: the header requires a target that only this thread uses.
     value(std::ptr::null(), || Ok(unsafe { object(target, "target")? }.address.as_ptr()))
 }
 
 /// This target's epoch: another one each time a target is made. 0 if `target` cannot be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_epoch(target: *mut farjump_target_t) -> u64 {
-    // SAFETY: the header asks for a target that only this thread uses.
+    // SAFETY: the header requires a target that only this thread uses.
     value(0, || Ok(unsafe { usable(target)? }.epoch()))
 }
 
-/// What it has counted. `size` is `sizeof *stats`: of what the library knows more about nothing is written, and what it does not know
-/// about becomes 0.
+/// Statistics of the target. `size` is `sizeof *stats`: fields beyond it are not written, and fields that the
+/// library does not know become 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_stats(
     target: *mut farjump_target_t,
@@ -267,16 +274,16 @@ pub unsafe extern "C" fn farjump_target_stats(
     size: usize,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         let target = unsafe { usable(target)? };
         let counted = farjump_target_stats_t::of(&target.stats(), target.sources());
-        // SAFETY: the header asks for so many bytes; the structure is of numbers of one size.
+        // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
         unsafe { fill(stats, size, size_of::<farjump_target_stats_t>(), "stats", counted)? };
         Ok(FARJUMP_OK)
     })
 }
 
-/// How many calls were refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin.
+/// Number of calls that were refused for `cause`, one of FARJUMP_CAUSE_BAD_FRAME and its kin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_refused(
     target: *mut farjump_target_t,
@@ -284,7 +291,7 @@ pub unsafe extern "C" fn farjump_target_refused(
     count: *mut u64,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for a place for a number.
+        // SAFETY: the header requires a target that only this thread uses, and for a place for a number.
         let (target, count) = unsafe { (usable(target)?, place(count, "count")?.write(0)) };
         let none = || {
             Failure::argument(format!("{cause} is no cause: there are 0 to {}", RefusalCause::count() - 1))
@@ -294,7 +301,7 @@ pub unsafe extern "C" fn farjump_target_refused(
     })
 }
 
-/// Runs `callback`, with `user`, for each image that the target holds. It cannot use the target.
+/// Runs `callback`, with `user`, for each image in the target's store. It cannot use the target.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_images(
     target: *mut farjump_target_t,
@@ -303,10 +310,10 @@ pub unsafe extern "C" fn farjump_target_images(
 ) -> farjump_status_t {
     guarded(|| {
         let callback = callback.ok_or_else(|| Failure::null("callback"))?;
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         let target = unsafe { usable(target)? };
         let images = target.images();
-        // SAFETY: the header asks for a function of this type, which takes this pointer.
+        // SAFETY: the header requires a function of this type, which takes this pointer.
         tell_images(images.iter().map(Into::into), |image: &farjump_image_t| unsafe {
             callback(user, image)
         });
@@ -314,39 +321,40 @@ pub unsafe extern "C" fn farjump_target_images(
     })
 }
 
-/// Has the function of `library` here from now on, in place of one of the same name; see farjump_target_options_add_local().
+/// Adds the function of `library` to the target, in place of one of the same name; see
+/// farjump_target_options_add_local().
 ///
-/// FARJUMP_ERROR_REFUSED when it cannot be linked with what is offered; the function there was stays then.
+/// FARJUMP_ERROR_REFUSED when it cannot be linked with the exports; the old function stays then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_set_local(
     target: *mut farjump_target_t,
     library: *const farjump_library_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for an open library.
+        // SAFETY: the header requires a target that only this thread uses, and for an open library.
         let (mut target, library) = unsafe { (usable(target)?, object(library, "library")?) };
         target.set_local(library.rust())?;
         Ok(FARJUMP_OK)
     })
 }
 
-/// No longer has a function of this name here. FARJUMP_NOT_YET if there was none.
+/// Removes the function of this name from the target's own. FARJUMP_NOT_YET if there was none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_remove_local(
     target: *mut farjump_target_t,
     name: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        // SAFETY: the header requires a target that only this thread uses, and for a text.
         let (mut target, name) = unsafe { (usable(target)?, text(name, "name")?) };
         Ok(if target.remove_local(name) { FARJUMP_OK } else { FARJUMP_NOT_YET })
     })
 }
 
-/// Knows the target at `address` by `name` from now on; see farjump_target_options_add_peer(). Calls under way to another address of
-/// that name fail.
+/// Names the target at `address` as destination `name` from now on; see farjump_target_options_add_peer().
+/// Calls under way to another address of that name fail.
 ///
-/// FARJUMP_ERROR_CONNECT when the address makes no sense.
+/// FARJUMP_ERROR_CONNECT when the address is malformed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_set_peer(
     target: *mut farjump_target_t,
@@ -354,7 +362,7 @@ pub unsafe extern "C" fn farjump_target_set_peer(
     address: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for texts.
+        // SAFETY: the header requires a target that only this thread uses, and for texts.
         let (mut target, name, address) =
             unsafe { (usable(target)?, text(name, "name")?, text(address, "address")?) };
         target.set_peer(&peer_name(name)?, address)?;
@@ -362,27 +370,28 @@ pub unsafe extern "C" fn farjump_target_set_peer(
     })
 }
 
-/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not held. A source that calls it again is asked for it.
+/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
+/// again is asked for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_forget(
     target: *mut farjump_target_t,
     id: *const farjump_code_id_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for an id.
+        // SAFETY: the header requires a target that only this thread uses, and for an id.
         let (mut target, id) = unsafe { (usable(target)?, object(id, "id")?) };
         Ok(if target.forget(&CodeId(id.bytes)) { FARJUMP_OK } else { FARJUMP_NOT_YET })
     })
 }
 
-/// Ends all links, telling sources why. The target goes on, and takes new ones.
+/// Ends all links, and gives sources the reason. The target continues, and takes new ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_end_links(
     target: *mut farjump_target_t,
     why: *const c_char,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a target that only this thread uses, and for a text.
+        // SAFETY: the header requires a target that only this thread uses, and for a text.
         let (mut target, why) = unsafe { (usable(target)?, text(why, "why")?) };
         target.close(why);
         Ok(FARJUMP_OK)

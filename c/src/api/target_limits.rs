@@ -1,4 +1,4 @@
-//! What a target lets its sources do, and how long and how much it takes.
+//! A target's policy, limits, transports and keys.
 
 use std::ffi::{c_char, c_int};
 
@@ -11,13 +11,14 @@ use crate::api::target_options::farjump_target_options_t;
 use crate::boundary::{object, path as path_of, text};
 use crate::failure::Failure;
 
-/// Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. All but FARJUMP_MODE_IN_PLACE unless set.
+/// Allows these modes and no others: some of FARJUMP_MODE_CACHED and its kin, or-ed together. Default: all
+/// but FARJUMP_MODE_IN_PLACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_modes(
     options: *mut farjump_target_options_t,
     modes: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.modes = Some(farjump_mode_t::several(modes)?);
@@ -26,14 +27,15 @@ pub unsafe extern "C" fn farjump_target_options_set_modes(
     }
 }
 
-/// What processes may do that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0. To observe, to call and to
-/// inject unless set. Each is told when it connects (farjump_link_rights()), and what it asks for without the right is refused.
+/// Rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
+/// Default: to observe, to call and to inject. Each process learns its rights when it connects
+/// (farjump_link_rights()), and a request without the right is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_rights(
     options: *mut farjump_target_options_t,
     rights: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.rights = Some(rights_of(rights)?);
@@ -42,13 +44,13 @@ pub unsafe extern "C" fn farjump_target_options_set_rights(
     }
 }
 
-/// Room for code in bytes. 16 MiB unless set.
+/// Capacity for placed code in bytes. Default: 16 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_code_room(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.code_room = Some(bytes);
@@ -57,16 +59,16 @@ pub unsafe extern "C" fn farjump_target_options_set_code_room(
     }
 }
 
-/// How much code is held, in bytes of images as they travel and in images. When more comes, the code that was not called for the
-/// longest time is dropped, with its statics; who calls it again is asked for it. Twice as many bytes as there is room for code,
-/// and 8192 images, unless set.
+/// Capacity of the code store, in bytes of images as they travel and in images. When more comes, the least
+/// recently called code is dropped, with its statics; a source that calls it again is asked for it. Default:
+/// twice the capacity for placed code, and 8192 images.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
     options: *mut farjump_target_options_t,
     bytes: usize,
     images: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.store = Some((bytes, images));
@@ -75,14 +77,14 @@ pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
     }
 }
 
-/// Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two, and at most 2 GiB. Each
-/// source has its own. 4 MiB unless set.
+/// Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two,
+/// and at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_mailbox(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.mailbox = Some(bytes);
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     options: *mut farjump_target_options_t,
     policy: farjump_wait_policy_t,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.wait = Some(policy.into());
@@ -106,13 +108,14 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     }
 }
 
-/// How long the rest of a frame may take after it has begun, before its source's link is cut, in nanoseconds. 1 second unless set.
+/// How long the rest of a frame may take after it has begun, before its source's link is cut, in nanoseconds.
+/// Default: 1 second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_stall_limit(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.stall_limit = Some(nanoseconds);
@@ -121,14 +124,14 @@ pub unsafe extern "C" fn farjump_target_options_set_stall_limit(
     }
 }
 
-/// How long a process that connects may take to make its link, a source to take the bigger mailbox that it asked for, and a peer to be
-/// linked to, in nanoseconds. 2 seconds unless set.
+/// Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
+/// requested, and for a link to a destination, in nanoseconds. Default: 2 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_meeting_limit(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.meeting_limit = Some(nanoseconds);
@@ -137,13 +140,14 @@ pub unsafe extern "C" fn farjump_target_options_set_meeting_limit(
     }
 }
 
-/// How often a target that is busy looks for new connections, at most, in nanoseconds. 1 millisecond unless set.
+/// Shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
+/// millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_control_interval(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.control_interval = Some(nanoseconds);
@@ -152,13 +156,13 @@ pub unsafe extern "C" fn farjump_target_options_set_control_interval(
     }
 }
 
-/// Most sources at a time; more are turned away. 256 unless set.
+/// Most sources at a time; more are rejected. Default: 256.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     options: *mut farjump_target_options_t,
     sources: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.max_sources = Some(sources);
@@ -167,14 +171,14 @@ pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     }
 }
 
-/// Lets in code with this identity and no other, whatever the mode; called again, also this one. All code unless called. The functions
-/// of farjump_target_options_add_local() do not come in, and need not be among it.
+/// Lets in code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
+/// functions of farjump_target_options_add_local() do not come in, and need not be listed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_allow_code(
     options: *mut farjump_target_options_t,
     id: *const farjump_code_id_t,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for an id.
+    // SAFETY: the header requires options that nothing else uses, and for an id.
     unsafe {
         change(options, |options| {
             let id = CodeId(object(id, "id")?.bytes);
@@ -184,14 +188,14 @@ pub unsafe extern "C" fn farjump_target_options_allow_code(
     }
 }
 
-/// Largest frame in bytes, with header and code, rounded down to a multiple of 64. No limit but what the largest payload and code
-/// need unless set. Sources are told when they connect.
+/// Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
+/// the largest payload and code. Sources learn it when they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_frame(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.max_frame = Some(bytes);
@@ -200,13 +204,14 @@ pub unsafe extern "C" fn farjump_target_options_set_max_frame(
     }
 }
 
-/// Largest image in bytes that may come in. No limit but the room for code unless set. Sources are told when they connect.
+/// Largest image in bytes that may come in. Default: the capacity for placed code is the only limit. Sources
+/// learn it when they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_image(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.max_image = Some(bytes);
@@ -215,14 +220,14 @@ pub unsafe extern "C" fn farjump_target_options_set_max_image(
     }
 }
 
-/// Largest payload in bytes that is run. Unless set 64 MiB, or what the mailbox holds if that is more. One of less than 40 bytes makes
-/// small calls slower. Sources are told when they connect.
+/// Largest payload in bytes that is run. Default: 64 MiB, or the mailbox's capacity if that is more. A limit
+/// below 40 bytes makes small calls slower. Sources learn an explicit limit when they connect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_payload(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.max_payload = Some(bytes);
@@ -231,14 +236,14 @@ pub unsafe extern "C" fn farjump_target_options_set_max_payload(
     }
 }
 
-/// Memory in bytes that one source may take here: mailbox, code that it brought, answers that wait. No limit unless set. What is over
-/// it is refused.
+/// Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
+/// credit. Default: no limit. Requests over the limit are refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.max_source_memory = Some(bytes);
@@ -247,14 +252,14 @@ pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     }
 }
 
-/// Takes this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all of UCX's that are usable here.
-/// `shm` unless set. Whether there is one of that name shows when a target is made.
+/// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
+/// transports that are usable here. Default: `shm`. The name is checked when a target is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_transport(
     options: *mut farjump_target_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             options.transport = Some(text(name, "name")?.to_owned());
@@ -263,15 +268,16 @@ pub unsafe extern "C" fn farjump_target_options_set_transport(
     }
 }
 
-/// Whether `ucx-am` may go over UCX's TCP, to sources and to peers. A process that reaches a port of UCX's may then write any address
-/// of this process without being asked for anything, and a source may as long as its link lasts; `tcp` reaches other machines
-/// without that. Off unless set. Sources have to allow it too: farjump_link_options_set_ucx_tcp().
+/// Whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may
+/// then write any address of this process without any check, and a source may as long as its link lasts;
+/// `tcp` reaches other machines without that. Default: no. Sources have to allow it too:
+/// farjump_link_options_set_ucx_tcp().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     options: *mut farjump_target_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.ucx_tcp = allowed;
@@ -280,14 +286,15 @@ pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     }
 }
 
-/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you trust. Control connections are
-/// sealed in any case. Off unless set. Sources have to say so too: farjump_link_options_set_clear().
+/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+/// trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
+/// farjump_link_options_set_clear().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_clear(
     options: *mut farjump_target_options_t,
     clear: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.clear = clear;
@@ -296,15 +303,16 @@ pub unsafe extern "C" fn farjump_target_options_set_clear(
     }
 }
 
-/// The key that sources have too, for a target at `tcp:HOST:PORT`, and that peers at such addresses have: 32 bytes, as hard to guess as
-/// random ones. Who has it is let in. Without one a target listens on this machine's loopback only. Means nothing on Unix sockets.
-/// The bytes are copied, and wiped when the options are freed.
+/// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses
+/// have: 32 bytes, as hard to guess as random ones. A process that holds it is admitted. Without a key a
+/// target listens on this machine's loopback only. No effect on Unix sockets. The bytes are copied, and wiped
+/// when the options are freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_key(
     options: *mut farjump_target_options_t,
     key: *const u8,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for 32 bytes.
+    // SAFETY: the header requires options that nothing else uses, and for 32 bytes.
     unsafe {
         change(options, |options| {
             (options.key, options.key_file) = (Some(key_of(key)?), None);
@@ -313,17 +321,18 @@ pub unsafe extern "C" fn farjump_target_options_set_key(
     }
 }
 
-/// The keys that sources have, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each with a name and rights of
-/// its own if it has some. It is read now, and again and again while the target runs: what changes counts within about a second, and a key that is taken out
-/// ends its links. If it holds one key alone, peers are met with that.
+/// The keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each
+/// with a name and optionally rights of its own. The file is read now, and checked while the target runs:
+/// changes count within about a second, and removing a key ends its links. If it holds one key alone, that is
+/// used for destinations.
 ///
-/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that others than this user may read or write.
+/// FARJUMP_ERROR_CONNECT for a file that holds no key, or that other users may read or write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_key_file(
     options: *mut farjump_target_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             let file = path_of(path, "path")?;
@@ -334,14 +343,14 @@ pub unsafe extern "C" fn farjump_target_options_set_key_file(
     }
 }
 
-/// How long a source's machine, or a peer's, may be silent before it is taken for gone, over TCP, in nanoseconds. 10 seconds unless
-/// set; from 1 second to 32,767.
+/// How long the machine of a source or destination may be silent over TCP before the peer counts as gone, in
+/// nanoseconds. Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_peer_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.peer_timeout = Some(nanoseconds);

@@ -1,4 +1,4 @@
-//! What a target may choose.
+//! A target's choices: arguments, exports, destinations and callbacks.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
@@ -15,22 +15,25 @@ use crate::failure::Failure;
 /// Any function, to be offered to injected code: cast it to this.
 pub type farjump_function_t = Option<unsafe extern "C" fn()>;
 
-/// Runs for each call of a source that is refused: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin. `peer` and `text` are
-/// the library's, valid until the callback returns.
+/// Runs for each refused call of a source: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin. `peer` and
+/// `text` belong to the library, and are valid until the callback returns.
 pub type farjump_target_refused_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, peer: *const farjump_peer_t, cause: c_int, text: *const c_char),
 >;
 
-/// Runs each time a source is asked for the code `id`. `peer` and `id` are the library's, valid until the callback returns.
+/// Runs each time the target requests the code `id` from a source. `peer` and `id` belong to the library, and
+/// are valid until the callback returns.
 pub type farjump_target_code_missing_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, peer: *const farjump_peer_t, id: *const farjump_code_id_t),
 >;
 
-/// Runs for each source that has connected. `peer` is the library's, valid until the callback returns.
+/// Runs for each source that has connected. `peer` belongs to the library, and is valid until the callback
+/// returns.
 pub type farjump_target_joined_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, peer: *const farjump_peer_t)>;
 
-/// Runs for each source that is gone. `peer` and `why` are the library's, valid until the callback returns.
+/// Runs for each source that is gone. `peer` and `why` belong to the library, and are valid until the
+/// callback returns.
 pub type farjump_target_gone_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, peer: *const farjump_peer_t, why: *const c_char)>;
 
@@ -38,13 +41,14 @@ pub type farjump_target_gone_fn =
 #[derive(Clone, Copy)]
 struct Address(*const c_void);
 
-// SAFETY: nothing here looks at what it points to. The header asks that it may be used on whichever thread polls the target.
+// SAFETY: nothing here dereferences it. The header requires that it may be used on whichever thread polls the
+// target.
 unsafe impl Send for Address {}
-// SAFETY: as above: it is only copied.
+// SAFETY: it is only copied.
 unsafe impl Sync for Address {}
 
-/// Choices for targets, each of which but the exports has a default that suits. One thread changes them at a time; any number may
-/// make targets with them at once. They are copied when a target is made.
+/// Choices for targets, each of which but the exports has a usable default. One thread changes them at a
+/// time; any number may make targets with them at once. They are copied when a target is made.
 #[derive(Default)]
 pub struct farjump_target_options_t {
     args: Option<User>,
@@ -89,23 +93,24 @@ pub struct farjump_target_options_t {
 type Builder = TargetBuilder<'static>;
 
 impl farjump_target_options_t {
-    /// A target to be made with them.
+    /// Begins a target with them.
     ///
     /// # Safety
-    /// What is exported, and the arguments, must be valid for whatever injected functions do with it until the target is dropped.
+    /// Exports and arguments must be valid for whatever injected functions do with them until the target is
+    /// dropped.
     pub(crate) unsafe fn builder(&self, address: &str) -> Builder {
         let builder = Target::listen(address);
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         let builder = set(builder, self.args, |builder, args| unsafe { builder.args_raw(args.pointer()) });
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         let export = |builder: Builder, (name, address): &(String, Address)| unsafe {
             builder.export_raw(name, address.0)
         };
         let builder = self.exports.iter().fold(builder, export);
-        // SAFETY: the header says that they are loaded, by whoever named them.
+        // SAFETY: the header says that they are loaded; its caller answers for their constructors.
         let load = |builder: Builder, path| unsafe { builder.export_library(path) };
         let builder = self.libraries.iter().fold(builder, load);
-        // SAFETY: the header says when they are loaded, by whoever named them.
+        // SAFETY: the header says when they are loaded; its caller answers for their constructors.
         let want = |builder: Builder, soname| unsafe { builder.wanted_library(soname) };
         let builder = self.wanted.iter().fold(builder, want);
         let builder = self.local.iter().fold(builder, TargetBuilder::local);
@@ -144,7 +149,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.on_refused, |builder, (function, user)| {
             builder.on_refused(move |peer, refusal| {
                 let (peer, text) = (Peer::of(peer), c_text(&refusal.text));
-                // SAFETY: the header asks for a function of this type, which takes this pointer.
+                // SAFETY: the header requires a function of this type, which takes this pointer.
                 unsafe { function(user.pointer(), peer.told(), cause_number(refusal.cause), text.as_ptr()) }
             })
         });
@@ -167,7 +172,7 @@ impl farjump_target_options_t {
     }
 }
 
-/// A name that injected code could import.
+/// Checks a name that injected code could import.
 pub(crate) fn symbol(name: &str) -> Result<String, Failure> {
     match (1..=MAX_SYMBOL).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(name.to_owned()),
@@ -183,7 +188,7 @@ pub(crate) fn symbol(name: &str) -> Result<String, Failure> {
     }
 }
 
-/// A name that injected code could forward itself by.
+/// Checks a name that injected code could forward itself by.
 pub(crate) fn peer_name(name: &str) -> Result<String, Failure> {
     if name.is_empty() {
         return Err(Failure::argument("a peer without a name cannot be forwarded to: give it one"));
@@ -197,33 +202,34 @@ pub unsafe extern "C" fn farjump_target_options_new(
     options: *mut *mut farjump_target_options_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer.
+        // SAFETY: the header requires a variable for a pointer.
         let made = unsafe { variable(options, "options")? };
         *made = give(farjump_target_options_t::default());
         Ok(FARJUMP_OK)
     })
 }
 
-/// Frees them, and sets the variable to NULL. One that is NULL already is none to be freed, and no error.
+/// Frees them, and sets the variable to NULL. Does nothing if it is NULL already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_free(
     options: *mut *mut farjump_target_options_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a variable with one of `farjump_target_options_new`, used by nobody else.
+        // SAFETY: the header requires a variable with one of `farjump_target_options_new`, used by nobody
+        // else.
         drop(unsafe { take(options, "options", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// What every injected function gets as its third argument. It stays the caller's, and must be valid for whatever they do with it, on
-/// the thread that polls the target, until the target is closed. NULL unless set.
+/// The third argument of every injected function. It stays the caller's, and must be valid for whatever they
+/// do with it, on the thread that polls the target, until the target is closed. Default: NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_args(
     options: *mut farjump_target_options_t,
     args: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.args = Some(User::new(args));
@@ -232,16 +238,16 @@ pub unsafe extern "C" fn farjump_target_options_set_args(
     }
 }
 
-/// Offers a function to injected code, under `name`; nothing but what is offered can be linked against. The code must declare it with
-/// the same types: nothing checks that. Of two under one name the last one is meant. Exports win over libraries and the process's
-/// symbols.
+/// Offers a function to injected code, under `name`; code can be linked against exports only. The code must
+/// declare it with the same types: nothing checks that. The last of two exports of one name counts. Exports
+/// win over libraries and the process's symbols.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_function(
     options: *mut farjump_target_options_t,
     name: *const c_char,
     function: farjump_function_t,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             let name = symbol(text(name, "name")?)?;
@@ -252,15 +258,15 @@ pub unsafe extern "C" fn farjump_target_options_export_function(
     }
 }
 
-/// Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until the target is closed. As
-/// farjump_target_options_export_function() otherwise.
+/// Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
+/// the target is closed. As farjump_target_options_export_function() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_data(
     options: *mut farjump_target_options_t,
     name: *const c_char,
     data: *const c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             let name = symbol(text(name, "name")?)?;
@@ -273,13 +279,14 @@ pub unsafe extern "C" fn farjump_target_options_export_data(
     }
 }
 
-/// Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs its constructors.
+/// Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs
+/// its constructors.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_export_library(
     options: *mut farjump_target_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             options.libraries.push(self::path(path, "path")?.to_owned());
@@ -288,16 +295,17 @@ pub unsafe extern "C" fn farjump_target_options_export_library(
     }
 }
 
-/// Lets injected code that wants the library with this soname (`libz.so.1`) find what it defines, after all else that is offered.
-/// None unless set. An image names the libraries that it wants; one that is not among these is never opened. It is opened when
-/// the first code that wants it comes and imports something that is not offered otherwise, which runs its constructors, and
-/// stays open until the process ends. A name with a slash is an error when a target is made.
+/// Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
+/// exports. Default: no library. An image names the libraries that it wants; one that is not among these is
+/// never opened. The library is opened when the first code comes that wants it and imports a symbol found
+/// nowhere else, which runs its constructors. It stays open until the process ends. A name with a slash is an
+/// error when a target is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_wanted_library(
     options: *mut farjump_target_options_t,
     soname: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             options.wanted.push(text(soname, "soname")?.to_owned());
@@ -306,14 +314,14 @@ pub unsafe extern "C" fn farjump_target_options_wanted_library(
     }
 }
 
-/// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and what the program was linked with,
-/// this library's functions among it. Off unless set.
+/// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
+/// libraries that the program was linked with, including this library's functions. Default: no.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_process_symbols(
     options: *mut farjump_target_options_t,
     offered: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.process_symbols = offered;
@@ -322,14 +330,14 @@ pub unsafe extern "C" fn farjump_target_options_set_process_symbols(
     }
 }
 
-/// Has the function of `library` here, for sources that choose FARJUMP_MODE_LOCAL: only its name travels then. It is linked with what
-/// the target offers, as code that travels is, when a target is made.
+/// Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
+/// travels then. It is linked with the target's exports, as code that travels is, when a target is made.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_add_local(
     options: *mut farjump_target_options_t,
     library: *const farjump_library_t,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for an open library.
+    // SAFETY: the header requires options that nothing else uses, and for an open library.
     unsafe {
         change(options, |options| {
             options.local.push(object(library, "library")?.rust().clone());
@@ -338,14 +346,14 @@ pub unsafe extern "C" fn farjump_target_options_add_local(
     }
 }
 
-/// Whether `/tmp/perf-PID.map` says where injected code lies, so that `perf report` shows it as `ifunc:NAME`. Off unless set. The file
-/// stays when the process ends.
+/// Whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
+/// `ifunc:NAME`. Default: no. The file stays when the process ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_perf_map(
     options: *mut farjump_target_options_t,
     written: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.perf_map = written;
@@ -354,15 +362,15 @@ pub unsafe extern "C" fn farjump_target_options_set_perf_map(
     }
 }
 
-/// Whether standard error says which injected code it was that crashed. Then the process ends as it would have. Off unless set.
-/// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of the process that asks
-/// for it, and stay; what was installed before is called after the report.
+/// Whether standard error names the injected code that crashed. Then the process ends as it would have.
+/// Default: no. Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first
+/// target of the process with this option, and stay; handlers installed before are called after the report.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     options: *mut farjump_target_options_t,
     reported: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.crash_report = reported;
@@ -371,16 +379,16 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     }
 }
 
-/// Knows the target at `address` by `name`: injected code may forward itself there, by farjump_forward(). A link is made when the first
-/// call goes there. Who may inject into this target may then have code run at that one too. farjump_target_set_peer() does the same
-/// later.
+/// Names the target at `address` as destination `name`: injected code may forward itself there, by
+/// farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
+/// may then have code run at that one too. farjump_target_set_peer() does the same later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_add_peer(
     options: *mut farjump_target_options_t,
     name: *const c_char,
     address: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses, and for texts.
+    // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
             options.peers.push((peer_name(text(name, "name")?)?, text(address, "address")?.to_owned()));
@@ -389,15 +397,15 @@ pub unsafe extern "C" fn farjump_target_options_add_peer(
     }
 }
 
-/// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on their thread, and cannot use the
-/// target: that is FARJUMP_ERROR_BUSY. NULL for none.
+/// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
+/// their thread, and cannot use the target: that is FARJUMP_ERROR_BUSY. NULL for none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_refused(
     options: *mut farjump_target_options_t,
     callback: farjump_target_refused_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_refused = callback.map(|callback| (callback, User::new(user)));
@@ -406,14 +414,15 @@ pub unsafe extern "C" fn farjump_target_options_on_refused(
     }
 }
 
-/// Has `callback` run, with `user`, each time a source is asked for code. As farjump_target_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, each time the target requests code from a source. As
+/// farjump_target_options_on_refused() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_code_missing(
     options: *mut farjump_target_options_t,
     callback: farjump_target_code_missing_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_code_missing = callback.map(|callback| (callback, User::new(user)));
@@ -422,14 +431,15 @@ pub unsafe extern "C" fn farjump_target_options_on_code_missing(
     }
 }
 
-/// Has `callback` run, with `user`, for each source that has connected. As farjump_target_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, for each source that has connected. As
+/// farjump_target_options_on_refused() otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_joined(
     options: *mut farjump_target_options_t,
     callback: farjump_target_joined_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_joined = callback.map(|callback| (callback, User::new(user)));
@@ -438,14 +448,15 @@ pub unsafe extern "C" fn farjump_target_options_on_joined(
     }
 }
 
-/// Has `callback` run, with `user`, for each source that is gone. As farjump_target_options_on_refused() otherwise.
+/// Has `callback` run, with `user`, for each source that is gone. As farjump_target_options_on_refused()
+/// otherwise.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_on_gone(
     options: *mut farjump_target_options_t,
     callback: farjump_target_gone_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header asks for options that nobody else uses.
+    // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
             options.on_gone = callback.map(|callback| (callback, User::new(user)));

@@ -9,7 +9,8 @@ use crate::api::target::farjump_target_t;
 use crate::boundary::{give, guarded, object, take, variable};
 use crate::failure::Failure;
 
-/// Stops farjump_target_run(), also while it sleeps. Any number of threads may use it at once, and signal handlers too.
+/// Stops farjump_target_run(), even while it sleeps. Any number of threads may use it at once, and signal
+/// handlers too.
 #[derive(Debug)]
 pub struct farjump_stopper_t {
     stopper: Stopper,
@@ -21,29 +22,29 @@ pub struct farjump_thread_t {
     thread: TargetThread,
 }
 
-/// Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread. farjump_stopper_free() ends
-/// it.
+/// Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.
+/// farjump_stopper_free() ends it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_stopper_new(
     target: *mut farjump_target_t,
     stopper: *mut *mut farjump_stopper_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer.
+        // SAFETY: the header requires a variable for a pointer.
         let made = unsafe { variable(stopper, "stopper")? };
-        // SAFETY: the header asks for a target that only this thread uses.
+        // SAFETY: the header requires a target that only this thread uses.
         let stopper = unsafe { object(target.cast_const(), "target")? }.usable()?.stopper();
         *made = give(farjump_stopper_t { stopper });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Stops the target after the frames that it is at, and for good: a target that was stopped does not run again. Safe in a signal
-/// handler, where farjump_last_error() is not.
+/// Stops the target after its current frames, and for good: a target that was stopped does not run again.
+/// Safe in a signal handler, where farjump_last_error() is not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_stopper_stop(stopper: *const farjump_stopper_t) -> farjump_status_t {
-    // Not `guarded`: noting an error allocates, which a signal handler may not.
-    // SAFETY: the header asks for NULL or one of `farjump_stopper_new`.
+    // Not `guarded`: noting an error allocates, which a signal handler may not. SAFETY: the header requires
+    // NULL or one of `farjump_stopper_new`.
     let Some(stopper) = (unsafe { stopper.as_ref() }) else { return FARJUMP_ERROR_ARGUMENT };
     match catch_unwind(AssertUnwindSafe(|| stopper.stopper.stop())) {
         Ok(()) => FARJUMP_OK,
@@ -51,19 +52,19 @@ pub unsafe extern "C" fn farjump_stopper_stop(stopper: *const farjump_stopper_t)
     }
 }
 
-/// Frees the handle, and sets the variable to NULL. One that is NULL already is none to be freed, and no error. The target is not
+/// Frees the handle, and sets the variable to NULL. Does nothing if it is NULL already. The target is not
 /// stopped by this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_stopper_free(stopper: *mut *mut farjump_stopper_t) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a variable with one of `farjump_stopper_new`, used by nobody else.
+        // SAFETY: the header requires a variable with one of `farjump_stopper_new`, which nothing else uses.
         drop(unsafe { take(stopper, "stopper", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Hands the target to a thread of its own, which runs it until farjump_thread_stop(). The variable `target` is NULL then: the target
-/// is the thread's, and callbacks, exports and arguments are used there.
+/// Hands the target to a thread of its own, which runs it until farjump_thread_stop(). The variable `target`
+/// becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
 ///
 /// FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
 #[unsafe(no_mangle)]
@@ -72,21 +73,22 @@ pub unsafe extern "C" fn farjump_target_spawn(
     thread: *mut *mut farjump_thread_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header asks for a place for a pointer.
+        // SAFETY: the header requires a variable for a pointer.
         let made = unsafe { variable(thread, "thread")? };
         let may = |target: &farjump_target_t| target.usable().map(drop);
-        // SAFETY: the header asks for a variable with what `farjump_target_listen` gave, used by nobody else.
+        // SAFETY: the header requires a variable with a result of `farjump_target_listen`, which nothing else
+        // uses.
         let target = unsafe { take(target, "target", may)? }.ok_or_else(|| Failure::null("*target"))?;
         *made = give(farjump_thread_t { thread: target.into_rust().spawn()? });
         Ok(FARJUMP_OK)
     })
 }
 
-/// Stops the target, waits for its thread, and sets the variable to NULL. One that is NULL already is none to be stopped, and no
-/// error; there is no target then. The target goes to `target`, with what it counted and with no links; NULL for one that is to be
-/// closed. Not from the target's own thread: that is FARJUMP_ERROR_BUSY, and the thread goes on.
+/// Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
+/// there is no target then. `target` receives the target, with its statistics and without links; NULL to
+/// close it. From the target's own thread it fails with FARJUMP_ERROR_BUSY, and the thread continues.
 ///
-/// Fails with what ended the target before it was stopped; it is then closed.
+/// Fails with the error that ended the target before it was stopped; it is then closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_thread_stop(
     thread: *mut *mut farjump_thread_t,
@@ -96,7 +98,7 @@ pub unsafe extern "C" fn farjump_thread_stop(
         let back = if target.is_null() {
             None
         } else {
-            // SAFETY: the header asks for NULL or a place for a pointer.
+            // SAFETY: the header requires NULL or a variable for a pointer.
             Some(unsafe { variable(target, "target")? })
         };
         let may = |thread: &farjump_thread_t| match thread.thread.is_current() {
@@ -106,7 +108,8 @@ pub unsafe extern "C" fn farjump_thread_stop(
             )),
             false => Ok(()),
         };
-        // SAFETY: the header asks for a variable with what `farjump_target_spawn` gave, used by nobody else.
+        // SAFETY: the header requires a variable with a result of `farjump_target_spawn`, which nothing else
+        // uses.
         let Some(thread) = (unsafe { take(thread, "thread", may)? }) else { return Ok(FARJUMP_OK) };
         let target = thread.thread.stop()?;
         if let Some(back) = back {

@@ -1,17 +1,19 @@
-//! Frames in slots: memory of the target that both sides know by its address, and by nothing else.
+//! Frames in slots: memory of the target that both sides know by its address alone.
 //!
-//! There is no connection, so nothing is counted, and no key was drawn. A signal is a function of the slot's address in the
-//! target: what was left of a frame at another address, and payload whose author does not know where it will lie, is no signal.
-//! All words are little-endian, and a slot starts at a multiple of 8 bytes.
+//! There is no connection, so nothing is counted, and no key was drawn. A signal is a function of the slot's
+//! address in the target. Remains of a frame at another address are no signal, and neither is payload whose
+//! author does not know its future address. All words are little-endian, and a slot starts at a multiple of 8
+//! bytes.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 8 | signal of the address, stored last; in a checked frame its complement. The target puts a *receipt* here when it takes the frame |
+//! | 0 | 8 | signal of the address, stored last; in a checked frame its complement. The target writes a *receipt* here when it takes the frame |
 //! | 8 | 4 | length of the frame, a multiple of 8 |
 //! | 12 | 4 | length of the payload |
 //! | 16 | 8 | bits 0 to 3: log2 of the payload's alignment; 4: code or name travels; 5: by name; 16 to 63: the first six bytes of the code id, or of the BLAKE3 hash of the name |
 //!
-//! then the payload, aligned relative to the slot; then, at the next multiple of 8, the code part, if it travels:
+//! then the payload, aligned relative to the slot; then, at the next multiple of 8, the code part, if it
+//! travels:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -21,11 +23,12 @@
 //! | 8 | 16 | code id; zero by name |
 //! | 24 | | the name; then, at the next multiple of 8, the image |
 //!
-//! and, in checked frames, two words at the end: the first eight bytes of the BLAKE3 hash of all from offset 8 up to here, and the
-//! trailer of the address. Their first word says that they are checked, because nothing else of them can be believed before.
+//! and, in checked frames, two words at the end: the first eight bytes of the BLAKE3 hash of all from offset
+//! 8 up to here, and the trailer of the address. Their first word marks them as checked, because no other
+//! field can be trusted before the check.
 //!
-//! The code part is last, so a frame without it is the beginning of one with it. `docs/decisions/ucp-ifunc-arrival.md` says who
-//! sends which, and why it is whole.
+//! The code part is last, so a frame without it is the beginning of one with it.
+//! `docs/decisions/ucp-ifunc-arrival.md` says which kind is sent when, and why it is whole.
 
 use farjump_core::image::CodeId;
 use farjump_core::signal::LinkKey;
@@ -37,7 +40,7 @@ pub(super) const HEAD: usize = 24;
 pub(super) const INLINE: usize = 64 - HEAD;
 /// Length in bytes of the two words at the end of a checked frame.
 pub(super) const CHECK: usize = 16;
-/// log2 of what a slot's address is a multiple of, in bytes, unless code asks for more.
+/// log2 of the alignment of a slot's address in bytes, unless code asks for more.
 pub(super) const SLOT_ALIGN_LOG2: u8 = 3;
 /// Longest frame in bytes.
 pub(super) const MAX_FRAME: usize = 1 << 31;
@@ -49,11 +52,11 @@ const CARRIES: u64 = 1 << 4;
 const NAMED: u64 = 1 << 5;
 const UNUSED: u64 = 0xffc0;
 
-/// Everybody's: the address is what differs. A changed format changes them.
+/// The same for all processes: the address makes the difference. A changed format changes them.
 const SIGNALS: LinkKey = LinkKey::from_bytes(*b"ucp_ifunc frame1");
 const RECEIPTS: LinkKey = LinkKey::from_bytes(*b"ucp_ifunc taken1");
 
-/// The word that says that a frame lies at `address`; its complement, that one does that has a check.
+/// The word that marks a frame at `address`; its complement marks a checked frame.
 #[inline(always)]
 pub(super) const fn signal(address: u64) -> u64 {
     SIGNALS.header(address)
@@ -64,39 +67,39 @@ pub(super) const fn trailer(address: u64) -> u64 {
     SIGNALS.trailer(address)
 }
 
-/// The word that says that the target has taken the frame at `address`, and holds the code that it called.
+/// The word by which the target marks the frame at `address` as taken, and its code as stored.
 #[inline(always)]
 pub(super) const fn receipt(address: u64) -> u64 {
     RECEIPTS.header(address)
 }
 
-/// What is in a slot whose frame was refused: neither of the above.
+/// First word of a slot whose frame was refused: neither of the above.
 pub(super) const NOTHING: u64 = 0;
 
-/// Which function is called, as it stands in a header.
+/// Key of the called function, as in a header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Key(u64);
 
 impl Key {
     const MASK: u64 = !0xffff | NAMED;
 
-    /// That of code.
+    /// Key of code.
     pub(super) fn of_code(id: &CodeId) -> Key {
         Key(first_six(id))
     }
 
-    /// That of a function that the target has by its name.
+    /// Key of a function that the target has by its name.
     pub(super) fn of_name(name: &str) -> Key {
         Key(first_six(&code_id(name.as_bytes())) | NAMED)
     }
 
-    /// The one in the third word of a frame.
+    /// The key in the third word of a frame.
     #[inline(always)]
     pub(super) const fn in_word(word: u64) -> Key {
         Key(word & Self::MASK)
     }
 
-    /// Somewhere among `places`, a power of two.
+    /// An index below `places`, a power of two.
     #[inline(always)]
     pub(super) const fn place(self, places: usize) -> usize {
         (self.0 >> 16) as usize & (places - 1)
@@ -123,39 +126,40 @@ pub(super) const fn words(len: usize, payload_len: usize, third: u64) -> [u64; 2
     [len as u64 | (payload_len as u64) << 32, third]
 }
 
-/// Where the payload of this alignment starts.
+/// Offset of a payload with this alignment.
 #[inline(always)]
 pub(super) const fn payload_offset(align_log2: u8) -> usize {
     let below = (1_usize << align_log2) - 1;
     (HEAD + below) & !below
 }
 
-/// A header whose lengths have been checked against its slot, in values that nobody else can change.
+/// A header whose lengths have been checked against its slot, in values that no other process can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) payload: usize,
     pub(super) payload_len: usize,
     pub(super) key: Key,
-    /// Where the code part starts, if it travels.
+    /// Offset of the code part, if it travels.
     pub(super) part: Option<usize>,
-    /// Where the check starts, or would.
+    /// Offset of the check, present or not.
     pub(super) end: usize,
 }
 
-/// Why a header is no frame's.
+/// Why a header is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BadHead {
-    /// The frame would be so long, and does not fit its slot.
+    /// The frame would have this length, and does not fit its slot.
     PastSlot(usize),
     /// Its fields contradict each other.
     Malformed,
 }
 
 impl Head {
-    /// Checks the two words behind the signal of a frame in a slot of `room` bytes, that ends with `check` bytes of a check.
+    /// Checks the two words behind the signal of a frame in a slot of `room` bytes that ends with `check`
+    /// bytes of a check.
     ///
     /// # Errors
-    /// [`BadHead`]: whatever the words say, what is returned otherwise lies in the slot.
+    /// [`BadHead`]: a returned head lies in the slot, whatever the words are.
     #[inline(always)]
     pub(super) fn checked([lengths, third]: [u64; 2], room: usize, check: usize) -> Result<Head, BadHead> {
         let (len, payload_len) = (lengths as u32 as usize, (lengths >> 32) as usize);
@@ -176,7 +180,7 @@ impl Head {
     }
 }
 
-/// What the code part says.
+/// Contents of the code part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Part<'a> {
     pub(super) id: CodeId,
@@ -186,7 +190,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// How long it is in a frame, in bytes.
+    /// Its length in a frame, in bytes.
     pub(super) fn len(&self) -> usize {
         (PART + self.name.len()).next_multiple_of(8) + self.image.len().next_multiple_of(8)
     }
@@ -201,7 +205,7 @@ impl<'a> Part<'a> {
         into[image..image + self.image.len()].copy_from_slice(self.image);
     }
 
-    /// Reads it from `bytes`, which end where it does; `None` if it is not one for a frame with this key.
+    /// Reads it from `bytes`, which end with it; `None` if it is invalid for a frame with this key.
     pub(super) fn read(bytes: &'a [u8], key: Key) -> Option<Part<'a>> {
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
         let (image_len, name_len) = (word(0)?, word(4)?);
@@ -221,7 +225,7 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     check_word(code_id(bytes))
 }
 
-/// The same, from the identity of these bytes.
+/// The same, from the id of these bytes.
 pub(super) fn check_word(CodeId([a, b, c, d, e, f, g, h, ..]): CodeId) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }

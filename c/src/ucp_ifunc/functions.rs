@@ -1,7 +1,8 @@
-//! What a target can run: code that came in frames, placed once for the whole process, and functions that it has by name.
+//! A target's functions: code that came in frames, placed once for the whole process, and functions called by
+//! name.
 //!
-//! What is here stays: a receipt tells a source that frames without code will do from now on, and nobody could tell it otherwise
-//! later. So room is bounded, and code that finds none is refused, with no receipt.
+//! Functions stay. A receipt tells a source that frames without code will do from now on, and it could not be
+//! withdrawn later. So capacity is bounded, and code beyond it is refused, without a receipt.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -21,7 +22,7 @@ use super::frame::{Key, Part};
 use super::ifunc;
 use super::symbols;
 
-/// Room for code in bytes, and as much for its statics: thousands of functions.
+/// Capacity for code in bytes, and as much for its statics: thousands of functions.
 const ROOM: usize = 16 << 20;
 /// Functions found without a lock, by their keys.
 const RECENT: usize = 64;
@@ -31,14 +32,14 @@ const RECENT: usize = 64;
 pub(super) struct Function {
     key: Key,
     main: MainRoutine,
-    /// Alignment in bytes that it asks for its payload.
+    /// Payload alignment in bytes that it asks for.
     align: usize,
-    /// It may want to reply or panic, which takes more than a call.
+    /// Whether it may reply or panic, which takes more than a call.
     wants_services: bool,
     code: Code,
 }
 
-/// What keeps a function in its place.
+/// The owner of a function's code.
 #[derive(Debug)]
 enum Code {
     Placed(Arc<Linked>),
@@ -46,7 +47,7 @@ enum Code {
 }
 
 impl Function {
-    /// The image and its identity; `None` for a function that is only here.
+    /// The image and its id; `None` for a function that is only here.
     pub(super) fn image(&self) -> Option<(CodeId, &[u8])> {
         match &self.code {
             Code::Placed(linked) => Some((linked.id(), linked.image())),
@@ -61,7 +62,7 @@ impl Function {
         }
     }
 
-    /// log2 of the alignment that it asks for its payload; 0 if the default will do.
+    /// log2 of the payload alignment that it asks for; 0 if the default will do.
     pub(super) fn payload_align_log2(&self) -> u8 {
         match &self.code {
             Code::Placed(linked) => linked.payload_align_log2(),
@@ -69,7 +70,7 @@ impl Function {
         }
     }
 
-    /// Alignment in bytes that it asks for its payload.
+    /// Payload alignment in bytes that it asks for.
     #[inline(always)]
     pub(super) fn align(&self) -> usize {
         self.align
@@ -81,9 +82,9 @@ impl Function {
     /// [`UCS_ERR_CANCELED`] with its message, where it called `farjump_panic`.
     ///
     /// # Safety
-    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned to [`Function::align`].
-    /// `target_args` is between the program and the function's author. What the function does is the business of whoever may
-    /// write into the program's buffers.
+    /// `payload` must be valid for reads and writes of `len` bytes during the call and aligned to
+    /// [`Function::align`]. The program and the function's author agree on `target_args`. Peers that may
+    /// write into the program's buffers are responsible for the function's actions.
     #[inline(always)]
     pub(super) unsafe fn call(
         &self,
@@ -92,10 +93,11 @@ impl Function {
         target_args: *mut c_void,
     ) -> Result<(), Refused> {
         if self.wants_services {
-            // SAFETY: as the caller vouches.
+            // SAFETY: this function's caller gives the same guarantees.
             return unsafe { self.call_with_services(payload, len, target_args) };
         }
-        // SAFETY: it stays placed as long as the process lives; the arguments are as the caller vouches.
+        // SAFETY: it stays placed as long as the process lives; this function's caller guarantees the
+        // arguments.
         unsafe { (self.main)(payload, len, target_args) };
         Ok(())
     }
@@ -114,7 +116,7 @@ impl Function {
     ) -> Result<(), Refused> {
         let Code::Placed(linked) = &self.code else { return Ok(()) };
         let mut caller = Caller::new();
-        // SAFETY: as the caller vouches.
+        // SAFETY: this function's caller gives the same guarantees.
         match unsafe { caller.call(linked, payload, len, target_args) } {
             Called::Returned(_) => Ok(()),
             Called::Panicked(message) => {
@@ -125,7 +127,7 @@ impl Function {
     }
 }
 
-/// All functions, and where code is placed. Made when the first one comes.
+/// All functions, and the memory for their code. Made when the first one comes.
 #[derive(Debug)]
 struct All {
     store: Store,
@@ -142,7 +144,7 @@ static FOUND: [AtomicPtr<Function>; RECENT] = [const { AtomicPtr::new(ptr::null_
 pub(super) fn find(key: Key) -> Option<&'static Function> {
     // Pairs with the release store in `look_up`.
     let found = FOUND[key.place(RECENT)].load(Ordering::Acquire);
-    // SAFETY: what is stored there are functions, which live as long as the process.
+    // SAFETY: only functions are stored there, which live as long as the process.
     match unsafe { found.as_ref() } {
         Some(function) if function.key == key => Some(function),
         _ => look_up(key),
@@ -157,18 +159,18 @@ fn look_up(key: Key) -> Option<&'static Function> {
     Some(function)
 }
 
-/// The code that came by this name first, if any did.
+/// The first code that came by this name, if any.
 pub(super) fn named(name: &str) -> Option<&'static Function> {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     all.as_ref()?.by_name.get(name).copied()
 }
 
-/// Has the function that a frame brings, or names, here from now on. Code that imports what this process does not have finds it in
-/// the library of its name in the directory, and in the libraries that this one depends on.
+/// Adds the function that a frame brings or names. Imports that this process lacks are looked up in the
+/// library of the code's name in the directory, and in the libraries that this one depends on.
 ///
 /// # Errors
-/// [`UCS_ERR_CANCELED`], as the prototypes answer where they cannot register: no room is left for code, it cannot be linked
-/// here, is not what it claims to be, or is not in the directory.
+/// [`UCS_ERR_CANCELED`], as the prototypes return where they cannot register: no capacity is left for code,
+/// it cannot be linked here, is not what it claims to be, or is not in the directory.
 pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
     let source = if key.is_name() { Source::Here(Local::load(part.name)?) } else { Source::Process };
@@ -181,22 +183,23 @@ pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refu
     }
 }
 
-/// Where a function, or what it imports, is found.
+/// Where a function, or its imports, are found.
 enum Source {
-    /// The process alone has what it imports.
+    /// The process alone has its imports.
     Process,
-    /// What the process does not have is found with this.
+    /// Imports that the process lacks are found by this.
     Own(Resolver),
     /// The function is in a library.
     Here(Local),
 }
 
-/// What finds imports in the library of this name in the directory too, and in those that it depends on.
+/// A resolver that also searches the library of this name in the directory, and those that it depends on.
 fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
-    // The store has looked at the name: it is an identifier, and no path.
+    // The store has checked the name: it is an identifier, and no path.
     let path = ifunc::path(name);
     let mut resolver = resolver();
-    // SAFETY: the program names the directory and the library in it, as for code that is registered by its name.
+    // SAFETY: the program names the directory and the library in it, as for code that is registered by its
+    // name.
     let opened = unsafe { resolver.allow_library_and_its_own(&path) };
     opened.map_err(|error| {
         let text =
@@ -206,7 +209,7 @@ fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
     Ok(resolver)
 }
 
-/// Has it here; or what it lacks, if it is code that imports something that is not found.
+/// Adds it; or returns the missing imports, if some are not found.
 fn keep(key: Key, part: &Part<'_>, source: Source) -> Result<Result<&'static Function, NotLinked>, Refused> {
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let all = match &mut *all {
@@ -270,7 +273,7 @@ impl All {
     }
 }
 
-/// What this process offers to code: services, this interface's own functions, and all symbols that it has.
+/// This process's exports to code: services, this interface's own functions, and all symbols of the process.
 fn resolver() -> Resolver {
     let mut exports = Caller::exports();
     symbols::offer(&mut exports);
@@ -292,5 +295,5 @@ fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> R
     })
 }
 
-/// What `farjump_ifunc.h` offers besides the functions of libc.
+/// Services of `farjump_ifunc.h` besides the functions of libc.
 const SERVICES: [&str; 3] = ["farjump_reply", "farjump_forward", "farjump_panic"];

@@ -1,7 +1,7 @@
-//! Handles of ifuncs, and which names are registered for which context.
+//! Handles of ifuncs, and the names registered for each context.
 //!
-//! A handle's memory is never given back, so that one that was deregistered is told from one that is good; a few hundred bytes
-//! each.
+//! A handle's memory is never freed, so that a deregistered one can be distinguished from a valid one; a few
+//! hundred bytes each.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,19 +17,19 @@ use super::Refused;
 use super::frame::Key;
 use super::functions::{self, Function};
 
-/// What a message ends with that concerns a library's file.
+/// End of messages that concern a library's file.
 pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR says where";
-/// Where libraries are, unless `UCX_IFUNC_LIB_DIR` says otherwise.
+/// Directory of libraries, unless `UCX_IFUNC_LIB_DIR` names another.
 const DIRECTORY: &str = "/usr/lib";
 
-/// What `ucp_ifunc_h` points to.
+/// Target of `ucp_ifunc_h`.
 #[derive(Debug)]
 pub(super) struct Ifunc {
     name: String,
     source: Mutex<Option<Source>>,
 }
 
-/// Where payloads and code of an ifunc come from.
+/// Source of an ifunc's payloads and code.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// Its library.
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// log2 of the alignment that the code asks for its payload, 0 if the default will do.
+    /// log2 of the payload alignment that the code asks for, 0 if the default will do.
     pub(super) fn payload_align_log2(&self) -> u8 {
         match self {
             Source::Library(library) => Machine::native()
@@ -60,14 +60,14 @@ impl Source {
         }
     }
 
-    /// What its frames say.
+    /// The key in its frames.
     pub(super) fn key(&self, name: &str) -> Key {
         self.image().map_or_else(|| Key::of_name(name), |(id, _)| Key::of_code(&id))
     }
 }
 
 impl Ifunc {
-    /// One that is registered nowhere yet.
+    /// An ifunc that is registered nowhere yet.
     pub(super) fn new(name: &str, source: Source) -> Ifunc {
         Ifunc { name: name.to_owned(), source: Mutex::new(Some(source)) }
     }
@@ -76,7 +76,7 @@ impl Ifunc {
         &self.name
     }
 
-    /// What messages are made of.
+    /// The source for messages.
     ///
     /// # Errors
     /// [`UCS_ERR_INVALID_PARAM`] once it was deregistered.
@@ -88,15 +88,15 @@ impl Ifunc {
     }
 }
 
-/// The names of each context, which is known by its address.
+/// The names of each context, which is identified by its address.
 static REGISTERED: Mutex<Option<HashMap<usize, HashMap<String, &'static Ifunc>>>> = Mutex::new(None);
 
-/// Registers `name` for a context: from its library in the directory or, where there is none, from code that came in a
-/// frame. A name that is registered already gives the handle that there is.
+/// Registers `name` for a context: from its library in the directory or, where there is none, from code that
+/// came in a frame. A name that is registered already gives the existing handle.
 ///
 /// # Errors
-/// [`UCS_ERR_INVALID_PARAM`] and [`UCS_ERR_EXCEEDS_LIMIT`] for what is no name; [`UCS_ERR_IO_ERROR`] where its library cannot be
-/// opened.
+/// [`UCS_ERR_INVALID_PARAM`] and [`UCS_ERR_EXCEEDS_LIMIT`] for an invalid name; [`UCS_ERR_IO_ERROR`] where
+/// its library cannot be opened.
 pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Refused> {
     check_name(name)?;
     let registered = |name: &str| -> Option<&'static Ifunc> {
@@ -118,10 +118,10 @@ pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Ref
     Ok(ifunc)
 }
 
-/// Gives a handle up, and its library, unless that is called here by name.
+/// Deregisters a handle, and drops its library, unless that is called here by name.
 ///
 /// # Errors
-/// [`UCS_ERR_INVALID_PARAM`] if it is none of this context's, or was given up before.
+/// [`UCS_ERR_INVALID_PARAM`] if it is none of this context's, or was deregistered before.
 pub(super) fn deregister(context: usize, ifunc: &Ifunc) -> Result<(), Refused> {
     let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let names = all.get_or_insert_default().entry(context).or_default();
@@ -157,16 +157,17 @@ fn check_name(name: &str) -> Result<(), Refused> {
 /// The library of this name in the directory: `NAME.so` there.
 ///
 /// # Errors
-/// [`UCS_ERR_CANCELED`], where it is not there, or is no ifunc library.
+/// [`UCS_ERR_CANCELED`], where it does not exist, or is no ifunc library.
 pub(super) fn from_directory(name: &str) -> Result<Library, Refused> {
     check_name(name).map_err(|refused| Refused { status: UCS_ERR_CANCELED, ..refused })?;
     let path = path(name);
-    // SAFETY: registering loads, as the papers' interface says; the program names the directory and the library in it.
+    // SAFETY: registering loads, as the papers' interface says; the program names the directory and the
+    // library in it.
     unsafe { Library::load_named(&path, name) }
         .map_err(|error| Refused::new(UCS_ERR_CANCELED, format!("{error} ({WHERE})")))
 }
 
-/// Where the library of this name is, if it is anywhere.
+/// The path of the library of this name, whether it exists or not.
 pub(super) fn path(name: &str) -> PathBuf {
     let directory = std::env::var_os("UCX_IFUNC_LIB_DIR").filter(|directory| !directory.is_empty());
     PathBuf::from(directory.unwrap_or_else(|| OsString::from(DIRECTORY))).join(format!("{name}.so"))

@@ -1,12 +1,13 @@
 //! Checks that a pointer returned by `ucp_rkey_ptr` lies in memory that a frame can be stored in.
 //!
-//! `ucp_rkey_ptr` adds what the program says to where the target's memory is mapped, and compares it with
-//! nothing: past the end of that memory a store would hit this process's own. So the system is asked what is
-//! there, once for each mapping. A mapping that went, and whose addresses went to other memory, is still known
-//! here; for addresses inside the target's memory, that does not matter.
+//! `ucp_rkey_ptr` adds the program's address to the mapping of the target's memory without any check: past
+//! the end of that memory a store would hit this process's own. So the system is asked for the mapping, once
+//! for each. A mapping that was unmapped, and whose addresses were reused, is still known here; for addresses
+//! inside the target's memory, that does not matter.
 //!
-//! A peer's memory is shared memory. A process's own may be any: from 1.15 on, UCX returns the very address that
-//! it was given where the endpoint leads to the process's own worker. Such a pointer may lie in private memory.
+//! A peer's memory is shared memory. A process's own may be any: from 1.15 on, UCX returns the very address
+//! that it was given where the endpoint leads to the process's own worker. Such a pointer may lie in private
+//! memory.
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +19,8 @@ use super::Refused;
 /// Mappings known at a time.
 const KNOWN: usize = 16;
 const PAGE: u32 = 12;
-/// Bits of a packed range that count its pages. The others are its first page: 2^36 of them are all that a process can have.
+/// Bits of a packed range that count its pages. The others are its first page: 2^36 of them are all that a
+/// process can have.
 const PAGES: u32 = 28;
 
 /// Mappings of one kind.
@@ -46,8 +48,8 @@ impl Known {
 static SHARED: Known = Known::none();
 static PRIVATE: Known = Known::none();
 
-/// Checks that `len` bytes at `pointer`, which UCX gave for the target's `address`, can be written, and are shared
-/// memory or this process's own at that very address.
+/// Checks that `len` bytes at `pointer`, which UCX gave for the target's `address`, can be written, and are
+/// shared memory or this process's own at that very address.
 ///
 /// # Errors
 /// [`UCS_ERR_INVALID_ADDR`] if they are not, [`UCS_ERR_IO_ERROR`] where the system does not say.
@@ -59,7 +61,7 @@ pub(super) fn check(pointer: usize, address: u64, len: usize) -> Result<(), Refu
     check_other(pointer, pointer as u64 == address, len)
 }
 
-/// The same, of memory that is not known to be shared.
+/// The same, for memory that is not known to be shared.
 #[inline(never)]
 fn check_other(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused> {
     if may_be_private && PRIVATE.holds(pointer, len) { Ok(()) } else { look(pointer, may_be_private, len) }
@@ -86,7 +88,7 @@ fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused>
     Err(outside(len))
 }
 
-/// A frame of so many bytes that does not lie where its key says.
+/// The error of a frame of so many bytes outside its key's memory.
 #[cold]
 pub(super) fn outside(len: usize) -> Refused {
     let text = format!(
@@ -128,7 +130,8 @@ mod tests {
             (map(ProtFlags::READ, MapFlags::SHARED), [false, false]),
             (map(ProtFlags::READ, MapFlags::PRIVATE), [false, false]),
         ];
-        // Twice: the second time, what is taken is known. The private memory is known to be a process's own by then.
+        // Twice: the second time, accepted ranges are known. The private memory is known to be a process's
+        // own by then.
         for _ in 0..2 {
             for (start, [as_peers, as_own]) in all {
                 let start = start.addr();
@@ -143,7 +146,7 @@ mod tests {
             assert_eq!(check(pointer, pointer as u64, len).unwrap_err().status, UCS_ERR_INVALID_ADDR);
         }
         for (start, _) in all {
-            // SAFETY: these are the mappings made above, and nobody uses them any more.
+            // SAFETY: these are the mappings made above, and nothing uses them any more.
             unsafe { munmap(start, LEN) }.unwrap();
         }
     }

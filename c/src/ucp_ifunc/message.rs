@@ -1,8 +1,8 @@
-//! Messages: frames that wait to be sent, as often as their program likes, and the memory that they lie in.
+//! Messages: frames that can be sent any number of times, and their memory.
 //!
-//! C has a message as three words by value, so it can be freed twice, or used after that. Their memory is therefore kept for
-//! other messages, and never given back, with a word in front that says whether it is in use: a second `free` is seen, unless a
-//! new message got the memory meanwhile.
+//! C has a message as three words by value, so it can be freed twice, or used after that. Its memory is
+//! therefore kept for other messages, and never freed, with a word in front that says whether it is in use. A
+//! second `free` is detected, unless a new message got the memory meanwhile.
 
 use std::alloc::{Layout, alloc};
 use std::ffi::c_void;
@@ -21,13 +21,13 @@ use super::ifunc::{Ifunc, Source};
 
 const IN_USE: u64 = 0x6661_726a_7563_7031;
 const FREE: u64 = 0x6661_726a_7563_7030;
-/// What is written behind a payload's room, to see whether its routine went past it.
+/// Written behind a payload's space, to detect a routine that wrote past it.
 const CANARY: [u8; 8] = 0x66f5_0c7a_91d3_e82b_u64.to_le_bytes();
-/// Free memory longer than this has its pages given back to the system.
+/// Free memory longer than this returns its pages to the system.
 const KEPT_WHOLE: usize = 1 << 20;
 const PAGE: usize = 4096;
 
-/// What is in front of a frame.
+/// Header in front of a frame.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Message {
@@ -35,43 +35,44 @@ pub(super) struct Message {
     key: Key,
     /// Length in bytes of the frame with its code part.
     len: usize,
-    /// Length in bytes without.
+    /// Length in bytes without the code part.
     short: usize,
     payload_len: usize,
-    /// Of the payload, relative to the slot.
+    /// log2 of the payload's alignment, relative to the slot.
     align_log2: u8,
-    /// Of the slot.
+    /// log2 of the slot's alignment.
     slot_log2: u8,
     class: Class,
 }
 
 const _: () = assert!(size_of::<Message>() == 64);
 
-/// How long a piece of memory is, and how aligned, as powers of two.
+/// Length and alignment of a piece of memory, as powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Class {
-    /// Of the room for the frame in bytes.
+    /// log2 of the space for the frame in bytes.
     room: u8,
-    /// Of the frame's alignment, which is also how far the frame lies behind the start.
+    /// log2 of the frame's alignment; also log2 of its offset from the start of the block.
     align: u8,
 }
 
-/// Memory that is in no use.
+/// Unused memory.
 struct Free(NonNull<Message>);
 
-// SAFETY: it is memory that nobody else knows, but for stale copies of messages, which only look at `state`.
+// SAFETY: nothing else knows this memory, but for stale copies of messages, which only read `state`.
 unsafe impl Send for Free {}
 
 static KEPT: Mutex<[[Vec<Free>; 32]; 7]> = Mutex::new([const { [const { Vec::new() }; 32] }; 7]);
 
 impl Message {
-    /// The message whose frame this is.
+    /// The message of this frame.
     ///
     /// # Errors
     /// [`UCS_ERR_INVALID_PARAM`] if it is null, or was freed.
     ///
     /// # Safety
-    /// `frame` must be null or one that [`create`] gave, freed or not. The message must not be freed while the result is used.
+    /// `frame` must be null or a result of [`create`], freed or not. The message must not be freed while the
+    /// result is used.
     #[inline(always)]
     pub(super) unsafe fn of<'a>(frame: *mut c_void) -> Result<&'a Message, Refused> {
         if frame.is_null() {
@@ -80,7 +81,7 @@ impl Message {
                 "the message has no frame: was creating it not looked at?",
             ));
         }
-        // SAFETY: in front of every frame there is a message, in memory that is never given back.
+        // SAFETY: in front of every frame there is a message, in memory that is never freed.
         let message = unsafe { &*frame.cast::<Message>().sub(1) };
         if message.state.load(Ordering::Acquire) != IN_USE {
             return Err(Refused::new(UCS_ERR_INVALID_PARAM, "the message was freed"));
@@ -88,7 +89,7 @@ impl Message {
         Ok(message)
     }
 
-    /// The frame: [`Message::len`] bytes, of which the first eight mean nothing.
+    /// The frame: [`Message::len`] bytes, of which the first eight have no meaning.
     #[inline(always)]
     pub(super) fn frame(&self) -> *mut u8 {
         // SAFETY: the frame lies right behind, in the same piece of memory.
@@ -119,13 +120,13 @@ impl Message {
         frame::words(len, self.payload_len, self.key.word(self.align_log2, carries))
     }
 
-    /// Where the payload is, and how long.
+    /// Address and length of the payload.
     pub(super) fn payload(&self) -> (*mut u8, usize) {
         // SAFETY: the payload lies in the frame.
         (unsafe { self.frame().add(frame::payload_offset(self.align_log2)) }, self.payload_len)
     }
 
-    /// What the slot's address has to be a multiple of, in bytes.
+    /// Alignment that the slot's address must have, in bytes.
     #[inline(always)]
     pub(super) fn slot_align(&self) -> usize {
         1 << self.slot_log2
@@ -135,11 +136,12 @@ impl Message {
 /// Makes a message: its routines run here. Returns the frame, and its length in bytes.
 ///
 /// # Errors
-/// [`UCS_ERR_CANCELED`] where the payload routine says no, or wrote past its room; [`UCS_ERR_EXCEEDS_LIMIT`] for a frame over
-/// 2 GiB; [`UCS_ERR_NO_MEMORY`]; [`UCS_ERR_INVALID_PARAM`] for an ifunc that was deregistered.
+/// [`UCS_ERR_CANCELED`] where the payload routine fails, or wrote past its space; [`UCS_ERR_EXCEEDS_LIMIT`]
+/// for a frame over 2 GiB; [`UCS_ERR_NO_MEMORY`]; [`UCS_ERR_INVALID_PARAM`] for an ifunc that was
+/// deregistered.
 ///
 /// # Safety
-/// `args` and `size` must be what the ifunc's routines were written to be given; for code that came in a frame, `size` readable
+/// `args` and `size` must be as the ifunc's routines expect; for code that came in a frame, `size` readable
 /// bytes.
 pub(super) unsafe fn create(
     ifunc: &Ifunc,
@@ -148,7 +150,7 @@ pub(super) unsafe fn create(
 ) -> Result<(*mut c_void, usize), Refused> {
     let source = ifunc.source()?;
     let max = match &source {
-        // SAFETY: the arguments are as the caller vouches.
+        // SAFETY: this function's caller guarantees the arguments.
         Source::Library(library) => unsafe { library.payload_max_size_of(args, size) },
         Source::Came(_) if args.is_null() && size != 0 => {
             let text = format!(
@@ -159,7 +161,7 @@ pub(super) unsafe fn create(
         }
         Source::Came(_) => size,
     };
-    // A slot may lie anywhere, unless the code counts on its payload's place.
+    // A slot may lie anywhere, unless the code relies on its payload's alignment.
     let (align_log2, slot_log2) = match source.payload_align_log2() {
         0 if max <= INLINE => (SLOT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
         0 => (DEFAULT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
@@ -191,7 +193,7 @@ pub(super) unsafe fn create(
         class,
     };
     let len = message.len;
-    // SAFETY: as above, and a `Message` fits in front of the frame.
+    // SAFETY: the memory is this function's alone, and a `Message` fits in front of the frame.
     unsafe {
         let [lengths, third] = message.words(true);
         taken.write(message);
@@ -203,10 +205,10 @@ pub(super) unsafe fn create(
     }
 }
 
-/// Writes payload and code part. Returns how long the payload got, and where the code part starts.
+/// Writes payload and code part. Returns the payload's length, and the offset of the code part.
 ///
 /// # Safety
-/// Behind `taken` there must be room for all of it, for nobody else to use; `args` as for [`create`].
+/// Behind `taken` there must be space for all of it, which nothing else uses; `args` as for [`create`].
 unsafe fn fill(
     taken: NonNull<Message>,
     source: &Source,
@@ -214,7 +216,7 @@ unsafe fn fill(
     part: &Part<'_>,
     (offset, max): (usize, usize),
 ) -> Result<(usize, usize), Refused> {
-    // SAFETY: the caller vouches for the room, which is wholly written before it is read.
+    // SAFETY: this function's caller guarantees the space, which is wholly written before it is read.
     let used = unsafe {
         let frame = taken.add(1).cast::<u8>();
         frame.add(HEAD).write_bytes(0, offset - HEAD);
@@ -242,7 +244,7 @@ unsafe fn fill(
     };
     let end = offset + used;
     let short = end.next_multiple_of(8);
-    // SAFETY: as above.
+    // SAFETY: the code part lies in the space that the caller guarantees.
     unsafe {
         let frame = taken.add(1).cast::<u8>();
         frame.add(end).write_bytes(0, short - end + part.len());
@@ -259,7 +261,7 @@ unsafe fn fill(
 /// # Safety
 /// As for [`Message::of`].
 pub(super) unsafe fn free(frame: *mut c_void) -> Result<(), Refused> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: this function's caller gives the same guarantees.
     let message = unsafe { Message::of(frame) }?;
     if message.state.compare_exchange(IN_USE, FREE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(Refused::new(UCS_ERR_INVALID_PARAM, "the message was freed"));
@@ -267,7 +269,8 @@ pub(super) unsafe fn free(frame: *mut c_void) -> Result<(), Refused> {
     let room = 1 << message.class.room;
     if room > KEPT_WHOLE {
         let start = message.frame().map_addr(|address| address.next_multiple_of(PAGE));
-        // SAFETY: whole pages inside the room of a frame that nobody uses any more; what they held does not matter.
+        // SAFETY: whole pages inside the space of a frame that nothing uses any more; their contents do not
+        // matter.
         let _ = unsafe { madvise(start.cast(), room - 2 * PAGE, Advice::LinuxDontNeed) };
     }
     keep(NonNull::from(message));
@@ -292,8 +295,8 @@ fn take(room: usize, align_log2: u8) -> Result<NonNull<Message>, Refused> {
     let (front, room) = (1_usize << class.align, 1_usize << class.room);
     let no_memory = || Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a message of {room} bytes"));
     let layout = Layout::from_size_align(front + room, front).map_err(|_| no_memory())?;
-    // SAFETY: the layout is not empty. The message lies right in front of the frame, which is `front` behind the start; that is
-    // at least as far as a `Message` is long.
+    // SAFETY: the layout is not empty. The message lies right in front of the frame, which is `front` behind
+    // the start; that is at least the length of a `Message`.
     unsafe {
         let start = NonNull::new(alloc(layout)).ok_or_else(no_memory)?;
         let message = start.add(front).cast::<Message>().sub(1);

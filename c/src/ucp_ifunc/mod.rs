@@ -1,18 +1,18 @@
-//! The papers' own interface, `include/ucp_ifunc.h`, on top of an unmodified UCX: the program owns contexts, endpoints, keys of
-//! remote memory and the buffers that frames are polled in.
+//! The papers' own interface, `include/ucp_ifunc.h`, on top of an unmodified UCX: the program owns contexts,
+//! endpoints, keys of remote memory and the buffers that frames are polled in.
 //!
 //! | module | about | side |
 //! |---|---|---|
 //! | [`frame`] | frames in slots, to the bit | both |
-//! | [`ifunc`] | handles, and which names are registered for which context | both |
+//! | [`ifunc`] | handles, and the names registered for each context | both |
 //! | [`message`] | frames that are being made, and their memory | source |
 //! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
 //! | [`mapped`] | checks that a pointer returned by UCX lies in memory that a frame can be stored in | source |
-//! | [`functions`] | code that came, and where it was placed; functions that are here by name | target |
-//! | [`poll`] | looking into a slot, and running what is there | target |
+//! | [`functions`] | code that came and was placed; functions called by name | target |
+//! | [`poll`] | looking into a slot, and running its frame | target |
 //! | [`symbols`] | the C functions themselves | both |
 //!
-//! Status codes are UCX's; the words for one that is no success are kept for `farjump_last_error`.
+//! Status codes are UCX's; the text of an error is kept for `farjump_last_error`.
 
 mod frame;
 mod functions;
@@ -31,7 +31,7 @@ use farjump_ucx_sys::{UCS_ERR_UNSUPPORTED, Ucx, ucs_status_t};
 
 use crate::failure::{Failure, keep};
 
-/// A status that is no success, and why in words.
+/// An error status, and its text.
 #[derive(Debug)]
 struct Refused {
     status: ucs_status_t,
@@ -44,7 +44,7 @@ impl Refused {
         Refused { status, text: text.into() }
     }
 
-    /// Keeps the words for this thread, and gives the status.
+    /// Keeps the text for this thread, and returns the status.
     #[cold]
     fn note(self) -> ucs_status_t {
         keep(&self.text, None);
@@ -52,7 +52,7 @@ impl Refused {
     }
 }
 
-/// Runs the body of a function that C calls. A panic, which is a mistake of this library's, does not get out of it.
+/// Runs the body of a function that C calls, and stops a panic, which is a bug in this library.
 #[inline(always)]
 fn status(body: impl FnOnce() -> Result<ucs_status_t, Refused>) -> ucs_status_t {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -68,8 +68,8 @@ fn status(body: impl FnOnce() -> Result<ucs_status_t, Refused>) -> ucs_status_t 
 /// The UCX that the program uses.
 ///
 /// # Errors
-/// [`UCS_ERR_UNSUPPORTED`] where there is none, or where what the dynamic linker finds by UCX's name is not what the program was
-/// linked with: handles of the one mean nothing to the other.
+/// [`UCS_ERR_UNSUPPORTED`] where there is none, or where the dynamic linker finds another UCX by its name
+/// than the program was linked with: handles of the one are invalid for the other.
 fn ucx() -> Result<&'static Ucx, Refused> {
     static UCX: std::sync::OnceLock<Result<&'static Ucx, String>> = std::sync::OnceLock::new();
     let found = UCX.get_or_init(|| {

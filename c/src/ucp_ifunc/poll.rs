@@ -1,7 +1,7 @@
-//! Looking into a slot, and running the frame there.
+//! Looking into a slot, and running its frame.
 //!
-//! Every word of a header is read once, and what was read is checked and used. A frame is taken before its function is called:
-//! the slot holds a receipt by then, so the function may have the next frame sent there.
+//! Every word of a header is read once, and the value read is checked and used. A frame is taken before its
+//! function is called: the slot holds a receipt by then, so the function may have the next frame sent there.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,28 +19,30 @@ use super::Refused;
 use super::frame::{self, BadHead, CHECK, HEAD, Head, Part, SLOT_ALIGN_LOG2};
 use super::functions::{self, Function};
 
-/// How long the end of a frame may take once its beginning is there.
+/// How long the end of a frame may take after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A slot that was not polled for so long is not waited for any more.
+/// A slot that was not polled for so long is no longer waited for.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// Most bytes of a checked frame that one poll computes the hash of. One that is no longer is taken by the poll that finds it whole.
+/// Most bytes of a checked frame that one poll hashes. A frame up to this long is taken by the poll that
+/// finds it whole.
 const AT_ONCE: usize = 64 << 10;
-/// What a poll that finds a frame not whole saves up for the next hash of it, in bytes.
+/// Bytes that a poll saves up for the next hash when it finds a frame not whole.
 const SAVED: usize = 4 << 10;
 /// Bytes of a frame that are copied before they are hashed.
 const PIECE: usize = 4 << 10;
 
-/// Runs the frame at the start of a slot, if one is there and whole; [`UCS_ERR_NO_MESSAGE`] otherwise. Never waits.
+/// Runs the frame at the start of a slot, if a whole one is there; [`UCS_ERR_NO_MESSAGE`] otherwise. Never
+/// waits.
 ///
 /// # Errors
-/// [`UCS_ERR_INVALID_PARAM`] for what is no slot. Of a frame, which is gone then: [`UCS_ERR_CANCELED`] if it is longer than the
-/// slot, contradicts itself, is not what it claims to be, cannot be registered here, or panicked; [`UCS_ERR_NO_ELEM`] if its
-/// code is missing; [`UCS_ERR_INVALID_ADDR`] if its function wants the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end
-/// did not come.
+/// [`UCS_ERR_INVALID_PARAM`] for an invalid slot. For a frame, which is then discarded: [`UCS_ERR_CANCELED`]
+/// if it is longer than the slot, contradicts itself, is not what it claims to be, cannot be registered here,
+/// or panicked; [`UCS_ERR_NO_ELEM`] if its code is missing; [`UCS_ERR_INVALID_ADDR`] if its function wants
+/// the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end did not come.
 ///
 /// # Safety
-/// `slot` must be null, or valid for reads and writes of `room` bytes during the call, and `target_args` as for
-/// [`Function::call`]. No other thread may poll it meanwhile.
+/// `slot` must be null, or valid for reads and writes of `room` bytes during the call, and `target_args` as
+/// for [`Function::call`]. No other thread may poll it meanwhile.
 #[inline(always)]
 pub(super) unsafe fn poll(
     slot: *mut c_void,
@@ -51,7 +53,7 @@ pub(super) unsafe fn poll(
     if start.is_null() || room < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
         return Err(no_slot(start, room));
     }
-    // SAFETY: there is room for a header, and both sides use these words by atomic operations alone.
+    // SAFETY: there is space for a header, and both sides access these words by atomic operations alone.
     let [first, lengths, third] = unsafe { &*start.cast::<[AtomicU64; 3]>() };
     let address = start.addr() as u64;
     // Pairs with the release store of `send`.
@@ -62,7 +64,7 @@ pub(super) unsafe fn poll(
     let words = [lengths, third].map(|word| u64::from_le(word.load(Ordering::Relaxed)));
     let slot = Slot { start, address, first };
     if found != signal {
-        // SAFETY: the slot is as the caller vouches.
+        // SAFETY: this function's caller guarantees the slot.
         return unsafe { slot.run_checked(words, room, target_args) };
     }
     let head = match Head::checked(words, room, 0) {
@@ -70,11 +72,11 @@ pub(super) unsafe fn poll(
         Err(bad) => return Err(slot.bad(bad, room)),
     };
     if head.part.is_some() {
-        // SAFETY: the head was checked against the slot; the rest is as the caller vouches.
+        // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
         return unsafe { slot.run_bringing(&head, target_args) };
     }
     match functions::find(head.key) {
-        // SAFETY: as above.
+        // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
         Some(function) => unsafe { slot.run(&head, function, target_args) },
         None => Err(slot.missing()),
     }
@@ -108,19 +110,20 @@ impl Slot<'_> {
         function: &Function,
         target_args: *mut c_void,
     ) -> Result<ucs_status_t, Refused> {
-        // SAFETY: the payload lies in the slot.
+        // SAFETY: the checked head says that the payload lies in the slot.
         let payload = unsafe { self.start.add(head.payload) };
         if payload.addr() & (function.align() - 1) != 0 {
             return Err(self.misaligned(function));
         }
-        // The function is held for good, so the sender may leave the code out from now on. Pairs with the acquire load of `send`.
+        // The function stays for good, so the sender may leave the code out from now on. Pairs with the
+        // acquire load of `send`.
         self.first.store(frame::receipt(self.address).to_le(), Ordering::Release);
-        // SAFETY: the payload lies in the slot and is aligned; the rest is as the caller vouches.
+        // SAFETY: the payload lies in the slot and is aligned; this function's caller guarantees the rest.
         unsafe { function.call(payload.cast(), head.payload_len, target_args) }?;
         Ok(UCS_OK)
     }
 
-    /// The same for a frame with a check, if all of it is there. Its header may not be.
+    /// The same for a frame with a check, if all of it has come. Its header may not have.
     ///
     /// # Errors
     /// As [`poll`].
@@ -141,7 +144,7 @@ impl Slot<'_> {
             Err(bad) => return self.wait_for_end(words, Some(bad), room),
         };
         self.stop_waiting();
-        // SAFETY: as above; the rest is as the caller vouches.
+        // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
         unsafe { self.run_bringing(&head, target_args) }
     }
 
@@ -171,22 +174,23 @@ impl Slot<'_> {
                 }
             }
         };
-        // SAFETY: as the caller vouches.
+        // SAFETY: this function's caller gives the same guarantees.
         unsafe { self.run(head, function, target_args) }
     }
 
-    /// Whether all bytes of a checked frame are there. If they are, its last word is gone, so that it does not stand for the
-    /// end of the next frame. Of a long frame it may be a later poll that finds this.
+    /// Whether all bytes of a checked frame have come. If so, its last word is cleared, so that it does not
+    /// count as the end of the next frame. For a long frame a later poll may find this.
     ///
     /// # Safety
     /// As for [`Slot::run`].
     unsafe fn is_whole(&self, head: &Head, words: [u64; 2]) -> bool {
-        // SAFETY: a checked frame's last two words lie in the slot, whose start and whose frame's length are multiples of 8.
+        // SAFETY: a checked frame's last two words lie in the slot, whose start and whose frame's length are
+        // multiples of 8.
         let [check, trailer] = unsafe { &*self.start.add(head.end).cast::<[AtomicU64; CHECK / 8]>() };
         if trailer.load(Ordering::Acquire) != frame::trailer(self.address).to_le() {
             return false;
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: this function's caller gives the same guarantees.
         let Some(hash) = (unsafe { self.hash(head.end, words) }) else { return false };
         let is_whole = hash == u64::from_le(check.load(Ordering::Acquire));
         if is_whole {
@@ -195,8 +199,9 @@ impl Slot<'_> {
         is_whole
     }
 
-    /// The hash of the frame up to `end`; `None` if it is not finished, or it is too early for another one. No poll takes longer for it
-    /// than [`AT_ONCE`] bytes do, and a frame that stays torn takes no more than two hashes, and [`SAVED`] bytes a poll from then on.
+    /// The hash of the frame up to `end`; `None` if it is not finished, or it is too early for another one.
+    /// No poll takes longer for it than [`AT_ONCE`] bytes do, and a frame that stays torn takes no more than
+    /// two hashes, and [`SAVED`] bytes a poll from then on.
     ///
     /// # Safety
     /// `end` must lie in the slot.
@@ -204,7 +209,7 @@ impl Slot<'_> {
         let len = end - 8;
         if len <= AT_ONCE && STALLED.load(Ordering::Relaxed) == 0 {
             let mut hasher = CodeHasher::new();
-            // SAFETY: as the caller vouches.
+            // SAFETY: this function's caller guarantees that `end` lies in the slot.
             unsafe { self.feed(&mut hasher, 8, end) };
             return Some(frame::check_word(hasher.finish()));
         }
@@ -220,7 +225,7 @@ impl Slot<'_> {
             }
         };
         let to = len.min(done + AT_ONCE);
-        // SAFETY: as the caller vouches.
+        // SAFETY: this function's caller guarantees that `end` lies in the slot.
         unsafe { self.feed(&mut hasher, 8 + done, 8 + to) };
         if to < len {
             stall.hash = Some((hasher, to));
@@ -229,7 +234,7 @@ impl Slot<'_> {
         Some(frame::check_word(hasher.finish()))
     }
 
-    /// Adds what the slot holds there to a hash. It is copied first: others may write it meanwhile.
+    /// Adds bytes of the slot to a hash. They are copied first: the peer may write them meanwhile.
     ///
     /// # Safety
     /// The range must lie in the slot.
@@ -239,19 +244,19 @@ impl Slot<'_> {
         let mut piece = [0; PIECE];
         for start in (from..to).step_by(PIECE) {
             let len = PIECE.min(to - start);
-            // SAFETY: the caller vouches for the range, and the piece is as long.
+            // SAFETY: this function's caller guarantees the range, and the piece is as long.
             unsafe { copy_out(self.start.add(start), piece.as_mut_ptr(), len) };
             hasher.update(&piece[..len]);
         }
     }
 
-    /// What the slot holds there. It may change meanwhile: what counts is the copy.
+    /// A copy of the slot's bytes. They may change meanwhile: the copy counts.
     ///
     /// # Safety
     /// The range must lie in the slot.
     unsafe fn copy(&self, from: usize, to: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(to - from);
-        // SAFETY: the caller vouches for the range, and there is room for it.
+        // SAFETY: this function's caller guarantees the range, and there is space for it.
         unsafe {
             copy_out(self.start.add(from), bytes.as_mut_ptr(), to - from);
             bytes.set_len(to - from);
@@ -300,7 +305,7 @@ impl Slot<'_> {
         self.refuse(UCS_ERR_CANCELED, text)
     }
 
-    /// The frame's end is not there, or its header. They are waited for: not here, but for so long.
+    /// Handles a frame whose end, or header, has not come. It is waited for by later polls, up to a limit.
     #[cold]
     fn wait_for_end(
         &self,
@@ -311,7 +316,7 @@ impl Slot<'_> {
         let now = Instant::now();
         let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
         let stall = Stall::of(&mut stalls, self.address, words, now);
-        // A hash that is under way is work of ours, and no time of the sender's.
+        // A hash under way is this process's own work, and does not count as the sender's time.
         if now - stall.since < PATIENCE || stall.hash.is_some() {
             return Ok(UCS_ERR_NO_MESSAGE);
         }
@@ -333,21 +338,21 @@ impl Slot<'_> {
     }
 }
 
-/// A frame whose beginning is there.
+/// A frame whose beginning has come.
 struct Stall {
     address: u64,
     words: [u64; 2],
     since: Instant,
-    /// The hash of it that is under way, and how many bytes it has.
+    /// Its hash that is under way, and the number of bytes hashed.
     hash: Option<(Box<CodeHasher>, usize)>,
-    /// None was begun, and the first one has nothing to wait for.
+    /// Whether none was begun: the first one has nothing to wait for.
     is_new: bool,
     /// Bytes that may be hashed beyond the hash that is under way.
     saved: usize,
 }
 
 impl Stall {
-    /// What is known of the frame with these words at `address`; from now on something is.
+    /// The entry of the frame with these words at `address`, made if there is none.
     fn of(stalls: &mut Vec<Stall>, address: u64, words: [u64; 2], now: Instant) -> &mut Stall {
         let known = stalls.iter().position(|stall| stall.address == address);
         let at = known.unwrap_or_else(|| {
@@ -358,7 +363,7 @@ impl Stall {
         });
         let stall = &mut stalls[at];
         if stall.words != words {
-            // Another header, and with it another frame, or the rest of this one's. What was saved is not saved anew.
+            // Another header: of another frame, or the rest of this one's. The saved bytes stay.
             *stall = Stall { words, since: now, hash: None, ..*stall };
         }
         stall
@@ -366,11 +371,11 @@ impl Stall {
 }
 
 static STALLS: Mutex<Vec<Stall>> = Mutex::new(Vec::new());
-/// How many there are, to be looked at without the lock.
+/// Number of entries, readable without the lock.
 static STALLED: AtomicUsize = AtomicUsize::new(0);
 
 #[cfg(test)]
 thread_local! {
-    /// Bytes of checked frames of which this thread has computed hashes.
+    /// Bytes of checked frames that this thread has hashed.
     pub(super) static HASHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -1,8 +1,9 @@
 //! Writing a frame into a slot.
 //!
-//! Where UCX gives a pointer to the slot the frame is stored there, its signal last, and what the slot holds says whether the
-//! last frame was taken and which code the target holds. Elsewhere it is one put of a checked frame, whose code always travels:
-//! nothing is assumed about the order in which its bytes land, and nothing is known about the slot.
+//! Where UCX gives a pointer to the slot, the frame is stored there, its signal last. The slot's contents
+//! show whether the last frame was taken and which code the target holds. Elsewhere it is one put of a
+//! checked frame, whose code always travels: no order of its bytes is assumed, and the slot's state is
+//! unknown.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -20,15 +21,16 @@ use super::frame::{self, CHECK, HEAD, Key};
 use super::message::Message;
 use super::{Refused, mapped, ucx};
 
-/// Sends `message` into the slot at `address` of the target. [`UCS_INPROGRESS`] while UCX is not done with it; the message
-/// itself may be freed in any case.
+/// Sends `message` into the slot at `address` of the target. [`UCS_INPROGRESS`] while UCX is not done with
+/// it; the message itself may be freed in any case.
 ///
 /// # Errors
-/// [`UCS_ERR_INVALID_ADDR`] for a slot that is not aligned, or not in the target's memory; [`UCS_ERR_NO_RESOURCE`] while the slot's
-/// last frame was not taken; what UCX says.
+/// [`UCS_ERR_INVALID_ADDR`] for a slot that is not aligned, or not in the target's memory;
+/// [`UCS_ERR_NO_RESOURCE`] while the slot's last frame was not taken; UCX's own errors.
 ///
 /// # Safety
-/// `end` and `key` must be an endpoint, and a key that was unpacked for it, used by no other thread meanwhile than UCX allows.
+/// `end` and `key` must be an endpoint, and a key that was unpacked for it, used by no other thread meanwhile
+/// than UCX allows.
 #[inline(always)]
 pub(super) unsafe fn send(
     ucx: &'static Ucx,
@@ -42,19 +44,19 @@ pub(super) unsafe fn send(
         return Err(misaligned(address, message));
     }
     let mut slot: *mut c_void = ptr::null_mut();
-    // SAFETY: the key is as the caller vouches.
+    // SAFETY: this function's caller guarantees the key.
     match unsafe { ucx.ucp_rkey_ptr(key, address, &raw mut slot) } {
         UCS_OK => {}
         UCS_ERR_INVALID_ADDR => return Err(mapped::outside(message.len())),
-        // SAFETY: as the caller vouches.
+        // SAFETY: this function's caller gives the same guarantees.
         _ => return unsafe { put(ucx, end, key, address, message) },
     }
     mapped::check(slot.addr(), address, message.len())?;
     if slot.addr() & below != 0 {
         return Err(misaligned(address, message));
     }
-    // SAFETY: the whole frame fits into the memory there: a peer's, which UCX keeps mapped as long as there is the key, or this
-    // process's own.
+    // SAFETY: the whole frame fits into the memory there: a peer's, which UCX keeps mapped as long as the key
+    // exists, or this process's own.
     unsafe { store(slot.cast(), address, message) }
 }
 
@@ -66,7 +68,7 @@ fn misaligned(address: u64, message: &Message) -> Refused {
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }
 
-/// Stores the frame: without its code part, if the target has said in the slot that it holds the code.
+/// Stores the frame: without its code part, if the slot shows that the target holds the code.
 ///
 /// # Errors
 /// [`UCS_ERR_NO_RESOURCE`].
@@ -75,7 +77,7 @@ fn misaligned(address: u64, message: &Message) -> Refused {
 /// `slot` must be valid for writes of the whole message, and aligned to 8 bytes.
 #[inline(always)]
 pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Result<ucs_status_t, Refused> {
-    // SAFETY: there is room for a header, and both sides use these words by atomic operations alone.
+    // SAFETY: there is space for a header, and both sides access these words by atomic operations alone.
     let [first, lengths, third] = unsafe { &*slot.cast::<[AtomicU64; 3]>() };
     fetch_to_write(slot);
     // Pairs with the release store of `poll`, which has read all of a frame but its payload by then.
@@ -88,7 +90,8 @@ pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Re
         && Key::in_word(u64::from_le(third.load(Ordering::Relaxed))) == message.key();
     let len = if held { message.short() } else { message.len() };
     if !held {
-        // Before the third word: who dies behind it must not leave a receipt for code that nobody holds.
+        // Before the third word: a sender that dies after it must not leave a receipt for code that the
+        // target does not hold.
         first.store(frame::NOTHING, Ordering::Relaxed);
     }
     let words = message.words(!held);
@@ -96,13 +99,13 @@ pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Re
     lengths.store(words[0].to_le(), Ordering::Relaxed);
     // SAFETY: both are valid for the whole message.
     unsafe { copy(message.frame().add(HEAD), slot.add(HEAD), len - HEAD) };
-    // Pairs with the acquire load of `poll`: who sees the signal sees the frame.
+    // Pairs with the acquire load of `poll`: a target that sees the signal sees the frame.
     first.store(signal.to_le(), Ordering::Release);
     Ok(UCS_OK)
 }
 
-/// Has the slot's first line come to this processor for writing: reading it first would have it come twice, and the second time
-/// is on the way of the frame.
+/// Prefetches the slot's first line for writing. A read first would transfer it twice, and the second
+/// transfer delays the frame.
 #[inline(always)]
 fn fetch_to_write(slot: *mut u8) {
     #[cfg(target_arch = "x86_64")]
@@ -115,21 +118,22 @@ fn fetch_to_write(slot: *mut u8) {
     let _ = slot;
 }
 
-/// Copies `len` bytes, a multiple of 8, into a slot, which the target can read and write meanwhile. What shares a
-/// line with the header is too short for a call.
+/// Copies `len` bytes, a multiple of 8, into a slot, which the target can read and write meanwhile. Bytes
+/// that share a line with the header are too few for a call.
 ///
 /// # Safety
-/// `from` and `to` must be valid for that, and aligned to 8 bytes. No other thread of this process uses them meanwhile.
+/// `from` and `to` must be valid for that, and aligned to 8 bytes. No other thread of this process uses them
+/// meanwhile.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if len > frame::INLINE {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         return unsafe { copy_in(from, to, len) };
     }
     for word in 0..len / 8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees it.
         let place = unsafe { AtomicU64::from_ptr(to.cast::<u64>().add(word)) };
-        // SAFETY: as above.
+        // SAFETY: this function's caller guarantees `len` readable bytes at `from`.
         place.store(unsafe { from.cast::<u64>().add(word).read() }, Ordering::Relaxed);
     }
 }
@@ -142,10 +146,11 @@ fn occupied(address: u64) -> Refused {
     Refused::new(UCS_ERR_NO_RESOURCE, text)
 }
 
-/// Puts the frame, checked, in one piece. UCX gets a copy of its own: the message may go to other slots meanwhile, or be freed.
+/// Puts the frame, checked, in one piece. UCX gets a copy of its own: the message may go to other slots
+/// meanwhile, or be freed.
 ///
 /// # Errors
-/// [`UCS_ERR_NO_MEMORY`]; what UCX says.
+/// [`UCS_ERR_NO_MEMORY`]; UCX's own errors.
 ///
 /// # Safety
 /// As for [`send`].
@@ -160,17 +165,17 @@ unsafe fn put(
     let copy = checked(address, message)?;
     let (start, len) = (copy.as_ptr(), copy.len() * 8);
     let user_data = Box::into_raw(Box::new(copy));
-    // SAFETY: numbers and pointers, for all of which zero is a value; the mask says which of them mean something.
+    // SAFETY: numbers and pointers, for all of which zero is valid; the mask names the meaningful ones.
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     params.cb = ucp_request_param_t__bindgen_ty_1 { send: Some(done) };
     params.user_data = user_data.cast();
-    // SAFETY: end and key are as the caller vouches; the copy stays until UCX is done with it.
+    // SAFETY: this function's caller guarantees endpoint and key; the copy stays until UCX is done with it.
     let request = unsafe { ucx.ucp_put_nbx(end, start.cast(), len, address, key, &raw const params) };
     if UCS_PTR_IS_PTR(request) {
         return Ok(UCS_INPROGRESS);
     }
-    // SAFETY: it is what was made above, and there is no request whose callback would drop it.
+    // SAFETY: it is the box made above, and there is no request whose callback would drop it.
     drop(unsafe { Box::from_raw(user_data) });
     match UCS_PTR_STATUS(request) {
         UCS_OK => Ok(UCS_OK),
@@ -189,7 +194,7 @@ pub(super) fn checked(address: u64, message: &Message) -> Result<Vec<u64>, Refus
     let mut copy = Vec::new();
     copy.try_reserve_exact(len / 8)
         .map_err(|_| Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a copy of {len} bytes")))?;
-    // SAFETY: a message's frame is words that were all written, and there is room for them.
+    // SAFETY: a message's frame is words that were all written, and there is space for them.
     unsafe {
         ptr::copy_nonoverlapping(message.frame().cast::<u64>(), copy.as_mut_ptr(), words);
         copy.set_len(words);
@@ -205,12 +210,12 @@ pub(super) fn checked(address: u64, message: &Message) -> Result<Vec<u64>, Refus
     Ok(copy)
 }
 
-/// What UCX calls when it is done with a put.
+/// UCX's callback after a put.
 unsafe extern "C" fn done(request: *mut c_void, _status: ucs_status_t, user_data: *mut c_void) {
-    // SAFETY: it is what `put` handed over, and UCX calls this once.
+    // SAFETY: it is the box that `put` handed over, and UCX calls this once.
     drop(unsafe { Box::from_raw(user_data.cast::<Vec<u64>>()) });
     if let Ok(ucx) = ucx() {
-        // SAFETY: the request is UCX's, and nobody else knows it.
+        // SAFETY: the request is UCX's, and nothing else knows it.
         unsafe { ucx.ucp_request_free(request) };
     }
 }

@@ -44,7 +44,8 @@ pub(super) fn offer(exports: &mut Exports) {
         ("farjump_ucp_ifunc_msg_get_payload_ptr", farjump_ucp_ifunc_msg_get_payload_ptr as *const c_void),
         ("farjump_ucp_ifunc_send_nbix", farjump_ucp_ifunc_send_nbix as *const c_void),
     ] {
-        // SAFETY: they are what the papers' headers declare by these names, and stay as long as this library.
+        // SAFETY: they are the functions that the papers' headers declare by these names, and stay as long as
+        // this library.
         unsafe { exports.insert(name, function) };
     }
 }
@@ -54,7 +55,8 @@ fn null(argument: &str) -> Refused {
     Refused::new(UCS_ERR_INVALID_PARAM, format!("`{argument}` is NULL"))
 }
 
-/// Has a handle that is not registered be null, as in both prototypes: programs look at it, and not at the status.
+/// Sets a handle to null until it is registered, as in both prototypes: programs check it, and not the
+/// status.
 ///
 /// # Safety
 /// `ifunc` must be null or valid for a write.
@@ -101,8 +103,8 @@ pub(super) unsafe extern "C" fn farjump_ucp2_register_ifunc(
     status(|| unsafe { register(context, name, ifunc) })
 }
 
-/// `ucp_register_ifunc` of Three-Chains. What it says about purity and bitcode makes no difference here: what travels is
-/// machine code, which says itself what it imports.
+/// `ucp_register_ifunc` of Three-Chains. Its fields about purity and bitcode have no effect here: machine
+/// code travels, and names its imports itself.
 ///
 /// # Safety
 /// As the header says.
@@ -116,7 +118,7 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc(
     status(|| unsafe { register(context, parameters.name, ifunc) })
 }
 
-/// `ucp_register_ifunc_im`: there is no LLVM here to compile what it is given.
+/// `ucp_register_ifunc_im`: there is no LLVM here to compile its argument.
 ///
 /// # Safety
 /// As the header says.
@@ -145,7 +147,7 @@ pub(super) unsafe extern "C" fn farjump_ucp3_register_ifunc_im(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn farjump_ucp_deregister_ifunc(context: ucp_context_h, ifunc: *const Ifunc) {
     status(|| {
-        // SAFETY: a handle, also one that was deregistered, points to an ifunc for ever.
+        // SAFETY: a handle, also a deregistered one, points to an ifunc for ever.
         let ifunc = unsafe { ifunc.as_ref() }.ok_or_else(|| null("ifunc"))?;
         ifunc::deregister(context.addr(), ifunc)?;
         Ok(UCS_OK)
@@ -167,9 +169,9 @@ pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_create(
         if message.is_null() {
             return Err(null("msg_p"));
         }
-        // SAFETY: as above.
+        // SAFETY: a handle, also a deregistered one, points to an ifunc for ever.
         let handle = unsafe { ifunc.as_ref() }.ok_or_else(|| null("ifunc"))?;
-        // SAFETY: the arguments are what the ifunc's author asked for, as the header demands.
+        // SAFETY: the arguments are as the ifunc's author expects, as the header requires.
         let (frame, frame_size) = unsafe { message::create(handle, source_args, source_args_size) }?;
         // SAFETY: it is valid for a write.
         unsafe { message.write(IfuncMessage { ifunc, frame, frame_size }) };
@@ -184,7 +186,7 @@ pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_create(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_free(message: IfuncMessage) {
     status(|| {
-        // SAFETY: the frame is null or was given by `create`, as the header demands.
+        // SAFETY: the frame is null or a result of `create`, as the header requires.
         unsafe { message::free(message.frame) }?;
         Ok(UCS_OK)
     });
@@ -204,7 +206,8 @@ pub(super) unsafe extern "C" fn farjump_ucp_ifunc_msg_get_payload_ptr(
         if message.is_null() || payload.is_null() {
             return Err(null(if message.is_null() { "msg_p" } else { "payload" }));
         }
-        // SAFETY: both point to what the header says they do, and `size` does or is null.
+        // SAFETY: both point to a message and a variable, and `size` to a variable or is null, as the header
+        // requires.
         unsafe {
             let (start, len) = Message::of((*message).frame)?.payload();
             payload.write(start.cast());
@@ -237,7 +240,8 @@ pub(super) unsafe extern "C" fn farjump_ucp_ifunc_send_nbix(
                 "remote_addr"
             }));
         }
-        // SAFETY: the frame is null or was given by `create`; endpoint and key are UCX's. All as the header demands.
+        // SAFETY: the frame is null or a result of `create`; endpoint and key are UCX's, as the header
+        // requires.
         unsafe {
             let message = Message::of(message.frame)?;
             send::send(ucx()?, endpoint, key, remote_address, message)
@@ -260,12 +264,13 @@ pub(super) unsafe extern "C" fn farjump_ucp2_poll_ifunc(
         if context.is_null() {
             return Err(null("context"));
         }
-        // SAFETY: the buffer is the caller's, as long as said, and nobody else polls it, as the header demands.
+        // SAFETY: the buffer is the caller's, has the given length, and no other thread polls it, as the
+        // header requires.
         unsafe { poll::poll(buffer, buffer_size, target_args) }
     })
 }
 
-/// `ucp_poll_ifunc` of Three-Chains: where there is no frame, UCX gets a turn.
+/// `ucp_poll_ifunc` of Three-Chains: where there is no frame, UCX makes progress.
 ///
 /// # Safety
 /// As the header says.
@@ -281,10 +286,11 @@ pub(super) unsafe extern "C" fn farjump_ucp3_poll_ifunc(
         if context.is_null() || worker.is_null() {
             return Err(null(if context.is_null() { "context" } else { "worker" }));
         }
-        // SAFETY: as above.
+        // SAFETY: the buffer is the caller's, has the given length, and no other thread polls it, as the
+        // header requires.
         let polled = unsafe { poll::poll(buffer, buffer_size, target_args) }?;
         if polled == UCS_ERR_NO_MESSAGE {
-            // SAFETY: the worker is UCX's, and this thread's, as the header demands.
+            // SAFETY: the worker is UCX's, and this thread's, as the header requires.
             unsafe { ucx()?.ucp_worker_progress(worker) };
         }
         Ok(polled)

@@ -1,4 +1,4 @@
-//! Slots in memory of this process, written as the sender writes them, and as nobody should.
+//! Slots in memory of this process, written as senders write them, and as none should.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ FARJUMP_IFUNC void lacking_main(void *payload, size_t payload_size, void *target
     nobody_has_this();
 }";
 
-/// An ifunc of this source; `None`, said, where there is no C compiler.
+/// An ifunc of this source; `None`, with a message, where there is no C compiler.
 fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
     if let Err(error) = std::process::Command::new("cc").arg("--version").output() {
         println!("skipped: no C compiler: cc: {error}");
@@ -60,7 +60,7 @@ fn ifunc(name: &str, source: &str) -> Option<Ifunc> {
     std::fs::write(&input, source).unwrap();
     build(&Options { inputs: vec![input], output: output.clone(), ..Options::default() }).unwrap();
     Some(Ifunc::new(name, {
-        // SAFETY: built above.
+        // SAFETY: it was built above.
         Source::Library(unsafe { Library::load_named(&output, name) }.unwrap())
     }))
 }
@@ -81,24 +81,24 @@ impl Slots {
         self.0[word..].as_ptr().addr() as u64
     }
 
-    /// What the slot at this word says, and the words of its refusal.
+    /// The status of a poll of the slot at this word, and the text of an error.
     fn poll<T>(&mut self, word: usize, args: &mut T) -> (ucs_status_t, String) {
         let room = (self.0.len() - word) * 8;
         self.poll_of(word, room, args)
     }
 
     fn poll_of<T>(&mut self, word: usize, room: usize, args: &mut T) -> (ucs_status_t, String) {
-        // SAFETY: the slot lies in the vector; the functions of these tests take what they are given here.
+        // SAFETY: the slot lies in the vector; the functions of these tests take the arguments given here.
         match unsafe { poll::poll(self.at(word).cast(), room, (&raw mut *args).cast()) } {
             Ok(status) => (status, String::new()),
             Err(refused) => (refused.status, refused.text),
         }
     }
 
-    /// Stores a message as a source does to which the memory is mapped. Gives the length of the frame.
+    /// Stores a message as a source with the memory mapped. Returns the length of the frame.
     fn store(&mut self, word: usize, message: &Message) -> Result<usize, ucs_status_t> {
         let address = self.address(word);
-        // SAFETY: the messages of these tests are shorter than what is left of the vector.
+        // SAFETY: the messages of these tests are shorter than the rest of the vector.
         unsafe { send::store(self.at(word), address, message) }.map_err(|refused| refused.status)?;
         Ok(self.0[word + 1] as u32 as usize)
     }
@@ -127,7 +127,7 @@ impl Drop for Made {
     }
 }
 
-/// Dice that fall the same way in each run (xorshift64).
+/// Random numbers that are the same in each run (xorshift64).
 struct Dice(u64);
 
 impl Dice {
@@ -156,7 +156,7 @@ fn code_travels_until_the_slot_says_that_it_is_held_and_a_frame_runs_once() {
     assert_eq!(slots.poll(8, &mut seen).0, UCS_ERR_NO_MESSAGE, "it was taken");
     assert_eq!((slots.store(8, message), message.short()), (Ok(48), 48));
     assert_eq!(slots.poll(8, &mut seen).0, UCS_OK);
-    // Another slot says nothing of it.
+    // Another slot has no state of it.
     assert_eq!(slots.store(2048, message), Ok(message.len()));
     assert_eq!(slots.poll(2048, &mut seen).0, UCS_OK);
     assert_eq!(seen, [3, 18]);
@@ -167,7 +167,7 @@ fn a_frame_whose_code_is_not_here_is_refused_and_the_next_one_brings_it() {
     let Some(sum) = ifunc("sum", &SUM.replace("seen[0]++", "seen[0] += 2")) else { return };
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     let made = Made::of(&sum, &[5]);
-    // A receipt that nobody gave, as one of a process that was here before.
+    // A forged receipt, like one of an earlier process.
     slots.0[0] = frame::receipt(slots.address(0));
     slots.0[2] = made.message().key().word(3, false);
     assert_eq!(slots.store(0, made.message()), Ok(32));
@@ -204,7 +204,7 @@ fn a_checked_frame_runs_once_and_only_when_all_of_it_is_there_whatever_order_its
         for last in (1..order.len()).rev() {
             order.swap(last, dice.below(last + 1));
         }
-        // What the last frame left at these places is other than what comes, or the frame is whole without it.
+        // The old words at these places differ from the new ones, or the frame is whole without them.
         let mut missing = order.iter().filter(|&&word| slots.0[word] != frame[word]).count();
         for word in order {
             assert_eq!(
@@ -232,7 +232,7 @@ fn a_frame_whose_end_does_not_come_is_given_up_with_a_status_and_the_slot_is_emp
     let made = Made::of(&sum, &[1; 50]);
     let frame = send::checked(slots.address(0), made.message()).unwrap();
     slots.0[..frame.len() - 1].copy_from_slice(&frame[..frame.len() - 1]);
-    // And one that lies about its bytes.
+    // And one with a false length.
     let mut lie = send::checked(slots.address(2048), made.message()).unwrap();
     lie[9] ^= 1;
     slots.0[2048..2048 + lie.len()].copy_from_slice(&lie);
@@ -263,12 +263,13 @@ fn long(ifunc: &Ifunc, words: usize) -> (Vec<u64>, Vec<u64>) {
 fn poll_long(slot: &mut [u64], seen: &mut [u64; 2]) -> (Result<ucs_status_t, ucs_status_t>, usize) {
     let before = poll::HASHED.get();
     let room = size_of_val(slot);
-    // SAFETY: the slot is as long as it is said to be, and this thread's alone; the function adds two words up.
+    // SAFETY: the slot is as long as it is said to be, and this thread's alone; the function adds two words
+    // up.
     let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), room, (&raw mut *seen).cast()) };
     (polled.map_err(|refused| refused.status), poll::HASHED.get() - before)
 }
 
-/// Most bytes that a poll computes the hash of.
+/// Most bytes that a poll hashes.
 const MOST_HASHED: usize = 64 << 10;
 
 #[test]
@@ -384,7 +385,7 @@ fn a_function_that_panics_or_lacks_a_symbol_or_wants_its_payload_elsewhere_is_a_
     let made = Made::of(&aligned, &[1]);
     slots.store(at, made.message()).unwrap();
     assert_eq!((slots.poll(at, &mut seen).0, seen[0]), (UCS_OK, 1));
-    // Who does not look at what the function asks for.
+    // A sender that ignores the function's alignment.
     slots.store(at + 1, made.message()).unwrap();
     assert_eq!(slots.poll(at + 1, &mut seen).0, UCS_ERR_INVALID_ADDR);
     assert_eq!(made.message().slot_align(), 256);
@@ -400,7 +401,7 @@ fn a_message_that_was_freed_is_noticed_and_freed_once() {
     let (again, of) = unsafe { (message::free(frame), Message::of(frame).map(Message::len)) };
     assert_eq!(again.unwrap_err().status, UCS_ERR_INVALID_PARAM);
     assert_eq!(of.unwrap_err().status, UCS_ERR_INVALID_PARAM);
-    // SAFETY: null is none.
+    // SAFETY: null is no frame.
     assert_eq!(unsafe { message::free(std::ptr::null_mut()) }.unwrap_err().status, UCS_ERR_INVALID_PARAM);
 }
 
@@ -416,7 +417,7 @@ fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole()
             for number in 0..FRAMES {
                 let made = Made::of(&sum, &vec![number; 1 + number as usize % 500]);
                 let slot = start as *mut u8;
-                // SAFETY: the slot is longer than the frame, and the words that both sides use at a time are atomic.
+                // SAFETY: the slot is longer than the frame, and both sides access shared words by atomics.
                 while unsafe { send::store(slot, address, made.message()) }.is_err() {
                     std::thread::yield_now();
                 }
@@ -428,7 +429,7 @@ fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole()
         let mut seen = [0_u64; 2];
         for number in 0..FRAMES {
             seen[1] = 0;
-            // SAFETY: as above.
+            // SAFETY: the slot has the given length, and both sides access shared words by atomics.
             while unsafe { poll::poll(start as *mut c_void, 8 * 4096, (&raw mut seen).cast()) }.unwrap()
                 != UCS_OK
             {

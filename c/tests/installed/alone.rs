@@ -1,11 +1,11 @@
-//! Programs with both sides in them: whatever C gets wrong that can be told, and the choices that a target has.
+//! Programs with both sides in them: detectable errors of C programs, and a target's choices.
 
 use tempfile::TempDir;
 
 use crate::prefix::ifuncs;
 use crate::programs::{Program, Way, compile};
 
-/// `tests/programs/NAME.c` goes through everything, and leaves nothing behind.
+/// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
 fn goes_through(name: &str, way: Way) {
     if !way.is_open() {
         return;

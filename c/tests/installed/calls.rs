@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::prefix::ifuncs;
 use crate::programs::{PATIENCE, Program, Way, compile};
 
-/// What a source in C says when it has been through everything.
+/// Output of a successful source in C.
 const ALL_WELL: [&str; 1] = ["all is as it should be"];
 
 /// A folder, and the address in it.
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// A source in C goes through everything with a target in C.
+/// A source in C runs through all its cases with a target in C.
 fn c_with_c(way: Way, serving: &str) {
     if !way.is_open() {
         return;
@@ -50,7 +50,8 @@ fn c_with_c(way: Way, serving: &str) {
     let target = place.target(way, serving);
     assert_eq!(place.source(way).finish(), ALL_WELL);
     let said = target.finish().join("\n");
-    // A refusal of each call that was refused, and none besides: 5 is an unresolved import, 10 a function that is not here.
+    // A refusal of each call that was refused, and no others: 5 is an unresolved import, 10 a missing
+    // function.
     assert!(said.contains("joined 2, refused 3 for 0x420"), "{said}");
 }
 

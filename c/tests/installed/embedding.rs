@@ -1,4 +1,5 @@
-//! `examples/epoll`: programs in C that own their event loop, have traffic of their own over UCX, and give farjump a part of it.
+//! `examples/epoll`: programs in C that own their event loop, have UCX traffic of their own, and include
+//! farjump in the loop.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,12 +13,12 @@ use tempfile::TempDir;
 use crate::prefix::{package, prefix};
 use crate::programs::{Program, finish, is_there};
 
-/// The clock of the service, while which nothing else happens: two seconds of it.
+/// Ticks of the service's clock in an idle period: two seconds.
 const TICKS: u64 = 40;
-/// Numbers that go back and forth, and sums that are made, at the same time.
+/// Numbers that go back and forth, and sums that are computed, at the same time.
 const ROUNDS: u64 = 300;
 
-/// What compiles against farjump and UCX. `None`, said, where UCX's headers are not there.
+/// Compiler flags for farjump and UCX. `None`, with a message, where UCX's headers are missing.
 fn flags() -> Option<Vec<String>> {
     if !is_there("pkg-config") || !is_there("cc") {
         return None;
@@ -47,7 +48,7 @@ fn compile(name: &str, flags: &[String], folder: &Path) -> PathBuf {
     program
 }
 
-/// What the service has done so far, by name.
+/// The service's counters so far, by name.
 fn counts(service: &mut Program) -> HashMap<String, u64> {
     service.tell("and now?");
     let said = service.line();
@@ -75,7 +76,7 @@ fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_th
         );
         assert_eq!(client.line(), "connected");
 
-        // Both are connected in both ways, and nothing comes but the ticks of the clock and this test's questions.
+        // Both are connected in both ways, and only ticks of the clock and this test's queries come.
         let (before, mut asked) = (counts(&mut service), 0);
         let after = loop {
             thread::sleep(Duration::from_millis(200));

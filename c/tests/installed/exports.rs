@@ -10,7 +10,7 @@ use object::{Endianness, SymbolIndex};
 use crate::prefix::prefix;
 use crate::programs::Way;
 
-/// The names that the library defines for others, each with its version.
+/// The names that the library exports, each with its version.
 fn exported() -> Vec<(String, String)> {
     let data = fs::read(prefix().join("lib/libfarjump.so")).unwrap();
     let header = FileHeader64::<Endianness>::parse(&*data).unwrap();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::prefix::prefix;
 use crate::programs::{finish, is_there};
 
-/// Has `compiler` look at a file that includes one header twice and another thing never.
+/// Compiles a file that includes one header twice.
 fn stands_alone(compiler: &str, language: &[&str], header: &str) {
     let folder = TempDir::new().unwrap();
     let source = folder.path().join("alone.c");

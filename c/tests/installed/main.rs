@@ -1,7 +1,8 @@
-//! The C library as it is installed: C and C++ programs that are compiled against it, and what they prove.
+//! The C library as it is installed: C and C++ programs that are compiled against it, and their checks.
 //!
-//! Everything here is compiled by the system's compilers against one prefix, to which `cargo xtask install` has put the build under
-//! test. Where a compiler or a program is not there, that is said and the test is skipped.
+//! Everything here is compiled by the system's compilers against one prefix, to which `cargo xtask install`
+//! has installed the build under test. Where a compiler or a program is missing, the test says so and is
+//! skipped.
 
 mod alone;
 mod calls;

@@ -20,7 +20,7 @@ fn sums_up(consumer: &Path, shared: bool) {
     assert_eq!(needed, shared, "{} by its soname", if shared { "needs it" } else { "does not need it" });
 }
 
-/// What pkg-config says.
+/// pkg-config's output.
 fn flags(args: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(args).arg("farjump");

@@ -1,4 +1,4 @@
-//! What the tests compile against: the library, installed once, and the ifunc libraries that the programs inject.
+//! The installation that the tests compile against, and the ifunc libraries that the programs inject.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     // cargo-nextest has a name for each of its runs.
     let run = env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
     if fs::read_to_string(&made).ok().as_ref() != Some(&run) {
-        // What an earlier version put there must not be found.
+        // Files of an earlier version must not be found.
         drop(fs::remove_dir_all(&folder));
         make(&folder);
         fs::write(made, run).unwrap();
@@ -43,8 +43,9 @@ fn install(prefix: &Path) {
     assert!(output.status.success(), "{install:?} failed: {said}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// The archive that cargo has made for this test. It is made together with the library that the test depends on, so it lies beside the
-/// test and no other one is newer, unless nothing had to be made: then the newest is the same as ever.
+/// The archive that cargo has made for this test. It is made together with the library that the test depends
+/// on, so it lies beside the test and no other one is newer. If nothing had to be made, the newest is still
+/// the right one.
 fn archive() -> PathBuf {
     let own = env::current_exe().unwrap();
     let beside = fs::read_dir(own.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());

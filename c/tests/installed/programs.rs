@@ -1,4 +1,4 @@
-//! C programs: compiling them in several ways, and running them with an end.
+//! C programs: compiling them in several ways, and running them with a time limit.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::prefix::{package, prefix};
 
-/// How long a program may take before it is killed. Those with sanitizers are slow, and not alone on the machine.
+/// Time after which a program is killed. Programs with sanitizers are slow, and share the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// How a program is compiled and linked.
@@ -28,7 +28,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Why it cannot be gone here, if it cannot: without a compiler, or one whose sanitizers do not work.
+    /// Why it is unavailable here, if so: no compiler, or one whose sanitizers do not work.
     fn hindrance(self) -> Option<String> {
         let folder = TempDir::new().unwrap();
         let source = folder.path().join("probe.c");
@@ -46,7 +46,7 @@ impl Way {
         (!ran.is_ok_and(|output| output.status.success())).then(|| format!("nothing runs {self:?} here"))
     }
 
-    /// Whether it can be gone here. If not, says that the test is skipped.
+    /// Whether it is available here. If not, says that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
         let hindrance = self.hindrance();
         if let Some(why) = &hindrance {
@@ -55,7 +55,7 @@ impl Way {
         hindrance.is_none()
     }
 
-    /// What the linker is to be given, after the program.
+    /// Linker arguments that follow the program.
     pub(crate) fn libraries(self) -> Vec<String> {
         let lib = prefix().join("lib");
         match self {
@@ -94,10 +94,10 @@ pub(crate) fn compile(name: &str, way: Way, folder: &Path) -> PathBuf {
     program
 }
 
-/// Runs a compiler or the like to its end.
+/// Runs a compiler or similar tool to its end.
 ///
 /// # Panics
-/// With what it said, if it failed.
+/// With its output, if it failed.
 pub(crate) fn finish(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -114,7 +114,7 @@ pub(crate) fn is_there(program: &str) -> bool {
     there
 }
 
-/// A program that runs; killed with the test, however that ends.
+/// A running program; killed with the test in any case.
 pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -153,10 +153,10 @@ impl Program {
         Program { input: child.stdin.take(), child, lines, errors: Some(errors) }
     }
 
-    /// The next line that it says.
+    /// Its next line of output.
     ///
     /// # Panics
-    /// With what it said on standard error, if there is none in time.
+    /// With its standard error, if there is none in time.
     pub(crate) fn line(&mut self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             drop(self.child.kill());
@@ -164,29 +164,29 @@ impl Program {
         })
     }
 
-    /// Asks it to end, as a user does, and waits as [`Program::finish`] does.
+    /// Ends it by a signal, as a user does, and waits as [`Program::finish`] does.
     pub(crate) fn stop(self) -> Vec<String> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         self.finish()
     }
 
-    /// Gives it a line of input.
+    /// Writes a line to its input.
     ///
     /// # Panics
-    /// With what it said on standard error, if it has ended.
+    /// With its standard error, if it has ended.
     pub(crate) fn tell(&mut self, line: &str) {
         let input = self.input.as_mut().expect("its input has not ended");
-        // In one piece: the programs read what there is, and take it for whole lines.
+        // In one piece: the programs take each read for whole lines.
         if let Err(error) = input.write_all(format!("{line}\n").as_bytes()) {
             drop(self.child.kill());
             panic!("the program takes no input: {error}: {}", self.errors());
         }
     }
 
-    /// Ends its input, waits for its end and returns what it had yet to say.
+    /// Ends its input, waits for its end and returns its remaining output.
     ///
     /// # Panics
-    /// With what it said on standard error, if it failed or does not end.
+    /// With its standard error, if it failed or does not end.
     pub(crate) fn finish(mut self) -> Vec<String> {
         drop(self.input.take());
         let mut said = Vec::new();
@@ -212,7 +212,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // One that has ended is only to be waited for.
+        // The kill fails if it has ended, and the wait follows in any case.
         drop(self.child.kill());
         drop(self.child.wait());
     }

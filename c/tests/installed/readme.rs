@@ -1,4 +1,4 @@
-//! The programs of README.md in C are the examples, and do what it says.
+//! The programs of README.md in C are the examples, and work as it says.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a program gets wrong, and the status that it gets.
+//! Errors of programs, and their status codes.
 
 use crate::workshop::{Lane, Language, Variant, run_alone, workshop};
 
@@ -25,7 +25,7 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
         workshop.ifunc("bulky", variant);
         let Some(program) = workshop.sanitized_program("bad", variant) else { return };
         let mut command = workshop.command(&program, Lane::Posix, &workshop.libraries());
-        // Handles stay for ever, so that their use after that is seen.
+        // Handles are never freed, so that their later use is detected.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         assert_eq!(
             run_alone(&mut command, &["tally", "bulky", "mapped"]),

@@ -1,8 +1,8 @@
-//! What the interface costs beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
+//! Cost of the interface beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
 
 use crate::workshop::{Lane, workshop};
 
-/// Runs it, and gives back its table.
+/// Runs it, and returns its table.
 fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option<String> {
     let workshop = workshop()?;
     workshop.measured_ifunc("mark", "libmark");
@@ -29,7 +29,8 @@ fn the_measurement_runs() {
     }
 }
 
-/// `cargo test --release -p farjump-c --test ucp_ifunc -- --ignored --nocapture figures`, on a machine with nothing else to do.
+/// `cargo test --release -p farjump-c --test ucp_ifunc -- --ignored --nocapture figures`, on an otherwise
+/// idle machine.
 #[test]
 #[ignore = "measures: two processors with nothing else to do, and a release build"]
 fn figures() {

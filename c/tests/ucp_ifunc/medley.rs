@@ -1,4 +1,5 @@
-//! The course of the later prototype's own test program, whose second function needs libraries that travel with no image.
+//! The sequence of the later prototype's own test program, whose second function needs libraries that travel
+//! with no image.
 
 use std::fs;
 
@@ -16,12 +17,12 @@ const LIBRARY: &str = "#include <stddef.h>
         return hash;
     }";
 
-/// Runs it with what the function needs at the target, or not, and checks all that both sides print.
+/// Runs it with or without the function's library at the target, and checks the output of both sides.
 fn course(workshop: &Workshop, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
     let program = workshop.program("medley", variant, Language::C);
     let mut targets = workshop.libraries();
     if errand == "canceled" {
-        // Those that it sends back it has to register.
+        // It has to register the functions that it sends back.
         targets = workshop.no_libraries();
         for name in ["tally.so", "rally.so"] {
             fs::copy(workshop.libraries().join(name), targets.join(name)).unwrap();

@@ -2,7 +2,8 @@
 
 use crate::workshop::{Lane, Language, Variant, run_alone, workshop};
 
-/// From 1.15 on, UCX gives a pointer to a process's own memory: private memory, where a peer's would be shared.
+/// From 1.15 on, UCX returns a pointer to a process's own memory: private memory, where a peer's would be
+/// shared.
 #[test]
 fn a_program_sends_to_itself_into_memory_of_any_kind() {
     let Some(workshop) = workshop() else { return };

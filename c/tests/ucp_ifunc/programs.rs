@@ -1,4 +1,5 @@
-//! The papers' programs: throughput, ping-pong, functions that print, that send from inside, and that go on by themselves.
+//! The papers' programs: throughput, ping-pong, functions that print, that send from inside, and that forward
+//! themselves.
 
 use crate::workshop::{Lane, Language, Variant, workshop};
 

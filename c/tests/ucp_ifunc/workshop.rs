@@ -1,4 +1,5 @@
-//! A folder in which ifunc libraries and programs are built, and processes that are watched: none outlives its test.
+//! A folder in which ifunc libraries and programs are built, and processes under a watchdog: none outlives
+//! its test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,14 +11,14 @@ use std::time::{Duration, Instant};
 use farjump_loader::builder::{BuildError, Options, build};
 use tempfile::TempDir;
 
-/// When a process is taken to hang.
+/// Time after which a process counts as hanging.
 const WATCHDOG: Duration = Duration::from_secs(600);
 
-/// What programs are linked with. LD_LIBRARY_PATH may name another version of UCX for them to run with: linkers look
-/// there too, for what UCX's libraries depend on.
+/// Libraries for linking programs. LD_LIBRARY_PATH may name another version of UCX for them to run with:
+/// linkers look there too, for dependencies of UCX's libraries.
 const LIBRARIES: [&str; 6] = ["-Wl,--allow-shlib-undefined", "-lucp", "-lucs", "-lpthread", "-ldl", "-lm"];
 
-/// Which prototype's interface.
+/// The interface of one of the two prototypes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Variant {
     TwoChains,
@@ -31,21 +32,21 @@ pub(crate) enum Language {
     Cxx,
 }
 
-/// What UCX may use.
+/// The transports that UCX may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lane {
     /// Memory that processes share: frames are stored.
     Posix,
     /// Emulated puts: frames are checked.
     Tcp,
-    /// No way to other processes.
+    /// No transport to other processes.
     Own,
 }
 
 impl Variant {
     pub(crate) const BOTH: [Variant; 2] = [Variant::TwoChains, Variant::ThreeChains];
 
-    /// All that a program, or the source of an ifunc library, needs besides what it has.
+    /// Further lines that a program, or the source of an ifunc library, needs.
     fn flags(self) -> [String; 4] {
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
         let variant = match self {
@@ -68,12 +69,12 @@ impl Lane {
 
 pub(crate) struct Workshop {
     folder: TempDir,
-    /// Flags that have the compiler take UCX's headers for the system's, whose warnings are no errors.
+    /// Flags that have the compiler treat UCX's headers as the system's, whose warnings are no errors.
     quiet: Vec<String>,
 }
 
-/// A folder to work in; `None`, said, where there is no compiler, or UCX's headers are not there. Whatever else keeps
-/// a program from being made fails the test that needs it.
+/// A folder to work in; `None`, with a message, where there is no compiler, or UCX's headers are missing. Any
+/// other obstacle fails the test that meets it.
 pub(crate) fn workshop() -> Option<Workshop> {
     let folder = tempfile::Builder::new().prefix("farjump-ucp-").tempdir().unwrap();
     for name in ["lib", "empty"] {
@@ -100,8 +101,8 @@ pub(crate) fn workshop() -> Option<Workshop> {
     Some(Workshop { folder, quiet })
 }
 
-/// What makes the headers that the preprocessor found system headers, from its output: `# LINE "FILE" FLAGS`, with
-/// a 3 among the flags of those that already are. `None` where it found none.
+/// Flags that make the headers that the preprocessor found system headers, from its output: `# LINE "FILE"
+/// FLAGS`, with a 3 among the flags of those that already are. `None` where it found none.
 fn quiet(preprocessed: &str) -> Option<Vec<String>> {
     const HEADER: &str = "/ucp/api/ucp.h";
     let (path, flags) = preprocessed.lines().find_map(|line| {
@@ -126,12 +127,12 @@ impl Workshop {
         self.folder.path().join(name)
     }
 
-    /// The directory that ifunc libraries are in.
+    /// The directory of ifunc libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
         self.path("lib")
     }
 
-    /// One without any.
+    /// A directory without libraries.
     pub(crate) fn no_libraries(&self) -> PathBuf {
         self.path("empty")
     }
@@ -180,8 +181,8 @@ impl Workshop {
         build(&options).map(drop)
     }
 
-    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` into this directory with `farjump build`, of an ordinary library, made here, that
-    /// stays where it is.
+    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` into this directory with `farjump build`, with an ordinary
+    /// library, made here, that stays in its place.
     pub(crate) fn ifunc_with_library(&self, name: &str, variant: Variant, directory: &Path, text: &str) {
         let source = self.path("library.c");
         fs::write(&source, text).unwrap();
@@ -228,7 +229,7 @@ impl Workshop {
         program
     }
 
-    /// Builds it as any compiler does, into this directory.
+    /// Builds it with the plain compiler, into this directory.
     pub(crate) fn plain_ifunc(&self, name: &str, variant: Variant, directory: &Path) {
         let mut command = Command::new("cc");
         command.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(variant.flags()).args(&self.quiet);
@@ -243,7 +244,7 @@ impl Workshop {
         program
     }
 
-    /// What compiles it, but for where to.
+    /// Its compiler command, except the output path.
     fn compiler(&self, name: &str, variant: Variant, language: Language) -> Command {
         let (driver, kind) = if language == Language::C { ("cc", "c") } else { ("c++", "c++") };
         let mut command = Command::new(driver);
@@ -254,7 +255,7 @@ impl Workshop {
         command
     }
 
-    /// The same with AddressSanitizer; `None`, said, where the compiler has none.
+    /// The same with AddressSanitizer; `None`, with a message, where the compiler has none.
     pub(crate) fn sanitized_program(&self, name: &str, variant: Variant) -> Option<PathBuf> {
         let program = self.path(&format!("{name}-{variant:?}-sanitized"));
         let probe = self.path("probe.c");
@@ -269,7 +270,7 @@ impl Workshop {
         Some(program)
     }
 
-    /// A process, told which lanes UCX may use and where ifunc libraries are. It is not started yet.
+    /// A process with UCX's lanes and the directory of ifunc libraries set. It is not started yet.
     pub(crate) fn command(&self, program: &Path, lane: Lane, libraries: &Path) -> Command {
         let mut command = Command::new(program);
         command
@@ -284,7 +285,7 @@ impl Workshop {
         command
     }
 
-    /// Runs a program as target and source, the latter with the libraries, and gives back what they printed.
+    /// Runs a program as target and source, the latter with the libraries, and returns their output.
     pub(crate) fn run_pair(
         &self,
         program: &Path,
@@ -316,7 +317,7 @@ impl Workshop {
         };
         let target = start("target", target_libraries);
         let source = start("source", source_libraries);
-        // Where one fails the other may wait for it for ever.
+        // If one fails, the other may wait for it for ever.
         let mut both = [target, source];
         while !both.iter_mut().all(Watched::is_over) && !both.iter_mut().any(Watched::has_failed) {
             std::thread::sleep(Duration::from_millis(5));
@@ -392,12 +393,12 @@ impl Watched {
         Watched { child, out, err, started: Instant::now() }
     }
 
-    /// Whether it has ended, or has had its time.
+    /// Whether it has ended, or has used up its time.
     fn is_over(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some() || self.started.elapsed() > WATCHDOG
     }
 
-    /// Whether it has ended, and not well.
+    /// Whether it has ended with a failure.
     fn has_failed(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some_and(|status| !status.success())
     }
@@ -406,7 +407,7 @@ impl Watched {
         let _ = self.child.kill();
     }
 
-    /// Whether it succeeded, and what it printed.
+    /// Whether it succeeded, and its output.
     pub(crate) fn end(mut self) -> (bool, String, String) {
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -440,7 +441,7 @@ fn text(file: &mut fs::File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A program that has no other side.
+/// Runs a program without a peer.
 pub(crate) fn run_alone(command: &mut Command, arguments: &[impl AsRef<OsStr>]) -> String {
     let (worked, out, err) = Watched::start(command.args(arguments)).end();
     assert!(worked, "{command:?}: {err}{out}");

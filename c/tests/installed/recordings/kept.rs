@@ -1,4 +1,4 @@
-//! What is in the database in the end is what was in the WAV files.
+//! The database finally holds the contents of the WAV files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::typed::typed;
 use super::wav::{Chunk, Sound, form, write};
 use crate::programs::{Program, Way};
 
-/// Files with all that WAV files may have, each with what is heard in it.
+/// Files with all features of WAV files, each with its sound.
 fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
     let mut state = 1_u32;
     let mut noise = |len: usize| -> Vec<u8> {
@@ -40,7 +40,7 @@ fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
     add("single", single.clone(), single.plain());
     let odd = Sound::new(1, 8, noise(4097));
     add("odd chunks", odd.clone(), form(&[list.clone(), odd.format(), odd.samples(), list.clone()]));
-    // Not padded at the end of the file, as many programs have it.
+    // Not padded at the end of the file, as many programs write it.
     let mut unpadded = form(&[odd.format(), odd.samples()]);
     let size = unpadded.len() as u32 - 9;
     unpadded[4..8].copy_from_slice(&size.to_le_bytes());
@@ -48,7 +48,7 @@ fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
     add("unpadded", odd.clone(), unpadded);
     let mut long_format = half.format();
     long_format.1[..2].copy_from_slice(&0xfffe_u16.to_le_bytes());
-    // The length of what follows, the bits that are used, where the speaker is, and that it is PCM.
+    // The length of the rest, the used bits, the speaker's position, and PCM as the format.
     long_format
         .1
         .extend([22, 0, 16, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 16, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71]);
@@ -71,7 +71,7 @@ fn kept(place: &Place, name: &str) -> Sound {
     Sound { rate, channels: channels as u16, bits: bits as u16, pcm }
 }
 
-/// A source brings files, and a target has read one itself: they are in the database as they were.
+/// A source brings files, and a target has read one itself: they are unchanged in the database.
 pub(crate) fn are_kept(way: Way, road: Road) {
     if !road.is_open() {
         return;
@@ -132,7 +132,7 @@ fn what_the_readme_types_comes_to_what_it_says() {
         } else if !typed.printed.is_empty() {
             let said = said(shell.arg(&typed.command)).unwrap();
             compared += 1;
-            // How much code a function is made of is the compiler's.
+            // The amount of a function's code depends on the compiler.
             let same = |(said, shown): (&String, &String)| {
                 let of_code = " bytes of code were brought for this";
                 said == shown || said.ends_with(of_code) && shown.ends_with(of_code)

@@ -1,4 +1,5 @@
-//! The example of a codec that is brought to a database of recordings: what the README types, and what comes of it.
+//! The example of a codec that is injected into a database of recordings: the README's commands, and their
+//! results.
 
 mod kept;
 mod place;

@@ -12,10 +12,10 @@ use super::typed::{Typed, typed};
 use crate::prefix::{package, prefix};
 use crate::programs::{Program, SANITIZERS, WARNINGS, Way, finish, is_there};
 
-/// Where the recordings are that the README reads.
+/// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
 
-/// How frames go: a transport, and what UCX is told.
+/// How frames travel: a transport, and UCX's settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Road {
     pub(crate) transport: &'static str,
@@ -29,7 +29,7 @@ impl Road {
     /// As between machines, of which there is one.
     pub(crate) const TCP: Road = Road { transport: "tcp", settings: &[] };
 
-    /// Whether it is there. If not, says that the test is skipped.
+    /// Whether it is available. If not, says that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
         let found = farjump::available().into_iter().find(|backend| backend.name == self.transport);
         match found.map(|backend| backend.usable) {
@@ -46,7 +46,7 @@ impl Road {
 pub(crate) struct Place(TempDir);
 
 impl Place {
-    /// `None`, said, where something that the example stands on is not there.
+    /// `None`, with a message, where a dependency of the example is missing.
     pub(crate) fn new(way: Way) -> Option<Place> {
         if !way.is_open() || !is_there("pkg-config") || !is_there("sqlite3") {
             return None;
@@ -76,7 +76,7 @@ impl Place {
         format!("unix:{}", self.path("recordings.sock").display())
     }
 
-    /// Has the shell compile, as strictly as can be.
+    /// Has the shell compile, with the strictest warnings.
     fn compile(&self, way: Way, rest: &str) {
         let lib = prefix().join("lib");
         let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
@@ -88,7 +88,7 @@ impl Place {
         );
     }
 
-    /// Does what `farjump build` does, which is not built for this test.
+    /// Does the work of `farjump build`, which is not built for this test.
     fn build(&self, from_to: &str) {
         let (source, library) = from_to.split_once(" -o ").expect("it says what to build");
         self.build_library(&self.path(source), library);
@@ -105,7 +105,8 @@ impl Place {
         command.args(["--transport", road.transport]).args(args).current_dir(self.0.path());
         command.envs(road.settings.iter().copied());
         if road.transport != Road::SHM.transport {
-            // UCX has a thread of its own, over whose thread-local variables the search for leaks of gcc 12 stumbles.
+            // UCX has a thread of its own, with whose thread-local variables gcc 12's search for leaks cannot
+            // cope.
             command.env("ASAN_OPTIONS", "detect_leaks=0");
         }
         command
@@ -120,20 +121,20 @@ impl Place {
         target
     }
 
-    /// Has the source bring these files: what it says, or what went wrong.
+    /// Has the source bring these files: its output, or its error.
     pub(crate) fn bring(&self, road: Road, files: &[&str]) -> Result<Vec<String>, String> {
         let address = self.address();
         said(&mut self.program("source", road, &[&[address.as_str()], files].concat()))
     }
 
-    /// What SQLite's own program answers.
+    /// The output of SQLite's own program.
     pub(crate) fn query(&self, query: &str) -> String {
         let mut sqlite = Command::new("sqlite3");
         finish(sqlite.arg("-readonly").arg(self.path("recordings.db")).arg(query)).trim_end().to_owned()
     }
 }
 
-/// Runs a program that ends by itself: what it says, or what it says on standard error if it fails.
+/// Runs a program that ends by itself: its output, or its standard error if it fails.
 pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
     let output = command.output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -145,7 +146,7 @@ pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
     }
 }
 
-/// The path of a recording that the README reads; `None`, said, where there are none.
+/// The path of a recording that the README reads; `None`, with a message, where there are none.
 pub(crate) fn real(name: &str) -> Option<PathBuf> {
     let path = Path::new(REAL).join(name).with_extension("wav");
     if !path.exists() {

@@ -1,4 +1,4 @@
-//! What does not get into the database: the answer says why, and the target goes on.
+//! Recordings that the database refuses: the reply says why, and the target continues.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn silence() -> Sound {
     Sound::new(1, 8, vec![128; 22050])
 }
 
-/// That the target still takes recordings, of which it then has as many.
+/// Checks that the target still takes recordings, of which it then has as many.
 fn goes_on(place: &Place, road: Road, rows: usize) {
     let path = write(&place.path(""), "later", &silence().plain());
     let said = place.bring(road, &[word(&path)]).unwrap();
@@ -109,7 +109,7 @@ fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: 
     payload
 }
 
-/// What the codec answers: the row and the number of samples, or what is wrong.
+/// The codec's reply: the row and the number of samples, or the error.
 fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64), String> {
     let reply = link.inject(codec, payload).unwrap().wait(PATIENCE).unwrap().into_vec();
     let (row, rest) = reply.split_first_chunk().unwrap();
@@ -126,7 +126,7 @@ fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
     let codec = bare_codec(&place);
     let link = Link::builder(&place.address()).transport(Road::PUT.transport).connect_timeout(PATIENCE);
     let mut link = link.connect().unwrap();
-    // Predicted as 0, with a parameter of 16: the value as it is, behind a zero. 10 stands for 5.
+    // Predicted as 0, with a parameter of 16: the value itself, behind a zero. 10 stands for 5.
     let five = "00 10000 0 0000000000001010";
     let whole = payload(b"five", 1, 1, 1, 16, five);
     let mut overlong = whole.clone();
@@ -215,7 +215,8 @@ fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
     assert_eq!(place.query("SELECT count(*) FROM recordings"), "0");
 }
 
-/// What a target says that is to read a file. It could not listen at this address, should it take the file.
+/// The output of a target that is to read a file. It could not listen at this address, should it take the
+/// file.
 fn read(place: &Place, path: &Path) -> String {
     said(&mut place.program("target", Road::SHM, &["nowhere", "recordings.db", word(&path)])).unwrap_err()
 }

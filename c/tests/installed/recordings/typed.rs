@@ -1,10 +1,10 @@
-//! What the README types for the example, and what it says that comes of it.
+//! The README's commands for the example, and the results that it shows.
 
 use std::fs;
 
 use crate::prefix::package;
 
-/// A command, and what it prints.
+/// A command, and its output.
 pub(crate) struct Typed {
     pub(crate) command: String,
     pub(crate) printed: Vec<String>,

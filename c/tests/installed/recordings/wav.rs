@@ -1,9 +1,9 @@
-//! WAV files: such as there are, and such as should not be.
+//! WAV files: real ones, and invalid ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is heard, as a WAV file has it.
+/// A sound, in a WAV file's terms.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Sound {
     pub(crate) rate: u32,
@@ -46,13 +46,13 @@ impl Sound {
         Chunk(*b"data", self.pcm.clone())
     }
 
-    /// The file that everybody writes.
+    /// The most common form of a file.
     pub(crate) fn plain(&self) -> Vec<u8> {
         form(&[self.format(), self.samples()])
     }
 }
 
-/// A chunk: what it is called, and what is in it.
+/// A chunk: its name, and its contents.
 #[derive(Clone)]
 pub(crate) struct Chunk(pub(crate) [u8; 4], pub(crate) Vec<u8>);
 
