@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How often a wait looks for an interrupt.
+/// Interval at which a wait checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why a chore, or a step of it, cannot go on.
+/// Why a chore, or a step of it, cannot continue.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The user asked to stop.
@@ -27,7 +27,7 @@ pub(crate) enum Failed {
 }
 
 impl Failed {
-    /// Whether the user asked to stop, so that no other step is to be tried.
+    /// Whether the user asked to stop, so that no other step is tried.
     pub(crate) fn is_interrupt(&self) -> bool {
         matches!(self, Failed::Interrupted)
     }
@@ -63,11 +63,11 @@ impl Interrupt {
     }
 }
 
-/// What of a child's output is shown as it comes. The caller gets all of it.
+/// The part of a child's output that is shown as it comes. The caller gets all of it.
 enum Show {
     All,
     Nothing,
-    /// The lines that this picks, which is asked about each of them, in order.
+    /// The lines that this function picks; it is called for each of them, in order.
     Some(Box<dyn FnMut(&str) -> bool>),
 }
 
@@ -94,9 +94,9 @@ impl Show {
 /// How a child ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// How the system says it ended.
+    /// Its exit status from the system.
     pub(crate) status: ExitStatus,
-    /// Its standard output and error, in the order in which they came; standard error alone where the other went elsewhere.
+    /// Its standard output and error, in order; standard error alone if standard output is redirected.
     pub(crate) output: String,
 }
 
@@ -106,11 +106,11 @@ pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
     show: Show,
-    /// What stands before each line that is shown.
+    /// Prefix of each line that is shown.
     mark: String,
-    /// Where its standard output goes, if not to the caller.
+    /// Destination of its standard output, if not the caller.
     output: Option<OwnedFd>,
-    /// What the command is called, where that is not what it is.
+    /// Shown name of the command, if another one.
     shown: Option<String>,
     interrupt: &'i Interrupt,
 }
@@ -168,25 +168,26 @@ impl<'i> Run<'i> {
         self
     }
 
-    /// Writes its standard output there. The caller gets, and the user is shown, standard error alone.
+    /// Redirects its standard output. The caller gets, and the user is shown, standard error alone.
     pub(crate) fn output(mut self, output: OwnedFd) -> Self {
         self.output = Some(output);
         self
     }
 
-    /// Kills it, and all that it started, after this time.
+    /// Kills it, and all processes that it started, after this time.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Calls the command so, where it is shown.
+    /// Shows the command by this name.
     pub(crate) fn shown_as(mut self, shown: impl Into<String>) -> Self {
         self.shown = Some(shown.into());
         self
     }
 
-    /// Has this stand before each line of it that is shown, to tell it from what runs at the same time.
+    /// Puts this before each line of it that is shown, to distinguish it from commands that run at the same
+    /// time.
     pub(crate) fn mark(mut self, mark: &str) -> Self {
         self.mark = mark.to_owned();
         self
@@ -198,7 +199,7 @@ impl<'i> Run<'i> {
         self
     }
 
-    /// Shows the lines that `picks` picks, which is asked about each of them, in order.
+    /// Shows the lines that `picks` picks; it is called for each of them, in order.
     pub(crate) fn showing(mut self, picks: impl FnMut(&str) -> bool + 'static) -> Self {
         self.show = Show::Some(Box::new(picks));
         self
@@ -207,8 +208,7 @@ impl<'i> Run<'i> {
     /// Runs it to its end.
     ///
     /// # Errors
-    /// It cannot be started, did not end in time, or the user interrupted. How it ended otherwise is for the caller to
-    /// see.
+    /// It cannot be started, did not end in time, or the user interrupted. The caller judges any other end.
     pub(crate) fn run(mut self) -> Result<Ended, Failed> {
         let program = self.command.get_program().to_string_lossy().into_owned();
         let args = self.command.get_args().map(|arg| arg.to_string_lossy());
@@ -252,7 +252,7 @@ impl<'i> Run<'i> {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    // Something that it left behind may hold the pipe open: what counts is its own end.
+                    // A process that it left behind may hold the pipe open: its own end counts.
                     if child.0.try_wait().map_err(failed)?.is_some() {
                         break;
                     }
@@ -278,20 +278,20 @@ impl<'i> Run<'i> {
             std::thread::sleep(LOOK / 10);
         }
         let status = child.0.wait().map_err(failed)?;
-        // What it left behind is killed now, which ends the reading.
+        // Processes that it left behind are killed now, which ends the reading.
         drop(child);
         drop(reading.join());
         Ok(Ended { status, output })
     }
 }
 
-/// A child and all that it started; killed together, at the latest when this is dropped.
+/// A child and all processes that it started; killed together, at the latest when this is dropped.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // An empty group is what one hopes for.
+            // An empty group is the good case.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.0.wait();

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that a change has to pass.
+//! `cargo xtask ci`: all checks that a change has to pass.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ use crate::test;
 use crate::ucx;
 use crate::workspace::{Workspace, root};
 
-/// How long one step other than the tests may take.
+/// Limit for one step other than the tests.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// How to run it.
+/// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// Install nothing; name what is missing and go on.
@@ -27,10 +27,10 @@ pub(crate) struct Options {
     no_install: bool,
 }
 
-/// What a step found: nothing, or what is wrong.
+/// Verdict of a step: success, or the failure.
 pub(crate) type Verdict = Result<(), Failed>;
 
-/// A step: its name, and what it does.
+/// A step: its name, and its function.
 type Step = (&'static str, fn(&Interrupt) -> Verdict);
 
 /// The steps besides the tests, cheap ones first.
@@ -49,7 +49,7 @@ const STEPS: [Step; 12] = [
     ("installing", install::check),
 ];
 
-/// A step that not every machine can take. It says `ok`, `FAILED` or `skipped`, and why.
+/// A step that some machines cannot run. Its verdict is `ok`, `FAILED` or `skipped`, with the reason.
 type Tried = fn(&Interrupt) -> Result<(&'static str, String), Failed>;
 
 /// Runs all steps, also after one that failed; `true` if none did.
@@ -108,10 +108,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
 /// Runs cargo to its end.
 ///
 /// # Errors
-/// It failed, in which case it said why itself, or did not end in time.
+/// It failed, and printed the reason itself; or it did not end in time.
 pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
     let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
-    // What it says of each crate that it builds would hide what there is to see.
+    // Its lines for each crate built would hide the useful output.
     let run = env.iter().fold(run.env("CARGO_TERM_QUIET", "true"), |run, (name, value)| run.env(name, value));
     let ended = run.run()?;
     match ended.status.success() {
@@ -153,7 +153,7 @@ fn formatting(interrupt: &Interrupt) -> Verdict {
 fn lints(interrupt: &Interrupt) -> Verdict {
     let all = ["clippy", "--workspace", "--all-targets"];
     cargo(interrupt, &[&all, packages::features(), &["--", "-D", "warnings"]].concat(), &[])?;
-    // The models are not there without their flag.
+    // The models are compiled with their flag only.
     let target = Workspace::load(false, interrupt)?.target().join("loom");
     let env = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", &*target.to_string_lossy())];
     let models = ["clippy", "--package", "farjump-core", "--lib", "--tests", "--", "-D", "warnings"];

@@ -6,30 +6,30 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::ci::cargo;
 use crate::workspace::{Workspace, root};
 
-/// How long counting may take. It takes one or two minutes.
+/// Limit for counting. It takes one or two minutes.
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// The exit code of the program where nothing can be counted.
+/// The program's exit code where nothing can be counted.
 const CANNOT_COUNT: i32 = 3;
 
-/// How to run it.
+/// Options of `cargo xtask guard`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Records what is counted in benches/hot-path.json, in place of what is there, and compares nothing.
+    /// Records the counts in benches/hot-path.json, in place of the old ones, and compares nothing.
     #[arg(long)]
     record: bool,
 }
 
-/// What came of it.
+/// Result of the step.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// Nothing grew, or all was recorded.
     Counted,
-    /// Nothing can be counted on this machine, and why.
+    /// Nothing can be counted on this machine, with the reason.
     NotHere(String),
 }
 
-/// Counts, for `cargo xtask guard`; `true` if that is well.
+/// Counts, for `cargo xtask guard`; `true` on success.
 ///
 /// # Errors
 /// Something grew, or the program cannot be built or run.
@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let args: &[&str] = if options.record { &["--record"] } else { &[] };
     match count(args, interrupt)? {
         Seen::Counted => Ok(true),
-        // The program has said why.
+        // The program has printed the reason.
         Seen::NotHere(_) => Ok(false),
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
 }
 
 fn count(args: &[&str], interrupt: &Interrupt) -> Result<Seen, Failed> {
-    // What is counted is what `cargo build --release` makes, whatever flags are in the environment.
+    // The counted program is that of `cargo build --release`, whatever flags are in the environment.
     let plain = [("CARGO_ENCODED_RUSTFLAGS", "")];
     let build = ["build", "--release", "--package", "farjump-benches", "--bin", "farjump-guard"];
     let features = ["--no-default-features", "--features", "in-process"];

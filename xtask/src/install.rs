@@ -1,4 +1,5 @@
-//! `cargo xtask install`: the C library, its headers, what finds them, and the program.
+//! `cargo xtask install`: the C library, its headers, the files by which build systems find them, and the
+//! program.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,21 +11,22 @@ use crate::ci::Verdict;
 use crate::packages;
 use crate::workspace::{Workspace, root};
 
-/// How long building for release may take, on a machine that is slow or has other things to do.
+/// Limit for a release build on a slow or busy machine.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// What the archive needs of the system, as `rustc --print native-static-libs` has it. From glibc 2.34 on all but the first and
-/// `m` are empty.
+/// System libraries that the archive needs, from `rustc --print native-static-libs`. From glibc 2.34 on all
+/// but the first and `m` are empty.
 const NATIVE: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 
-/// The headers, by the folder that they lie in. `ucp_ifunc.h` is the papers' API.
+/// The headers, by their folder. `ucp_ifunc.h` is the papers' API.
 const HEADERS: [(&str, &str); 3] =
     [("c/include", "farjump.h"), ("c/include", "ucp_ifunc.h"), ("ifuncs/include", "farjump_ifunc.h")];
 
-/// What to install, and where.
+/// Options of `cargo xtask install`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Below this folder, in bin, include, lib, lib/pkgconfig and lib/cmake. It is made if it is not there, and may be moved later.
+    /// Below this folder, in bin, include, lib, lib/pkgconfig and lib/cmake. It is made if it is not there,
+    /// and may be moved later.
     #[arg(long)]
     prefix: PathBuf,
     /// Builds with this profile of cargo's.
@@ -38,7 +40,7 @@ pub(crate) struct Options {
 /// Runs the chore.
 ///
 /// # Errors
-/// What could not be built or written.
+/// A build or a write that failed.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let workspace = Workspace::load(false, interrupt)?;
     let (archive, program) = match &options.archive {
@@ -46,7 +48,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         None => {
             let profile = options.profile.as_str();
             let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
-            // With the tests' profile as the tests are built, for nothing is built twice then.
+            // The tests' profile uses the tests' own build, so that nothing is built twice.
             let build = match profile {
                 "dev" => build.args(["--workspace"]).args(packages::features()),
                 _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
@@ -80,10 +82,10 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     Ok(true)
 }
 
-/// Installs into a folder of cargo's, and has what was installed say its version.
+/// Installs into a folder of cargo's, and has the installed program print its version.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let prefix = Workspace::load(false, interrupt)?.target().join("prefix");
-    // What an earlier version put there must not be found.
+    // Files of an earlier version must not be found.
     drop(fs::remove_dir_all(&prefix));
     run(&Options { prefix: prefix.clone(), profile: "dev".to_owned(), archive: None }, interrupt)?;
     match Run::new(prefix.join("bin/farjump"), interrupt).args(["--version"]).run()?.status.success() {
@@ -92,7 +94,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Where it goes.
+/// Destination of the installation.
 struct Prefix {
     folder: PathBuf,
     version: String,
@@ -107,7 +109,7 @@ impl Prefix {
         Ok(Prefix { folder, version })
     }
 
-    /// The numbers that say what goes with what: before 1.0 the first two.
+    /// The version numbers within which versions are compatible: before 1.0 the first two.
     fn series(&self) -> String {
         self.version.split('.').take(2).collect::<Vec<_>>().join(".")
     }
@@ -120,15 +122,15 @@ impl Prefix {
         format!("libfarjump.so.{}", self.version)
     }
 
-    /// Puts the archive in its place, and links the shared library from it. Of what cargo would link itself neither the name that
-    /// programs look for nor the versions of its symbols could be said.
+    /// Installs the archive, and links the shared library from it. cargo's own linking allows neither the
+    /// name that programs look for nor versions of symbols.
     fn library(&self, archive: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
         let lib = self.folder.join("lib");
         let own = lib.join("libfarjump.a");
         replace(archive, &own)?;
         let word = |option: &str, value: &dyn std::fmt::Display| format!("-Wl,{option}{value}");
         let map = root().join("c/packaging/farjump.map");
-        // Linked beside it and then moved there: a program that runs keeps the old one.
+        // Linked beside it and then moved there: a running program keeps the old one.
         let made = lib.join(format!("{}.new", self.shared()));
         let linked = Run::new("cc", interrupt)
             .args(["-shared", "-o"])
@@ -145,14 +147,14 @@ impl Prefix {
         fs::rename(&made, &shared).map_err(failed("writing", &shared))?;
         for name in [self.soname(), "libfarjump.so".to_owned()] {
             let link = lib.join(name);
-            // What is not there need not be removed.
+            // A missing link need not be removed.
             drop(fs::remove_file(&link));
             symlink(self.shared(), &link).map_err(failed("linking", &link))?;
         }
         Ok(())
     }
 
-    /// Writes what pkg-config and CMake read.
+    /// Writes the files for pkg-config and CMake.
     fn descriptions(&self) -> Result<(), Failed> {
         let flags = NATIVE.map(|library| format!("-l{library}")).join(" ");
         let pkg_config =
@@ -165,7 +167,7 @@ impl Prefix {
         self.fill("farjump-config-version.cmake", "lib/cmake/farjump", &version)
     }
 
-    /// Writes the template of this name, with these words for its own, to a file of this folder.
+    /// Writes the template of this name, with its placeholders replaced, to a file of this folder.
     fn fill(&self, name: &str, folder: &str, words: &[(&str, &str)]) -> Result<(), Failed> {
         let template = root().join("c/packaging").join(format!("{name}.in"));
         let text = fs::read_to_string(&template).map_err(failed("reading", &template))?;
@@ -180,13 +182,13 @@ impl Prefix {
     }
 }
 
-/// Has `to` be a copy of `from`. A program that runs, or was mapped, keeps what was there.
+/// Replaces `to` by a copy of `from`. A running or mapped program keeps the old file.
 fn replace(from: &Path, to: &Path) -> Result<(), Failed> {
     drop(fs::remove_file(to));
     fs::copy(from, to).map(drop).map_err(failed("copying", from))
 }
 
-/// What failed, at what, for people.
+/// The failed operation and its path, as an error.
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Failed + use<> {
     let path = path.display().to_string();
     move |error| Failed::Because(format!("{doing} {path}: {error}"))

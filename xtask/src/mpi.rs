@@ -1,6 +1,7 @@
 //! The MPI program over a second MPI, where the machine has Open MPI and MPICH.
 //!
-//! All tests together build it with `mpicc`, or with the compiler in `MPICC`. Debian names the compiler of each MPI as well.
+//! All tests together build it with `mpicc`, or with the compiler in `MPICC`. Debian names the compiler of
+//! each MPI as well.
 
 use std::path::PathBuf;
 
@@ -13,8 +14,8 @@ use crate::workspace::root;
 /// The compiler of each MPI.
 const COMPILERS: [&str; 2] = [OF_OPEN_MPI, OF_MPICH];
 
-/// Options that keep the builds over two MPIs side by side in one target directory. Cargo tells them apart by any difference in a
-/// profile. Only what depends on the MPI is built twice.
+/// Options that keep the builds over two MPIs side by side in one target directory. Cargo separates them by
+/// any difference in a profile. Only crates that depend on the MPI are built twice.
 const APART: [&str; 4] = [
     "--config",
     "profile.dev.package.mpi-sys.codegen-units=15",
@@ -22,7 +23,7 @@ const APART: [&str; 4] = [
     "profile.dev.package.farjump-mpi-example.codegen-units=15",
 ];
 
-/// Runs the tests of the MPI program over the MPI that all tests together did not use.
+/// Runs the tests of the MPI program over the MPI that the run of all tests did not use.
 ///
 /// # Errors
 /// When interrupted.
@@ -31,7 +32,7 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
     let mut tally = Tally::default();
     let compiler = match other_than(&first) {
         Ok(compiler) => compiler,
-        // Chosen tests may be others.
+        // The chosen tests may be others.
         Err(_) if !filters.is_empty() => return Ok(tally),
         Err(why) => {
             tally.skipped.push(("the MPI program over a second MPI".to_owned(), why));
@@ -53,7 +54,7 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
     Ok(tally)
 }
 
-/// Returns the compiler of an MPI that is not that of `first`, or why there is none.
+/// Returns the compiler of an MPI other than that of `first`, or why there is none.
 fn other_than(first: &str) -> Result<&'static str, String> {
     if packages::features().is_empty() {
         return Err("there is no mpicc, or no libclang".to_owned());

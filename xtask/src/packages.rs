@@ -1,4 +1,4 @@
-//! What the tests need of the system, and how it is installed.
+//! System packages that the tests need, and their installation.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
 
-/// What the tests use besides Rust. Debian and Ubuntu name the packages alike.
+/// The tests' needs besides Rust. Debian and Ubuntu use the same package names.
 const TESTS: &[Needed] = &[
     Needed::new("cc", "gcc", "links everything"),
     Needed::new("gcc", "gcc", "compiles ifuncs in C"),
@@ -41,14 +41,14 @@ const TESTS: &[Needed] = &[
     Needed::new("mpirun.mpich", "mpich", "starts that one").owed(),
 ];
 
-/// What virtual machines use besides.
+/// Further needs of virtual machines.
 pub(crate) const MACHINES: &[Needed] = &[
     Needed::new("qemu-system-x86_64", "qemu-system-x86", "boots machines with an RDMA device"),
     Needed::new("xz", "xz-utils", "unpacks their kernels"),
     Needed::new("zstd", "zstd", "unpacks newer kernels"),
 ];
 
-/// What the tests use, those in virtual `machines` included or not.
+/// The tests' needs, including those in virtual `machines` or not.
 pub(crate) fn wanted(machines: bool) -> Vec<Needed> {
     [TESTS, if machines { MACHINES } else { &[] }].concat()
 }
@@ -63,7 +63,7 @@ pub(crate) const OF_OPEN_MPI: &str = "mpicc.openmpi";
 /// That of MPICH.
 pub(crate) const OF_MPICH: &str = "mpicc.mpich";
 
-/// How long installing may take.
+/// Limit for installing.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A program that tests run, or a library that they link or load.
@@ -73,9 +73,10 @@ pub(crate) struct Needed {
     pub(crate) file: &'static str,
     /// The package that has it.
     pub(crate) package: &'static str,
-    /// What it is used for.
+    /// Its use.
     pub(crate) used: &'static str,
-    /// Whether CI fails where it was to be installed and is not there: without it whole transports go untested.
+    /// Whether CI fails if its installation was tried and it is still missing: without it whole transports go
+    /// untested.
     owed: bool,
 }
 
@@ -97,18 +98,18 @@ impl Needed {
     }
 }
 
-/// What is not there, after it was installed where that may be.
+/// Missing packages, after an attempt to install them where that is allowed.
 #[derive(Debug)]
 pub(crate) struct Lacking {
-    /// What it is.
+    /// The packages.
     pub(crate) needed: Vec<Needed>,
-    /// Whether it was to be installed.
+    /// Whether installing was tried.
     tried: bool,
 }
 
 impl Lacking {
-    /// What CI fails for: it was to be installed, and without it tests of a transport are skipped, which a run that only says
-    /// whether it passed would hide. `ci` is whether this is CI.
+    /// Packages for which CI fails: installing them was tried, and without them tests of a transport are
+    /// skipped, which a mere pass would hide. `ci` is whether this is CI.
     pub(crate) fn unexcused(&self, ci: bool) -> impl Iterator<Item = &Needed> {
         self.needed.iter().filter(move |needed| ci && self.tried && needed.owed)
     }
@@ -119,16 +120,16 @@ pub(crate) fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// What is not there of `wanted`, with nothing installed.
+/// The missing ones of `wanted`, with nothing installed.
 pub(crate) fn missing(wanted: &[Needed]) -> Lacking {
     let needed = wanted.iter().copied().filter(|needed| !needed.is_there()).collect();
     Lacking { needed, tried: false }
 }
 
-/// Installs what is missing of `wanted` where that can be done without asking, and returns what is still missing then.
+/// Installs missing ones of `wanted` where that needs no password, and returns those still missing.
 ///
 /// # Errors
-/// When interrupted. That apt fails is no error: what it did not install is returned.
+/// When interrupted. A failure of apt is no error: packages that it did not install are returned.
 pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lacking, Failed> {
     let lacking = missing(wanted);
     if lacking.needed.is_empty() {
@@ -147,7 +148,7 @@ pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lackin
     Ok(Lacking { tried: true, ..missing(wanted) })
 }
 
-/// Has apt look for what is new; `false` if this user may not, or that did not work.
+/// Has apt update its lists; `false` if this user may not, or that failed.
 ///
 /// # Errors
 /// When interrupted.
@@ -157,20 +158,21 @@ pub(crate) fn update(interrupt: &Interrupt) -> Result<bool, Failed> {
     Ok(Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?.status.success())
 }
 
-/// What cargo is told so that it builds what needs a library of the system: the MPI program, where there is what it takes.
+/// Cargo's options for building programs that need a library of the system: the MPI program, if its needs are
+/// met.
 pub(crate) fn features() -> &'static [&'static str] {
     let mut taken = TESTS.iter().filter(|needed| [MPICC, LIBCLANG].contains(&needed.file));
     if taken.all(Needed::is_there) { &["--features", "farjump-mpi-example/mpi"] } else { &[] }
 }
 
-/// What a person would type to have these.
+/// The command by which a user installs these.
 pub(crate) fn advice(lacking: &[Needed]) -> String {
     let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
     names.dedup();
     format!("as root: apt-get install {} (or what your system calls them)", names.join(" "))
 }
 
-/// How to run apt-get without being asked for a password: the words before it, or `None`.
+/// The words before `apt-get` that run it without a password; `None` if there are none.
 fn privileged(interrupt: &Interrupt) -> Option<&'static [&'static str]> {
     if !in_path("apt-get") {
         return None;
@@ -203,7 +205,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     }
 }
 
-/// Whether the compiler finds a library. One that it does not find it repeats as it was given.
+/// Whether the compiler finds a library. It prints the name of a missing one unchanged.
 fn linkable(library: &str) -> bool {
     let output = Command::new("cc").arg(format!("-print-file-name={library}")).stdin(Stdio::null()).output();
     output.is_ok_and(|output| {

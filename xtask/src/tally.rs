@@ -1,21 +1,21 @@
-//! Counting tests: what `cargo test -- --show-output` prints, read.
+//! Counts of tests, read from the output of `cargo test -- --show-output`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How many lines of a failure's output stand below its name, the last ones.
+/// Number of last lines of a failure's output that are shown below its name.
 const SHOWN: usize = 40;
 
-/// What ran, failed and was skipped.
+/// Tests that ran, failed and were skipped.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Tally {
-    /// How many tests passed.
+    /// Number of tests that passed.
     pub(crate) passed: usize,
-    /// Those that failed.
+    /// Failed tests.
     pub(crate) failed: Vec<Failure>,
-    /// Names of those that were skipped, with the reason.
+    /// Names of skipped tests, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
-    /// Test programs, and how many seconds each ran.
+    /// Test programs, with their running time in seconds.
     pub(crate) seconds: Vec<(String, f64)>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Tally {
 pub(crate) struct Failure {
     /// Its name.
     pub(crate) name: String,
-    /// What it printed, as far as that is known.
+    /// Its output, as far as it is known.
     pub(crate) output: String,
 }
 
@@ -64,9 +64,9 @@ impl Tally {
 
     /// Reads the output of one test program.
     ///
-    /// A test is skipped if it is ignored, or if it passed and printed a line `skipped: REASON`: a test learns only when it
-    /// runs what the machine lacks. Tests start test programs themselves, so what looks like results may be output: the
-    /// last result is the program's own.
+    /// A test is skipped if it is ignored, or if it passed and printed a line `skipped: REASON`: a test
+    /// learns only when it runs that the machine lacks something. Tests start test programs themselves, so
+    /// lines like results may be output: the last result is the program's own.
     fn of_program(program: &str, lines: &[&str]) -> Tally {
         let Some(end) = lines.iter().rposition(|line| line.starts_with("test result: ")) else {
             return Tally::default();
@@ -113,7 +113,8 @@ impl Tally {
                 tally.passed = tally.passed.saturating_sub(1);
             }
         }
-        // Output of children can tear the line of a test apart; the list of those that failed comes when no child is left.
+        // Output of children can tear the line of a test apart; the list of failed tests comes when no child
+        // is left.
         let list = lines[..end].iter().rposition(|line| *line == "failures:").map_or(end, |at| at + 1);
         let listed = lines[list..end].iter().filter_map(|line| line.strip_prefix("    "));
         for name in listed.take(count("failed")) {
@@ -126,7 +127,7 @@ impl Tally {
         tally
     }
 
-    /// Notes a failure that is no test's: a suite that does not build, or has no tests.
+    /// Notes a failure outside any test: a suite that does not build, or has no tests.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.fail_with(what, String::new());
     }
@@ -153,12 +154,12 @@ impl Tally {
         lines.chain([format!("{sum:8.1} s  {} test programs\n", seconds.len())]).collect()
     }
 
-    /// Whether nothing ran at all.
+    /// Whether no test ran.
     pub(crate) fn is_empty(&self) -> bool {
         self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
-    /// The names, a line each, for the end of a run; below those that failed the end of what they printed.
+    /// The names, a line each, for the end of a run; below failed ones the end of their output.
     pub(crate) fn names(&self) -> String {
         let skipped = self.skipped.iter().map(|(name, reason)| format!("skipped  {name}: {reason}\n"));
         let failed = self.failed.iter().map(ToString::to_string);
@@ -172,8 +173,8 @@ pub(crate) fn last(output: &str) -> Vec<&str> {
     lines[lines.len().saturating_sub(SHOWN)..].to_vec()
 }
 
-/// Picks what somebody wants to see of `cargo test -- --show-output` while it runs, line by line: not the tests that pass, nor what
-/// they printed; and each crate that is built only where somebody waits for that, who would think that nothing happens.
+/// Picks the useful lines of `cargo test -- --show-output` while it runs: not the tests that pass, nor their
+/// output. Lines for each crate built are shown only if a user is waiting, as a sign of progress.
 pub(crate) fn telling(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'static {
     let mut succeeded = false;
     move |line| {
@@ -183,7 +184,7 @@ pub(crate) fn telling(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'stati
             _ if announced(line).is_some() => succeeded = false,
             _ => {}
         }
-        // Of children too, where a test prints it.
+        // Also lines of children, where a test prints them.
         let passed = result_of_test(line).is_some_and(|(_, ended)| ended == "ok");
         let building = ["   Compiling ", "    Checking ", " Downloading ", "  Downloaded "];
         let built = !somebody_waits && building.iter().any(|word| line.starts_with(word));
@@ -191,8 +192,8 @@ pub(crate) fn telling(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'stati
     }
 }
 
-/// The test program that cargo announces by this line: the name of its crate, or of the crate whose documentation has
-/// the tests.
+/// The test program that cargo announces by this line: the name of its crate, or of the crate whose
+/// documentation has the tests.
 fn announced(line: &str) -> Option<&str> {
     if let Some(name) = line.strip_prefix("   Doc-tests ") {
         return Some(name);

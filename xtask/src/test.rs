@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that is tested, counted.
+//! `cargo xtask test`: all tests, counted.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};
 
-/// How long building and running one suite may take. Tests have limits of their own, far below this.
+/// Limit for building and running one suite. Tests have limits of their own, far below this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// How many of the test programs that ran longest are named at the end.
+/// Number of the longest test programs that are named at the end.
 const SLOWEST: usize = 12;
 
 /// The filter for the models of the protocol.
@@ -26,7 +26,7 @@ const MACHINES: &str = "vm";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
 
-/// What to test.
+/// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
     /// Install nothing; name what is missing and go on.
@@ -35,12 +35,13 @@ pub(crate) struct Options {
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to 1.22 are installed by
-    /// pip, and checked by their hashes.
+    /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to
+    /// 1.22 are installed by pip, and checked by their hashes.
     #[arg(long, value_name = "VERSION,…", value_delimiter = ',', value_parser = ucx::Choice::parse)]
     pub(crate) with: Vec<ucx::Choice>,
-    /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is `loom`, the tests of
-    /// races under ThreadSanitizer if one is `tsan`, and the virtual machines if one is `vm`.
+    /// Run only tests whose name contains one of these. The models of the protocol run then if one of them is
+    /// `loom`, the tests of races under ThreadSanitizer if one is `tsan`, and the virtual machines if one is
+    /// `vm`.
     pub(crate) filters: Vec<String>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     Ok(tally.failed.is_empty())
 }
 
-/// Whether what has a filter of its own runs with these.
+/// Whether a suite with a filter of its own runs with these filters.
 fn chosen(filters: &[String], own: &str) -> bool {
     filters.is_empty() || filters.iter().any(|filter| filter == own)
 }
@@ -87,7 +88,8 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
 
     let mut tally = Tally::default();
     if others {
-        // Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
+        // Without a choice of targets cargo tests them all, documentation too, and builds the examples that
+        // tests run.
         let run = cargo().args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
         let run = run.args(["--", "--show-output"]).args(filters);
         let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
@@ -119,7 +121,7 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
     Ok(tally)
 }
 
-/// Runs one suite. Where something `must` be found, finding nothing is a failure.
+/// Runs one suite. If tests `must` exist, finding none is a failure.
 pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
     let ended = match run.showing(telling(!packages::in_ci())).run() {
@@ -141,7 +143,7 @@ pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Faile
     Ok(tally)
 }
 
-/// Counts as failures what CI may not go without.
+/// Counts missing packages that CI requires as failures.
 pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
     for needed in lacking.unexcused(packages::in_ci()) {
         let (file, package) = (needed.file, needed.package);
@@ -149,7 +151,7 @@ pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
     }
 }
 
-/// Says what failed, what was skipped and why, and the sums in a last line.
+/// Prints the failed tests, the skipped ones with reasons, and the sums in a last line.
 pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
     println!("\n{}", tally.names());
     if !tally.seconds.is_empty() {

@@ -1,5 +1,5 @@
-//! The tests of races under ThreadSanitizer: as they are, when nothing may be found, and with each race planted that can be, when
-//! it must be.
+//! The tests of races under ThreadSanitizer: unchanged, where no race may be found, and with each race
+//! planted, where it must be found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,29 @@ use crate::tally::Tally;
 use crate::test::{LIMIT, suite};
 use crate::workspace::root;
 
-/// What this is called where it is counted.
+/// The suite's name in counts.
 const NAME: &str = "tests of races (ThreadSanitizer)";
-/// The platform. Named to cargo, so that build scripts and macros stay as they are.
+/// The platform. Named to cargo, so that build scripts and macros are built without the sanitizer.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
-/// The races: what is handed over by a relaxed store in the place of a release.
+/// The races: a relaxed store hands over in place of a release.
 const PLANTED: [&str; 3] = ["frame", "room", "attention"];
-/// What it says of a race.
+/// Its message for a race.
 const FOUND: &str = "WARNING: ThreadSanitizer: data race";
-/// What it would say where it does not see the locks of the standard library, because that is not instrumented: of libtest
-/// itself, and of the queue of descriptors that a thread of the process closes. The link's own accesses are in neither.
+/// False reports to suppress, where the locks of the standard library are not instrumented: in libtest
+/// itself, and in the queue of descriptors that a thread of the process closes. The link's own accesses are
+/// in neither.
 const SUPPRESSIONS: &str = "race:CompletedTest\nrace:farjump_os::deferred_close\n";
 
-/// What builds the tests.
+/// The compiler of the tests.
 enum Compiler {
-    /// A nightly that has the source of the standard library, which is instrumented too.
+    /// A nightly with the source of the standard library, which is instrumented too.
     Nightly,
-    /// The one that builds this, told to take options of nightlies. Its standard library is as it comes: what the tests do
-    /// between their threads they do by atomics of their own and by `join`.
+    /// The compiler of this program, made to accept options of nightlies. Its standard library is not
+    /// instrumented: the tests synchronize their threads by atomics of their own and by `join`.
     Own,
 }
 
-/// Runs them, or says why not.
+/// Runs them, or reports why not.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -92,7 +93,7 @@ pub(crate) fn all(target: &Path, interrupt: &Interrupt) -> Result<Tally, Failed>
     Ok(tally)
 }
 
-/// What can build them here, or why nothing can.
+/// A compiler for them here, or why there is none.
 fn compiler(interrupt: &Interrupt) -> Result<Result<Compiler, String>, Failed> {
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))) {
         return Ok(Err(format!("they run on {PLATFORM} alone")));
@@ -112,7 +113,7 @@ fn compiler(interrupt: &Interrupt) -> Result<Result<Compiler, String>, Failed> {
     )))
 }
 
-/// Where the toolchain of this `rustc` is; `None` if there is none.
+/// Folder of the toolchain of this `rustc`; `None` if there is none.
 fn sysroot(rustc: Run<'_>) -> Result<Option<PathBuf>, Failed> {
     match rustc.args(["--print", "sysroot"]).quiet().run() {
         Ok(ended) if ended.status.success() => Ok(ended.output.lines().last().map(PathBuf::from)),
@@ -121,7 +122,7 @@ fn sysroot(rustc: Run<'_>) -> Result<Option<PathBuf>, Failed> {
     }
 }
 
-/// Whether the toolchain has what sanitized programs are linked with: `librustc-CHANNEL_rt.tsan.a`.
+/// Whether the toolchain has the runtime for sanitized programs: `librustc-CHANNEL_rt.tsan.a`.
 fn has_runtime(sysroot: &Path) -> bool {
     let files = fs::read_dir(sysroot.join("lib/rustlib").join(PLATFORM).join("lib"));
     let mut names = files.into_iter().flatten().flatten().map(|file| file.file_name());

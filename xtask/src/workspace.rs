@@ -1,4 +1,4 @@
-//! What cargo knows of this workspace.
+//! cargo's description of this workspace.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Asks cargo. With `locked` a `Cargo.lock` that does not fit is an error instead of being mended.
+    /// Asks cargo. With `locked` an outdated `Cargo.lock` is an error instead of being updated.
     ///
     /// # Errors
-    /// What cargo says.
+    /// cargo's error.
     pub(crate) fn load(locked: bool, interrupt: &Interrupt) -> Result<Workspace, Failed> {
-        // What only features bring that are off is in the lock file, too.
+        // The lock file also has packages of features that are off.
         let metadata = ["metadata", "--format-version=1", "--all-features"];
         let run = Run::cargo(interrupt).args(metadata).directory(root()).quiet();
         let run = if locked { run.args(["--locked"]) } else { run };
@@ -49,7 +49,7 @@ impl Workspace {
 pub(crate) struct Package<'w>(&'w Value);
 
 impl<'w> Package<'w> {
-    /// A package that is described like this.
+    /// The package with this description.
     #[cfg(test)]
     pub(crate) fn of(description: &'w Value) -> Package<'w> {
         Package(description)
@@ -65,7 +65,7 @@ impl<'w> Package<'w> {
         self.0["version"].as_str().unwrap_or("")
     }
 
-    /// Where it comes from; `None` for one of the workspace.
+    /// Its source; `None` for one of the workspace.
     pub(crate) fn source(self) -> Option<&'w str> {
         self.0["source"].as_str()
     }
@@ -75,7 +75,7 @@ impl<'w> Package<'w> {
         self.0["license"].as_str()
     }
 
-    /// The native library that its build script links, if it says so.
+    /// The native library that its build script links, if declared.
     pub(crate) fn links(self) -> Option<&'w str> {
         self.0["links"].as_str()
     }

@@ -1,5 +1,5 @@
-//! Dependencies are what `deny.toml` takes: their licences go with "MIT OR Apache-2.0", they come from crates.io, and no package
-//! is there in two versions without a reason.
+//! Dependencies obey `deny.toml`: their licences are compatible with "MIT OR Apache-2.0", they come from
+//! crates.io, and no package has two versions without a reason.
 //!
 //! cargo-deny reads the same file and is run too, where it is installed. A user's machine need not have it.
 
@@ -12,7 +12,7 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::ci::Verdict;
 use crate::workspace::{Package, Workspace, root};
 
-/// What cargo calls crates.io, whatever mirror serves it.
+/// cargo's name of crates.io, whatever mirror serves it.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// The part of `deny.toml` that is checked without cargo-deny.
@@ -42,7 +42,7 @@ struct Bans {
     skip: Vec<Skip>,
 }
 
-/// A package that may be there beside another version of it.
+/// A package that may exist beside another version of it.
 #[derive(Deserialize, Debug)]
 struct Skip {
     /// `NAME@VERSION`.
@@ -84,7 +84,7 @@ fn cargo_deny(interrupt: &Interrupt) -> Verdict {
         return Ok(());
     }
     println!("{}", version.output.trim());
-    // Not advisories: their list is fetched from afar. `cargo deny check advisories` has them.
+    // Not advisories: their list is downloaded. `cargo deny check advisories` has them.
     let check = ["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "sources", "bans"];
     let ended = Run::cargo(interrupt).args(check).directory(root()).run()?;
     match ended.status.success() {
@@ -93,7 +93,7 @@ fn cargo_deny(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Packages with a licence that is not taken. Prints how many there are of each.
+/// Packages with a licence that is not accepted. Prints the number of packages for each licence.
 fn licences(packages: &[Package<'_>], taken: &Licences) -> Vec<String> {
     let mut counts = BTreeMap::<&str, usize>::new();
     let mut bad = Vec::new();
@@ -116,7 +116,7 @@ fn licences(packages: &[Package<'_>], taken: &Licences) -> Vec<String> {
     bad
 }
 
-/// Packages of others that do not come from crates.io.
+/// Foreign packages that do not come from crates.io.
 fn sources(packages: &[Package<'_>]) -> Vec<String> {
     let unknown =
         packages.iter().filter(|package| package.source().is_some_and(|source| source != CRATES_IO));
@@ -127,7 +127,7 @@ fn sources(packages: &[Package<'_>]) -> Vec<String> {
     named.collect()
 }
 
-/// Packages that are there in several versions without a reason, and reasons for packages that are not.
+/// Packages with several versions without a reason, and reasons for packages without.
 fn duplicates<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>, skipped: &[Skip]) -> Vec<String> {
     let mut versions = BTreeMap::<&str, BTreeSet<&str>>::new();
     for (name, version) in packages {
@@ -159,7 +159,7 @@ fn duplicates<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>, skipped: &
     bad
 }
 
-/// Whether an SPDX expression can be satisfied by licences that are taken. Before SPDX, `/` meant `OR`.
+/// Whether accepted licences satisfy an SPDX expression. Before SPDX, `/` meant `OR`.
 fn is_taken(expression: &str, taken: &[&String]) -> bool {
     let expression = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<_> = expression.split_whitespace().collect();

@@ -1,9 +1,11 @@
-//! Every combination of features that makes sense builds without a warning, and so do the tests that do not ask for more.
+//! Every useful combination of features builds without a warning, and so do the tests that need no more
+//! features.
 
 use crate::child::Interrupt;
 use crate::ci::{Verdict, cargo};
 
-/// Each package with its combinations. All features of farjump-ifunc and farjump-core are in the one build they have.
+/// Each package with its combinations. The workspace build covers all features of farjump-ifunc and
+/// farjump-core.
 const COMBINATIONS: [(&str, &[&str]); 7] = [
     ("farjump", &["", "shm", "tcp", "ucx", "verbs", "build", "shm,build", "shm,key"]),
     ("farjump-benches", &["", "in-process", "build"]),
@@ -14,8 +16,8 @@ const COMBINATIONS: [(&str, &[&str]); 7] = [
     ("farjump-c", &["", "shm"]),
 ];
 
-/// Packages whose tests ask for features of the package itself, and so hide a library without them. The lints of the workspace
-/// look at these tests.
+/// Packages whose tests request features of the package itself, and so hide a library without them. The lints
+/// of the workspace cover these tests.
 const LIBRARY_ALONE: [&str; 1] = ["farjump"];
 
 /// Tests of refusals by name in a build that lacks a feature. They are in no other build.

@@ -6,8 +6,8 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::ci::Verdict;
 use crate::workspace::root;
 
-/// Most lines of the tree, as `cargo tree -p farjump -e normal --prefix none | sort -u | wc -l` counts them. A crate that occurs
-/// again with dependencies of its own is a second line.
+/// Most lines of the tree, as `cargo tree -p farjump -e normal --prefix none | sort -u | wc -l` counts them.
+/// A crate that occurs again with dependencies of its own is a second line.
 const MOST: usize = 45;
 
 /// Counts them.
@@ -20,7 +20,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     judge(&tree.output)
 }
 
-/// Whether so many crates are few.
+/// Whether the count is within the limit.
 fn judge(tree: &str) -> Verdict {
     let crates: BTreeSet<_> = tree.lines().filter(|line| !line.is_empty()).collect();
     if !crates.iter().any(|line| line.starts_with("farjump-core ")) {

@@ -1,4 +1,4 @@
-//! Files that have grown long are named. A warning: a file may have a reason, and no length proves one subject.
+//! Names files that have grown long. A warning: a file may have a reason, and no length proves one subject.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::ci::Verdict;
 use crate::workspace::root;
 
-/// Lines that a file of code seldom has more of.
+/// Lines that a file of code seldom exceeds.
 const LONG: usize = 500;
-/// What counts as code.
+/// Extensions of code.
 const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
 
 /// Lists them; never fails for a length.

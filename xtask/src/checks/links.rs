@@ -1,4 +1,4 @@
-//! Links in documents lead to files and headings that are there.
+//! Links in documents lead to existing files and headings.
 
 use std::collections::HashSet;
 use std::fs;
@@ -41,7 +41,7 @@ fn read(path: &Path) -> Result<String, Failed> {
     fs::read_to_string(path).map_err(|error| Failed::Because(format!("{}: {error}", path.display())))
 }
 
-/// What the inline links of a document point at; nothing in fenced code.
+/// Targets of a document's inline links; none in fenced code.
 fn links_of(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     let prose = text.lines().filter(move |line| {
@@ -57,7 +57,7 @@ fn links_of(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The names that headings can be linked by: lower case, spaces as hyphens, punctuation left out.
+/// Anchors of headings: lower case, spaces as hyphens, punctuation left out.
 fn headings(text: &str) -> HashSet<String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     let name = |line: &str| {

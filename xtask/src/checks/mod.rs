@@ -1,4 +1,4 @@
-//! What the crates promise, checked: one file a promise.
+//! Checks of the crates' guarantees, one file each.
 
 pub(crate) mod dependencies;
 pub(crate) mod features;

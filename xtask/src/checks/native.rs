@@ -1,11 +1,11 @@
-//! The library with default features needs no native library, neither to build nor to run. Nor does the program with `shm` alone, but
-//! for code that a crate brings along and compiles.
+//! The library with default features needs no native library, neither to build nor to run. Nor does the
+//! program with `shm` alone, except for code that a crate includes and compiles.
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::ci::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 
-/// What every Rust program on Linux with glibc may need at run time.
+/// Libraries that any Rust program on Linux with glibc may need at run time.
 const SYSTEM: [&str; 7] = [
     "libc.so.6",
     "libgcc_s.so.1",
@@ -16,13 +16,14 @@ const SYSTEM: [&str; 7] = [
     "ld-linux-x86-64.so.2",
 ];
 
-/// Crates that state a library which is their own code: a C compiler is all that they need.
+/// Crates that declare a library which is their own code: they need only a C compiler.
 const OWN_CODE: [&str; 1] = ["ring"];
 
 const LIBRARY: [&str; 2] = ["--package", "farjump"];
 const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features", "--features", "shm"];
 
-/// Builds both that way, reads what the program needs, and asks whether a crate that went into it links a library.
+/// Builds both that way, reads the program's needed libraries, and checks whether a crate in it links a
+/// library.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
     let tree = [&["tree"], &PROGRAM[..], &["--edges", "normal,build", "--prefix", "none"]].concat();
@@ -35,7 +36,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         if OWN_CODE.contains(&package.name()) {
             continue;
         }
-        // rayon-core, for one, states a name to be there once; none of that kind is expected here.
+        // rayon-core, for one, declares a name to be unique; no crate of that kind is expected here.
         if let Some(library) = package.links() {
             return Err(Failed::Because(format!("{} links the native library {library}", package.name())));
         }

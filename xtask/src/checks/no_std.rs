@@ -1,9 +1,9 @@
 //! farjump-core needs neither std nor libc.
 //!
-//! A program for this machine is linked that has farjump-core and no std: a panic handler and an allocator of its own.
-//! If any crate below it brought std along there would be two panic handlers, and the compiler refuses that. It is a
-//! workspace of its own, so features that other members ask for do not leak in. Where the bare-metal target is installed
-//! core is checked for that too, which has no std at all.
+//! The check links a program for this machine that has farjump-core and no std: a panic handler and an
+//! allocator of its own. If any crate below it pulled in std, there would be two panic handlers, and the
+//! compiler refuses that. It is a workspace of its own, so features that other members request do not leak
+//! in. Where the bare-metal target is installed, core is checked for that too, which has no std at all.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::ci::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 
 const BARE: &str = "x86_64-unknown-none";
-/// Crates that are an operating system's interface.
+/// Crates that wrap the operating system's interface.
 const SYSTEM: [&str; 4] = ["libc", "rustix", "nix", "linux-raw-sys"];
 
 const PROBE: &str = r#"//! Links farjump-core without std.
@@ -41,7 +41,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 "#;
 
-/// Links the program, and looks through the dependencies.
+/// Links the program, and searches the dependencies.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let tree = ["tree", "--package", "farjump-core", "--edges", "normal", "--prefix", "none"];
     let tree = Run::cargo(interrupt).args(tree).directory(root()).quiet().run()?;

@@ -1,10 +1,10 @@
-//! Nothing needs UCX: farjump is built, tested and used on this machine with UCX taken away.
+//! No part needs UCX: farjump is built, tested and used on this machine with UCX hidden.
 //!
-//! Every command of this step runs in a mount namespace of its own, in which the folders that have files of UCX (library,
-//! modules, headers, descriptions for other build systems) are covered by an overlay without them. So nothing finds them,
-//! whatever it is and whoever starts it: not cargo, not a test, not a program that a test starts. The crates that have to do
-//! with UCX are built there from nothing; their tests are those that were built with UCX there, so this comes after all tests. A
-//! mount namespace needs privileges; where they are not to be had the step says so.
+//! Every command of this step runs in a mount namespace of its own, in which the folders with files of UCX
+//! (library, modules, headers, descriptions for other build systems) are covered by an overlay without them.
+//! So no process of the step finds UCX: not cargo, not a test, not a program that a test starts. The crates
+//! that use UCX are built there from scratch; their tests were built before with UCX, so this step comes
+//! after all tests. A mount namespace needs privileges; without them the step says so.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,9 +16,9 @@ use crate::packages;
 use crate::tally::{Tally, telling};
 use crate::workspace::{Workspace, root};
 
-/// How long building, or testing, may take.
+/// Limit for building, or testing.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// The crates that load UCX or show what came of it.
+/// The crates that load UCX or report on it.
 const CRATES: [&str; 8] = [
     "--package",
     "farjump-ucx-sys",
@@ -29,7 +29,7 @@ const CRATES: [&str; 8] = [
     "--package",
     "farjump-cli",
 ];
-/// The tests that meet UCX, or the lack of it. What has nothing to do with it runs with all the other tests.
+/// The tests that use UCX, or its absence. Unrelated tests run with all the others.
 const TESTS: [&str; 13] = [
     "test",
     "--workspace",
@@ -45,11 +45,11 @@ const TESTS: [&str; 13] = [
     "cli",
     "--no-fail-fast",
 ];
-/// What has to be said where UCX is wanted: what is missing, and what brings it.
+/// Words of the message for missing UCX: the missing library, and the package that has it.
 const TOLD: [&str; 3] =
     ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
 
-/// Takes the files away that stand before `--`, and becomes the command behind it. `$1` is an empty folder.
+/// Hides the files that stand before `--`, and becomes the command behind it. `$1` is an empty folder.
 const TAKE_AWAY: &str = r#"
 set -e
 scratch=$1
@@ -72,12 +72,12 @@ shift
 exec "$@"
 "#;
 
-/// What came of it.
+/// Result of the step.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    /// It was seen, and the tests were these.
+    /// It ran, with these tests.
     Ran(Tally),
-    /// UCX cannot be taken away here, for this reason.
+    /// UCX cannot be hidden here, for this reason.
     NotHere(String),
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     );
 
     let built = target.join("built-without-ucx");
-    // What an earlier run made there must not be found.
+    // Results of an earlier run must not be found.
     drop(fs::remove_dir_all(&built));
     let build = [&["build"], &CRATES[..], &["--lib", "--bins"]].concat();
     let build =
@@ -137,10 +137,10 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
 
 /// This machine without UCX.
 struct View<'i> {
-    /// What is taken away. Files of one folder stand together, and those of a folder in it behind them: a cover hides what
-    /// was mounted below it.
+    /// Hidden files. Files of one folder stand together, and those of a folder in it behind them: a cover
+    /// hides mounts below it.
     files: Vec<PathBuf>,
-    /// An empty folder, in which the view keeps what it changes.
+    /// An empty folder for the view's changes.
     scratch: PathBuf,
     interrupt: &'i Interrupt,
 }
@@ -153,7 +153,7 @@ impl<'i> View<'i> {
         Ok(View { files: files_of_ucx(interrupt)?, scratch, interrupt })
     }
 
-    /// `program`, to be run in it.
+    /// A command for `program` in the view.
     fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> Run<'i> {
         let name = program.as_ref().file_name().unwrap_or_default();
         Run::new("unshare", self.interrupt)
@@ -174,7 +174,7 @@ fn cargo_program() -> PathBuf {
 }
 
 /// # Errors
-/// It failed. What it said was shown.
+/// It failed. Its output was shown.
 fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
     match ended.status.success() {
         true => Ok(()),
@@ -182,7 +182,7 @@ fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
     }
 }
 
-/// What belongs to UCX in the folders where libraries and headers are.
+/// UCX's files in the folders of libraries and headers.
 fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     // Not every user has it in the path.
     let cache =
@@ -193,7 +193,7 @@ fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     let usual = ["/usr/include", "/usr/local/include", "/usr/local/lib"].map(PathBuf::from);
     let libraries: BTreeSet<_> = cached.map(Path::to_owned).chain(std::env::split_paths(&named)).collect();
     let beside = libraries.iter().map(|folder| folder.join("pkgconfig"));
-    // One folder may have several names (`/lib` and `/usr/lib`); those that are not there have no files.
+    // One folder may have several names (`/lib` and `/usr/lib`); missing ones have no files.
     let folders: BTreeSet<_> = usual
         .into_iter()
         .chain(beside)
@@ -207,7 +207,8 @@ fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
         .collect())
 }
 
-/// Whether a file or folder with this name is of UCX, in a folder of libraries, headers or descriptions of packages.
+/// Whether a file or folder with this name belongs to UCX, in a folder of libraries, headers or descriptions
+/// of packages.
 fn is_of_ucx(name: &str) -> bool {
     let own = ["ucm", "ucp", "ucs", "ucs_signal", "uct", "ucx"];
     let stem = name.split(['.', '-']).next().unwrap_or(name);

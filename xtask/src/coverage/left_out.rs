@@ -1,4 +1,4 @@
-//! The list of what the fuzzers are not asked to reach, each with its reason.
+//! The list of code that the fuzzers need not reach, each entry with its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,11 +12,12 @@ use crate::workspace::root;
 pub(super) struct LeftOut(BTreeMap<String, BTreeSet<usize>>);
 
 impl LeftOut {
-    /// Reads the list: `FILE | WHAT | REASON` in each line that is neither empty nor a comment. WHAT is `*` for the whole
-    /// file, or stands in a line where an item, a block or a statement begins, which then is left out up to its end.
+    /// Reads the list: `FILE | WHAT | REASON` in each line that is neither empty nor a comment. WHAT is `*`
+    /// for the whole file, or text in a line where an item, a block or a statement begins, which then is left
+    /// out up to its end.
     ///
     /// # Errors
-    /// An entry gives no reason, or matches nothing any more.
+    /// An entry has no reason, or matches nothing any more.
     pub(super) fn read(list: &Path) -> Result<LeftOut, Failed> {
         let text = fs::read_to_string(root().join(list))
             .map_err(|error| Failed::Because(format!("{}: {error}", list.display())))?;
@@ -52,7 +53,7 @@ impl LeftOut {
     }
 }
 
-/// The lines of what begins in lines that contain `what`, counted from 1.
+/// The lines of items that begin in lines that contain `what`, counted from 1.
 fn matching(source: &str, what: &str) -> BTreeSet<usize> {
     let lines: Vec<_> = source.lines().collect();
     if what == "*" {
@@ -62,7 +63,7 @@ fn matching(source: &str, what: &str) -> BTreeSet<usize> {
     for (start, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(what)) {
         let indent = |line: &str| line.len() - line.trim_start().len();
         let is_whole = line.ends_with([';', ',', '}']);
-        // rustfmt puts the end where the beginning is.
+        // rustfmt indents the end like the beginning.
         let ends = |other: &str| indent(other) == indent(line) && other.trim_start().starts_with('}');
         let end = match is_whole {
             true => start,

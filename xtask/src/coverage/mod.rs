@@ -1,4 +1,4 @@
-//! `cargo xtask coverage`: how much of what peers can reach the fuzzers execute.
+//! `cargo xtask coverage`: the share of the code within peers' reach that the fuzzers execute.
 
 mod left_out;
 mod tools;
@@ -20,17 +20,17 @@ use tools::Tools;
 
 /// Least share of the lines that must be reached, in percent.
 const GOAL: f64 = 75.0;
-/// How long building may take, and running.
+/// Limit for building, and for running.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// Seed of every fuzzer, so that two runs reach the same but for what depends on time.
+/// Seed of every fuzzer, so that two runs reach the same code but for the effects of time.
 const SEED: &str = "22";
-/// Counts what a crate executes. Names stay as they are: the tools that PyPI has are built without zlib.
+/// Makes rustc count a crate's executions. Names stay as they are: PyPI's tools are built without zlib.
 const WRAPPER: &str =
     "#!/bin/sh\nexec \"$@\" -C instrument-coverage -C llvm-args=-enable-name-compression=false\n";
 /// The packages whose tests are the fuzzers.
 const FUZZERS: [&str; 2] = ["farjump-fuzz", "farjump-conversations"];
 
-/// Parts of the project, each with the folder of its sources and what of it is not counted.
+/// Parts of the project, each with the folder of its sources and the folders that are not counted.
 const PARTS: [Part; 7] = [
     // Models run under loom alone.
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
@@ -55,26 +55,27 @@ impl Part {
     }
 }
 
-/// How to run it.
+/// Options of `cargo xtask coverage`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Lists the lines that no fuzzer reached, too, of the files whose path contains this; an empty text stands for all.
+    /// Lists the lines that no fuzzer reached, too, of the files whose path contains this; an empty text
+    /// stands for all.
     #[arg(long, value_name = "PATH")]
     unreached: Option<String>,
 }
 
-/// What came of it.
+/// Result of the step.
 pub(crate) enum Seen {
-    /// The share that was reached, in percent.
+    /// The share reached, in percent.
     Reached(f64),
-    /// Nothing can be measured on this machine, and why.
+    /// Nothing can be measured on this machine, with the reason.
     NotHere(String),
 }
 
 /// Measures, for `cargo xtask coverage`; `true` if enough is reached.
 ///
 /// # Errors
-/// A fuzzer failed, the list of what is left out does not fit, or nothing can be measured on this machine.
+/// A fuzzer failed, the list of exceptions does not match, or nothing can be measured on this machine.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     match measure(options, interrupt)? {
         Seen::Reached(percent) => Ok(percent >= GOAL),
@@ -97,7 +98,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<(&'static str, String), Fai
 }
 
 fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
-    // Before anything is built: a list that does not fit is found in a second.
+    // Before the build: a list that does not match is found in a second.
     let left_out = LeftOut::read(Path::new("fuzz/unreached"))?;
     let target = Workspace::load(false, interrupt)?.target();
     let tools = match Tools::find(&target, interrupt)? {
@@ -111,11 +112,11 @@ fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
     Ok(Seen::Reached(report(&lines, &left_out, options)?))
 }
 
-/// Builds the fuzzers such that they count what they execute, and returns their programs.
+/// Builds the fuzzers with counters, and returns their programs.
 fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(failed)?;
-    // Dependencies count nothing: cargo calls this for the crates of the workspace alone.
+    // Dependencies have no counters: cargo calls this for the crates of the workspace alone.
     let wrapper = folder.join("rustc");
     fs::write(&wrapper, WRAPPER).map_err(failed)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(failed)?;
@@ -146,7 +147,7 @@ fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     }
 }
 
-/// Runs the fuzzers, and returns what all of them executed as one profile.
+/// Runs the fuzzers, and returns their joint profile.
 fn execute(
     folder: &Path,
     programs: &[PathBuf],
@@ -176,7 +177,7 @@ fn execute(
     tools.merge(raw.collect(), &folder.join("fuzzers.profdata"), interrupt)
 }
 
-/// How often each line of a file was executed, by the path of the file in the workspace.
+/// Number of executions of each line of a file, by the path of the file in the workspace.
 type Lines = BTreeMap<String, BTreeMap<usize, u64>>;
 
 /// Prints the table, and returns the share of all lines.
@@ -219,7 +220,7 @@ fn report(lines: &Lines, left_out: &LeftOut, options: &Options) -> Result<f64, F
     Ok(percent(all_reached, all))
 }
 
-/// Lines with their text, as compilers show them.
+/// Lines with their text, in the style of compilers.
 fn list(to: &mut String, file: &str, lines: impl Iterator<Item = usize>) {
     let text = fs::read_to_string(root().join(file)).unwrap_or_default();
     for line in lines {

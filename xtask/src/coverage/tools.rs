@@ -1,4 +1,4 @@
-//! The programs of LLVM that read profiles: rustup's, or those that PyPI has.
+//! LLVM's programs that read profiles: rustup's, or PyPI's.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,9 +9,9 @@ use crate::child::{Failed, Interrupt, Run};
 use crate::tally::last;
 use crate::workspace::root;
 
-/// What pip installs, with its hash.
+/// Requirements for pip, with their hash.
 const PINNED: &str = "fuzz/llvm-tools.txt";
-/// The LLVM of what is pinned.
+/// The LLVM version of the pinned tools.
 const PINNED_LLVM: &str = "22";
 
 /// `llvm-profdata` and `llvm-cov`, of the compiler's LLVM.
@@ -20,7 +20,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Those that rustup installed, or those that pip installs into `target`; or why neither is there.
+    /// The tools that rustup installed, or that pip installs into `target`; or why neither exists.
     pub(super) fn find(target: &Path, interrupt: &Interrupt) -> Result<Result<Tools, String>, Failed> {
         let said = |args: &[&str]| {
             Ok(Run::new("rustc", interrupt).args(args).directory(root()).quiet().run()?.output)
@@ -51,7 +51,7 @@ impl Tools {
         })
     }
 
-    /// Makes one profile of those that processes wrote.
+    /// Merges the profiles of several processes.
     pub(super) fn merge(
         &self,
         raw: Vec<PathBuf>,
@@ -70,7 +70,7 @@ impl Tools {
         }
     }
 
-    /// How often each line was executed.
+    /// Number of executions of each line.
     pub(super) fn lines(
         &self,
         profile: &Path,
@@ -102,7 +102,7 @@ impl Tools {
     }
 }
 
-/// Has pip install what is pinned, whole or not at all. `Err` inside says why it did not.
+/// Has pip install the pinned tools, whole or not at all. `Err` inside gives the reason for not.
 fn install(folder: &Path, interrupt: &Interrupt) -> Result<Result<(), String>, Failed> {
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
     let begun = folder.with_extension("partial");

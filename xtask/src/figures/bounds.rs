@@ -1,41 +1,41 @@
-//! The figures to reach, and whether they were: judged from the rows alone.
+//! The bounds on figures, judged from the rows alone.
 
 use std::ops::RangeInclusive;
 
 use super::kept::{Kept, Row};
 
-/// A figure to reach.
+/// A bound on a figure.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) what: &'static str,
     pub(crate) against: &'static str,
-    /// The section whose rows it is about, and which of them.
+    /// The section, and which of its rows.
     section: &'static str,
     metric: &'static str,
-    /// Which of a row's figures it is on.
+    /// The bounded figure of a row.
     of: Of,
     transport: &'static str,
     reference: &'static str,
     sizes: RangeInclusive<u64>,
-    /// How many sources, where a row says it.
+    /// Number of sources, where a row has it.
     sources: Option<u64>,
     side: Side,
-    /// For processors that are near, or neither near nor far.
+    /// Bound for processors that are near, or neither near nor far.
     near: f64,
     far: f64,
 }
 
-/// What a bound is on.
+/// The figure that a bound is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Of {
     Ratio,
-    /// Work requests for a message.
+    /// Work requests for each message.
     Requests,
-    /// Completions for a message.
+    /// Completions for each message.
     Completions,
 }
 
-/// On which side of a bound a ratio has to be.
+/// The allowed side of a bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Side {
     AtMost,
@@ -58,7 +58,7 @@ const fn bound(
     Bound { what, against, section, metric, of, transport, reference, sizes, sources, side, near, far }
 }
 
-/// A bound on what a message costs in a machine with an RDMA device, whatever the time.
+/// A bound on a message's cost in a machine with an RDMA device, apart from time.
 const fn count(
     what: &'static str,
     of: Of,
@@ -83,7 +83,7 @@ const fn inside(
     bound(what, (section, "latency"), (transport, reference), 0..=220, AtMost, (most, most))
 }
 
-/// A bound over TCP, where a line from one processor to the other is a small part of what anything takes.
+/// A bound over TCP, where a line's transfer between processors is a small part of any time.
 const fn over_tcp(
     what: (&'static str, &'static str),
     section: (&'static str, &'static str),
@@ -94,7 +94,7 @@ const fn over_tcp(
     bound(what, section, between, ANY, side, (limit, limit))
 }
 
-/// All of them.
+/// All bounds.
 pub(crate) const BOUNDS: [Bound; 36] = [
     bound(
         ("one-way, cached, `shm`, up to 40 B", "raw ping-pong, one line each way"),
@@ -371,7 +371,7 @@ pub(crate) const BOUNDS: [Bound; 36] = [
     },
 ];
 
-/// Whether a bound was reached.
+/// Verdict on a bound.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Verdict {
     /// In every row; the worst of them.
@@ -383,7 +383,7 @@ pub(crate) enum Verdict {
 }
 
 impl Bound {
-    /// The bound, for people.
+    /// The bound as text.
     pub(crate) fn limit(&self) -> String {
         let sign = match self.side {
             AtMost => '≤',
@@ -395,7 +395,7 @@ impl Bound {
         }
     }
 
-    /// Judges it by what was measured.
+    /// Judges it by the measured rows.
     pub(crate) fn judge(&self, runs: &[Kept]) -> Verdict {
         let Some(run) = runs.iter().find(|run| run.section == self.section) else {
             return Verdict::NotMeasured(format!("section {} was not run", self.section));
@@ -428,7 +428,7 @@ impl Bound {
             && self.sources.is_none_or(|sources| row.sources == Some(sources))
     }
 
-    /// What of a row is judged.
+    /// The bounded figure of a row.
     fn figure(&self, row: &Row) -> Option<f64> {
         match self.of {
             Of::Ratio => row.ratio,
@@ -437,7 +437,7 @@ impl Bound {
         }
     }
 
-    /// A row's figure, with the spread of a ratio, and where it was taken.
+    /// A row's figure, with the spread of a ratio, and the place of its measurement.
     fn shown(&self, row: &Row) -> String {
         let mut shown = match self.of {
             Of::Ratio => super::table::ratio(row).unwrap_or_default(),
@@ -451,7 +451,7 @@ impl Bound {
         shown + &row.state.as_ref().map(|state| format!(", {state}")).unwrap_or_default()
     }
 
-    /// By how much a row is beyond its bound: up to 1 it is not.
+    /// Factor by which a row exceeds its bound: up to 1 it does not.
     fn excess(&self, row: &Row) -> Option<f64> {
         let limit = if row.state.as_deref() == Some("far") { self.far } else { self.near };
         self.figure(row).map(|figure| match self.side {

@@ -1,4 +1,4 @@
-//! What came of a section's run, as it is kept beside the results: JSON, a row a line.
+//! The stored result of a section's run, beside the page: JSON, a row a line.
 
 use std::fs;
 use std::path::Path;
@@ -12,20 +12,20 @@ use crate::child::Failed;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) section: String,
-    /// What was typed.
+    /// The command line.
     pub(crate) command: String,
     pub(crate) date: String,
-    /// Of what, and by what, it was built.
+    /// Version and compiler of the build.
     pub(crate) built: String,
-    /// Why it ended before its end, or did not begin; `None` if it was as it should be.
+    /// Why it ended early, or did not begin; `None` if it succeeded.
     pub(crate) failed: Option<String>,
-    /// What `farjump perf --json` prints: as it is, for those who read the file.
+    /// Output of `farjump perf --json`: unchanged, for readers of the file.
     pub(crate) machine: Value,
     pub(crate) rounds: Vec<Value>,
     pub(crate) rows: Vec<Value>,
 }
 
-/// What is read of a row. Columns that a metric does not have are null, or not there.
+/// The used columns of a row. Columns that a metric lacks are null, or missing.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Row {
     pub(crate) metric: String,
@@ -52,7 +52,7 @@ pub(crate) struct Row {
     pub(crate) completions: Option<f64>,
 }
 
-/// Of the machine, before a round.
+/// The machine's state before a round.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Round {
     pub(crate) line_ns: Option<f64>,
@@ -60,10 +60,10 @@ pub(crate) struct Round {
 }
 
 impl Kept {
-    /// Reads a run that was kept; `None` if there is none.
+    /// Reads a stored run; `None` if there is none.
     ///
     /// # Errors
-    /// The file cannot be read, or is none of these.
+    /// The file cannot be read, or is malformed.
     pub(crate) fn read(path: &Path) -> Result<Option<Kept>, Failed> {
         if !path.exists() {
             return Ok(None);
@@ -75,7 +75,7 @@ impl Kept {
         Ok(Some(kept))
     }
 
-    /// Keeps it.
+    /// Writes it to a file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -85,10 +85,10 @@ impl Kept {
         fs::write(path, by_lines(&value)).map_err(|error| wrong(&error))
     }
 
-    /// Takes over what `farjump perf --json` printed.
+    /// Takes over the output of `farjump perf --json`.
     ///
     /// # Errors
-    /// It is not what it prints.
+    /// The output has another format.
     pub(crate) fn take(&mut self, printed: &str) -> Result<(), serde_json::Error> {
         #[derive(Deserialize)]
         struct Report {
@@ -104,18 +104,18 @@ impl Kept {
     /// Its rows.
     ///
     /// # Errors
-    /// A row lacks what every row has.
+    /// A row lacks a required column.
     pub(crate) fn rows(&self) -> Result<Vec<Row>, serde_json::Error> {
         self.rows.iter().map(Row::deserialize).collect()
     }
 
-    /// How the machine was in each round.
+    /// The machine's state in each round.
     pub(crate) fn rounds(&self) -> Vec<Round> {
         self.rounds.iter().filter_map(|round| Round::deserialize(round).ok()).collect()
     }
 }
 
-/// An object with a line for each of its values, and for each element of those that are lists.
+/// An object with a line for each of its values, and for each element of lists.
 fn by_lines(object: &Value) -> String {
     let lines = object.as_object().into_iter().flatten().map(|(key, value)| {
         let value = match value.as_array().map(Vec::as_slice) {

@@ -1,5 +1,5 @@
-//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and its report comes
-//! back over the machine's console.
+//! Sections that are measured in a virtual machine, which has an RDMA device: `farjump perf` runs there, and
+//! its report comes back over the machine's console.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use super::why_failed;
 use crate::child::{Failed, Interrupt, Run};
 use crate::workspace::root;
 
-/// What a line of the report begins with on the console, where the kernel has its say too.
+/// Prefix of the report's lines on the console, which also has the kernel's messages.
 const MARK: &str = "report: ";
-/// What building a machine, booting it and ending it may take besides what it runs.
+/// Limit for building, booting and ending a machine, besides its work.
 const AROUND: Duration = Duration::from_secs(10 * 60);
 
-/// Runs `farjump` with these arguments in a machine with a kernel of this series, and keeps what came of it.
+/// Runs `farjump` with these arguments in a machine with a kernel of this series, and stores the result.
 ///
 /// # Errors
 /// When interrupted, or a file cannot be written.
@@ -33,7 +33,7 @@ pub(super) fn measure(
     let counter = folder.path().join("libcounter.so");
     let source = root().join("ifuncs/samples/c/counter.c");
     let built = Run::new(program, interrupt).args(["build"]).args([&source]).args(["-o"]).args([&counter]);
-    // Nine parts of ten are for debuggers.
+    // Nine tenths of it are for debuggers.
     let stripped = folder.path().join("farjump");
     let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
     for made in [built, strip] {
@@ -68,24 +68,24 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What the machine runs: a line of a shell.
+/// The machine's command: a line of a shell.
 fn line(arguments: &[String]) -> String {
     let arguments = arguments.join(" ");
-    // What is not quiet is looked for below: the status of a pipe is that of its end.
+    // Errors are searched for below: a pipe's status is that of its last command.
     format!(
         "farjump {arguments} --counter programs/libcounter.so --json >report 2>errors || status=$?
          sed 's/^/{MARK}/' report; grep '^error: ' errors || true; exit ${{status:-0}}"
     )
 }
 
-/// The report that a console has.
+/// The report on a console.
 fn report(console: &str) -> String {
-    // The end of a line is that of a terminal.
+    // Lines end as on a terminal.
     let lines = console.lines().filter_map(|line| line.trim_end().strip_prefix(MARK));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Why a machine measured nothing, or broke off: what farjump said, or what the chore says of the machine.
+/// Why a machine measured nothing, or stopped early: farjump's message, or the chore's report on the machine.
 fn why_not(console: &str) -> Option<String> {
     let lines = || console.lines().map(str::trim_end);
     let said = lines().find_map(|line| line.strip_prefix("error: "));

@@ -1,7 +1,8 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
-//! [`sections`] says what is run, [`kept`] what of each run is kept, [`bounds`] what is to be reached, [`results`] writes the
-//! page. A page is made of what is kept: a section that is run alone changes nothing of the others.
+//! [`sections`] lists the runs, [`kept`] stores each run, [`bounds`] has the bounds on figures, [`results`]
+//! writes the page. The page is made from the stored runs: a section that is run alone changes nothing of the
+//! others.
 
 mod bounds;
 mod kept;
@@ -25,17 +26,17 @@ use crate::workspace::{Workspace, root};
 use kept::Kept;
 use sections::{SECTIONS, Section};
 
-/// What building may take.
+/// Limit for building.
 const BUILDING: Duration = Duration::from_secs(20 * 60);
 
-/// What to measure.
+/// Options of `cargo xtask figures`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
     /// How often everything is measured
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Measure these sections and leave the others as they are; `verbs` are those that are measured in virtual machines, and
-    /// only if they are asked for
+    /// Measure these sections and leave the others as they are; `verbs` are those that are measured in
+    /// virtual machines, and only if they are asked for
     #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = |name: &str| sections::named(name).map(Named))]
     only: Vec<Named>,
     /// Where RESULTS.md, figures/ and results/ are [default: benches]
@@ -43,11 +44,12 @@ pub(crate) struct Options {
     into: Option<PathBuf>,
 }
 
-/// Sections that have a name in common.
+/// Sections with a common name.
 #[derive(Clone, Debug)]
 struct Named(Vec<&'static Section>);
 
-/// Measures, and writes the page. `true` unless a section ended early; one that this farjump does not have is told on the page.
+/// Measures, and writes the page. `true` unless a section ended early; the page names sections that this
+/// farjump lacks.
 ///
 /// # Errors
 /// When interrupted, farjump cannot be built, or a file cannot be written.
@@ -97,15 +99,15 @@ fn failed(path: &Path, error: &std::io::Error) -> Failed {
     Failed::Because(format!("{}: {error}", path.display()))
 }
 
-/// Where a section's run is kept, from the folder of the results.
+/// Path of a section's stored run, from the folder of the results.
 fn kept_as(section: &Section) -> String {
     format!("results/{}.json", section.name)
 }
 
-/// What stands for the library of UCX in what a user would type.
+/// Placeholder for UCX's library in the shown command.
 const LIBRARY: &str = "libucp.so.0";
 
-/// What a user would type.
+/// The command that a user would type.
 fn command(section: &Section, rounds: u32) -> Vec<String> {
     let own = section.args.iter().map(|arg| (*arg).to_owned());
     let rounds = ["--rounds".to_owned(), rounds.max(section.rounds).to_string()];
@@ -117,7 +119,8 @@ fn command(section: &Section, rounds: u32) -> Vec<String> {
     words
 }
 
-/// The arguments of a section's run, in which the library of UCX has its path where one is named. `Err` inside says why there is none.
+/// The arguments of a section's run, with the path of UCX's library where one is named. `Err` inside says why
+/// there is none.
 fn arguments(
     section: &Section,
     rounds: u32,
@@ -135,7 +138,7 @@ fn arguments(
     }))
 }
 
-/// Runs a section, and keeps what came of it.
+/// Runs a section, and stores the result.
 fn measure(
     section: &Section,
     rounds: u32,
@@ -190,7 +193,7 @@ fn measure(
     }
     if section.picture {
         let picture = folder.join(results::picture(section.name));
-        // An old one would pass for what was just measured.
+        // An old one would pass for the new measurement.
         if picture.exists() {
             fs::remove_file(&picture).map_err(|error| failed(&picture, &error))?;
         }
@@ -208,7 +211,7 @@ fn measure(
     Ok(())
 }
 
-/// What a command said of its failure; `None` if it did not fail.
+/// A command's message about its failure; `None` if it succeeded.
 fn why_failed(ended: &Ended) -> Option<String> {
     if ended.status.success() {
         return None;
@@ -217,20 +220,22 @@ fn why_failed(ended: &Ended) -> Option<String> {
     Some(said.map_or_else(|| ended.status.to_string(), str::to_owned))
 }
 
-/// farjump as it is usually built, and with the features that sections ask for: copies, which a later build leaves alone.
+/// farjump with default features, and with the features that sections need: copies, which a later build
+/// leaves unchanged.
 struct Programs(BTreeMap<Option<&'static str>, Result<PathBuf, String>>);
 
 impl Programs {
-    /// Builds what these sections need, before anything is measured.
+    /// Builds the programs of these sections, before any measurement.
     ///
     /// # Errors
-    /// When farjump as it usually is cannot be built. What cannot be built with more is missing in its sections.
+    /// When farjump with default features cannot be built. Sections whose features cannot be built lack their
+    /// results.
     fn build(sections: &[&Section], interrupt: &Interrupt) -> Result<Programs, Failed> {
         let target = Workspace::load(false, interrupt)?.target();
         let folder = target.join("figures");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
         let mut programs = BTreeMap::new();
-        // The usual one comes last, and stays where cargo puts it.
+        // The default build comes last, and stays in cargo's place.
         let mut wanted: Vec<_> = sections.iter().map(|section| section.features).collect();
         wanted.sort_by_key(|features| features.is_none());
         wanted.dedup();
@@ -272,7 +277,7 @@ fn date(interrupt: &Interrupt) -> Result<String, Failed> {
     answer(Run::new("date", interrupt).args(["-u", "+%Y-%m-%d"]))
 }
 
-/// Which farjump, and by which compiler. Results are no part of it, whether committed or not.
+/// farjump's version, and its compiler. Results do not count as changes, committed or not.
 fn built(interrupt: &Interrupt) -> Result<String, Failed> {
     let git = |args: &[&str]| answer(Run::new("git", interrupt).args(args).directory(root()));
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
@@ -282,7 +287,7 @@ fn built(interrupt: &Interrupt) -> Result<String, Failed> {
     Ok(format!("farjump {} at {commit}{changed}, built by {compiler}", env!("CARGO_PKG_VERSION")))
 }
 
-/// What a program says in a line.
+/// A program's output of one line.
 fn answer(run: Run<'_>) -> Result<String, Failed> {
     Ok(run.quiet().run()?.output.trim().to_owned())
 }
@@ -308,12 +313,12 @@ mod tests {
 
     const REPORT: &str = r#"{"machine": {}, "rounds": [], "rows": [{"metric": "rate", "unit": "million/s", "subject": "farjump"}]}"#;
 
-    /// A section run by a script in farjump's place, and whether a picture came of it.
+    /// A section run by a script in farjump's place, and whether it made a picture.
     fn measured(script: &str, limit: Duration) -> (Kept, bool) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
         let program = folder.path().join("farjump");
-        // Another process writes it: one that this process has open could not be run.
+        // Another process writes it: a file that this process has open for writing could not be run.
         let written = Command::new("sh")
             .args(["-c", r#"printf '#!/bin/sh\n%s\n' "$1" >"$2" && chmod 700 "$2""#, "sh", script])
             .arg(&program)

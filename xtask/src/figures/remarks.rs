@@ -1,4 +1,4 @@
-//! What is to be said of a section in a sentence: computed from its rows.
+//! Remarks on sections, in a sentence: computed from their rows.
 
 use super::kept::{Kept, Row};
 use super::table::bytes;
@@ -6,7 +6,7 @@ use super::table::bytes;
 /// The paper's loss: a put of 1 byte into its ring against an active message, in messages.
 const PAPERS_LOSS: f64 = 0.81;
 
-/// What is said below a section's table; empty for most.
+/// The remark below a section's table; empty for most.
 pub(crate) fn remark(section: &str, runs: &[Kept]) -> Option<String> {
     match section {
         "image" => crossing(&rows(runs, "image")),
@@ -22,7 +22,7 @@ fn rows(runs: &[Kept], section: &str) -> Vec<Row> {
     run.and_then(|run| run.rows().ok()).unwrap_or_default()
 }
 
-/// Where running code in place begins to be quicker than sending it and running the stored copy.
+/// Size at which running code in place becomes faster than sending it and running the stored copy.
 fn crossing(rows: &[Row]) -> Option<String> {
     let medians = |mode: &str| -> Vec<(u64, f64)> {
         let own = rows.iter().filter(|row| row.mode.as_deref() == Some(mode));
@@ -50,7 +50,7 @@ fn crossing(rows: &[Row]) -> Option<String> {
     })
 }
 
-/// How much of what puts lose against active messages is the ring that they go through.
+/// The part of the puts' loss against active messages that is due to their ring.
 fn ring(large: &[Row], small: &[Row]) -> Option<String> {
     let reference = |rows: &[Row], name: &str| {
         rows.iter().find(|row| row.reference.as_deref() == Some(name)).and_then(|row| row.reference_median)
@@ -74,7 +74,7 @@ fn ring(large: &[Row], small: &[Row]) -> Option<String> {
     })
 }
 
-/// Whether UCX's own tool sees what the reference sees.
+/// Whether UCX's own tool agrees with the baseline.
 pub(crate) fn agreement(rows: &[Row]) -> String {
     let of_tool: Vec<_> = rows.iter().filter(|row| row.reference.as_deref() == Some("perftest")).collect();
     let judged = of_tool.iter().filter_map(|row| Some((row, row.agrees?, row.ratio?)));

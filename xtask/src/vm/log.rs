@@ -1,40 +1,40 @@
-//! What a machine said on its console, read.
+//! Reads a machine's console.
 
 use std::collections::BTreeMap;
 
-/// What a test program ends with that was skipped.
+/// Exit status of a skipped test program.
 const SKIPPED: i32 = 77;
 
-/// How a machine's run went.
+/// Log of a machine's run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Log {
-    /// What its kernel calls itself, once it is up.
+    /// Its kernel's release, once it is up.
     pub(super) kernel: Option<String>,
-    /// Why it did not come to its end.
+    /// Why it did not finish.
     pub(super) broke: Option<String>,
     commands: BTreeMap<usize, Ended>,
 }
 
-/// How one command went.
+/// Log of one command.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Ended {
     status: Option<i32>,
     output: String,
 }
 
-/// What came of a command.
+/// Verdict on a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     /// It ended with 0.
     Passed,
-    /// What went wrong.
+    /// The failure.
     Failed(String),
     /// Why there was nothing to do.
     Skipped(String),
 }
 
 impl Verdict {
-    /// A word for how a command ended that did so with this status.
+    /// A word for a command's exit status.
     pub(super) fn word(status: Option<i32>) -> &'static str {
         match status {
             Some(0) => "ok",
@@ -45,7 +45,7 @@ impl Verdict {
 }
 
 impl Log {
-    /// Reads a console; `broke` is why the machine did not end as it should.
+    /// Reads a console; `broke` is why the machine did not end in order.
     pub(super) fn read(console: &str, broke: Option<String>) -> Log {
         let mut log = Log { broke, ..Log::default() };
         let mut is_done = false;
@@ -87,12 +87,12 @@ impl Log {
         log
     }
 
-    /// What the command with this number printed.
+    /// Output of the command with this number.
     pub(super) fn output(&self, number: usize) -> &str {
         self.commands.get(&number).map_or("", |ended| &ended.output)
     }
 
-    /// What came of the command with this number.
+    /// Verdict on the command with this number.
     pub(super) fn verdict(&self, number: usize) -> Verdict {
         let why = self.broke.as_deref().unwrap_or("the machine is off");
         match self.commands.get(&number) {

@@ -1,4 +1,4 @@
-//! One virtual machine: QEMU without KVM, for a machine that is itself virtual may have none that works.
+//! One virtual machine: QEMU without KVM, because a machine that is itself virtual may have none that works.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -10,31 +10,31 @@ use crate::child::{Failed, Interrupt, Run};
 /// QEMU.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// What a machine is made of.
+/// Parts of a machine.
 #[derive(Debug)]
 pub(super) struct Machine<'a> {
     /// The kernel, an ELF file.
     pub(super) kernel: &'a Path,
     /// Its file system.
     pub(super) initramfs: &'a Path,
-    /// Where its console is kept.
+    /// File for its console.
     pub(super) log: &'a Path,
-    /// What stands before each line that is shown of it.
+    /// Prefix of each line of it that is shown.
     pub(super) mark: &'a str,
-    /// What is shown of it.
+    /// The part of it that is shown.
     pub(super) shown: Shown,
-    /// The cable to another machine, and whether this is the one that serves.
+    /// The cable to another machine, and this machine's side.
     pub(super) pair: Option<(OwnedFd, Side)>,
-    /// How long it may run.
+    /// Time limit.
     pub(super) limit: Duration,
 }
 
-/// What is shown of a machine while it runs.
+/// The part of a machine's output that is shown while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Shown {
     /// Its console.
     Console,
-    /// Its commands, which have these names by their numbers, as they end.
+    /// Its commands as they end, with these names by their numbers.
     Commands(Vec<String>),
     /// Nothing.
     Nothing,
@@ -43,7 +43,7 @@ pub(super) enum Shown {
 /// Which of two machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
-    /// The one that asks.
+    /// The one that makes requests.
     Asks,
     /// The one that serves.
     Serves,
@@ -65,16 +65,17 @@ impl Side {
     }
 }
 
-/// The processor. Without SMAP: with it QEMU before 9.1 refuses programs the `iretq` by which farjump serialises. And with four
-/// levels of tables, which are less to walk. And without fast string instructions: QEMU carries `rep movsb` out byte by byte, and where
-/// the processor does not praise it the kernel, and with it the device, copies eight at a time.
+/// The processor. Without SMAP: with it QEMU before 9.1 rejects the `iretq` by which farjump serialises. With
+/// four levels of page tables, which take less walking. Without fast string instructions: QEMU executes `rep
+/// movsb` byte by byte; if the processor does not announce it, the kernel, and with it the device, copies
+/// eight bytes at a time.
 const PROCESSOR: &str = "max,la57=off,smap=off,erms=off,fsrm=off";
 
 impl Machine<'_> {
     /// Boots it, and waits until it is off.
     ///
     /// # Errors
-    /// Interrupted, or there is no QEMU. A machine that does not come to its end is told by its log.
+    /// Interrupted, or there is no QEMU. The log shows a machine that does not finish.
     pub(super) fn run(self, interrupt: &Interrupt) -> Result<Log, Failed> {
         let log = self.log.display();
         let mut options = format!(
@@ -86,7 +87,7 @@ impl Machine<'_> {
             Some((_, side)) => {
                 let there = if *side == Side::Asks { Side::Serves } else { Side::Asks };
                 let serves = if *side == Side::Serves { "yes" } else { "no" };
-                // The cable is standard input: the only descriptor that a child inherits without anything unsafe.
+                // The cable is standard input: the only descriptor that a child inherits without unsafe code.
                 options += &format!(
                     " -netdev socket,id=cable,fd=0 -device virtio-net-pci,netdev=cable,mac=52:54:00:09:00:{:02x}",
                     side.number()
@@ -95,7 +96,8 @@ impl Machine<'_> {
                 format!("vm.here={here} vm.there={there} vm.serves={serves} vm.device=eth0")
             }
         };
-        // The frequency: an emulated machine measures a wrong one when this one is busy, and lives too fast ever after.
+        // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then
+        // runs fast.
         let append = format!(
             "console=ttyS0 quiet panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
              random.trust_cpu=on {own}",
@@ -140,7 +142,7 @@ impl Machine<'_> {
     }
 }
 
-/// Tells of each command when it has ended, and of what it skipped.
+/// Reports each command when it has ended, and its skipped tests.
 fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static {
     let mut since = 0;
     move |line| {
@@ -164,7 +166,7 @@ fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static 
 #[cfg(target_arch = "x86_64")]
 fn kilohertz() -> u128 {
     let now = || {
-        // SAFETY: every processor on which this is compiled has the instruction, and Linux lets programs use it.
+        // SAFETY: every x86-64 processor has the instruction, and Linux lets programs use it.
         let ticks = unsafe { std::arch::x86_64::_rdtsc() };
         (ticks, Instant::now())
     };

@@ -1,8 +1,9 @@
-//! `cargo xtask vm-test`: virtual machines with an RDMA device in software (Linux's Soft-RoCE), and what is tested in them.
+//! `cargo xtask vm-test`: virtual machines with an RDMA device in software (Linux's Soft-RoCE), and the tests
+//! in them.
 //!
-//! `debian.rs` gets packages, `kernel.rs` and `initramfs.rs` make of them what boots, `machine.rs` boots it, `init.sh` is
-//! the machine's first process, `table.rs` has what it runs, and `log.rs` reads what it said. `docs/vm-test.md` describes it for
-//! people.
+//! `debian.rs` gets packages, `kernel.rs` and `initramfs.rs` make bootable files of them, `machine.rs` boots
+//! them, `init.sh` is the machine's first process, `table.rs` has its commands, and `log.rs` reads its
+//! output. `docs/vm-test.md` describes it for people.
 
 mod debian;
 mod initramfs;
@@ -30,26 +31,26 @@ use log::{Log, Verdict};
 use machine::{Machine, QEMU, Shown, Side};
 use table::{Command, KERNELS};
 
-/// The programs that it takes, besides apt.
+/// The programs that it needs, besides apt.
 const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 
 /// The programs of this workspace that machines run.
 const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
 
-/// How long a machine may take to come up and to go, besides what it runs.
+/// Limit for booting and ending a machine, besides its commands.
 const BOOT: Duration = Duration::from_secs(120);
 
 /// The first process of a machine.
 const INIT: &str = include_str!("init.sh");
 
-/// Something, or why it cannot be had here.
+/// A value, or why it is not available here.
 #[derive(Debug)]
 enum Outcome<T> {
     Here(T),
     Missing(String),
 }
 
-/// What to run in which machines.
+/// Options of `cargo xtask vm-test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
     /// Install nothing; name what is missing and go on.
@@ -81,7 +82,7 @@ pub(crate) struct Options {
 /// Runs the chore; `true` if nothing failed.
 ///
 /// # Errors
-/// When interrupted, or something of the project's own cannot be built.
+/// When interrupted, or a part of the project cannot be built.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let lacking = match options.no_install {
         true => packages::missing(packages::MACHINES),
@@ -92,7 +93,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     Ok(tally.failed.is_empty())
 }
 
-/// All tests of all machines, for those who run other tests too.
+/// All tests of all machines, for `cargo xtask test`.
 ///
 /// # Errors
 /// As [`run`].
@@ -118,7 +119,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     };
     let newer = match newer::get(&folder, interrupt)? {
         Outcome::Here(newer) => Some(newer),
-        // What needs it says that it is skipped, and the reason is here.
+        // Tests that need it report that they are skipped; the reason is here.
         Outcome::Missing(why) => {
             tally.skipped.push(("virtual machines, a newer UCX".to_owned(), why));
             None
@@ -161,17 +162,17 @@ fn impossible() -> Option<String> {
     lacking.map(|program| format!("{program} is not there"))
 }
 
-/// What machines run, besides their system.
+/// Files of machines, besides their system.
 #[derive(Debug)]
 struct Job {
-    /// Names under which files are found there, and the files.
+    /// The files, and their names in the machine.
     files: Vec<(String, PathBuf)>,
-    /// Where those are that were made for this.
+    /// Folder of the files that were made for this.
     _made: tempfile::TempDir,
 }
 
 impl Job {
-    /// Builds farjump's programs and what they inject.
+    /// Builds farjump's programs and the ifuncs that they inject.
     fn prepare(options: &Options, interrupt: &Interrupt) -> Result<Job, Failed> {
         let made =
             tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
@@ -186,7 +187,7 @@ impl Job {
             return Ok(Job { files, _made: made });
         }
         let built = Workspace::load(false, interrupt)?.target().join("debug");
-        // As the tests are: each choice of packages and features has everything below them built again.
+        // As for the tests: each choice of packages and features has everything below them built again.
         let build = Run::cargo(interrupt)
             .args(["build", "--workspace"])
             .args(packages::features())
@@ -195,7 +196,7 @@ impl Job {
             .limit(Duration::from_secs(25 * 60));
         succeed(build, "they do not build")?;
         for program in BUILT {
-            // Nine parts of ten are for debuggers.
+            // Nine tenths of it are for debuggers.
             let stripped = made.path().join(program);
             let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, &built.join(program)]);
             succeed(strip.quiet(), "strip failed")?;
@@ -224,7 +225,7 @@ fn succeed(run: Run<'_>, otherwise: &str) -> Result<(), Failed> {
     }
 }
 
-/// All that machines are made of, but for the kernel.
+/// Parts of all machines, except the kernel.
 struct Bench<'i> {
     folder: PathBuf,
     userland: PathBuf,
@@ -235,8 +236,8 @@ struct Bench<'i> {
 }
 
 impl Bench<'_> {
-    /// Runs a machine for each kernel, at the same time: each alone has a processor of this machine wait. One after the other where
-    /// they run what somebody asked for, who may want to measure.
+    /// Runs a machine for each kernel, at the same time, because each alone leaves a processor of this
+    /// machine idle. One after the other for a user's own command, which may be a measurement.
     fn each(&self, kernels: &[Kernel], options: &Options) -> Vec<Result<Tally, Failed>> {
         if kernels.len() < 2 || !options.command.is_empty() {
             return kernels.iter().map(|kernel| self.alone(kernel, "", options)).collect();
@@ -248,7 +249,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Runs a machine, with `mark` before each line that is shown of it.
+    /// Runs a machine, with `mark` before each line of it that is shown.
     fn alone(&self, kernel: &Kernel, mark: &str, options: &Options) -> Result<Tally, Failed> {
         let name = format!("virtual machine, {}", kernel.release);
         let commands =
@@ -294,7 +295,7 @@ impl Bench<'_> {
                 initramfs: &parts.initramfs,
                 log: &log,
                 mark: &format!("{word:6} | "),
-                // The other side says the same again where all is well.
+                // The other side's output is the same on success.
                 shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
                 pair: Some((OwnedFd::from(end), side)),
                 limit: limit(&commands),
@@ -314,7 +315,7 @@ impl Bench<'_> {
         Ok(tally)
     }
 
-    /// Makes what boots.
+    /// Makes the bootable files.
     fn build(&self, kernel: &Kernel, commands: &[Command]) -> Result<Parts, Failed> {
         let folder = tempfile::tempdir_in(&self.folder)
             .map_err(|error| Failed::Because(format!("{}: {error}", self.folder.display())))?;
@@ -353,12 +354,12 @@ impl Bench<'_> {
     }
 }
 
-/// What a thread that runs a machine found.
+/// The result of a thread that runs a machine.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Failed>>) -> Result<T, Failed> {
     thread.join().unwrap_or_else(|_| Err(Failed::Because("the thread of a machine panicked".into())))
 }
 
-/// What one machine boots; gone when dropped.
+/// The bootable files of one machine; removed when dropped.
 struct Parts {
     kernel: PathBuf,
     initramfs: PathBuf,
@@ -366,7 +367,7 @@ struct Parts {
 }
 
 impl Options {
-    /// Those of the tests that are to run.
+    /// The tests chosen by the options.
     fn among(&self, mut commands: Vec<Command>) -> Vec<Command> {
         if let Some(words) = &self.only {
             commands.retain(|command| command.name.contains(words));
@@ -374,7 +375,7 @@ impl Options {
         commands
     }
 
-    /// What is shown of a machine that runs these.
+    /// The shown part of a machine with these commands.
     fn shown(&self, commands: &[Command]) -> Shown {
         match self.command.is_empty() {
             true => Shown::Commands(commands.iter().map(|command| command.name.clone()).collect()),
@@ -383,19 +384,19 @@ impl Options {
     }
 }
 
-/// The command that was asked for instead of the tests.
+/// The user's command in place of the tests.
 fn chosen(options: &Options) -> Option<Vec<Command>> {
     let line = options.command.join(" ");
     (!options.command.is_empty()).then(|| vec![Command::asked(&line, options.limit)])
 }
 
-/// How long a machine may run that runs these.
+/// Time limit of a machine with these commands.
 fn limit(commands: &[Command]) -> Duration {
     let seconds: u64 = commands.iter().map(|command| u64::from(command.limit)).sum();
     BOOT + Duration::from_secs(seconds)
 }
 
-/// What came of the commands in a machine.
+/// Results of the commands in a machine.
 fn counted(machine: &str, commands: &[Command], log: &Log) -> Tally {
     let mut tally = Tally::default();
     for (number, command) in commands.iter().enumerate() {

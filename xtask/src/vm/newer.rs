@@ -1,5 +1,6 @@
-//! A UCX that is newer than the distribution's, with RDMA: that of a wheel of PyPI. UCX's own wheels have no RDMA; nixl's have, and
-//! were made without UCX's assertions, one of which ends processes on Soft-RoCE (`docs/vm-test.md`).
+//! A newer UCX than the distribution's, with RDMA, from a PyPI wheel. UCX's own wheels have no RDMA. nixl's
+//! have, and were built without UCX's assertions, one of which ends processes on Soft-RoCE
+//! (`docs/vm-test.md`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,17 +9,17 @@ use std::time::Duration;
 use super::Outcome;
 use crate::child::{Failed, Interrupt, Run};
 
-/// The wheel, as pip takes it: nothing else than these bytes.
+/// The wheel, as pip takes it: exactly these bytes.
 const WHEEL: &str =
     "nixl-cu12==1.5.1 --hash=sha256:341d0dfa499f941c054614252f1d8047d1380e33f29c87707372ff5ec7d3779a\n";
-/// For which Python and system, whatever this one has.
+/// Python and system of the wheel, whatever this machine has.
 const FOR: [&str; 6] =
     ["--python-version", "3.11", "--platform", "manylinux_2_28_x86_64", "--only-binary", ":all:"];
-/// Where its libraries are in it.
+/// Folder of its libraries in it.
 const LIBRARIES: &str = "nixl_cu12.libs";
-/// UCX's libraries, and one that they need, by the beginnings of their names.
+/// UCX's libraries, and one dependency, by the beginnings of their names.
 const TAKEN: [&str; 5] = ["libucm-", "libucp-", "libucs-", "libuct-", "libnuma-"];
-/// How long a download may take.
+/// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
 
 /// The folder with its files, in `store`; or why there is none.
@@ -59,17 +60,18 @@ pub(super) fn get(store: &Path, interrupt: &Interrupt) -> Result<Outcome<PathBuf
     if !ended.status.success() {
         return Err(Failed::Because(format!("{}: {}", wheel.display(), ended.output.trim_end())));
     }
-    // Last, so that it is there only if all else is.
+    // Last, so that it exists only if all else does.
     fs::write(&done, WHEEL).map_err(failed)?;
     Ok(Outcome::Here(unpacked.join(LIBRARIES)))
 }
 
 /// Names of files in the machine's folder, and the files.
 type Files = Vec<(String, PathBuf)>;
-/// Names of links, and what they are to.
+/// Names of links, and their targets.
 type Links = Vec<(String, String)>;
 
-/// The files to take from a folder of libraries, with their names in the machine's folder; and the links, with what they are to.
+/// The files to take from a folder of libraries, with their names in the machine's folder; and the links,
+/// with their targets.
 pub(super) fn chosen(folder: &Path) -> Result<(Files, Links), Failed> {
     let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
     let mut files = vec![("ucx/libuct_ib.so.0.0.0".to_owned(), folder.join("ucx/libuct_ib.so.0.0.0"))];
@@ -81,7 +83,7 @@ pub(super) fn chosen(folder: &Path) -> Result<(Files, Links), Failed> {
             links.push(("libucp.so.0".to_owned(), name.clone()));
         }
         if name.starts_with("libibverbs-") {
-            // The system's knows the driver of Soft-RoCE.
+            // The system's has the driver of Soft-RoCE.
             links.push((name, "/usr/lib/x86_64-linux-gnu/libibverbs.so.1".to_owned()));
         } else if TAKEN.iter().any(|begin| name.starts_with(begin)) {
             files.push((name, entry.path()));

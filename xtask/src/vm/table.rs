@@ -1,14 +1,15 @@
-//! What runs in the machines. To have more tested, add a line.
+//! Commands of the machines. To add a test, add a line.
 //!
-//! A line is a script for `sh -e`. It passes if it ends with 0, and is skipped if it ends with 77 and prints a line
-//! `skipped: REASON`. What it can use is in [`SETTING`].
+//! A line is a script for `sh -e`. It passes if it ends with 0, and is skipped if it ends with 77 and prints
+//! a line `skipped: REASON`. Its variables and functions are in [`SETTING`].
 
-/// The kernels, by series. On the first one RDMA writes of Soft-RoCE land in order, on the second they do not.
+/// The kernels, by series. On the first one RDMA writes of Soft-RoCE land in order, on the second they do
+/// not.
 pub(super) const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
-/// What stands before every script. `HERE` and `THERE` are the addresses of this machine and of the other one, which is this
-/// one where there is none. UCX is given the device alone, and the first GID: the datagrams with which UCX 1.13 begins get
-/// lost with the others.
+/// Prefix of every script. `HERE` and `THERE` are the addresses of this machine and of the other one, which
+/// is this one if there is none. UCX gets the device alone, and the first GID: with the others, the datagrams
+/// with which UCX 1.13 begins are lost.
 const SETTING: &str = "\
 set -e
 cd /job
@@ -73,21 +74,21 @@ refuses() {
 as_user() { su user -c \"export PATH=$PATH FARJUMP_DEVICE=$FARJUMP_DEVICE; $*\"; }
 ";
 
-/// On which kernels a line runs, if not everything is to run.
+/// The kernels on which a line runs, unless everything is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum On {
     /// On each.
     Each,
-    /// On the one where writes land in disorder: it finds more.
+    /// The one where writes land in disorder: it finds more.
     Disorder,
     /// On none.
     None,
 }
 
-/// What one machine does alone: its name, where, the script, and when it is killed, in seconds.
+/// Commands of one machine alone: name, kernels, script, and time limit in seconds.
 ///
-/// `BRIEF` sets variables for what follows, and is dropped where everything is to run. Links within one process are left out as a rule:
-/// those between processes find all that they do.
+/// `BRIEF` sets variables for the commands behind it, and is dropped where everything is to run. Links within
+/// one process are left out as a rule: those between processes find everything that they do.
 const ALONE: &[(&str, On, &str, u32)] = &[
     ("the device is there", On::Each, "ibv_devinfo -d rxe0 | grep PORT_ACTIVE", 30),
     (
@@ -149,7 +150,8 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     (
         "conformance, ucx-put over the device",
         On::None,
-        // Without the channels: UCX 1.13 aborts a process that has both ends of a link when one goes (docs/vm-test.md).
+        // Without the channels: UCX 1.13 aborts a process that has both ends of a link when one ends
+        // (docs/vm-test.md).
         "export CONFORMANCE_PARTS=cached,always,in-place,local
          unless_ucx_aborts conformance ucx-put",
         600,
@@ -302,8 +304,8 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     ("faults over verbs", On::Each, "verbs-faults", 900),
 ];
 
-/// What two machines do: its name, whether it runs as a rule, the script in the one that asks, the one in the one that serves, the
-/// TCP port where that listens, and when both are killed, in seconds.
+/// Commands of two machines: name, whether it runs as a rule, the script of the machine that makes requests,
+/// that of the one that serves, its TCP port, and the time limit of both in seconds.
 const PAIR: &[(&str, On, &str, &str, u16, u32)] = &[
     (
         "ibv_rc_pingpong",
@@ -406,22 +408,23 @@ const PAIR: &[(&str, On, &str, &str, u16, u32)] = &[
 pub(super) struct Command {
     /// Its name in the count of tests.
     pub(super) name: String,
-    /// What runs; in the machine that asks, where there are two.
+    /// The script; in the machine that makes requests, where there are two.
     pub(super) script: String,
-    /// What runs in the other machine meanwhile, and the TCP port at which it listens. It is ended when `script` has ended.
+    /// The script of the other machine meanwhile, and its TCP port. It is ended when `script` has ended.
     pub(super) serving: Option<(String, u16)>,
-    /// When it is killed, in seconds.
+    /// Time limit in seconds.
     pub(super) limit: u32,
 }
 
 impl Command {
-    /// A line of a shell that somebody wants to have run.
+    /// A user's line of a shell.
     pub(super) fn asked(line: &str, limit: u32) -> Command {
         Command { name: line.to_owned(), script: script(line, true), serving: None, limit }
     }
 }
 
-/// What one machine does alone with a kernel of this series: the `whole` of it, or what finds most in little time.
+/// Commands of one machine alone with a kernel of this series: all (`whole`), or those that find most in
+/// little time.
 pub(super) fn alone(series: &str, whole: bool) -> Vec<Command> {
     let runs = |on: On| whole || on == On::Each || (on == On::Disorder && series == KERNELS[1]);
     let command = |&(name, _, line, limit): &(&str, On, &str, u32)| Command {
@@ -433,7 +436,7 @@ pub(super) fn alone(series: &str, whole: bool) -> Vec<Command> {
     ALONE.iter().filter(|(_, on, ..)| runs(*on)).map(command).collect()
 }
 
-/// What two machines do: the `whole` of it, or less.
+/// Commands of two machines: all (`whole`), or fewer.
 pub(super) fn pair(whole: bool) -> Vec<Command> {
     let command = |&(name, _, line, serving, port, limit): &(&str, On, &str, &str, u16, u32)| Command {
         name: name.to_owned(),
@@ -449,7 +452,8 @@ fn script(line: &str, whole: bool) -> String {
     format!("{SETTING}{brief}\n{line}\n")
 }
 
-/// When a line is killed that takes `limit` where less is to run: the whole suite has ten parts, and a rule runs five.
+/// Time limit of a line that takes `limit` where less is to run: the whole suite has ten parts, and a rule
+/// runs five.
 fn longest(limit: u32, whole: bool) -> u32 {
     if whole { limit * 5 } else { limit }
 }
