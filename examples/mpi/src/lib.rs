@@ -1,14 +1,14 @@
 //! A transport over MPI's one-sided windows, and an MPI program that functions are injected into over it.
 //!
-//! It is a stranger's: farjump does not know that there is MPI, and nothing here uses more than the contract in
+//! It is an outsider's: farjump does not know MPI, and nothing here uses more than the contract in
 //! `farjump_core::transport`.
 //!
 //! | file | about |
 //! |---|---|
 //! | `pool.rs` | the window that the ranks of a job make once, and the regions that links take of it |
 //! | `windows.rs` | the transport |
-//! | `worker.rs` | a thread in which MPI works, for MPIs that write into a window only while its rank calls them; time limits |
-//! | `bin/mpi-heat.rs` | a simulation whose ranks ask rank 0 about its part while it runs |
+//! | `worker.rs` | a thread in which MPI makes progress, for MPIs that write into a window only while its rank calls them; time limits |
+//! | `bin/mpi-heat.rs` | a simulation whose ranks query rank 0 about its part while it runs |
 //! | `bin/mpi-conformance.rs` | the conformance suite over the transport, in one rank and between two |
 #![cfg(feature = "mpi")]
 

@@ -1,9 +1,10 @@
 //! Memory that the ranks of a job write into: one window of MPI, and the regions that links take of it.
 //!
-//! MPI makes windows collectively, but a link concerns two ranks only. So the ranks make one window when they start, each with
-//! the same number of bytes in it, and a link takes a *region* of each side's part. In front of a region lies its label, a page
-//! that says what it is: who comes with an address reads there whether it is good, and writes there that it has left.
-//! Only then does the region go to another link, which nobody who is late can write into thereby.
+//! MPI makes windows collectively, but a link concerns two ranks only. So the ranks make one window when they
+//! start, each with the same number of bytes in it, and a link takes a *region* of each side's part. In front
+//! of a region lies its label, a page that describes it. A peer with an address reads there whether the
+//! region is valid, and writes there when it has left. Only then does the region go to another link, so a
+//! late peer cannot write into it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -18,17 +19,17 @@ use mpi::ffi::{self, MPI_Aint, MPI_Comm, MPI_Op, MPI_Win};
 use mpi::topology::Communicator;
 use range_alloc::RangeAllocator;
 
-/// What regions are aligned to, and a label takes, in bytes.
+/// Alignment of regions, and length of a label, in bytes.
 const PAGE: usize = 4096;
-/// Where in a label the region's token is, its length, and whether its peer has left.
+/// Offsets in a label of the region's token, its length, and the word that says whether its peer has left.
 const TOKEN_AT: usize = 0;
 const LEN_AT: usize = 8;
 const LEFT_AT: usize = 16;
-/// What tokens begin with.
+/// Prefix of tokens.
 const MARK: u64 = u64::from_be_bytes(*b"farj\0\0\0\0");
 
-/// Longest time in which a rank watches for the trial writes of rank 0. A rank that is too slow to see them in time gets a
-/// worker that it could do without.
+/// Longest time in which a rank watches for the trial writes of rank 0. A rank that is too slow to see them
+/// in time gets a worker that it does not need.
 const TRIAL: Duration = Duration::from_millis(250);
 /// Bytes of a trial write: more than any MPI sends along with the first message.
 const TRIAL_LEN: usize = 64 << 10;
@@ -51,7 +52,7 @@ pub enum PoolError {
         "MPI was initialised for {0:?} and not for MPI_THREAD_MULTIPLE: call mpi::initialize_with_threading"
     )]
     Threads(Threading),
-    /// What is written into a window cannot be read there by loads.
+    /// Loads do not see bytes that are written into a window.
     #[error("the windows of this MPI are not of the unified memory model, so nothing can be polled in them")]
     Separate,
     /// Constants of one MPI and the library of another one.
@@ -71,31 +72,32 @@ pub enum PoolError {
          drop it after the last"
     )]
     NoWorker,
-    /// A window that is of no use, or too large for MPI to count its bytes.
+    /// A window of useless length, or too large for MPI to count its bytes.
     #[error("a window of {0} bytes a rank: it takes at least one, and less than 2 GiB")]
     Size(usize),
-    /// MPI said so.
+    /// An error of MPI's.
     #[error("{call}: {said}")]
     Mpi {
         /// The function.
         call: &'static str,
-        /// Its error, in words.
+        /// Its error, as text.
         said: String,
     },
-    /// There are not so many bytes free in a row.
+    /// So many bytes in a row are not free.
     #[error("no {0} bytes in a row are free in this rank's part of the window: make it larger")]
     Exhausted(usize),
     /// An address that is not that of a region.
     #[error("{0}")]
     Address(&'static str),
-    /// Links, targets or transports are still there.
+    /// Links, targets or transports still exist.
     #[error("the window is still in use: drop links, targets and transports first")]
     InUse,
 }
 
 /// This rank's share in the window. Clones are the same one.
 ///
-/// It may be used from all threads. [`Pool::free`] gives it back; a pool that is merely dropped stays until MPI ends.
+/// It may be used from all threads. [`Pool::free`] frees it; a pool that is merely dropped stays until MPI
+/// ends.
 #[derive(Clone)]
 pub struct Pool(Arc<Shared>);
 
@@ -110,7 +112,7 @@ struct Shared {
     pages: Mutex<Pages>,
     /// A communicator of the window's ranks on which nothing is sent.
     silent: MPI_Comm,
-    /// Whether writes arrive while their target calls nothing of MPI.
+    /// Whether writes arrive while their target calls no function of MPI.
     arrives_unaided: bool,
     /// Number of workers of this rank.
     workers: AtomicUsize,
@@ -135,7 +137,7 @@ pub(crate) struct Wait {
     pub(crate) since: Instant,
 }
 
-/// Takes its call off the list when dropped.
+/// Removes its call from the list when dropped.
 struct Waiting<'a>(&'a Shared, u64);
 
 impl Drop for Waiting<'_> {
@@ -145,30 +147,31 @@ impl Drop for Waiting<'_> {
     }
 }
 
-// SAFETY: `Pool::allocate` has made sure that MPI may be called by all threads at once. What `base` points to is only used by
-// regions, which share none of it.
+// SAFETY: `Pool::allocate` has checked that all threads may call MPI at once. Only regions use the memory
+// behind `base`, and they share none of it.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: all threads may call MPI at once, as for `Send`.
 unsafe impl Sync for Shared {}
 
-/// Which bytes of this rank's part are free.
+/// The free bytes of this rank's part.
 struct Pages {
     free: RangeAllocator<usize>,
-    /// Regions that are used here no more, but may still be written into.
+    /// Regions that are no longer used here, but may still be written into.
     parting: Vec<Range<usize>>,
-    /// How many regions there have been.
+    /// Number of regions so far.
     taken: u64,
 }
 
 impl Pool {
-    /// Makes the window, with `bytes` bytes of each rank's for regions: to be called by all ranks of `communicator`, with
-    /// the same number.
+    /// Makes the window, with `bytes` bytes of each rank's for regions: all ranks of `communicator` must call
+    /// it with the same number.
     ///
-    /// A link takes a mailbox of each side's, and a page with it; for a frame that is too long for its mailbox, a longer one
-    /// for as long as that is needed. What is not written to takes no memory in most MPIs.
+    /// A link takes a mailbox of each side's, and a page with it; for a large frame, a large mailbox for as
+    /// long as that is needed. Unwritten parts take no memory in most MPIs.
     ///
     /// # Errors
-    /// If MPI was not started for all threads, has no unified memory, or refuses; if the program is made of parts of two MPIs.
+    /// If MPI was not started for all threads, has no unified memory, or fails; if the program is made of
+    /// parts of two MPIs.
     pub fn allocate(communicator: &impl Communicator, bytes: usize) -> Result<Pool, PoolError> {
         one_mpi()?;
         let threading = mpi::environment::threading_support();
@@ -182,14 +185,16 @@ impl Pool {
         // MPI may start it anywhere.
         let size = usable + PAGE;
         let mut base = ptr::null_mut::<c_void>();
-        // SAFETY: a constant of MPI.
+        // SAFETY: it is a constant of MPI.
         let mut window = unsafe { ffi::RSMPI_WIN_NULL };
-        // SAFETY: MPI is initialised, which a communicator proves; both results are written where they belong.
+        // SAFETY: MPI is initialised, which a communicator proves; both results are written to variables of
+        // their types.
         check("MPI_Win_allocate", unsafe {
             let (no_info, base) = (ffi::RSMPI_INFO_NULL, (&raw mut base).cast());
             ffi::MPI_Win_allocate(size as MPI_Aint, 1, no_info, communicator.as_raw(), base, &raw mut window)
         })?;
-        // SAFETY: the window is there, and all of its ranks come by here. From now on it is accessed without epochs.
+        // SAFETY: the window exists, and all of its ranks call this. From now on it is accessed without
+        // epochs.
         unsafe {
             check("MPI_Win_set_errhandler", ffi::MPI_Win_set_errhandler(window, ffi::RSMPI_ERRORS_RETURN))?;
             let (mut model, mut found) = (ptr::null_mut::<c_int>(), 0);
@@ -200,9 +205,10 @@ impl Pool {
             }
             check("MPI_Win_lock_all", ffi::MPI_Win_lock_all(ffi::MPI_MODE_NOCHECK as c_int, window))?;
         }
-        // SAFETY: a constant of MPI.
+        // SAFETY: it is a constant of MPI.
         let mut silent = unsafe { ffi::RSMPI_COMM_NULL };
-        // SAFETY: all ranks of the communicator come by here, and the result is written where it belongs.
+        // SAFETY: all ranks of the communicator call this, and the result is written to a variable of its
+        // type.
         unsafe {
             check("MPI_Comm_dup", ffi::MPI_Comm_dup(communicator.as_raw(), &raw mut silent))?;
             check("MPI_Comm_set_errhandler", ffi::MPI_Comm_set_errhandler(silent, ffi::RSMPI_ERRORS_RETURN))?;
@@ -227,7 +233,8 @@ impl Pool {
         Ok(Pool(Arc::new(shared)))
     }
 
-    /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while that rank calls MPI.
+    /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while
+    /// that rank calls MPI.
     ///
     /// All ranks tried it when they made the window, and all have the same answer.
     pub fn needs_worker(&self) -> bool {
@@ -243,7 +250,7 @@ impl Pool {
         self.0.workers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Refuses where a worker is needed and there is none.
+    /// Fails if a worker is needed and there is none.
     pub(crate) fn check_worker(&self) -> Result<(), PoolError> {
         match self.needs_worker() && self.0.workers.load(Ordering::Relaxed) == 0 {
             true => Err(PoolError::NoWorker),
@@ -262,14 +269,14 @@ impl Pool {
         self.0.rank
     }
 
-    /// Gives the window back: to be called by all ranks, and by each before MPI ends.
+    /// Frees the window: to be called by all ranks, and by each before MPI ends.
     ///
     /// # Errors
-    /// If something of this rank still uses it, or MPI refuses. An error of one rank leaves the others waiting.
+    /// If this rank still uses it, or MPI fails. An error of one rank leaves the others waiting.
     pub fn free(self) -> Result<(), PoolError> {
         let mut shared = Arc::into_inner(self.0).ok_or(PoolError::InUse)?;
-        // SAFETY: nobody in this rank uses the window any more, and what other ranks still wrote they have completed
-        // when they come here: `MPI_Win_free` waits for them.
+        // SAFETY: nothing in this rank uses the window any more, and other ranks have completed their writes
+        // when they call this: `MPI_Win_free` waits for them.
         unsafe {
             check("MPI_Win_unlock_all", ffi::MPI_Win_unlock_all(shared.window))?;
             check("MPI_Win_free", ffi::MPI_Win_free(&raw mut shared.window))?;
@@ -297,24 +304,26 @@ impl Pool {
         shared.word(range.start + LEN_AT).store(len as u64, Ordering::Relaxed);
         let told = AtomicBool::new(false);
         let region = Region { shared: Arc::clone(shared), pages: range, len, token, told };
-        // SAFETY: the window lives as long as `shared`. What was stored here is there for the peer's `MPI_Get` then.
+        // SAFETY: the window lives as long as `shared`. The peer's `MPI_Get` then sees the bytes stored here.
         check("MPI_Win_sync", unsafe { ffi::MPI_Win_sync(shared.window) })?;
         Ok(region)
     }
 }
 
 impl Shared {
-    /// Tries whether writes arrive while their target calls nothing of MPI. Called by all ranks; all get the same answer.
+    /// Tests whether writes arrive while their target calls no function of MPI. Called by all ranks; all get
+    /// the same result.
     ///
-    /// Rank 0 writes to each other rank and waits for the end of its writes, as links do. The others only look at their memory.
+    /// Rank 0 writes to each other rank and waits for the end of its writes, as links do. The others only
+    /// read their memory.
     fn try_unaided(&self) -> Result<bool, PoolError> {
         let len = TRIAL_LEN.min(self.size - size_of::<u64>());
         let last = (self.size - size_of::<u64>()) as MPI_Aint;
         let window = self.window;
-        // SAFETY: a byte of this rank's part, which nothing else reads or writes before the pool is there.
+        // SAFETY: it is a byte of this rank's part, which nothing else accesses before the pool exists.
         let seen = unsafe { AtomicU8::from_ptr(self.base.add(self.size - 1).as_ptr()) };
         seen.store(0, Ordering::Relaxed);
-        // SAFETY: the window lives as long as `self`, and all ranks come by here.
+        // SAFETY: the window lives as long as `self`, and all ranks call this.
         unsafe {
             check("MPI_Win_sync", ffi::MPI_Win_sync(window))?;
             check("MPI_Barrier", ffi::MPI_Barrier(self.silent))?;
@@ -323,15 +332,17 @@ impl Shared {
         if self.rank == 0 {
             let zeroes = vec![0_u8; len];
             for rank in 1..self.ranks as c_int {
-                // SAFETY: all of it is inside the other rank's part, and MPI has done with `zeroes` after the flush.
+                // SAFETY: all of it is inside the other rank's part, and MPI has done with `zeroes` after the
+                // flush.
                 unsafe {
                     let (byte, from, len) = (ffi::RSMPI_UINT8_T, zeroes.as_ptr().cast(), len as c_int);
                     check("MPI_Put", ffi::MPI_Put(from, len, byte, rank, 0, len, byte, window))?;
                     check("MPI_Win_flush", ffi::MPI_Win_flush(rank, window))?;
                 }
-                // The second is on its way only when a flush has seen the first arrive.
+                // The second is sent only when a flush has seen the first arrive.
                 for word in [0, u64::MAX] {
-                    // SAFETY: as above, of `word`.
+                    // SAFETY: `word` goes inside the other rank's part, and MPI has done with it after the
+                    // flush.
                     unsafe {
                         let (from, kind, op) =
                             ((&raw const word).cast(), ffi::RSMPI_UINT64_T, farjump_replace);
@@ -349,7 +360,7 @@ impl Shared {
             arrived = (seen.load(Ordering::Acquire) != 0).into();
         }
         let mut everywhere: c_int = 0;
-        // SAFETY: one number each, which both outlive the call, and all ranks come by here.
+        // SAFETY: one number each, which both outlive the call, and all ranks call this.
         check("MPI_Allreduce", unsafe {
             let (from, to) = ((&raw const arrived).cast(), (&raw mut everywhere).cast());
             ffi::MPI_Allreduce(from, to, 1, ffi::RSMPI_INT32_T, ffi::RSMPI_MIN, self.silent)
@@ -357,7 +368,8 @@ impl Shared {
         Ok(everywhere != 0)
     }
 
-    /// Notes a call that may wait for another rank, until the result is dropped. Only a worker reads the notes.
+    /// Notes a call that may wait for another rank, until the result is dropped. Only a worker reads the
+    /// notes.
     fn waiting(&self, call: &'static str, rank: c_int) -> Option<Waiting<'_>> {
         if self.workers.load(Ordering::Relaxed) == 0 {
             return None;
@@ -372,8 +384,8 @@ impl Shared {
     /// A word of this rank's part.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.size, "labels lie inside");
-        // SAFETY: inside this rank's part, which is there as long as `self`, and aligned. Other ranks write words by
-        // `MPI_Accumulate`, in one piece.
+        // SAFETY: it is inside this rank's part, which lives as long as `self`, and aligned. Other ranks
+        // write words by `MPI_Accumulate`, in one piece.
         unsafe { AtomicU64::from_ptr(self.base.add(at).as_ptr().cast()) }
     }
 
@@ -383,19 +395,19 @@ impl Shared {
     }
 }
 
-/// A region of this rank's, which one other end writes into.
+/// A region of this rank's, which one peer endpoint writes into.
 pub(crate) struct Region {
     shared: Arc<Shared>,
-    /// Its label and itself, from the start of this rank's part.
+    /// Its label and itself, as offsets in this rank's part.
     pages: Range<usize>,
     len: usize,
     token: u64,
-    /// Whether anybody may know where it is.
+    /// Whether a peer may know its place.
     told: AtomicBool,
 }
 
 impl Region {
-    /// Where it is. From now on it is not given back before the peer has left it.
+    /// Its place. From now on it is not reused before the peer has left it.
     pub(crate) fn place(&self) -> Place {
         self.told.store(true, Ordering::Relaxed);
         Place {
@@ -426,11 +438,11 @@ impl Drop for Region {
     }
 }
 
-/// Where a region is, as its owner says.
+/// The place of a region, as its owner announces it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     rank: u64,
-    /// Of its label, from the start of that rank's part.
+    /// Offset of its label in that rank's part.
     at: u64,
     len: u64,
     token: u64,
@@ -448,19 +460,19 @@ impl Place {
     }
 }
 
-/// A region of another rank's, or of this one's, to write into. Its owner is told when this is dropped.
+/// A region of another rank's, or of this one's, to write into. Dropping this notifies its owner.
 pub(crate) struct Reached {
     shared: Arc<Shared>,
     rank: c_int,
-    /// Start of its label.
+    /// Offset of its label.
     at: usize,
     len: usize,
-    /// Whether anything was put that is not known to be there.
+    /// Whether any put may not have arrived yet.
     unsettled: bool,
 }
 
 impl Reached {
-    /// Goes to the region at `place`, which is not believed: it has to be inside, and the label there has to be its own.
+    /// Opens the region at `place`, which is not trusted: it has to be inside, and have its own label.
     pub(crate) fn new(pool: &Pool, place: Place) -> Result<Reached, PoolError> {
         let shared = Arc::clone(&pool.0);
         let rank = c_int::try_from(place.rank).ok().filter(|rank| (*rank as usize) < shared.ranks);
@@ -490,8 +502,8 @@ impl Reached {
         self.len
     }
 
-    /// Has `bytes` written at `offset`: they are no longer read here when this returns, and are there once all is
-    /// [settled](Reached::settle).
+    /// Writes `bytes` at `offset`: they are no longer read here when this returns, and have arrived once all
+    /// is [settled](Reached::settle).
     ///
     /// # Panics
     /// If they are not all inside.
@@ -509,7 +521,7 @@ impl Reached {
         }
     }
 
-    /// Writes a word, in one piece. It is there when this returns.
+    /// Writes a word, in one piece. It has arrived when this returns.
     ///
     /// # Panics
     /// If it is not inside.
@@ -518,7 +530,7 @@ impl Reached {
         self.replace(displacement, word)
     }
 
-    /// Waits until all that was put is there.
+    /// Waits until all puts have arrived.
     pub(crate) fn settle(&mut self) -> Result<(), PoolError> {
         if self.unsettled {
             let _waiting = self.shared.waiting("MPI_Win_flush", self.rank);
@@ -538,7 +550,7 @@ impl Reached {
         let word = word.to_le();
         self.unsettled = true;
         let waiting = self.shared.waiting("MPI_Accumulate", self.rank);
-        // SAFETY: inside the other rank's part, and `word` is there until all is settled. Of what MPI writes only
+        // SAFETY: inside the other rank's part, and `word` lives until all is settled. Of MPI's writes only
         // accumulations are of one piece (MPI 3.1, 11.7.1).
         check("MPI_Accumulate", unsafe {
             let (from, kind, window) = ((&raw const word).cast(), ffi::RSMPI_UINT64_T, self.shared.window);
@@ -551,16 +563,16 @@ impl Reached {
 
 impl Drop for Reached {
     fn drop(&mut self) {
-        // All that was put comes before. An error keeps the region from being used again, which is as well.
+        // All puts come before. An error keeps the region from being reused, which is right.
         let _ = self.settle().and_then(|()| self.replace((self.at + LEFT_AT) as MPI_Aint, 1));
     }
 }
 
-/// Lets MPI work for other ranks. An MPI without a thread of its own writes into this rank's memory only while this rank calls
-/// MPI.
+/// Lets MPI make progress for other ranks. An MPI without a thread of its own writes into this rank's memory
+/// only while this rank calls MPI.
 ///
-/// The probe asks a communicator of several ranks. MPICH answers one on `MPI_COMM_SELF` from a queue of the rank's own, and does no
-/// other work.
+/// The probe is of a communicator of several ranks. MPICH answers one of `MPI_COMM_SELF` from a queue of the
+/// rank's own, and does no other work.
 pub(crate) fn nudge(pool: &Pool) -> Result<(), PoolError> {
     let mut found = 0;
     // SAFETY: the communicator lives as long as the pool. Nothing is ever sent on it, so nothing is found.
@@ -570,9 +582,10 @@ pub(crate) fn nudge(pool: &Pool) -> Result<(), PoolError> {
     })
 }
 
-/// Checks that the constants and the library are of one MPI. A build directory in which the MPI was changed may have both.
+/// Checks that the constants and the library are of one MPI. A build directory in which the MPI was changed
+/// may have both.
 fn one_mpi() -> Result<(), PoolError> {
-    // SAFETY: a string of `constants.c`, which ends and stays.
+    // SAFETY: it is a string of `constants.c`, which ends and stays.
     let headers = unsafe { CStr::from_ptr(farjump_headers_of) }.to_string_lossy();
     let library = mpi::environment::library_version().unwrap_or_default();
     match library.starts_with(&*headers) {
@@ -584,14 +597,14 @@ fn one_mpi() -> Result<(), PoolError> {
     }
 }
 
-/// What a function of MPI returned.
+/// Checks the return value of a function of MPI.
 fn check(call: &'static str, code: c_int) -> Result<(), PoolError> {
     if code == ffi::MPI_SUCCESS as c_int {
         return Ok(());
     }
     let mut text = [0_u8; ffi::MPI_MAX_ERROR_STRING as usize];
     let mut len = 0;
-    // SAFETY: there is room for the longest text.
+    // SAFETY: the buffer has space for the longest text.
     unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &raw mut len) };
     let said = text.get(..len as usize).unwrap_or_default();
     Err(PoolError::Mpi { call, said: String::from_utf8_lossy(said).into_owned() })

@@ -1,7 +1,8 @@
 //! The transport: frames go into windows of MPI.
 //!
-//! Everything that farjump asks of a one-sided backend, on four functions of MPI: `MPI_Put` for frames, `MPI_Accumulate` for
-//! words, which have to come in one piece, `MPI_Win_flush` for order, and `MPI_Iprobe` to let MPI work; `pool.rs` calls them.
+//! It implements all of farjump's demands on a one-sided backend by four functions of MPI: `MPI_Put` for
+//! frames, `MPI_Accumulate` for words, which have to come in one piece, `MPI_Win_flush` for order, and
+//! `MPI_Iprobe` to let MPI make progress; `pool.rs` calls them.
 
 use std::ptr::NonNull;
 
@@ -21,7 +22,8 @@ const MAX_FRAME: usize = 4 << 20;
 pub struct Windows(Pool);
 
 impl Windows {
-    /// Links of it take their regions from `pool`. Both ends have to be ranks of the job that made the window.
+    /// A transport whose links take their regions from `pool`. Both endpoints have to be ranks of the job
+    /// that made the window.
     pub fn new(pool: &Pool) -> Windows {
         Windows(pool.clone())
     }
@@ -32,7 +34,8 @@ impl Transport for Windows {
         NAME
     }
 
-    /// MPI orders no two puts, not even the bytes of one: what there is is a flush between them, and a checksum.
+    /// MPI orders no two puts, not even the bytes of one. Order comes from a flush between them, and a
+    /// checksum.
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(InboxKind::OneSided, ArrivalRules::FENCED | ArrivalRules::CHECKED, MAX_FRAME)
     }
@@ -66,8 +69,8 @@ impl Opening for WindowsOpening {
 
 struct Local(Region);
 
-// SAFETY: a region is of pages of the window, which is there as long as the region, zero at first, and told to one peer. It
-// goes to no other link before this one is dropped and that peer has left.
+// SAFETY: a region consists of pages of the window, which lives as long as the region, zero at first, and
+// announced to one peer. It goes to no other link before this one is dropped and that peer has left.
 unsafe impl LocalMemory for Local {
     fn base(&self) -> NonNull<u8> {
         self.0.base()
@@ -84,7 +87,7 @@ struct Remote {
 }
 
 impl Remote {
-    /// Whether `len` bytes at `offset` are all inside.
+    /// Checks that `len` bytes at `offset` are all inside.
     fn inside(&self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
         let region = self.reached.len();
         if offset.checked_add(len).is_none_or(|end| end > region) {
@@ -95,7 +98,7 @@ impl Remote {
     }
 }
 
-// SAFETY: `mapped` is not implemented, so nothing is promised about it.
+// SAFETY: `mapped` is not implemented, so there is no guarantee about it.
 unsafe impl RemoteMemory for Remote {
     fn len(&self) -> usize {
         self.reached.len()
@@ -117,19 +120,19 @@ unsafe impl RemoteMemory for Remote {
         put.map_err(|error| during(Operation::Put)(error).with_frame(frame))
     }
 
-    /// MPI has nothing that orders without waiting. It waits for the way to the peer and back; where MPI cannot do without the
-    /// peer's program, for that too ([`Worker`](crate::Worker)).
+    /// MPI has no ordering without waiting. It waits for a round trip to the peer; where MPI needs the peer's
+    /// program to make progress, for that too ([`Worker`](crate::Worker)).
     fn fence(&mut self) -> Result<(), TransportError> {
         self.reached.settle().map_err(during(Operation::Fence))
     }
 
-    /// Sends off what nobody has waited for: MPI may keep a put until it is flushed.
+    /// Sends puts for which no fence has waited: MPI may keep a put until it is flushed.
     fn progress(&mut self) -> Result<(), TransportError> {
         nudge(&self.pool).and_then(|()| self.reached.settle()).map_err(during(Operation::Progress))
     }
 }
 
-/// What an error of the pool is while this is done.
+/// The transport error for an error of the pool during this operation.
 fn during(operation: Operation) -> impl Fn(PoolError) -> TransportError {
     move |error| {
         let cause = match error {

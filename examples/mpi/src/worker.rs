@@ -1,4 +1,4 @@
-//! A thread in which MPI works, and one that ends the job when a call of MPI waits too long.
+//! A thread in which MPI makes progress, and one that ends the job when a call of MPI waits too long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,18 +16,19 @@ const FINALIZE: Duration = Duration::from_secs(60);
 /// Pause between two probes.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Number of looks for overdue calls in the time that one may wait.
+/// Checks for overdue calls in the time that one may wait.
 const LOOKS: u32 = 8;
 
-/// A thread that lets MPI work for other ranks until this is dropped.
+/// A thread that lets MPI make progress for other ranks until this is dropped.
 ///
-/// Some MPIs write into a rank's window only while that rank calls MPI. A rank that waits for something else, such as farjump's control
-/// connection, would keep the writer waiting. [`Pool::needs_worker`] tells whether the MPI is one of these. Links and targets then
-/// refuse to open without a worker.
+/// Some MPIs write into a rank's window only while that rank calls MPI. A rank that waits for another event,
+/// such as farjump's control connection, would keep the writer waiting. [`Pool::needs_worker`] says whether
+/// the MPI is one of these. Links and targets then fail to open without a worker.
 ///
-/// MPI has no time limit for a call. If a call for this window waits longer than the worker's patience, a second thread writes on
-/// standard error what waits for which rank, and aborts the process; `mpirun` then ends the other ranks. That thread never calls
-/// MPI: MPICH holds its lock while a flush waits, and keeps all other threads out.
+/// MPI has no time limit for a call. If a call for this window waits longer than the worker's patience, a
+/// second thread prints the call and its rank on standard error, and aborts the process; `mpirun` then ends
+/// the other ranks. That thread never calls MPI: MPICH holds its lock while a flush waits, and blocks all
+/// other threads.
 ///
 /// The worker uses the pool, so it has to be dropped before the pool is freed.
 #[must_use = "dropping it ends the threads"]
@@ -41,7 +42,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Longest time that a call may wait unless told otherwise.
+    /// Default limit of a call's wait.
     pub const PATIENCE: Duration = Duration::from_secs(120);
 
     /// Starts a worker with [`Worker::PATIENCE`].
@@ -102,7 +103,7 @@ impl Drop for Worker {
     }
 }
 
-/// Says which call has waited longer than `patience`.
+/// Names the call that has waited longer than `patience`.
 fn overdue(pool: &Pool, patience: Duration) -> Option<String> {
     let wait = pool.longest_wait().filter(|wait| wait.since.elapsed() > patience)?;
     let (own, call, rank, limit) = (pool.rank(), wait.call, wait.rank, patience.as_secs());
@@ -112,8 +113,8 @@ fn overdue(pool: &Pool, patience: Duration) -> Option<String> {
     ))
 }
 
-/// Ends MPI. MPI has no time limit for that, and MPICH 4.0 over UCX's sockets sometimes waits for ever. If it takes more than a
-/// minute, a thread writes so on standard error and aborts the process.
+/// Ends MPI. MPI has no time limit for that, and MPICH 4.0 over UCX's sockets sometimes waits for ever. After
+/// a minute, a thread prints a message on standard error and aborts the process.
 pub fn finalize(universe: Universe) {
     let (done, ended) = mpsc::channel::<()>();
     let watcher = Builder::new().name("mpi-watch".into()).spawn(move || {
@@ -128,6 +129,6 @@ pub fn finalize(universe: Universe) {
     });
     drop(universe);
     drop(done);
-    // It does not panic. Without it MPI ends all the same.
+    // It does not panic. Without it MPI ends too.
     let _ = watcher.map(JoinHandle::join);
 }

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What tasks sleep on: another name of a descriptor that a target or a link has, so that it need not be borrowed from it.
+/// A duplicate of a descriptor that a target or a link has, for tasks to sleep on without borrowing it.
 pub(crate) struct Wakeup(AsyncFd<OwnedFd>);
 
 impl Wakeup {
@@ -18,8 +18,8 @@ impl Wakeup {
         Ok(Wakeup(unsafe { AsyncFd::register_with_interest(own, Interest::READABLE) }?))
     }
 
-    /// Sleeps until the descriptor is readable, `longest` at most. The runtime is told once that a descriptor has become readable,
-    /// and farjump's stays so as long as there is something to do: so it is asked whether it is.
+    /// Sleeps until the descriptor is readable, `longest` at most. The runtime reports once that a descriptor
+    /// has become readable, and farjump's stays so as long as there is work: so its state is queried.
     pub(crate) async fn sleep(&self, longest: Duration) -> io::Result<()> {
         let woken = self.0.async_io(Interest::READABLE, |descriptor| {
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,13 +1,14 @@
-//! A service on tokio that is injected into, and a client that awaits what it injects.
+//! A service on tokio that is injected into, and a client that awaits its calls.
 //!
 //! ```text
 //! tokio-service serve ADDRESS [TRANSPORT]
 //! tokio-service ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]
 //! ```
 //!
-//! The service has rows. Tasks of it serve them line by line over TCP (`put KEY VALUE`, `get KEY`), and one more serves what is
-//! injected at `ADDRESS`, which is `unix:PATH` or `tcp:127.0.0.1:PORT`. It says `ready`, where lines are taken, and the address. The
-//! client fills rows over TCP, has sums of them made by calls that it awaits all at once, and compares.
+//! The service has rows. Tasks of it serve them line by line over TCP (`put KEY VALUE`, `get KEY`). One more
+//! serves injected functions at `ADDRESS`, which is `unix:PATH` or `tcp:127.0.0.1:PORT`. It prints `ready`,
+//! the address for lines, and `ADDRESS`. The client fills rows over TCP, has sums of them made by calls that
+//! it awaits all at once, and compares.
 
 mod descriptor;
 mod source;
@@ -28,11 +29,11 @@ use source::Source;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all tasks of the service share.
+/// State shared by all tasks of the service.
 #[derive(Default)]
 struct Store {
     rows: Mutex<BTreeMap<u64, u64>>,
-    /// How often the task that serves injected functions has been woken.
+    /// Number of times that the task of the target has been woken.
     woken: AtomicU64,
 }
 
@@ -41,7 +42,7 @@ impl Store {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what a line asks for, and says what came of it.
+    /// Executes a line, and returns the response.
     fn answer(&self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |word: &str| word.parse::<u64>();
@@ -60,7 +61,7 @@ impl Store {
     }
 }
 
-/// What injected functions call. It waits for no task for longer than one takes to read or write a row.
+/// Export for injected functions. It waits for another task no longer than a row takes to read or write.
 extern "C" fn store_get(store: *const Arc<Store>, key: u64) -> u64 {
     // SAFETY: injected code passes its target_args on, which is the store that the target borrows.
     let store = unsafe { &*store };
@@ -73,7 +74,8 @@ async fn serve(address: String, transport: Option<String>) -> Result<(), Failed>
     let lines = TcpListener::bind("127.0.0.1:0").await?;
     let place = lines.local_addr()?;
     let (mut target_args, shared) = (Arc::clone(&store), Arc::clone(&store));
-    // A target may move between threads, and so may a task that has one: the runtime runs it on whichever is free.
+    // A target may move between threads, and so may a task that has one: the runtime runs it on whichever is
+    // free.
     let injected = tokio::spawn(async move {
         let target = {
             let builder = Target::listen(&address)
@@ -100,7 +102,7 @@ async fn serve_lines(listener: TcpListener, store: Arc<Store>) -> Result<(), Fai
         tokio::spawn(async move {
             let (input, mut output) = stream.into_split();
             let mut lines = BufReader::new(input).lines();
-            // What cannot be read or answered any more is the end of this connection, and of nothing else.
+            // A failed read or write ends this connection, and nothing else.
             while let Ok(Some(line)) = lines.next_line().await {
                 let answer = format!("{}\n", store.answer(&line));
                 if output.write_all(answer.as_bytes()).await.is_err() {
@@ -135,7 +137,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
         lines.ask(&format!("put {key} {}", key * key)).await?;
     }
 
-    // Meeting waits for the other side, so it is not for a thread that runs tasks.
+    // Connecting waits for the other side, so it must not run on a thread of tasks.
     let mut builder = Link::builder(address);
     if let Some(transport) = transport {
         builder = builder.transport(transport);
@@ -172,7 +174,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
     let total = reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("with 1000 in row 4, rows 3, 4 and 5 sum up to {}", total.unwrap_or(0));
 
-    // More than goes off at once: the task sleeps until there is room, and others run meanwhile.
+    // More than is sent at once: the task sleeps until there is credit, and others run meanwhile.
     let keys: Vec<u8> = (0..MANY).flat_map(|at| (at % ROWS).to_ne_bytes()).collect();
     let (reply, row) = tokio::join!(source.inject(&sum, &keys), lines.ask("get 4"));
     let total = reply?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));

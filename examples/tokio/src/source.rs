@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use crate::Failed;
 use crate::descriptor::Wakeup;
 
-/// A link that several tasks of one thread use: a link may move to another thread, but no two threads use it, so what it is awaited
-/// by does not move (`spawn_local`).
+/// A link that several tasks of one thread use. A link may move to another thread, but no two threads use it,
+/// so its tasks do not move (`spawn_local`).
 pub(crate) struct Source {
     link: Link,
     wakeup: Wakeup,
-    /// Tells tasks that another one has looked, and may have taken their answers from the mailbox.
+    /// Notifies tasks that another one has polled, and may have taken their outcomes from the mailbox.
     looked: Notify,
 }
 
@@ -23,7 +23,8 @@ impl Source {
         Ok(Source { link, wakeup, looked: Notify::new() })
     }
 
-    /// Injects the function of `library`, and awaits its answer. Where that is dropped before, as by a time limit, the call is given up.
+    /// Injects the function of `library`, and awaits its reply. Dropping the future, as a time limit does,
+    /// cancels the call.
     ///
     /// # Errors
     /// As `Link::inject` and `Pending::wait`.
@@ -44,7 +45,7 @@ impl Source {
         Ok(answer?)
     }
 
-    /// Sleeps until something has come on the link, for whichever call, or a task has looked.
+    /// Sleeps until an event has come on the link, for any call, or a task has polled.
     async fn news(&self) -> Result<(), Failed> {
         let looked = self.looked.notified();
         let longest = self.link.arm().inspect_err(|_| self.looked.notify_waiters())?;
@@ -53,13 +54,13 @@ impl Source {
                 slept = self.wakeup.sleep(longest) => slept,
                 () = looked => Ok(()),
             },
-            // What has come may be for others.
+            // The event may be for others.
             None => {
                 self.looked.notify_waiters();
                 Ok(())
             }
         };
-        // From here to the next `arm` nothing is awaited: whoever else sleeps is woken by what comes, or told.
+        // From here to the next `arm` there is no await: other sleepers are woken by the event, or notified.
         self.link.disarm();
         Ok(slept?)
     }

@@ -8,13 +8,14 @@ use farjump::Target;
 use crate::Failed;
 use crate::descriptor::Wakeup;
 
-/// Runs what is injected, in the task that awaits this, until that is dropped; counts in `woken` how often it was woken.
+/// Runs injected functions in the task that awaits this, until the future is dropped; counts its wakes in
+/// `woken`.
 ///
-/// Other tasks have their turn between two polls. While a function runs, its thread runs nothing else: functions that take long are for
-/// a target on a thread of its own (`Target::spawn`).
+/// Other tasks have their turn between two polls. While a function runs, its thread runs nothing else: long
+/// functions need a target on a thread of its own (`Target::spawn`).
 ///
 /// # Errors
-/// When the system fails the target. What sources do wrong ends their own links only.
+/// When the system fails the target. Errors of sources end their own links only.
 pub(crate) async fn serve(mut target: Target<'_>, woken: &AtomicU64) -> Result<Infallible, Failed> {
     let wakeup = Wakeup::of(target.as_fd())?;
     loop {

@@ -1,4 +1,4 @@
-//! The service and its client as processes: what they say, and that the service sleeps while nobody asks.
+//! The service and its client as processes: their output, and the service's sleep while it is idle.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 
-/// How long a program may take before it is killed.
+/// Time after which a program is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Killed with the test, however that ends.
+/// A program, killed with the test in any case.
 struct Program {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -78,7 +78,7 @@ fn tasks_serve_lines_and_injected_functions_over_the_same_rows_and_sleep_when_no
     });
 }
 
-/// A service at `address` is asked by a client, and then left alone.
+/// A service at `address` is used by a client, and then left alone.
 fn serves(address: &str, transport: &str, library: &Path) {
     let service = Program::start(&["serve", address, transport]);
     let ready = service.line();
@@ -101,7 +101,7 @@ fn serves(address: &str, transport: &str, library: &Path) {
     let (start, before) = (Instant::now(), lines.woken());
     thread::sleep(Duration::from_secs(2));
     let woken = lines.woken() - before;
-    // Once a second, however long that took.
+    // One wake a second, however long that took.
     let seconds = start.elapsed().as_secs() + 1;
     assert!(
         woken <= 5 + 2 * seconds,

@@ -1,4 +1,4 @@
-//! What `farjump serve --data FILE` passes as `target_args`: `struct farjump_data` of `farjump_ifunc.h`.
+//! The `target_args` of `farjump serve --data FILE`: `struct farjump_data` of `farjump_ifunc.h`.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
@@ -8,8 +8,9 @@ use crate::shared::Shared;
 
 /// A file of the target's, mapped read-only for as long as the target runs.
 ///
-/// The function cannot write it, but others may change the file meanwhile: so there is no slice of it. [`Data::iter`] and
-/// [`Data::chunks`] read each byte once and hand out copies, [`Data::copy_to`] copies, and [`Data::as_ptr`] is for unsafe code.
+/// The function cannot write it, but other processes may change the file meanwhile: so there is no slice of
+/// it. [`Data::iter`] and [`Data::chunks`] read each byte once and return copies, [`Data::copy_to`] copies,
+/// and [`Data::as_ptr`] is for unsafe code.
 #[repr(C)]
 pub struct Data {
     size: u32,
@@ -19,14 +20,15 @@ pub struct Data {
     path: *const c_char,
 }
 
-// SAFETY: it is the structure that farjump_ifunc.h promises, and nothing is ever written to it once a target runs.
+// SAFETY: it is the structure that farjump_ifunc.h declares, and nothing is ever written to it once a target
+// runs.
 unsafe impl TargetArgs for Data {}
 
 impl Data {
-    /// For targets: what they pass to ifuncs that want data.
+    /// Makes a value for a target to pass to ifuncs that want data.
     ///
     /// # Safety
-    /// `bytes` stay valid for reads, and `path` unchanged, for as long as the value is used, by anybody.
+    /// `bytes` stay valid for reads, and `path` unchanged, for as long as the value is used, by any code.
     pub const unsafe fn new(bytes: &[u8], path: &CStr) -> Data {
         Data {
             size: size_of::<Data>() as u32,
@@ -37,19 +39,20 @@ impl Data {
         }
     }
 
-    /// How many bytes the file has.
+    /// Number of bytes of the file.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the file has none.
+    /// Whether the file is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the contents are: [`Data::len`] bytes, valid for reads until the call ends, which others may write meanwhile.
+    /// Address of the contents: [`Data::len`] bytes, valid for reads until the call ends, which other
+    /// processes may write meanwhile.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.bytes
@@ -67,8 +70,8 @@ impl Data {
         self.shared().iter()
     }
 
-    /// As many whole arrays of `N` bytes as the file has, each byte read once. What is left at the end [`Data::rest`] has. `N` is
-    /// not 0.
+    /// As many whole arrays of `N` bytes as the file has, each byte read once. [`Data::rest`] has the bytes
+    /// left at the end. `N` is not 0.
     #[inline]
     pub fn chunks<const N: usize>(&self) -> impl ExactSizeIterator<Item = [u8; N]> + '_ {
         self.shared().chunks()
@@ -80,7 +83,8 @@ impl Data {
         self.shared().rest::<N>()
     }
 
-    /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is.
+    /// Copies from the bytes at `at` to the start of `into`, as many as fit and exist, and returns their
+    /// number.
     #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
         self.shared().copy_to(at, into)

@@ -1,7 +1,8 @@
-//! What authors of ifuncs in Rust need: functions that are injected into another process.
+//! The interface for authors of ifuncs in Rust: functions that are injected into another process.
 //!
-//! An ifunc is a `no_std` source file or crate with one [`ifunc!`], which makes the three routines that farjump calls:
-//! two run where the call is made and fill in the payload, `NAME_main` travels and runs at the target.
+//! An ifunc is a `no_std` source file or crate with one [`ifunc!`], which makes the three routines that
+//! farjump calls: two run where the call is made and fill in the payload, `NAME_main` travels and runs at the
+//! target.
 //!
 //! ```
 //! # use core::ffi::{c_char, c_int, c_void};
@@ -31,12 +32,13 @@
 //! ```
 //!
 //! # What travels
-//! What `NAME_main` reaches: functions, constants, and statics, of which the target has one copy as long as it holds the
-//! code. Functions declared in an `extern "C"` block are looked up at the target. There is no unwinding: a panic ends
-//! the call, its message reaches the source, and nothing is dropped.
+//! Everything that `NAME_main` reaches: functions, constants, and statics, of which the target has one copy
+//! as long as the code is in its store. Functions declared in an `extern "C"` block are looked up at the
+//! target. There is no unwinding: a panic ends the call, its message reaches the source, and nothing is
+//! dropped.
 //!
-//! Code that cannot panic is a few hundred bytes. `unwrap` on a `Result`, or a slice index that may be out of range,
-//! brings Rust's formatting along: some 10 KB. Iterators and `get` do not.
+//! Code that cannot panic is a few hundred bytes. `unwrap` on a `Result`, or a slice index that may be out of
+//! range, adds Rust's formatting: some 10 KB. Iterators and `get` do not.
 
 #![no_std]
 #![deny(missing_docs)]
@@ -59,7 +61,7 @@ pub use macros::{filled, payload, source_args, target};
 pub use panic::panicked;
 pub use payload::Payload;
 
-// What every target offers, besides memcpy, memmove, memset and memcmp.
+// Exports of every target, besides memcpy, memmove, memset and memcmp.
 unsafe extern "C" {
     fn farjump_reply(bytes: *const c_void, len: usize) -> c_int;
     fn farjump_panic(message: *const c_char, len: usize) -> !;
@@ -71,15 +73,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// A reply that would have been longer than the target allows.
+/// A reply that would have exceeded the target's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyTooLong;
 
-/// Appends `bytes` to the reply of this call, which is sent when the function returns. Also fine if the source wants no
-/// reply.
+/// Appends `bytes` to the reply of this call, which is sent when the function returns. Also succeeds in a
+/// one-way call.
 ///
 /// # Errors
-/// The reply would be longer than the target allows; nothing was appended.
+/// The reply would exceed the target's limit; nothing was appended.
 #[inline]
 pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
     // SAFETY: pointer and length are those of a slice.
@@ -87,10 +89,10 @@ pub fn reply(bytes: &[u8]) -> Result<(), ReplyTooLong> {
 }
 
 /// # Safety
-/// `bytes` is valid for reads of `len` bytes. Others may write them meanwhile.
+/// `bytes` is valid for reads of `len` bytes. Other processes may write them meanwhile.
 #[inline]
 unsafe fn reply_bytes(bytes: *const u8, len: usize) -> Result<(), ReplyTooLong> {
-    // SAFETY: the caller vouches for the bytes, and the target only copies them.
+    // SAFETY: this function's caller guarantees the bytes, and the target only copies them.
     match unsafe { farjump_reply(bytes.cast(), len) } {
         0 => Ok(()),
         _ => Err(ReplyTooLong),
@@ -103,12 +105,12 @@ unsafe fn reply_bytes(bytes: *const u8, len: usize) -> Result<(), ReplyTooLong> 
 /// As for [`reply`].
 #[inline]
 pub fn reply_value<T: Plain + ?Sized>(value: &T) -> Result<(), ReplyTooLong> {
-    // SAFETY: `Plain` says that every one of these bytes is initialised; they are as long as the value.
+    // SAFETY: `Plain` guarantees that every one of these bytes is initialised; they are as long as the value.
     reply(unsafe { core::slice::from_raw_parts((&raw const *value).cast(), size_of_val(value)) })
 }
 
-/// Ends this call, and it alone: the source's wait fails with `message`, and the target goes on. What the function holds
-/// is not dropped. `panic!` does this too, and adds where.
+/// Ends this call, and it alone: the source's wait fails with `message`, and the target continues. Values
+/// that the function holds are not dropped. `panic!` does this too, and adds the place.
 #[inline]
 pub fn fail(message: &str) -> ! {
     // SAFETY: pointer and length are those of a str; the target copies it before it leaves the call.
@@ -119,25 +121,26 @@ pub fn fail(message: &str) -> ! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NotForwarded {
-    /// The target has no peer of that name.
+    /// The target has no destination of that name.
     UnknownPeer,
-    /// No frame to that peer can have so long a payload.
+    /// No frame to that destination can have so long a payload.
     TooLarge,
-    /// 1024 calls, or as many bytes as fit a mailbox, are under way to that peer.
+    /// 1024 calls, or as many bytes as fit a mailbox, are under way to that destination.
     Busy,
-    /// This call is forwarded already: it has one answer.
+    /// This call is forwarded already: it has one reply.
     Twice,
 }
 
-/// Has this call go on at another target: the function that is running is injected, with `payload` as it is, into the
-/// target that this one knows as `peer`. What it replies there, or forwards itself to from there, is the answer to this
-/// call; if the source wants none, nobody does. [`Payload::forward`] does it with the payload that came. `payload` is copied, and the call goes on its way when the function
-/// returns: not if it panics. If it gets lost then, the source is told why. Never waits.
+/// Forwards this call to another target: the running function is injected, with `payload` as it is, into the
+/// target that this one knows as `peer`. Its reply there, or that of a further forward, is the reply to this
+/// call; in a one-way call there is none. [`Payload::forward`] does it with the payload that came. `payload`
+/// is copied, and the call is sent when the function returns: not if it panics. If it is lost then, the
+/// source gets the reason. Never waits.
 ///
-/// Once it is to be forwarded [`reply`] fails, and what was replied before is dropped.
+/// Once the call is to be forwarded [`reply`] fails, and earlier replies are dropped.
 ///
 /// # Errors
-/// The call is as it was: the function may reply, fail or try another peer.
+/// The call is unchanged: the function may reply, fail or try another destination.
 #[inline]
 pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
     // SAFETY: pointer and length are those of a slice.
@@ -145,10 +148,11 @@ pub fn forward(peer: &str, payload: &[u8]) -> Result<(), NotForwarded> {
 }
 
 /// # Safety
-/// `payload` is valid for reads of `len` bytes. Others may write them meanwhile.
+/// `payload` is valid for reads of `len` bytes. Other processes may write them meanwhile.
 #[inline]
 unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<(), NotForwarded> {
-    // SAFETY: pointer and length of the peer's name are those of a str, the caller vouches for the others, and the target copies.
+    // SAFETY: pointer and length of the name are those of a str, this function's caller guarantees the
+    // others, and the target copies.
     match unsafe { farjump_forward(peer.as_ptr().cast(), peer.len(), payload.cast(), len) } {
         0 => Ok(()),
         -1 => Err(NotForwarded::UnknownPeer),
@@ -158,11 +162,11 @@ unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<()
     }
 }
 
-/// Values that are nothing but their bytes.
+/// Values that consist of nothing but their bytes.
 ///
 /// # Safety
-/// No byte of a value is padding, and it holds no pointer or reference. A structure is `#[repr(C)]`, and its fields are
-/// `Plain` and leave no gaps.
+/// No byte of a value is padding, and it holds no pointer or reference. A structure is `#[repr(C)]`, and its
+/// fields are `Plain` and leave no gaps.
 pub unsafe trait Plain {}
 
 macro_rules! plain {
@@ -176,16 +180,16 @@ plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 // SAFETY: the elements follow each other without gaps, and are plain.
 unsafe impl<T: Plain> Plain for [T] {}
-// SAFETY: as for slices.
+// SAFETY: the elements follow each other without gaps, and are plain, as in slices.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// What a target can pass as `target_args`, for an ifunc to name as its `target`.
+/// Types that a target can pass as `target_args`, for an ifunc to name as its `target`.
 ///
 /// # Safety
-/// Who implements this promises, in the name of every target that the ifunc is sent to, that `target_args` is null or
-/// points at a valid value of this type, laid out as a C compiler would (`#[repr(C)]` or `#[repr(transparent)]`), which
-/// stays valid until `NAME_main` returns. Until then nobody else writes to it where the ifunc takes `&T`, and nobody
-/// else touches it where it takes `&mut T`.
+/// The implementer guarantees, for every target that the ifunc is sent to, that `target_args` is null or
+/// points at a valid value of this type, laid out as a C compiler would (`#[repr(C)]` or
+/// `#[repr(transparent)]`), which stays valid until `NAME_main` returns. Until then no other code writes to
+/// it where the ifunc takes `&T`, and no other code accesses it where it takes `&mut T`.
 pub unsafe trait TargetArgs {}
 
 #[cfg(test)]
@@ -217,7 +221,7 @@ mod tests {
         std::process::abort()
     }
 
-    /// A target whose only peer is `next`, and which answers what the payload's one byte says.
+    /// A target whose only destination is `next`, and whose result depends on the payload's one byte.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn farjump_forward(
         peer: *const c_char,

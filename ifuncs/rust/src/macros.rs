@@ -1,4 +1,4 @@
-//! The macro that makes the three routines, and what its expansion calls.
+//! The macro that makes the three routines, and the functions that its expansion calls.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -15,15 +15,15 @@ use crate::{Payload, TargetArgs, fail};
 /// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
 /// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
 ///
-/// The fields stand in this order. `init` returns how much of the room it used, or a number other than 0 that is reported
-/// as its failure (0 becomes −1). The room holds bytes of earlier payloads. A null `target_args` ends the call with a
-/// message where the target's type is a reference.
+/// The fields stand in this order. `init` returns how much of the room it used, or a number other than 0 that
+/// is reported as its failure (0 becomes −1). The room holds bytes of earlier payloads. A null `target_args`
+/// ends the call with a message where the target's type is a reference.
 ///
-/// The payload comes from another process, which may be able to write to it while `main` runs: what is read of it is a copy, and
-/// code that does not trust its source reads once what it checks.
+/// The payload comes from another process, which may be able to write to it while `main` runs: what is read
+/// of it is a copy, and code that does not trust its source reads once what it checks.
 ///
-/// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which sends message
-/// and place of a panic to the source.
+/// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which
+/// sends message and place of a panic to the source.
 #[macro_export]
 macro_rules! ifunc {
     (
@@ -43,7 +43,8 @@ macro_rules! ifunc {
             ) {
                 let _ = target_args;
                 $main(
-                    // SAFETY: farjump passes the payload's place and length; it is this call's until it returns.
+                    // SAFETY: farjump passes the payload's place and length; it is this call's until it
+                    // returns.
                     &mut unsafe { $crate::payload(payload, payload_size) },
                     // SAFETY: the type's `TargetArgs` speaks for every target that this is sent to.
                     $(unsafe { $crate::target::<$target>(target_args) },)?
@@ -140,15 +141,15 @@ macro_rules! __ifunc_payload {
     };
 }
 
-/// The payload, or the room for one.
+/// The payload, or the space for one.
 ///
 /// # Safety
-/// `len` bytes from `at` on are readable and writable as long as the value is used, and nobody in this process uses them meanwhile;
-/// with a length of 0 `at` is not used.
+/// `len` bytes from `at` on are readable and writable as long as the value is used, and no other code of this
+/// process uses them meanwhile; with a length of 0 `at` is not used.
 #[inline]
 pub unsafe fn payload(at: *mut c_void, len: usize) -> Payload {
     let at = if len == 0 { NonNull::dangling().as_ptr() } else { at.cast() };
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller gives the same guarantees.
     unsafe { Payload::new(at, len) }
 }
 
@@ -161,11 +162,11 @@ pub unsafe fn source_args<'a>(at: *mut c_void, len: usize) -> &'a [u8] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller guarantees the bytes.
     unsafe { core::slice::from_raw_parts(at.cast(), len) }
 }
 
-/// What an `init` says, with a failure that cannot be taken for success.
+/// The result of an `init`, with a failure that cannot be taken for success.
 #[inline]
 pub fn filled(result: Result<usize, i32>) -> Result<usize, i32> {
     result.map_err(|failure| if failure == 0 { -1 } else { failure })
@@ -174,10 +175,10 @@ pub fn filled(result: Result<usize, i32>) -> Result<usize, i32> {
 /// `target_args` as the type that the ifunc names.
 ///
 /// # Safety
-/// What [`TargetArgs`] says of the type holds for `args`.
+/// The guarantees of [`TargetArgs`] for the type hold for `args`.
 #[inline]
 pub unsafe fn target<T: Target>(args: *mut c_void) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function's caller gives the same guarantees.
     unsafe { T::from_args(args) }
 }
 
@@ -193,7 +194,7 @@ const NO_ARGS: &str = "the target passes no target_args, and this function needs
 impl<T: TargetArgs> Target for &T {
     #[inline]
     unsafe fn from_args(args: *mut c_void) -> Self {
-        // SAFETY: null, or a valid value that nobody writes to before the call ends.
+        // SAFETY: null, or a valid value that no other code writes to before the call ends.
         unsafe { args.cast::<T>().as_ref() }.unwrap_or_else(|| fail(NO_ARGS))
     }
 }
@@ -201,7 +202,7 @@ impl<T: TargetArgs> Target for &T {
 impl<T: TargetArgs> Target for &mut T {
     #[inline]
     unsafe fn from_args(args: *mut c_void) -> Self {
-        // SAFETY: null, or a valid value that nobody else touches before the call ends.
+        // SAFETY: null, or a valid value that no other code accesses before the call ends.
         unsafe { args.cast::<T>().as_mut() }.unwrap_or_else(|| fail(NO_ARGS))
     }
 }

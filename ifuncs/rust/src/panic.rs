@@ -7,8 +7,8 @@ use crate::fail;
 /// Longest text sent, in bytes; a longer one is cut.
 const ROOM: usize = 256;
 
-/// The panic handler of an ifunc: ends the call with `FILE:LINE: message`. A message that is not one constant string
-/// is left out, as putting it together is what would bring the formatting machinery along.
+/// The panic handler of an ifunc: ends the call with `FILE:LINE: message`. A message that is not one constant
+/// string is left out, because assembling it would add the formatting machinery.
 pub fn panicked(info: &PanicInfo<'_>) -> ! {
     let mut text = Text { bytes: [0; ROOM], len: 0 };
     text.push("panicked at ");
@@ -30,7 +30,7 @@ struct Text {
 }
 
 impl Text {
-    /// Appends what there is room for, up to the last whole character.
+    /// Appends the part that fits, up to the last whole character.
     fn push(&mut self, text: &str) {
         let room = self.bytes.get_mut(self.len..).unwrap_or_default();
         let mut len = text.len().min(room.len());

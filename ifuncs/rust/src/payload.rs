@@ -1,4 +1,4 @@
-//! The payload, which lies in memory that the other side may write.
+//! The payload, which lies in memory that the peer may write.
 
 use core::fmt;
 
@@ -7,8 +7,9 @@ use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 
 /// The payload of a call: what `NAME_main` gets at the target, and what `init` fills in at the source.
 ///
-/// It lies where the other side may be able to write it at any time, so there is no slice of it. What is read is a copy, each byte
-/// of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe code.
+/// It lies where the other side may be able to write it at any time, so there is no slice of it. What is read
+/// is a copy, each byte of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe
+/// code.
 ///
 /// ```
 /// # #[unsafe(no_mangle)] extern "C" fn farjump_reply(_: *const core::ffi::c_void, _: usize) -> core::ffi::c_int { 0 }
@@ -42,8 +43,8 @@ pub struct Payload {
 
 impl Payload {
     /// # Safety
-    /// `len` bytes from `at` on are valid for reads and writes as long as the value is used, and in this process nobody else uses
-    /// them meanwhile. With a length of 0 `at` may be anything.
+    /// `len` bytes from `at` on are valid for reads and writes as long as the value is used, and no other
+    /// code of this process uses them meanwhile. With a length of 0 `at` may be anything.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *mut u8, len: usize) -> Payload {
         Payload { at, len }
@@ -51,29 +52,30 @@ impl Payload {
 
     #[inline(always)]
     fn shared(&self) -> Shared {
-        // SAFETY: as whoever made this vouches; what it is used for here ends before `self` does.
+        // SAFETY: the caller of `new` guarantees the bytes; this use ends before `self` does.
         unsafe { Shared::new(self.at, self.len) }
     }
 
-    /// How many bytes it has.
+    /// Number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it is: [`Payload::len`] bytes, valid for reads until the function returns, which others may write meanwhile.
+    /// Address of the [`Payload::len`] bytes, valid for reads until the function returns, which the peer may
+    /// write meanwhile.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.at
     }
 
-    /// Where it is, to be written as well.
+    /// Address of the bytes, for writes too.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.at
@@ -85,8 +87,8 @@ impl Payload {
         self.shared().iter()
     }
 
-    /// As many whole arrays of `N` bytes as there are, each byte read once. What is left at the end [`Payload::rest`] has. `N` is
-    /// not 0.
+    /// As many whole arrays of `N` bytes as exist, each byte read once. [`Payload::rest`] has the bytes left
+    /// at the end. `N` is not 0.
     #[inline]
     pub fn chunks<const N: usize>(&self) -> impl ExactSizeIterator<Item = [u8; N]> + '_ {
         self.shared().chunks()
@@ -98,19 +100,21 @@ impl Payload {
         self.shared().rest::<N>()
     }
 
-    /// The `N` bytes at `at`, each read once: `payload.array_at(8).map(u64::from_le_bytes)`. `None` if there are not so many.
+    /// The `N` bytes at `at`, each read once: `payload.array_at(8).map(u64::from_le_bytes)`. `None` if there
+    /// are not so many.
     #[inline]
     pub fn array_at<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         self.shared().array_at(at)
     }
 
-    /// Copies from the bytes at `at` to the start of `into`, as many as fit and are there, and returns how many that is.
+    /// Copies from the bytes at `at` to the start of `into`, as many as fit and exist, and returns their
+    /// number.
     #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) -> usize {
         self.shared().copy_to(at, into)
     }
 
-    /// Writes `bytes` at `at`, as many as there is room for, and returns how many that is.
+    /// Writes `bytes` at `at`, as many as fit, and returns their number.
     #[inline(never)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
         let len = self.len.saturating_sub(at).min(bytes.len());
@@ -122,7 +126,7 @@ impl Payload {
             at += size_of::<u64>();
         }
         for byte in rest {
-            // SAFETY: as above.
+            // SAFETY: the loop bound leaves the byte behind `at`.
             unsafe { self.write(at, *byte) };
             at += 1;
         }
@@ -142,19 +146,21 @@ impl Payload {
     /// `at` and the size of the number are no more than the length together.
     #[inline(always)]
     unsafe fn write<T>(&mut self, at: usize, number: T) {
-        // SAFETY: the bytes are valid for writes (`new`), and the caller vouches that these are some of them. Volatile, because
-        // others may use them.
+        // SAFETY: the bytes are valid for writes (`new`), and this function's caller guarantees that these
+        // are some of them. Volatile, because the peer may use them.
         unsafe { self.at.add(at).cast::<Unaligned<T>>().write_volatile(Unaligned(number)) }
     }
 
-    /// [`reply`](crate::reply) with the bytes from `at` on as they are now; with none if there are no more than `at`.
+    /// [`reply`](crate::reply) with the bytes from `at` on as they are now; with none if there are no more
+    /// than `at`.
     ///
     /// # Errors
     /// As for [`reply`](crate::reply).
     #[inline]
     pub fn reply_from(&self, at: usize) -> Result<(), ReplyTooLong> {
         let at = at.min(self.len);
-        // SAFETY: the bytes are valid for reads (`new`), and so are those behind `at`, which is no farther than their end.
+        // SAFETY: the bytes are valid for reads (`new`), and so are those behind `at`, which is no farther
+        // than their end.
         unsafe { reply_bytes(self.at.wrapping_add(at), self.len - at) }
     }
 
@@ -175,7 +181,8 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// What safe code cannot do with a payload. The doc of [`Payload`] has a program that differs in the type alone.
+/// What safe code cannot do with a payload. The doc of [`Payload`] has a program that differs in the type
+/// alone.
 ///
 /// A slice of it is not to be had as the argument of `main`:
 /// ```compile_fail,E0308
@@ -257,7 +264,7 @@ mod tests {
         for len in 0..40_usize {
             for start in 0..3 {
                 let mut memory = [0xee_u8; 64];
-                // SAFETY: so many bytes are there, and are used through this alone meanwhile.
+                // SAFETY: so many bytes exist, and only this accesses them meanwhile.
                 let mut payload = unsafe { Payload::new(memory.as_mut_ptr().add(start), len) };
                 payload.fill(0x55);
                 let bytes: Vec<u8> = (0..len as u8).collect();

@@ -1,4 +1,4 @@
-//! Bytes that others may write: each is read once, and what is handed out are copies.
+//! Bytes that other processes may write: each is read once, and callers get copies.
 
 /// So many bytes at an address.
 #[derive(Clone, Copy)]
@@ -14,8 +14,8 @@ pub(crate) struct Unaligned<T>(pub(crate) T);
 
 impl Shared {
     /// # Safety
-    /// `len` bytes from `at` on are valid for reads as long as the value, its copies and its iterators are used. With a length of 0
-    /// `at` may be anything.
+    /// `len` bytes from `at` on are valid for reads as long as the value, its copies and its iterators are
+    /// used. With a length of 0 `at` may be anything.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *const u8, len: usize) -> Shared {
         Shared { at, len }
@@ -62,7 +62,7 @@ impl Shared {
             at += size_of::<u64>();
         }
         for byte in rest {
-            // SAFETY: as above.
+            // SAFETY: so many bytes are behind `at`.
             *byte = unsafe { self.read(at) };
             at += 1;
         }
@@ -74,12 +74,12 @@ impl Shared {
     #[inline(always)]
     unsafe fn array<const N: usize>(self, at: usize) -> [u8; N] {
         let mut array = [0; N];
-        // SAFETY: the caller's promise.
+        // SAFETY: this function's caller guarantees the range.
         unsafe { self.fill(at, &mut array) };
         array
     }
 
-    /// Words first, as far as they go. The loops are none where the length is a constant.
+    /// Words first, as far as possible. The loops disappear where the length is a constant.
     ///
     /// # Safety
     /// `at` and the length of `into` are no more than the length together, unless `into` is empty.
@@ -87,18 +87,18 @@ impl Shared {
     unsafe fn fill(self, mut at: usize, into: &mut [u8]) {
         let (longs, rest) = into.as_chunks_mut();
         for long in longs {
-            // SAFETY: the caller's promise.
+            // SAFETY: this function's caller guarantees the range.
             *long = u64::to_ne_bytes(unsafe { self.read(at) });
             at += size_of::<u64>();
         }
         let (words, rest) = rest.as_chunks_mut();
         for word in words {
-            // SAFETY: as above.
+            // SAFETY: this function's caller guarantees the range.
             *word = u32::to_ne_bytes(unsafe { self.read(at) });
             at += size_of::<u32>();
         }
         for byte in rest {
-            // SAFETY: as above.
+            // SAFETY: this function's caller guarantees the range.
             *byte = unsafe { self.read(at) };
             at += 1;
         }
@@ -108,8 +108,8 @@ impl Shared {
     /// `at` and the size of `T`, a number, are no more than the length together.
     #[inline(always)]
     unsafe fn read<T: Copy>(self, at: usize) -> T {
-        // SAFETY: whoever made this vouches for the bytes (`new`), and the caller that these are some of them; any bytes are a
-        // number. Volatile, because others may write them: they are read once.
+        // SAFETY: the caller of `new` guarantees the bytes, and this function's caller that these are some of
+        // them; any bytes are a number. Volatile, because other processes may write them: they are read once.
         unsafe { self.at.add(at).cast::<Unaligned<T>>().read_volatile().0 }
     }
 }

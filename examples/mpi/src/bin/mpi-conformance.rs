@@ -1,7 +1,9 @@
-//! The conformance suite over the transport on MPI's windows, to be started as two ranks: `mpirun -n 2 mpi-conformance`.
+//! The conformance suite over the transport on MPI's windows, to be started as two ranks: `mpirun -n 2
+//! mpi-conformance`.
 //!
-//! Rank 0 runs the suite: both ends of a link in itself, and then with the targets in rank 1. It prints the suite's tables; the
-//! status is 0 if all is well. Each rank has a thread in which MPI works if the MPI needs one, and with `--worker` in any case.
+//! Rank 0 runs the suite: both endpoints of a link in itself, and then with the targets in rank 1. It prints
+//! the suite's tables; the status is 0 on success. Each rank has a thread in which MPI makes progress if the
+//! MPI needs one, and with `--worker` in any case.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -19,7 +21,7 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 const POOL: usize = 256 << 20;
 /// Frames of the longest check.
 const VOLUME: u64 = 100_000;
-/// The subjects: a name, and the rule that its links use. The transport takes the first by itself.
+/// The subjects: a name, and the rule that its links use. The first is the transport's default.
 const SUBJECTS: [(&str, ArrivalRules); 2] =
     [("mpi-window", ArrivalRules::FENCED), ("mpi-window, checked", ArrivalRules::CHECKED)];
 
@@ -58,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the suite runs over.
+/// The suite's subject.
 fn subject(pool: &Pool, name: &str, rule: ArrivalRules) -> Subject {
     let pool = pool.clone();
     let side = move || -> Box<dyn Transport> {
@@ -92,7 +94,7 @@ fn suite(world: &SimpleCommunicator, pool: &Pool) -> Result<(), Box<dyn Error>> 
                 cell.check
             );
         }));
-        // What does not wait there is no match for what does here.
+        // A blocking barrier would not match the other rank's.
         world.immediate_barrier().wait();
     }
     print!("{matrix}");

@@ -1,13 +1,13 @@
-//! An MPI program whose ranks ask one of them about its part of the work while it goes on:
-//! `mpirun --oversubscribe -n 4 mpi-heat FOLDER LIBRARY`.
+//! An MPI program whose ranks query one of them about its part of the work while it runs: `mpirun
+//! --oversubscribe -n 4 mpi-heat FOLDER LIBRARY`.
 //!
-//! Heat spreads along a rod, of which each rank has a slab; after each step neighbours exchange the cells at their edges. Rank 0 is
-//! also a target, at a socket in FOLDER; the others inject a function of LIBRARY (`hottest.c`) every hundred steps, which looks at
-//! the slab of rank 0 where it lies. The loop is the program's own: wherever it would wait for MPI it gives farjump a turn, and no
-//! thread is started for it unless the MPI needs a [`Worker`]. What MPI carries between the ranks for the simulation, and what it carries for farjump, do not know of each
-//! other.
+//! Heat spreads along a rod, of which each rank has a slab; after each step neighbours exchange the cells at
+//! their edges. Rank 0 is also a target, at a socket in FOLDER. The others inject a function of LIBRARY
+//! (`hottest.c`) every hundred steps, which reads the slab of rank 0 in place. The loop is the program's own:
+//! wherever it would wait for MPI it gives farjump a turn, and no thread is started for it unless the MPI
+//! needs a [`Worker`]. MPI's messages of the simulation, and those of farjump, are independent.
 //!
-//! Every rank computes the whole rod for itself before, and compares: answers, step by step and bit by bit.
+//! Every rank first computes the whole rod for itself, and compares: replies, step by step and bit by bit.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Source};
 const CELLS: usize = 1024;
 /// Steps of the simulation.
 const STEPS: u64 = 2_000;
-/// After so many of them the others ask.
+/// Steps between two queries of the others.
 const ASKED: u64 = 100;
 /// The part of the difference to a neighbour that flows in a step.
 const FLOW: f64 = 0.25;
-/// Warmer than this is what the others ask for.
+/// The temperature above which the others count cells.
 const WARM: f64 = 0.5;
 /// Bytes of each rank's part of the window.
 const POOL: usize = 16 << 20;
-/// Longer than anything takes that is waited for.
+/// Longer than any wait takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Failed = Box<dyn Error>;
@@ -46,13 +46,14 @@ struct Slab {
 }
 
 impl Slab {
-    /// That of `rank` before the first step: the first half of each is warm, and less so the further away.
+    /// The slab of `rank` before the first step: the first half of each is warm, decreasing with the
+    /// distance.
     fn new(rank: usize) -> Slab {
         let warmth = |cell| if cell < CELLS / 2 { 1.0 / (rank + 1) as f64 } else { 0.0 };
         Slab { step: 0, cells: std::array::from_fn(warmth) }
     }
 
-    /// One step, with what the neighbours' cells next to it were.
+    /// One step, with the former values of the neighbours' adjacent cells.
     fn advance(&mut self, before: f64, behind: f64) {
         let mut left = before;
         for cell in 0..CELLS {
@@ -71,7 +72,7 @@ impl Slab {
         self.cells.iter().sum()
     }
 
-    /// What `hottest` is to answer about it.
+    /// The expected reply of `hottest` about it.
     fn answer(&self) -> Answer {
         let warmer = self.cells.iter().filter(|cell| **cell > WARM).count() as u64;
         Answer { step: self.step, warmer, hottest: self.cells.iter().copied().fold(self.cells[0], f64::max) }
@@ -95,11 +96,11 @@ impl Answer {
     }
 }
 
-/// What a rank does besides simulating.
+/// A rank's work besides simulating.
 enum Role<'a> {
-    /// It is asked; its slab is the `target_args`.
+    /// It is queried; its slab is the `target_args`.
     Asked(Box<Target<'a>>),
-    /// It asks.
+    /// It makes queries.
     Asking { slab: Box<Slab>, link: Box<Link>, calls: Vec<u32>, answers: Vec<Answer> },
 }
 
@@ -111,7 +112,7 @@ impl Role<'_> {
         })
     }
 
-    /// What is given to farjump while MPI is waited for.
+    /// farjump's turn while MPI is waited for.
     fn turn(&mut self) -> Result<(), Failed> {
         match self {
             Role::Asked(target) => {
@@ -205,7 +206,7 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
     Ok(pool.free()?)
 }
 
-/// Waits for the last answers, compares them, and ends the links; with rank 0, until all have done so.
+/// Waits for the last replies, compares them, and ends the links; with rank 0, until all have done so.
 fn finish(mut role: Role<'_>, rank: usize, expected: &[Answer]) -> Result<(), Failed> {
     role.turn_until("what is still asked", |role| match role {
         Role::Asked(target) => target.sources() == 0,
@@ -226,7 +227,7 @@ fn finish(mut role: Role<'_>, rank: usize, expected: &[Answer]) -> Result<(), Fa
     Ok(())
 }
 
-/// What `hottest` is to answer about rank 0 after each step, computed without MPI.
+/// The expected reply of `hottest` about rank 0 after each step, computed without MPI.
 fn expected(ranks: usize) -> Vec<Answer> {
     let mut slabs: Vec<_> = (0..ranks).map(Slab::new).collect();
     let mut answers = vec![slabs[0].answer()];
@@ -275,7 +276,8 @@ fn total(world: &SimpleCommunicator, role: &mut Role<'_>) -> Result<f64, Failed>
     Ok(all)
 }
 
-/// Waits for MPI, and gives farjump its turns meanwhile. A request cannot be given up, so an error ends all ranks.
+/// Waits for MPI, and gives farjump its turns meanwhile. A request cannot be cancelled, so an error ends all
+/// ranks.
 fn complete<'a, T: ?Sized, S: Scope<'a>>(
     world: &SimpleCommunicator,
     request: Request<'a, T, S>,

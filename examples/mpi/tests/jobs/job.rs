@@ -1,4 +1,5 @@
-//! A job: some ranks of a program on this machine, that reach each other by shared memory and leave nothing behind.
+//! A job: some ranks of a program on this machine, which reach each other by shared memory and leave nothing
+//! behind.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,15 +11,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long a job may take, in seconds; mpirun ends it then.
+/// Time limit of a job, in seconds; mpirun ends it then.
 const LIMIT: u64 = 400;
-/// How much longer mpirun may take for that.
+/// Further time for mpirun to end a job.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Set for the ranks of a job.
 pub(crate) const RANK: &str = "FARJUMP_MPI_TEST_RANK";
 
-/// Options that keep Open MPI to this machine: the daemon's socket at the loopback interface, and nothing started elsewhere.
+/// Options that keep Open MPI on this machine: the daemon's socket at the loopback interface, and nothing
+/// started elsewhere.
 const HERE: [[&str; 2]; 2] = [["plm", "isolated"], ["oob_tcp_if_include", "lo"]];
 
 /// The path by which ranks reach each other.
@@ -33,7 +35,8 @@ pub(crate) struct Way {
     with_mpich: &'static [[&'static str; 2]],
 }
 
-/// By shared memory. Open MPI has windows in it. MPICH over UCX sends messages through it, which the owner of a window carries out.
+/// By shared memory. Open MPI has windows in it. MPICH over UCX sends messages through it, which the owner of
+/// a window carries out.
 pub(crate) const MEMORY: Way = Way {
     component: "mca:btl:vader:",
     parameters: &[["pml", "ob1"], ["btl", "self,vader"]],
@@ -45,11 +48,12 @@ pub(crate) const MEMORY: Way = Way {
     ],
 };
 
-/// By messages that the owner of a window carries out. The conformance suite does less: each write waits for turns of the other
-/// rank, which may be asleep.
+/// By messages that the owner of a window carries out. The conformance suite does less: each write waits for
+/// turns of the other rank, which may be asleep.
 ///
-/// Open MPI takes UCX over sockets at the loopback interface. MPICH takes shared memory here, too: over sockets MPICH 4.0.2 sometimes
-/// hangs in `MPI_Finalize`, where one rank waits without letting UCX answer the other.
+/// Open MPI takes UCX over sockets at the loopback interface. MPICH takes shared memory here, too: over
+/// sockets MPICH 4.0.2 sometimes hangs in `MPI_Finalize`, where one rank waits without letting UCX answer the
+/// other.
 pub(crate) const MESSAGES: Way = Way {
     component: "mca:osc:ucx:",
     parameters: &[
@@ -94,7 +98,7 @@ impl Mpi {
         }
     }
 
-    /// Finds its `mpirun`. Debian has one for each MPI, and `mpirun` is either.
+    /// Finds its `mpirun`. Debian has one for each MPI, and `mpirun` is one of them.
     fn mpirun(self) -> Result<&'static str, String> {
         let (names, says, package) = match self {
             Mpi::Open => (["mpirun.openmpi", "mpirun"], ["(Open MPI)", "(OpenRTE)"], "openmpi-bin"),
@@ -117,8 +121,8 @@ pub(crate) struct Ended {
     pub(crate) told: String,
 }
 
-/// Runs `ranks` of `program`, which have to end well, and returns their output. Prints the reason and returns `None` where the MPI
-/// that this program is linked with has no mpirun here, or lacks `way`.
+/// Runs `ranks` of `program`, which have to succeed, and returns their output. Prints the reason and returns
+/// `None` where the MPI that this program is linked with has no mpirun here, or lacks `way`.
 pub(crate) fn run(
     way: &Way,
     ranks: usize,
@@ -160,10 +164,10 @@ pub(crate) fn run_to_its_end(
             for parameter in ["osc_rdma_backing_directory", "btl_vader_backing_directory"] {
                 mpirun.args(["--mca", parameter]).arg(folder.path());
             }
-            // It says no to root unless both are set.
+            // It rejects root unless both are set.
             mpirun.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         }
-        // More ranks than processors are no matter, and ranks are not bound unless asked for.
+        // More ranks than processors are no problem, and ranks are not bound by default.
         Mpi::Mpich => {
             mpirun.args(["-launcher", "fork", "-iface", "lo"]).env("MPIEXEC_TIMEOUT", LIMIT.to_string());
         }
@@ -204,12 +208,12 @@ fn output_of(program: &str, argument: &str) -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Ended when dropped, with its ranks, which mpirun takes along when it is asked to end.
+/// A job, ended when dropped, with its ranks: mpirun ends them when it is ended by a signal.
 struct Job(Child);
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Neither finds anybody where it has ended.
+        // Both signals fail if it has ended.
         let group = Pid::from_child(&self.0);
         for signal in [Signal::TERM, Signal::KILL] {
             let begun = Instant::now();

@@ -1,4 +1,5 @@
-//! Jobs of MPI on this machine: the conformance suite over the transport, the program, and what becomes of regions.
+//! Jobs of MPI on this machine: the conformance suite over the transport, the program, and the reuse of
+//! regions.
 
 #[cfg(feature = "mpi")]
 mod job;
@@ -36,7 +37,8 @@ fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
     }
 }
 
-/// Whether the table of this title has a row for each rule with checks that went well. That none failed the program has said.
+/// Checks that the table of this title has a row with passed checks for each rule. The program has reported
+/// that none failed.
 #[cfg(feature = "mpi")]
 fn was_tried(table: &str, said: &str) {
     let rows: Vec<_> = said.split(table).nth(1).unwrap_or_default().lines().skip(1).take(2).collect();

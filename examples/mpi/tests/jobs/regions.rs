@@ -1,4 +1,4 @@
-//! What becomes of regions, tried in one rank: this test program is started again as a job.
+//! Reuse of regions, tested in one rank: this test program is started again as a job.
 
 use farjump_core::transport::{Address, Endpoint, OpenRequest, Opening, Transport};
 use farjump_mpi_example::{Pool, Windows};
@@ -9,7 +9,7 @@ use crate::job;
 /// Length of the regions, in bytes.
 const LEN: usize = 64 << 10;
 
-/// Starts the test of this name in a rank, or, in that, runs `play` with a pool of room for three regions.
+/// Starts the test of this name in a rank, or, in that, runs `play` with a pool for three regions.
 fn in_a_rank(test: &str, play: impl FnOnce(&Pool)) {
     if std::env::var_os(job::RANK).is_none() {
         let program = std::env::current_exe().unwrap();
@@ -30,12 +30,12 @@ fn open(pool: &Pool) -> Box<dyn Opening> {
     Windows::new(pool).open(&OpenRequest::new(LEN, 4096)).unwrap()
 }
 
-/// The address as the peer gets it.
+/// The address, in its form for the peer.
 fn address(end: &dyn Opening) -> Address {
     end.address().try_to_owned().unwrap()
 }
 
-/// Two ends that reach each other, and the address of the first.
+/// Two endpoints that reach each other, and the address of the first.
 fn ends(pool: &Pool) -> (Endpoint, Endpoint, Address) {
     let (left, right) = (open(pool), open(pool));
     let [to_left, to_right] = [&left, &right].map(|end| address(end.as_ref()));
@@ -43,7 +43,7 @@ fn ends(pool: &Pool) -> (Endpoint, Endpoint, Address) {
     (left.connect(to_right, 1000).unwrap(), right.connect(to_left, 1000).unwrap(), again)
 }
 
-/// Where a region starts, by its address.
+/// The start of a region, by its address.
 fn start(address: &Address) -> [u8; 8] {
     *address.bytes[8..].first_chunk().unwrap()
 }
@@ -53,7 +53,7 @@ fn a_region_goes_to_another_link_only_when_its_peer_has_left_it() {
     in_a_rank("regions::a_region_goes_to_another_link_only_when_its_peer_has_left_it", |pool| {
         let (left, right, to_left) = ends(pool);
         drop(left);
-        // The right end may still write there.
+        // The right endpoint may still write there.
         let third = open(pool);
         assert_ne!(start(&address(third.as_ref())), start(&to_left));
         let none = Windows::new(pool).open(&OpenRequest::new(LEN, 4096));
@@ -85,7 +85,7 @@ fn what_an_end_writes_before_it_goes_is_there_and_nothing_else() {
         remote.put(LEN - 100, &[7; 100], 0).unwrap();
         remote.put_word(8, u64::MAX, 0).unwrap();
         drop(remote);
-        // SAFETY: the end has this memory as long as it lives, and its peer is gone.
+        // SAFETY: the endpoint has this memory as long as it lives, and its peer is gone.
         let seen = unsafe { std::slice::from_raw_parts(local.base().as_ptr(), local.len()) };
         let expected = |at: usize| match at {
             8..16 => 255,

@@ -1,4 +1,5 @@
-//! Windows whose ranks have to call MPI, tried between two ranks: this test program is started again as a job.
+//! Windows whose ranks have to call MPI, tested between two ranks: this test program is started again as a
+//! job.
 
 use std::process::exit;
 use std::thread::sleep;
@@ -15,11 +16,11 @@ use crate::job::{self, Ended};
 
 /// Length of the regions, in bytes.
 const LEN: usize = 64 << 10;
-/// Longer than a rank waits that is not ended.
+/// Longer than any rank waits before it is ended.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts the test of this name in two ranks that write by messages, and returns how they ended. In a rank it runs `play` and ends the
-/// process.
+/// Starts the test of this name in two ranks that write by messages, and returns their ends. In a rank it
+/// runs `play` and ends the process.
 fn in_two_ranks(test: &str, play: impl FnOnce(&SimpleCommunicator, Pool)) -> Option<Ended> {
     if std::env::var_os(job::RANK).is_none() {
         let program = std::env::current_exe().unwrap();
@@ -66,7 +67,7 @@ fn a_write_that_waits_too_long_for_its_rank_ends_the_job_and_says_why() {
             let address = opening.address().try_to_owned().unwrap();
             other.send(&address.bytes[..]);
             other.receive::<u8>();
-            // From now on this rank calls nothing of MPI.
+            // From now on this rank calls no function of MPI.
             drop(worker);
             sleep(LONG);
         } else {
