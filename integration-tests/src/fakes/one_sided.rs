@@ -107,8 +107,7 @@ impl Transport for FakeOneSided {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame);
-        capabilities
+        Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame)
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {

@@ -76,8 +76,7 @@ impl Transport for FakeTwoSided {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame);
-        capabilities
+        Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame)
     }
 
     fn open(&mut self, _request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
