@@ -1,43 +1,47 @@
 /*
  * The interface of the papers' two prototypes, on an unmodified UCX from 1.13 on.
  *
- * A program that was written for a prototype gets this header by `-include ucp_ifunc.h`, and libfarjump by `-lfarjump`. Which
- * prototype is told by one of
+ * A program that was written for a prototype gets this header by `-include ucp_ifunc.h`, and libfarjump by
+ * `-lfarjump`. One of these macros selects the prototype:
  *
- *     IFUNC_API_TWO_CHAINS     the first, and what is taken if neither is defined
+ *     IFUNC_API_TWO_CHAINS     the first; the default if neither is defined
  *     IFUNC_API_THREE_CHAINS   the later one: registration parameters, ucp_ifunc_msg_get_payload_ptr, a worker for polling
  *
- * Files of either kind may be in one program, and frames go between them.
+ * Files of both kinds may be in one program, and frames go between them.
  *
- * An *ifunc* called NAME is three functions in a library NAME.so, which lies in the directory that the environment variable
- * UCX_IFUNC_LIB_DIR names (/usr/lib, unless set; looked at each time):
+ * An *ifunc* called NAME is three functions in a library NAME.so, in the directory that the environment variable
+ * UCX_IFUNC_LIB_DIR names (default: /usr/lib; read each time):
  *
  *     void   NAME_main(void *payload, size_t payload_size, void *target_args);       runs at the target
  *     size_t NAME_payload_get_max_size(void *source_args, size_t source_args_size);  these two run at the source
  *     int    NAME_payload_init(void *payload, size_t payload_size, void *source_args, size_t source_args_size);
  *
- * or, of the later prototype's kind, whichever variant the program is of,
+ * or, in the later prototype's form, whichever variant the program uses,
  *
  *     size_t NAME_payload_bound(void *source_args, size_t source_args_size);
  *     int    NAME_payload_init(void *source_args, size_t source_args_size, void *payload, size_t *payload_size);
  *
- * Where `farjump build` made the library of the same sources (`farjump build NAME.c -o NAME.so`), code travels in frames and
- * a target needs no file. Of a library that a compiler made (`cc -shared -fPIC`) only the name travels: the target has
- * one of that name in its directory, and its NAME_main is called.
+ * If `farjump build` made the library of the same sources (`farjump build NAME.c -o NAME.so`), code travels in
+ * frames and a target needs no file. For a library that a compiler made (`cc -shared -fPIC`) only the name
+ * travels: the target needs one of that name in its directory, and its NAME_main is called.
  *
- * Injected code is linked against what the target's process has: its program's symbols (link it with -rdynamic), those of
- * its libraries, these functions. What it does not find there it finds in the NAME.so of the target's directory and in the
- * libraries that this one depends on, if there is such a file: it is opened for that, which runs constructors.
+ * Injected code is linked against the target's process: its program's symbols (link it with -rdynamic), those of
+ * its libraries, these functions. Other imports are looked up in the NAME.so of the target's directory and in
+ * the libraries that this one depends on, if there is such a file: it is opened for that, which runs
+ * constructors.
  *
- * STATUS. UCX's codes, as each function says. `farjump_last_error()` of farjump.h has the words for the last one of this
- * thread that was no success.
+ * STATUS. UCX's codes, as each function says. `farjump_last_error()` of farjump.h returns the text of this
+ * thread's last error.
  *
- * THREADS. Every function may be called from several threads at once. A buffer is polled by one thread at a time, and one slot
- * written by one; endpoints, keys and workers are under UCX's own rules. A function that runs may call every one of these.
+ * THREADS. Every function may be called from several threads at once. A buffer is polled by one thread at a
+ * time, and one slot written by one; endpoints, keys and workers are under UCX's own rules. A running ifunc may
+ * call all of these functions.
  *
- * FORKS. A child has none of the code that came to its parent: one that polls is forked before the first frame comes.
+ * FORKS. A child has none of the code that came to its parent: fork a child that polls before the first frame
+ * comes.
  *
- * TRUST. Native code is trusted code: who may write into a buffer that is polled may do what the process may.
+ * TRUST. Native code is trusted code: a peer that may write into a polled buffer may do anything that the
+ * process may do.
  */
 #ifndef FARJUMP_UCP_IFUNC_H
 #define FARJUMP_UCP_IFUNC_H
@@ -55,12 +59,12 @@
 extern "C" {
 #endif
 
-/* An ifunc that was registered. A handle stays readable after it was deregistered: using it then is noticed. */
+/* A registered ifunc. A handle stays readable after it was deregistered: later use is detected. */
 typedef struct ucp_ifunc *ucp_ifunc_h;
 
 /*
- * A frame to be sent: once or often, to any slot. Passed by value. The program may look at frame_size, which is what a slot
- * has to have room for; what is at frame is nobody's business. frame_size is a multiple of 8.
+ * A frame that can be sent any number of times, to any slot. Passed by value. The program may read frame_size, the
+ * space that a slot needs; the memory at frame is private. frame_size is a multiple of 8.
  */
 typedef struct ucp_ifunc_msg {
     ucp_ifunc_h ifunc_h;
@@ -68,7 +72,7 @@ typedef struct ucp_ifunc_msg {
     size_t frame_size;
 } ucp_ifunc_msg_t;
 
-/* The later prototype's: only name is looked at. Machine code travels in any case, and says itself what it imports. */
+/* The later prototype's: only name is read. Machine code travels in any case, and names its imports itself. */
 typedef struct ucp_ifunc_reg_param {
     char *name;
     int pure;
@@ -83,13 +87,14 @@ typedef struct ucp_llvm_bc {
 } ucp_llvm_bc_t;
 
 /*
- * Registers an ifunc for a context: from its library in the directory or, where there is none, from code that came to this
- * process in a frame. Of the latter there are no payload routines here: the arguments of its messages are their payload.
- * A name that is registered already is UCS_OK, and gives the handle that there is. *ifunc_p is NULL unless the status is UCS_OK.
+ * Registers an ifunc for a context: from its library in the directory or, where there is none, from code that came
+ * to this process in a frame. The latter has no payload routines here: the arguments of its messages are their
+ * payload. A name that is registered already returns UCS_OK and the existing handle. *ifunc_p is NULL unless the
+ * status is UCS_OK.
  *
- *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the name is none: letters, digits and `_`, no digit first
+ *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the name is invalid: letters, digits and `_`, no digit first
  *   UCS_ERR_EXCEEDS_LIMIT   the name has more than 255 bytes
- *   UCS_ERR_IO_ERROR        the library is not there, or is none
+ *   UCS_ERR_IO_ERROR        the library does not exist, or is no ifunc library
  */
 ucs_status_t farjump_ucp2_register_ifunc(ucp_context_h context, const char *ifunc_name, ucp_ifunc_h *ifunc_p);
 ucs_status_t farjump_ucp3_register_ifunc(ucp_context_h context, ucp_ifunc_reg_param_t param, ucp_ifunc_h *ifunc_p);
@@ -100,17 +105,17 @@ ucs_status_t farjump_ucp3_register_ifunc_im(ucp_context_h context, ucp_ifunc_reg
                                             ucp_ifunc_h *ifunc_p);
 
 /*
- * Gives a handle up, and unloads its library unless functions of it are called by name here. Its messages stay good, and code
- * that came to this process stays where it is. A handle that is NULL, was given up before, or is another context's changes
- * nothing; farjump_last_error() says so.
+ * Deregisters a handle, and unloads its library unless functions of it are called by name here. Its messages stay
+ * valid, and code that came to this process stays placed. A handle that is NULL, was deregistered before, or is
+ * another context's changes nothing; farjump_last_error() says so.
  */
 void farjump_ucp_deregister_ifunc(ucp_context_h context, ucp_ifunc_h ifunc);
 
 /*
- * Makes a message: calls the payload routines with source_args and source_args_size, which are passed on as they are. It is
- * freed by ucp_ifunc_msg_free.
+ * Makes a message: calls the payload routines with source_args and source_args_size unchanged. It is freed by
+ * ucp_ifunc_msg_free.
  *
- *   UCS_ERR_CANCELED        payload_init did not return 0, or wrote past its room
+ *   UCS_ERR_CANCELED        payload_init did not return 0, or wrote past its space
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the handle was deregistered
  *   UCS_ERR_EXCEEDS_LIMIT   the frame would be longer than 2 GiB
  *   UCS_ERR_NO_MEMORY
@@ -119,59 +124,60 @@ ucs_status_t farjump_ucp_ifunc_msg_create(ucp_ifunc_h ifunc, void *source_args, 
                                           ucp_ifunc_msg_t *msg_p);
 
 /*
- * Frees a message, at any time after it was sent: what UCX still needs of it is a copy. A message that was freed before is
- * let alone, unless a new one has got its memory. That memory is kept for new ones.
+ * Frees a message, at any time after it was sent: UCX sends from a copy. A message that was freed before is left
+ * unchanged, unless a new one has got its memory. That memory is kept for new ones.
  */
 void farjump_ucp_ifunc_msg_free(ucp_ifunc_msg_t msg);
 
 /*
- * Where a message's payload is, to be changed before it is sent, and how long it is; size may be NULL.
+ * Returns the address of a message's payload, to be changed before it is sent, and its length; size may be NULL.
  *
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the message was freed
  */
 ucs_status_t farjump_ucp_ifunc_msg_get_payload_ptr(ucp_ifunc_msg_t *msg_p, void **payload, size_t *size);
 
 /*
- * Writes a message's frame to remote_addr: a slot, which is frame_size bytes of memory that the target has mapped with UCX and
- * polls at that very address. UCS_OK, or UCS_INPROGRESS (which is positive) while UCX still sends: flush the endpoint or
- * the worker, as after ucp_put_nbi. Neither says that the target has run it.
+ * Writes a message's frame to remote_addr: a slot, which is frame_size bytes of memory that the target has mapped
+ * with UCX and polls at that very address. Returns UCS_OK, or UCS_INPROGRESS (which is positive) while UCX still
+ * sends: flush the endpoint or the worker, as after ucp_put_nbi. Neither means that the target has run it.
  *
- * Where UCX can map the target's memory here (shared memory), the slot's state is seen:
+ * Where UCX can map the target's memory here (shared memory), the slot's state is visible:
  *
  *   UCS_ERR_NO_RESOURCE     the slot holds a frame that the target has not taken; nothing was written
- *   UCS_ERR_INVALID_ADDR    the frame would not lie in the memory that the key is for; where the endpoint leads to the process
- *                           itself (UCX 1.15 and later), in none that it can write
+ *   UCS_ERR_INVALID_ADDR    the frame would not lie in the memory of the key; where the endpoint leads to the process
+ *                           itself (UCX 1.15 and later), in no memory that it can write
  *
- * and code travels only until the slot's last frame shows that the target holds it. Elsewhere neither is known, code always
- * travels, and there must be no second frame in a slot before the first was taken; what an address outside the target's memory does
- * there is up to the device (it refuses), or to UCX where it emulates the put (it writes there).
+ * and code travels only until the slot's last frame shows that the target holds it. Elsewhere neither is known, code
+ * always travels, and a second frame must not be sent to a slot before the first was taken. There, the device rejects
+ * an address outside the target's memory; where UCX emulates the put, it writes to that address.
  *
- *   UCS_ERR_INVALID_ADDR    remote_addr is no multiple of 8, or of what the function wants its payload aligned to
+ *   UCS_ERR_INVALID_ADDR    remote_addr is no multiple of 8, or of the payload alignment that the function wants
  *   UCS_ERR_INVALID_PARAM   an argument is NULL or 0, or the message was freed
  *   UCS_ERR_NO_MEMORY
- *   others                  UCX's, as ucp_put_nbx gives them
+ *   others                  UCX's, as ucp_put_nbx returns them
  */
 ucs_status_t farjump_ucp_ifunc_send_nbix(ucp_ep_h ep, ucp_ifunc_msg_t msg, uint64_t remote_addr, ucp_rkey_h rkey);
 
 /*
- * Runs the frame that lies at the start of buffer, if a whole one does. Never waits. The buffer is at a multiple of 8 and has
- * 24 bytes at least; it need not be cleared between uses, nor before the first.
+ * Runs the frame at the start of buffer, if a whole one is there. Never waits. The buffer is at a multiple of 8 and
+ * has 24 bytes at least; it need not be cleared between uses, nor before the first.
  *
- * The slot counts as taken when NAME_main is called: who sends into it before NAME_main has returned writes over its payload.
+ * The slot counts as taken when NAME_main is called: a frame sent to it before NAME_main has returned overwrites the
+ * payload.
  *
- * Puts that UCX emulates (over TCP) come only while ucp_worker_progress is called: the first variant's program does so itself,
- * the later one hands over the worker, which is progressed where there is no frame.
+ * Puts that UCX emulates (over TCP) come only while ucp_worker_progress is called: the first variant's program does so
+ * itself; the later one passes the worker, which makes progress where there is no frame.
  *
- *   UCS_ERR_NO_MESSAGE      none, or none that is whole
+ *   UCS_ERR_NO_MESSAGE      no frame, or no whole one
  *   UCS_ERR_INVALID_PARAM   an argument is NULL, or the buffer too short or not aligned
  *
- * Of a frame that is gone then, without having run unless it panicked:
+ * For a frame that is discarded, without having run unless it panicked:
  *
- *   UCS_ERR_CANCELED        longer than the buffer, or not what it claims to be; or its function cannot be registered here: its
- *                           library is not there, a symbol that it imports is not, it is for another machine, or no room
- *                           is left for code (16 MiB, and what came stays); or it panicked
- *   UCS_ERR_NO_ELEM         it brought no code, and calls none that is here
- *   UCS_ERR_INVALID_ADDR    its function wants its payload aligned as it is not
+ *   UCS_ERR_CANCELED        longer than the buffer, or not what it claims to be; or its function cannot be registered
+ *                           here: its library or an import is missing, it is for another machine, or no capacity is
+ *                           left for code (16 MiB, and code stays); or it panicked
+ *   UCS_ERR_NO_ELEM         it brought no code, and the called code is not here
+ *   UCS_ERR_INVALID_ADDR    its function wants another payload alignment
  *   UCS_ERR_TIMED_OUT       its end has not come for a second
  */
 ucs_status_t farjump_ucp2_poll_ifunc(ucp_context_h context, void *buffer, size_t buffer_size, void *target_args);
@@ -191,7 +197,7 @@ ucs_status_t farjump_ucp3_poll_ifunc(ucp_context_h context, void *buffer, size_t
 #else
 #define ucp_register_ifunc farjump_ucp2_register_ifunc
 #define ucp_poll_ifunc farjump_ucp2_poll_ifunc
-/* Calls that the first prototype does not have: whatever uses one is of the later kind, and was compiled without its macro. */
+/* Calls that the first prototype lacks: a file that uses one is of the later kind, and was compiled without its macro. */
 #ifdef __has_attribute
 #if __has_attribute(error)
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* codec - a decompressor for a target that has none. The source compresses its arguments, the target replies them as
- * they were. The payload is a uint64_t, the length of the arguments, and an LZ4 block (lz4_Block_format.md of
+/* codec - a decompressor for a target that has none. The source compresses its arguments, the target replies the
+ * original. The payload is a uint64_t, the length of the arguments, and an LZ4 block (lz4_Block_format.md of
  * https://github.com/lz4/lz4); target_args is not used.
  *
  * The decoder believes nothing of a block: each byte that steers it is read once and checked against what is left of the

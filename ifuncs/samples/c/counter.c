@@ -1,4 +1,4 @@
-/* counter - adds one to the 64-bit word at target_args: the function that the papers measure with. The payload, any
+/* counter - adds one to the 64-bit word at target_args: the function of the papers' measurements. The payload, any
  * bytes, travels and is not read. */
 #include <farjump_ifunc.h>
 

@@ -1,4 +1,4 @@
-/* grep - how often the payload, taken as literal bytes, occurs in the target's data (struct farjump_data). Occurrences
+/* grep - counts the occurrences of the payload, as literal bytes, in the target's data (struct farjump_data). Occurrences
  * that overlap all count: `aa` is in `aaaa` three times. An empty payload occurs nowhere. The reply is a uint64_t. */
 #include <farjump_ifunc.h>
 

@@ -1,4 +1,4 @@
-/* histogram - how often each byte value occurs in the target's data (struct farjump_data). The payload is not read. The
+/* histogram - counts each byte value in the target's data (struct farjump_data). The payload is not read. The
  * reply is a struct histogram_reply; bits per byte are computed where it is read: the sum over all values of
  * counts/len * log2(len/counts). */
 #include <farjump_ifunc.h>

@@ -1,4 +1,4 @@
-/* indirect_put - writes bytes where the target says that they go: only the target knows what a key stands for. The
+/* indirect_put - writes bytes to the target's slot for a key: only the target knows the slots of keys. The
  * payload is a uint64_t, the key, and the bytes. The reply is a struct indirect_put_reply. target_args is passed on to
  * store_slot, which the target exports. */
 #include <farjump_ifunc.h>

@@ -1,5 +1,5 @@
-//! chain: goes from target to target, each of which knows the one after it as `next`, and collects how many bytes of data
-//! each has. Arguments and reply are the same as those of `samples/c/chain.c`.
+//! chain: forwards itself from target to target, each of which knows the one after it as `next`, and collects the
+//! length of the data of each. Arguments and reply are the same as those of `samples/c/chain.c`.
 
 #![no_std]
 
@@ -15,7 +15,7 @@ ifunc! {
 const MOST: usize = 256;
 const WORD: usize = size_of::<u64>();
 
-/// How many targets the arguments ask for; `None` if they make no sense.
+/// Number of targets in the arguments; `None` if it is malformed.
 fn targets(digits: &[u8]) -> Option<usize> {
     let count = digits.iter().try_fold(0, |count, digit| match digit {
         b'0'..=b'9' => Some(10 * count + usize::from(digit - b'0')).filter(|count| *count <= MOST),
@@ -24,7 +24,7 @@ fn targets(digits: &[u8]) -> Option<usize> {
     count.filter(|count| *count != 0)
 }
 
-/// The payload: how many targets have been visited, and a place for what each of them says, of 64 bits each.
+/// The payload: the number of targets visited, and a place for the length of each, of 64 bits each.
 fn room(args: &[u8]) -> usize {
     WORD + targets(args).unwrap_or(0) * WORD
 }
@@ -47,7 +47,7 @@ fn visit(payload: &mut Payload, data: &Data) {
     payload.write_at((before as usize + 1) * WORD, &(data.len() as u64).to_le_bytes());
     payload.write_at(0, &(before + 1).to_le_bytes());
     if before + 1 == places {
-        // One that is too long for the target is none: the source sees an empty reply.
+        // If the reply exceeds the target's limit, the source sees an empty one.
         let _ = payload.reply_from(WORD);
         return;
     }

@@ -32,7 +32,7 @@ fn crc32(_payload: &Payload, data: &Data) {
     for byte in data.rest::<8>() {
         crc = crc >> 8 ^ t0[usize::from(crc as u8 ^ byte)];
     }
-    // One that is too long for the target is none: the source sees an empty reply.
+    // If the reply exceeds the target's limit, the source sees an empty one.
     let _ = reply_value(&!crc);
 }
 

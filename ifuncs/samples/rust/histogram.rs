@@ -1,4 +1,4 @@
-//! histogram: how often each byte value occurs in the target's data. The payload is not read. The reply is the same as
+//! histogram: counts each byte value in the target's data. The payload is not read. The reply is the same as
 //! that of `samples/c/histogram.c`: 257 words of 64 bits, the length and then the count of each value.
 
 #![no_std]
@@ -28,6 +28,6 @@ fn count(_payload: &Payload, data: &Data) {
         *sum += *b + *c + *d;
     }
     let len = data.len() as u64;
-    // One that is too long for the target is none: the source sees an empty reply.
+    // If the reply exceeds the target's limit, the source sees an empty one.
     let _ = reply_value(&len).and_then(|()| reply_value(first));
 }

@@ -26,6 +26,6 @@ fn sum(payload: &Payload) {
     for value in values {
         first += f64::from(value);
     }
-    // One that is too long for the target is none: the source sees an empty reply.
+    // If the reply exceeds the target's limit, the source sees an empty one.
     let _ = reply_value(&((first + second) + (third + fourth)));
 }
