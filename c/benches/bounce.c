@@ -1,4 +1,4 @@
-/* Counts its calls, and answers each if it is told to: as a program of the papers does, from inside. */
+/* Counts its calls, and on demand replies to each from inside, as a program of the papers does. */
 #include <farjump_ifunc.h>
 
 #include "measured.h"

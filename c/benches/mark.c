@@ -1,4 +1,4 @@
-/* Counts its calls: what the library is measured with, and what an answer does. */
+/* Counts its calls: the function of the library's measurement, and of replies. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(mark)

@@ -14,7 +14,7 @@
 #include "measured.h"
 
 #define AM_ID 1
-/* As long as the mailbox that the library has, so that both go through as much memory; and the page before it. */
+/* As long as the library's mailbox, so that both use as much memory; and the page before it. */
 #define RING ((4u << 20) + 4096)
 #define SLOTS 256
 #define BATCH 32
@@ -27,7 +27,7 @@ enum figure { ROUND_TRIP, RATE, FIGURES };
 
 static const char *const names[] = { "library", "ucp_ifunc", "messages" };
 
-/* What the source asks the target to take part in. */
+/* Phases that the source requests of the target. */
 struct phase {
     uint64_t contestant, figure, size, count;
 };
@@ -168,7 +168,7 @@ static void am_open(size_t longest)
     CHECK(am.room != NULL);
 }
 
-/* The ring: as many slots as fit, at the target behind its first page, where the source has its slot for answers. */
+/* The ring: as many slots as fit, at the target behind its first page, where the source has its slot for replies. */
 
 static size_t stride(size_t frame)
 {
@@ -188,7 +188,7 @@ static void take_part(const struct phase *phase, farjump_target_t *target)
     uint64_t goal;
     measured.answers = am.answers = phase->figure == ROUND_TRIP;
     if (phase->contestant == LIBRARY) {
-        /* On until the source has had its last answer, and asks for the next phase. */
+        /* Until the source has had its last reply, and requests the next phase. */
         char next;
         goal = measured.calls + phase->count;
         while (measured.calls < goal)
@@ -214,7 +214,7 @@ static void take_part(const struct phase *phase, farjump_target_t *target)
         return;
     }
     {
-        /* Tells the source how far it is: by a word in its memory, a quarter of the ring at a time. */
+        /* Reports its position to the source by a word in its memory, a quarter of the ring at a time. */
         size_t each = stride(phase->size), fit = slots(phase->size), slot = 0, told = fit / 4 > 0 ? fit / 4 : 1;
         uint64_t first = measured.calls;
         void *word;

@@ -1,4 +1,4 @@
-/* Looks at the part of a simulation that its target has: how many of the cells are warmer than asked for, and the warmest. */
+/* Reads the target's part of a simulation: the number of cells warmer than the argument, and the warmest. */
 #include <farjump_ifunc.h>
 
 enum { CELLS = 1024 };

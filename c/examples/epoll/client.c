@@ -1,5 +1,5 @@
-/* A client that owns its event loop: it has numbers come back over UCX and functions answered by farjump at the same time, and sleeps on
- * one epoll descriptor until either comes.
+/* A client that owns its event loop: it waits for numbers over UCX and for replies over farjump at the same time, and
+ * sleeps on one epoll descriptor until either comes.
  *
  *     client ADDRESS TRANSPORT LIBSUM.SO UCX-ADDRESS
  *
@@ -16,7 +16,7 @@
 #include "loop.h"
 #include "pings.h"
 
-/* What is to be done, and has been. */
+/* Work left, and work done. */
 struct work {
     uint64_t wanted, pongs, sums, said;
     farjump_pending_t call; /* 0 if there is none */
@@ -41,7 +41,7 @@ static farjump_link_t *connect_to(const char *address, const char *transport)
     return link;
 }
 
-/* Has one ping under way as long as some are wanted. Whether there was something to do. */
+/* Keeps one ping under way as long as some are wanted. Returns whether there was work. */
 static int ping(struct pings *pings, struct work *work)
 {
     int worked = pings_work(pings);
@@ -54,7 +54,7 @@ static int ping(struct pings *pings, struct work *work)
     return 1;
 }
 
-/* Has one call under way as long as some are wanted. Whether there was something to do. */
+/* Keeps one call under way as long as some are wanted. Returns whether there was work. */
 static int sum(farjump_link_t *link, const farjump_library_t *library, farjump_bytes_t *reply, struct work *work)
 {
     int answered = 0;
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
         uint64_t longest_ns = 0;
         turns++;
 
-        /* Each does what it can without waiting. */
+        /* Each does all work that needs no waiting. */
         int busy = ping(&pings, &work);
         busy |= sum(link, library, reply, &work);
         if (work.pongs == work.wanted && work.sums == work.wanted && work.said != work.wanted) {
@@ -119,8 +119,8 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
 
-        /* Who has nothing more to do is armed: what comes from here on makes its descriptor readable. One that finds at that moment
-         * that something has come keeps the loop awake. */
+        /* Idle ones are armed: a later event makes the descriptor readable. One that finds an event while arming keeps the
+         * loop awake. */
         if (!busy) {
             check(farjump_link_arm(link, &longest_ns));
             if (!pings_arm(&pings))

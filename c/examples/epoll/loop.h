@@ -1,4 +1,4 @@
-/* What both programs need of an event loop: a descriptor in it, and the end of the program where farjump says no. */
+/* Parts of an event loop for both programs: adding a descriptor, and ending the program after an error of farjump's. */
 #ifndef LOOP_H
 #define LOOP_H
 

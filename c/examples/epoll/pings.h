@@ -1,6 +1,6 @@
-/* A program's own traffic over UCX, which farjump has no part in: numbers that are sent as active messages, and come back.
+/* A program's own traffic over UCX, independent of farjump: numbers that are sent as active messages, and come back.
  *
- * It is driven by the program's event loop: pings_work() does what is to be done, pings_arm() prepares to sleep on pings_fd().
+ * The program's event loop drives it: pings_work() does the pending work, pings_arm() prepares to sleep on pings_fd().
  */
 #ifndef PINGS_H
 #define PINGS_H
@@ -15,7 +15,7 @@ enum { PING, PONG };
 struct pings {
     ucp_context_h context;
     ucp_worker_h worker;
-    ucp_ep_h peer; /* of who sends pings; who answers them has none */
+    ucp_ep_h peer; /* of the side that sends pings; the other has none */
     uint64_t received, last;
 };
 
@@ -34,7 +34,7 @@ static inline void pings_sent(void *request, ucs_status_t status, void *number)
     ucp_request_free(request);
 }
 
-/* Sends a number. It is kept until UCX has taken it, which is at once where there is room. */
+/* Sends a number. It is kept until UCX has taken it, which is at once where UCX has space. */
 static inline void pings_send(ucp_ep_h to, unsigned id, uint64_t value)
 {
     uint64_t *number = malloc(sizeof *number);
@@ -108,13 +108,13 @@ static inline int pings_fd(struct pings *pings)
     return fd;
 }
 
-/* Whether there was something to do. */
+/* Does the pending work. Returns whether there was any. */
 static inline int pings_work(struct pings *pings)
 {
     return ucp_worker_progress(pings->worker) != 0;
 }
 
-/* Whether the program may sleep: what comes from now on makes the descriptor readable. If not, something has come already. */
+/* Returns whether the program may sleep: a later event makes the descriptor readable. If not, one has come already. */
 static inline int pings_arm(struct pings *pings)
 {
     ucs_status_t armed = ucp_worker_arm(pings->worker);
@@ -123,7 +123,7 @@ static inline int pings_arm(struct pings *pings)
     return armed != UCS_ERR_BUSY;
 }
 
-/* Writes the worker's address down for another process. */
+/* Prints the worker's address for another process. */
 static inline void pings_print_address(struct pings *pings, FILE *out)
 {
     ucp_address_t *address;
@@ -134,7 +134,7 @@ static inline void pings_print_address(struct pings *pings, FILE *out)
     ucp_worker_release_address(pings->worker, address);
 }
 
-/* Pings go to the worker whose address was written down so. */
+/* Connects to the worker whose address was printed so. */
 static inline void pings_connect(struct pings *pings, const char *text)
 {
     static unsigned char address[1 << 16];

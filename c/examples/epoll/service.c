@@ -1,5 +1,5 @@
-/* A service that owns its event loop. Numbers that come over UCX, functions that come by farjump, a clock and commands share one
- * epoll descriptor, and nothing spins.
+/* A service that owns its event loop. Numbers over UCX, functions over farjump, a clock and commands share one epoll
+ * descriptor, and nothing spins.
  *
  *     service ADDRESS TRANSPORT
  *
@@ -79,13 +79,13 @@ int main(int argc, char **argv)
         size_t ran;
         turns++;
 
-        /* Each does a part of what it has to do, and nobody waits. */
+        /* Each does a part of its work, without waiting. */
         int busy = pings_work(&pings);
         check(farjump_target_poll(target, &ran));
         calls += ran;
 
-        /* Who has nothing more to do is armed: what comes from here on makes its descriptor readable. One that finds at that moment
-         * that something has come keeps the loop awake. */
+        /* Idle ones are armed: a later event makes the descriptor readable. One that finds an event while arming keeps the
+         * loop awake. */
         if (!busy && ran == 0) {
             check(farjump_target_arm(target, &longest_ns));
             if (!pings_arm(&pings))

@@ -1,5 +1,5 @@
-/* codec - brings a recording to a database that does not know the format that it comes in. The source compresses it, without
- * loss; the target decodes it, and puts it into its database by functions of SQLite's that it exports.
+/* codec - adds a recording to a database that does not know the recording's format. The source compresses it, without
+ * loss; the injected code decodes it, and inserts it by functions of SQLite's that the target exports.
  *
  * The format: a struct recording_info, then bits, the first of a byte being its highest. Samples come in blocks of 4096 of each
  * channel, of which the last may be shorter, and in a block channel by channel. Each channel of a block begins with the
@@ -16,12 +16,12 @@
 #define ORDER_BITS 2
 #define PARAMETER_BITS 5
 
-/* The samples of a channel that came last, the latest first. */
+/* The last samples of a channel, the latest first. */
 struct history {
     int32_t last[3];
 };
 
-/* A sample by those before it: as 0, or on the constant, line or parabola through them. */
+/* Predicts a sample from those before it: as 0, or on the constant, line or parabola through them. */
 static int32_t predict(unsigned order, const struct history *history)
 {
     const int32_t *last = history->last;
@@ -54,7 +54,7 @@ static uint32_t block_length(const struct recording_info *info, uint64_t start)
 
 struct writer {
     uint8_t *next;
-    uint32_t held; /* the bits that do not make a byte yet */
+    uint32_t held; /* bits of an incomplete byte */
     unsigned count;
 };
 
@@ -73,7 +73,7 @@ static void put(struct writer *out, uint32_t value, unsigned count)
         put_bit(out, value >> --count & 1);
 }
 
-/* How many bits the code with a parameter has. */
+/* Number of bits of the code with a parameter. */
 static uint64_t rice_bits(const uint32_t *values, uint32_t count, unsigned parameter)
 {
     uint64_t bits = (uint64_t)count * (parameter + 1);
@@ -83,7 +83,7 @@ static uint64_t rice_bits(const uint32_t *values, uint32_t count, unsigned param
     return bits;
 }
 
-/* A channel of a block, with the predictor and the parameter that make it shortest. */
+/* Encodes a channel of a block, with the predictor and the parameter that make it shortest. */
 static void encode_channel(struct writer *out, const struct recording *recording, uint64_t start, unsigned channel,
                            struct history *history)
 {
@@ -167,11 +167,11 @@ FARJUMP_IFUNC int codec_payload_init_shrink(void *payload, size_t *payload_size,
 #define DAMAGED "the compressed recording is damaged: "
 #define WORST (1u << 20) /* no difference to a prediction is as large: a sample has 16 bits, and the weights add up to 8 */
 
-/* What is still to be read. Another process can write to it meanwhile: volatile, so that each byte is read once. Behind the end
- * are zeros, so that no code goes on for ever there. */
+/* The unread part. Another process can write to it meanwhile: volatile, so that each byte is read once. Behind the end it
+ * reads zeros, so that no code continues for ever there. */
 struct reader {
     const volatile uint8_t *next, *end;
-    uint64_t held; /* bits that were read and not taken are the lowest */
+    uint64_t held; /* its lowest bits are those read and not taken */
     unsigned count;
     int overrun; /* whether bits from behind the end were taken */
 };
@@ -202,7 +202,7 @@ static void store(const struct recording_info *info, uint8_t *pcm, uint64_t inde
     }
 }
 
-/* NULL, or what is wrong; so do the next. */
+/* Returns NULL, or the error; so do the next functions. */
 static const char *decode_channel(struct reader *in, const struct recording_info *info, uint8_t *pcm, uint64_t start,
                                   unsigned channel, struct history *history)
 {
@@ -229,7 +229,7 @@ static const char *decode_channel(struct reader *in, const struct recording_info
     return NULL;
 }
 
-/* The samples go into memory of SQLite's, which is the caller's to free also after a failure. */
+/* The samples go into memory of SQLite's, which the caller frees also after a failure. */
 static const char *decode(struct reader *in, struct recording *recording)
 {
     struct recording_info *info = &recording->info;
@@ -238,14 +238,14 @@ static const char *decode(struct reader *in, struct recording *recording)
 
     if ((size_t)(in->end - in->next) < sizeof *info)
         return DAMAGED "it is shorter than its head";
-    /* Copied before it is looked at. */
+    /* Copied before it is checked. */
     __builtin_memcpy(info, (const void *)in->next, sizeof *info);
     in->next += sizeof *info;
     if ((info->channels != 1 && info->channels != 2) || (info->bits != 8 && info->bits != 16))
         return DAMAGED "its samples are none of 8 or 16 bits on 1 or 2 channels";
     if (info->name[0] == 0 || info->name[sizeof info->name - 1] != 0)
         return DAMAGED "it has no name";
-    /* A sample takes a bit at least: so what is allocated is in proportion to what came. */
+    /* A sample takes a bit at least: so the allocation is in proportion to the payload. */
     if (info->length == 0 || (uint64_t)info->length * info->channels > 8 * (uint64_t)(in->end - in->next))
         return DAMAGED "it has not the bits for the samples that it says it has";
     recording->pcm = sqlite3_malloc64(recording_size(info));
@@ -262,7 +262,7 @@ static const char *decode(struct reader *in, struct recording *recording)
     return wrong;
 }
 
-/* Nothing was inserted, and this is why. */
+/* Replies that nothing was inserted, and why. */
 static void refuse(const char *why)
 {
     struct codec_answer answer = { 0, 0 };

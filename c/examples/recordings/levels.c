@@ -1,5 +1,5 @@
-/* levels - says how long and how loud each recording of a database is. The samples are looked at where they lie, and less
- * than a hundred bytes are answered for each recording. It takes no arguments, and fails with SQLite's own words. */
+/* levels - reports the length and loudness of each recording of a database. The samples are read in place, and the reply
+ * has less than a hundred bytes for each recording. It takes no arguments, and fails with SQLite's own messages. */
 #include <farjump_ifunc.h>
 #include <sqlite3.h>
 #include <string.h>
@@ -44,7 +44,7 @@ FARJUMP_IFUNC void levels_main(void *payload, size_t payload_size, void *target_
     if (status == SQLITE_OK) {
         while (sqlite3_step(statement) == SQLITE_ROW)
             answer_row(statement);
-        status = sqlite3_finalize(statement); /* says how the last step ended */
+        status = sqlite3_finalize(statement); /* returns the result of the last step */
     }
     if (status != SQLITE_OK) {
         const char *why = sqlite3_errmsg(db);

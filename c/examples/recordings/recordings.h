@@ -1,11 +1,11 @@
-/* What the programs and the functions that are injected agree on: recordings, and answers. Source and target are machines of one
- * kind, so that structures travel as they are. */
+/* Common types of the programs and the injected functions: recordings, and replies. Source and target are machines of one
+ * kind, so that structures travel unchanged. */
 #ifndef RECORDINGS_H
 #define RECORDINGS_H
 
 #include <stdint.h>
 
-/* What is known of a recording besides its samples. */
+/* A recording's properties besides its samples. */
 struct recording_info {
     char name[64];     /* zero-terminated */
     uint32_t rate;     /* samples of each channel in a second */
@@ -20,7 +20,7 @@ struct recording {
     uint8_t *pcm; /* the samples, recording_size() bytes */
 };
 
-/* How many bytes the samples are. */
+/* Length of the samples in bytes. */
 static inline uint64_t recording_size(const struct recording_info *info)
 {
     return (uint64_t)info->length * info->channels * (info->bits / 8);
@@ -34,13 +34,13 @@ static inline int32_t recording_sample(const struct recording_info *info, const 
     return (int16_t)(pcm[2 * index] | pcm[2 * index + 1] << 8);
 }
 
-/* What `codec` answers. */
+/* The reply of `codec`. */
 struct codec_answer {
-    int64_t row;      /* of the recording that was inserted; 0 if none was: then a text follows that says why */
-    uint64_t samples; /* that were inserted, of all channels together */
+    int64_t row;      /* of the inserted recording; 0 if none was: then a text with the reason follows */
+    uint64_t samples; /* inserted, of all channels together */
 };
 
-/* What `levels` answers: as many of these as there are recordings. */
+/* The reply of `levels`: one of these for each recording. */
 struct levels_answer {
     int64_t row;
     struct recording_info info; /* a name that is too long for it is cut */

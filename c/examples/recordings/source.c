@@ -1,4 +1,4 @@
-/* source - puts WAV files into the target's database, by a codec that it brings along, and has the target say what is there then.
+/* source - inserts WAV files into the target's database, by a codec that it injects, and lists the database's contents.
  *
  *     source [--transport NAME] [--key FILE] ADDRESS [FILE.wav...]
  *
@@ -14,7 +14,7 @@
 #include "recordings.h"
 #include "wav.h"
 
-/* How long connecting, and each call, may take, in nanoseconds. */
+/* Limit for connecting, and for each call, in nanoseconds. */
 #define PATIENCE (60 * UINT64_C(1000000000))
 
 static const struct option words[] = {
@@ -29,7 +29,7 @@ static int failed(const char *what, const char *why)
     return 1;
 }
 
-/* Connects as the command line says: 0, or another number after saying why not. */
+/* Connects as the command line says. Returns 0, or another number after printing the error. */
 static int connect_to_target(int argc, char **argv, farjump_link_t **link)
 {
     farjump_link_options_t *options = NULL;
@@ -83,14 +83,14 @@ static int put(farjump_link_t *link, const farjump_library_t *codec, const char 
     return 0;
 }
 
-/* A power of a signal, in decibels below the largest that there is. */
+/* A power of a signal, in decibels below the largest possible. */
 static double decibels(double power, unsigned bits)
 {
     double largest = ldexp(1, (int)bits - 1);
     return 10 * log10(power / (largest * largest));
 }
 
-/* Has the target say what its recordings are. */
+/* Prints the target's recordings. */
 static int list(farjump_link_t *link, const farjump_library_t *levels, farjump_bytes_t *reply)
 {
     struct levels_answer answer;

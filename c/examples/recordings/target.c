@@ -1,5 +1,5 @@
-/* target - keeps a database of recordings, and has functions run on it that others bring. By itself it reads WAV files, and knows
- * no other format.
+/* target - keeps a database of recordings, and runs injected functions on it. By itself it reads WAV files, and knows no other
+ * format.
  *
  *     target [--transport NAME] [--key FILE] ADDRESS DATABASE [FILE.wav...]
  *
@@ -17,7 +17,7 @@
 /* How long a call waits for another process that holds the database, in milliseconds. */
 #define PATIENCE 5000
 
-/* What functions that come may call, besides what every target offers. */
+/* Exports to injected functions, besides those of every target. */
 #define OFFERED(function) { #function, (farjump_function_t)function }
 static const struct {
     const char *name;
@@ -61,7 +61,7 @@ static int failed(const char *why)
     return 1;
 }
 
-/* Reads what the command line chooses, and offers what is offered: 0, or another number after saying why not. */
+/* Reads the command line's choices, and adds the exports. Returns 0, or another number after printing the error. */
 static int choose(int argc, char **argv, farjump_target_options_t *options)
 {
     farjump_status_t status = FARJUMP_OK;
@@ -73,7 +73,7 @@ static int choose(int argc, char **argv, farjump_target_options_t *options)
         else if (word == 'k')
             status = farjump_target_options_set_key_file(options, optarg);
         else
-            return 1; /* it has been said */
+            return 1; /* the error has been printed */
     }
     for (size_t i = 0; i < sizeof offered / sizeof *offered && status == FARJUMP_OK; i++)
         status = farjump_target_options_export_function(options, offered[i].name, offered[i].function);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST (1u << 30) /* of the samples, in bytes: beyond that a row of a database is no place for them */
+#define LARGEST (1u << 30) /* of the samples, in bytes: more are too many for a row of a database */
 
 #define CHUNK_HEAD 8
 #define FORMAT_SIZE 16     /* of the chunk `fmt `, at least */

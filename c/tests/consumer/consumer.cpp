@@ -1,4 +1,4 @@
-// A C++ program with both sides in it, found by what is installed: a target on a thread, and a source that injects into it.
+// A C++ program with both sides in it, built against the installation: a target on a thread, and a source that injects into it.
 //
 //     consumer ADDRESS IFUNC-LIBRARY
 #include <farjump.h>

@@ -1,4 +1,4 @@
-/* Whatever C gets wrong that can be told: a status and a sentence for each, and everything works as before.
+/* Detectable errors of C programs: a status and a sentence for each, and everything works as before.
  *
  *     bad_input FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -125,7 +125,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("admin", farjump_admin_free(NULL));
 }
 
-/* What is ended is NULL in its variable: ending it again is harmless, and using it a status. */
+/* An ended object leaves NULL in its variable: ending it again is harmless, and using it returns a status. */
 static void what_was_ended_is_told_from_what_is_there(const char *folder)
 {
     farjump_library_t *echo = open_library(folder, "echo"), *no_library = NULL;
@@ -230,7 +230,7 @@ static void numbers_that_make_no_sense(void)
     GIVES(FARJUMP_NOT_YET, farjump_target_forget(target, &id));
 }
 
-/* Calls in flight that are none: made up, given up, another link's. */
+/* Invalid pending calls: made up, cancelled, another link's. */
 static void numbers_that_are_no_calls(const char *address, farjump_library_t *echo)
 {
     static const farjump_pending_t made_up[] = {0, 1, UINT64_MAX, UINT64_C(1) << 32, (UINT64_C(1) << 32) + 0x10000};
@@ -245,12 +245,12 @@ static void numbers_that_are_no_calls(const char *address, farjump_library_t *ec
     WORKS(farjump_link_inject(other, echo, "x", 1, &pending));
     GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_wait(link_, pending, FARJUMP_FOREVER, NULL));
     WORKS(farjump_pending_wait(other, pending, PATIENCE, NULL));
-    /* A call whose time is up is given up. */
+    /* A call that times out is cancelled. */
     WORKS(farjump_link_inject(other, echo, "x", 1, &pending));
     int status = farjump_pending_wait(other, pending, 0, NULL);
     CHECK(status == FARJUMP_OK || status == FARJUMP_ERROR_TIMEOUT);
     GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_wait(other, pending, FARJUMP_FOREVER, NULL));
-    /* Closed with a call in flight. */
+    /* Closed with a pending call. */
     WORKS(farjump_link_inject(other, echo, "x", 1, &pending));
     WORKS(farjump_link_close(&other));
     IS_NULL("link", farjump_pending_wait(other, pending, 0, NULL));
@@ -270,13 +270,13 @@ static void names_of_all_kinds(const char *empty_folder)
         size_t length = lengths[i];
         memset(name, 'n', length);
         name[length] = 0;
-        /* What code can import: 1 to 4096 bytes. */
+        /* Names that code can import: 1 to 4096 bytes. */
         int offered = length >= 1 && length <= 4096 ? FARJUMP_OK : FARJUMP_ERROR_ARGUMENT;
         GIVES(offered, farjump_target_options_export_data(options, name, name));
         GIVES(offered, farjump_target_options_export_function(options, name, (farjump_function_t)names_of_all_kinds));
         IS_NULL("data", farjump_target_options_export_data(options, "name", NULL));
         IS_NULL("function", farjump_target_options_export_function(options, "name", NULL));
-        /* Functions that are here by name: none of these is. */
+        /* The target's own functions: none has such a name. */
         GIVES(FARJUMP_NOT_YET, farjump_target_remove_local(target, name));
         int known = length == 0 ? FARJUMP_ERROR_ARGUMENT : FARJUMP_OK;
         GIVES(known, farjump_target_options_add_peer(options, name, "unix:x"));
@@ -303,7 +303,7 @@ static void names_of_all_kinds(const char *empty_folder)
     WORKS(farjump_target_options_free(&options));
 }
 
-/* What a callback of either side did with the object that runs it. */
+/* Results of a callback's use of the object that runs it. */
 static int inside;
 
 static int visited(void)
@@ -341,7 +341,7 @@ static void calls_from_inside(const char *folder)
     farjump_bytes_t *reply;
     farjump_pending_t pending;
     int status, said;
-    /* Its payload routine is its own: opened, and nothing run of it, it makes no payload. */
+    /* It has a payload routine of its own: opened without running its code, it makes no payload. */
     WORKS(farjump_library_open(farjump_library_path(visit), &opened));
     FAILS(FARJUMP_ERROR_LIBRARY, "farjump_library_load()",
           farjump_link_inject(link_, opened, &call, sizeof call, &pending));

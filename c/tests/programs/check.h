@@ -1,4 +1,4 @@
-/* What the test programs stand on: a check that says where it failed and what farjump said. */
+/* Fixture of the test programs: a check that prints the place of its failure and farjump's last error. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -8,7 +8,7 @@
 
 #include <farjump.h>
 
-/* A wait that should be over at once, and has an end. */
+/* Limit of waits that should end at once. */
 #define PATIENCE (60 * UINT64_C(1000000000))
 
 #define CHECK(condition) \
@@ -20,7 +20,7 @@
         } \
     } while (0)
 
-/* A call that comes to this. */
+/* Checks that a call returns this status. */
 #define GIVES(status, call) \
     do { \
         int came = (call); \
@@ -33,7 +33,7 @@
 
 #define WORKS(call) GIVES(FARJUMP_OK, call)
 
-/* A call that fails so, and whose sentence has these words. */
+/* Checks that a call fails with this status, and that its text contains these words. */
 #define FAILS(status, words, call) \
     do { \
         GIVES(status, call); \

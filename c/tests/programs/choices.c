@@ -1,4 +1,4 @@
-/* Choices that a target has, and what becomes of them: what it offers, which code it lets in and keeps, and what it counts.
+/* A target's choices and their effects: exports, allow-list, store, and statistics.
  *
  *     choices FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
@@ -21,7 +21,7 @@ static uint64_t store_get(void *store, uint64_t key)
 
 static const uint64_t store_limit = 5;
 
-/* What injected code imports from the program itself, where it may. */
+/* A symbol that injected code imports from the program itself, where it may. */
 void no_such_function(void)
 {
 }
@@ -53,7 +53,7 @@ static struct pair joined(farjump_target_options_t *options)
     return pair;
 }
 
-/* Ends both; the target is given back, and the caller's to close. */
+/* Ends both; returns the target, which the caller closes. */
 static farjump_target_t *parted(struct pair *pair)
 {
     farjump_target_t *target;
@@ -153,7 +153,7 @@ static void a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing(
     WORKS(farjump_target_options_set_rights(options, FARJUMP_RIGHT_CALL));
     struct pair pair = joined(options);
     CHECK(farjump_link_rights(pair.link) == FARJUMP_RIGHT_CALL && farjump_link_rights(NULL) == 0);
-    /* What the target has itself, by name and by its id; what it does not have, by no way. */
+    /* A function of the target's own runs by name and by its id; any other by neither. */
     WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_LOCAL));
     CHECK(called(pair.link) == 70);
     WORKS(farjump_link_set_mode(pair.link, FARJUMP_MODE_CACHED));
@@ -285,7 +285,7 @@ static void a_targets_thread_does_not_wait_for_itself(void)
     CHECK(called(link) == 70);
     WORKS(farjump_thread_stop(&own_thread, NULL));
     CHECK(refused_to_wait && own_thread == NULL);
-    /* Which the target's end has told. */
+    /* As the target's end has reported. */
     GIVES(FARJUMP_ERROR_PEER_GONE, farjump_link_flush(link, PATIENCE));
     WORKS(farjump_link_close(&link));
 }

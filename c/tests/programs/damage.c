@@ -1,5 +1,5 @@
-/* Has the example's codec encode and decode recordings of all kinds, and decode damaged ones, for a compiler that watches every
- * access: payloads lie in memory of exactly their length. */
+/* Has the example's codec encode and decode recordings of all kinds, and decode damaged ones, under sanitizers: payloads lie in
+ * memory of exactly their length. */
 #include "../../examples/recordings/codec.c"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static sqlite3 *db;
 
-/* What the target does for the codec. */
+/* The target's part for the codec. */
 static struct {
     struct codec_answer answer;
     char text[256];
@@ -42,7 +42,7 @@ static uint32_t any(void)
 
 enum signal { SILENCE, EXTREMES, NOISE, WAVE, SIGNALS };
 
-/* A recording whose bytes are each a signal's, so that samples of 16 bits are shaken more than those of 8. */
+/* A recording whose bytes are each a signal's, so that samples of 16 bits vary more than those of 8. */
 static struct recording record(enum signal signal, uint16_t channels, uint16_t bits, uint32_t length)
 {
     struct recording recording = { { "any", 8000, length, channels, bits }, NULL };
@@ -66,7 +66,7 @@ static struct recording record(enum signal signal, uint16_t channels, uint16_t b
     return recording;
 }
 
-/* What would travel. */
+/* The payload that would travel. */
 static uint8_t *encode(struct recording *recording, size_t *size)
 {
     uint8_t *room, *payload;
@@ -88,7 +88,7 @@ static void decode_at_target(uint8_t *payload, size_t size)
     CHECK(replied >= sizeof reply.answer);
 }
 
-/* Whether the table's one row is this recording; it is then taken out. */
+/* Whether the table's one row is this recording; it is then removed. */
 static int is_kept(const struct recording *recording)
 {
     uint64_t size = recording_size(&recording->info);
@@ -123,7 +123,7 @@ static void come_out_as_they_were(void)
             }
 }
 
-/* Damage is either told, or makes other samples: as many as there were said to be. */
+/* Damage is either reported, or makes other samples: as many as the head states. */
 static void survive_damage(void)
 {
     unsigned told = 0, other = 0;
@@ -138,7 +138,7 @@ static void survive_damage(void)
         for (size_t i = 0; i < length; i++)
             damaged[i] = i < size ? payload[i] : (uint8_t)any();
         for (unsigned flips = any() % 4; flips != 0 && length != 0; flips--) {
-            /* Half of them in the head, which is what is believed first. */
+            /* Half of them in the head, which is read first. */
             size_t at = any() % (any() & 1 && length > sizeof recording.info ? sizeof recording.info : length);
             damaged[at] ^= (uint8_t)(1 << any() % 8);
         }
@@ -159,7 +159,7 @@ static void survive_damage(void)
     CHECK(told > 1000 && other > 1000);
 }
 
-/* Nothing is sent of what the codec was not made for. */
+/* Unsupported recordings are not sent. */
 static void refuse_other_arguments(void)
 {
     struct recording recording = record(NOISE, 2, 16, 100), other = recording;

@@ -1,4 +1,4 @@
-/* A source in C: does with a target what a link can do, and compares all that comes back.
+/* A source in C: uses all operations of a link, and checks all results.
  *
  *     source ADDRESS FOLDER-OF-IFUNC-LIBRARIES
  */
@@ -18,7 +18,7 @@ static void on_refused(void *user, int cause, const char *text)
     CHECK(user == &refusals && strstr(text, "missing") != NULL);
     refusals++;
     refused_cause = cause;
-    /* What runs inside the link cannot use it. */
+    /* A callback inside the link cannot use it. */
     GIVES(FARJUMP_ERROR_BUSY, farjump_link_progress(link_));
     GIVES(FARJUMP_ERROR_BUSY, farjump_link_close(&link_));
     CHECK(link_ != NULL);
@@ -52,12 +52,12 @@ static void calls_come_back(void)
     farjump_pending_t first, second;
     WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, reply));
     CHECK(reply_number() == 50);
-    /* A function that asked for no bytes, and bytes that nobody wants. */
+    /* A function without arguments, and a reply that is not needed. */
     WORKS(farjump_link_call(link_, sum, NULL, 0, PATIENCE, reply));
     CHECK(reply_number() == 0);
     WORKS(farjump_link_call(link_, sum, keys, sizeof keys, PATIENCE, NULL));
 
-    /* Answers are matched to calls in whatever order they are taken. */
+    /* Replies are matched to calls in whatever order they are taken. */
     WORKS(farjump_link_inject(link_, sum, keys, 8, &first));
     WORKS(farjump_link_try_inject(link_, sum, keys, 16, &second));
     CHECK(first != 0 && second != 0 && first != second);
@@ -77,13 +77,13 @@ static void calls_come_back(void)
     WORKS(status);
     CHECK(reply_number() == 50);
 
-    /* Given up. */
+    /* Cancelled. */
     WORKS(farjump_link_inject(link_, sum, keys, sizeof keys, &first));
     WORKS(farjump_pending_cancel(link_, first));
     GIVES(FARJUMP_ERROR_NO_CALL, farjump_pending_cancel(link_, first));
 }
 
-/* An event loop of the program's own, of which farjump has a part. Only what wakes it has it look for answers. */
+/* An event loop of the program's own that includes farjump. It polls for replies only when woken. */
 static void an_event_loop_is_woken_for_answers(void)
 {
     struct pollfd awake = {.fd = farjump_link_fd(link_), .events = POLLIN};
@@ -214,7 +214,7 @@ static void the_target_answers_questions(const char *address)
     WORKS(farjump_library_code_id(sum, &id));
     WORKS(farjump_admin_drop(admin, &id, &dropped));
     CHECK(dropped == 1);
-    /* It is asked for again. */
+    /* It is requested again. */
     WORKS(farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
     CHECK(reply_number() == 4);
     WORKS(farjump_admin_drop_all(admin, NULL));

@@ -1,4 +1,4 @@
-/* A target in C: serves at an address, in the way that it is told, until its standard input ends. Then it says what it counted.
+/* A target in C: serves at an address, in the given way, until its standard input ends. Then it prints its statistics.
  *
  *     target ADDRESS poll|run|thread|epoll
  */
@@ -91,7 +91,7 @@ static void serve_polled(farjump_target_t *target)
     }
 }
 
-/* An event loop of the program's own, of which farjump has a part. */
+/* An event loop of the program's own that includes farjump. */
 static void serve_in_epoll(farjump_target_t *target)
 {
     struct epoll_event event = {.events = EPOLLIN};

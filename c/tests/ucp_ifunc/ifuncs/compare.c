@@ -36,7 +36,7 @@ void compare_main(void *payload, size_t payload_size, void *target_args)
     const uint64_t *words = payload;
     if (payload_size == 0 || payload_size % sizeof *words != 0)
         compared->wrong++;
-    /* From the end: what tears comes late there. */
+    /* From the end: the last bytes of a torn frame come late. */
     for (size_t word = payload_size / sizeof *words; word-- > 0;)
         if (words[word] != pattern(compared->frames, word))
             compared->wrong++;

@@ -1,4 +1,4 @@
-/* Has a library do the work that it has no code for. */
+/* Does its work by a library, without code of its own. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Plays the ball back: sends the message that it finds there to the other side. */
+/* Returns the ball: sends the message that it finds there to the peer. */
 #include <stdint.h>
 
 #include "game.h"
@@ -36,7 +36,7 @@ void rally_main(void *payload, size_t payload_size, void *target_args)
     ucs_status_t status;
     (void)payload, (void)payload_size;
     game->seen++;
-    /* The source begins, so the one who sees its last ball and is the source has nobody to play it to. */
+    /* The source begins, so the last ball that comes to the source is not returned. */
     status = ucp_ifunc_send_nbix(game->ep, game->message, game->remote, game->rkey);
     if (status != UCS_OK && status != UCS_INPROGRESS)
         game->failed++;

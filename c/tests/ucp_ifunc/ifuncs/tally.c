@@ -1,4 +1,4 @@
-/* Counts its calls, and adds up the numbers that it is sent; now and then it prints. */
+/* Counts its calls, and adds up its payloads' numbers; now and then it prints. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 size_t tally_payload_bound(void *source_args, size_t source_args_size)
 {
     (void)source_args;
-    return source_args_size + 100; /* more than it takes */
+    return source_args_size + 100; /* more than it needs */
 }
 
 int tally_payload_init(void *source_args, size_t source_args_size, void *payload, size_t *payload_size)

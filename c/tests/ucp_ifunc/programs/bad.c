@@ -1,6 +1,6 @@
 /*
- * What a program gets wrong, and what it is told. It is its own peer. `bad NAME LARGE mapped|put`: an ifunc that is there, one of more
- * than 64 KiB, and how frames travel.
+ * Errors of a program, and their status codes. It is its own peer. `bad NAME LARGE mapped|put`: an existing ifunc, one of
+ * more than 64 KiB, and how frames travel.
  */
 #include "peer.h"
 
@@ -22,7 +22,7 @@ static void sent(ucs_status_t status)
     CHECK(status == UCS_OK || status == UCS_INPROGRESS);
 }
 
-/* What comes of a frame that was sent. */
+/* The status of a frame that was sent. */
 static ucs_status_t poll_one(struct peer *peer, char *slot, size_t length, void *args)
 {
     ucs_status_t status;
@@ -85,7 +85,7 @@ static void handles(struct peer *peer, const char *name)
     IS(ucp_ifunc_send_nbix(peer->ep, nothing, peer->remote, peer->rkey), UCS_ERR_INVALID_PARAM);
     ucp_ifunc_msg_free(nothing);
 
-    /* A message outlives its handle; a handle that was given up makes no new one, and is given up once. */
+    /* A message outlives its handle; a deregistered handle makes no new one, and is deregistered once. */
     ucp_deregister_ifunc(peer->context, ifunc);
     ucp_deregister_ifunc(peer->context, ifunc);
     ucp_deregister_ifunc(peer->context, NULL);
@@ -121,12 +121,12 @@ static void buffers(struct peer *peer, const char *name, int mapped)
     OK(ucp_ifunc_msg_create(ifunc, &number, sizeof number, &message));
     sent(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey));
     if (mapped) {
-        /* Only where the target's memory is mapped does a sender see what is there, and where it ends. */
+        /* Only where the target's memory is mapped does a sender see its contents, and its end. */
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey), UCS_ERR_NO_RESOURCE);
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote + (1 << 30), peer->rkey), UCS_ERR_INVALID_ADDR);
         IS(ucp_ifunc_send_nbix(peer->ep, message, peer->remote - (1 << 30), peer->rkey), UCS_ERR_INVALID_ADDR);
     }
-    /* Too small for what is there: it is gone. */
+    /* Too small for the frame: it is discarded. */
     IS(poll_one(peer, peer->region, 24, counted), UCS_ERR_CANCELED);
     IS(peer_poll(peer, peer->region, SLOT, counted), UCS_ERR_NO_MESSAGE);
     sent(ucp_ifunc_send_nbix(peer->ep, message, peer->remote, peer->rkey));

@@ -1,6 +1,7 @@
 /*
- * Frames of 8 B to 8 KiB, and now and then up to 128 KiB, whose copying takes longer than to begin to look at them, of a pattern that
- * depends on their number, into slots that nobody clears; the function compares every byte when it runs. `compare target|source PATH NAME FRAMES`
+ * Frames of 8 B to 8 KiB, and now and then up to 128 KiB, whose copying takes longer than the start of a look, of a pattern
+ * that depends on their number, into slots that are not cleared; the function compares every byte when it runs.
+ * `compare target|source PATH NAME FRAMES`
  */
 #include "peer.h"
 #include "compared.h"
@@ -33,7 +34,7 @@ int main(int argc, char **argv)
                 continue;
             OK(status);
             CHECK(compared.wrong == 0);
-            /* The slot is free when its function has returned: every so often the source is told how many are. */
+            /* The slot is free when its function has returned: now and then the source gets the number of free ones. */
             if (compared.frames % (SLOTS / 4) == 0) {
                 uint64_t *word = &told[compared.frames / (SLOTS / 4) % SLOTS];
                 ucs_status_ptr_t request;
@@ -66,7 +67,7 @@ int main(int argc, char **argv)
                 peer_idle(&peer);
             status = ucp_ifunc_send_nbix(peer.ep, message, peer.remote + SLOT * (number % SLOTS), peer.rkey);
             CHECK(status == UCS_OK || status == UCS_INPROGRESS);
-            /* UCX has a copy of what it still needs. */
+            /* UCX sends from a copy. */
             ucp_ifunc_msg_free(message);
         }
     }

@@ -1,4 +1,4 @@
-/* A payload's pattern, and what the function that compares it notes. */
+/* A payload's pattern, and the results of the function that compares it. */
 #ifndef COMPARED_H
 #define COMPARED_H
 

@@ -1,4 +1,4 @@
-/* What the ping-pong's function gets as target_args, on either side. */
+/* The target_args of the ping-pong's function, on both sides. */
 #ifndef GAME_H
 #define GAME_H
 
@@ -6,7 +6,7 @@ struct game {
     ucp_ep_h ep;
     ucp_rkey_h rkey;
     uint64_t remote;
-    ucp_ifunc_msg_t message; /* the next one to the other side */
+    ucp_ifunc_msg_t message; /* the next one to the peer */
     uint64_t seen, rounds, failed;
 };
 

@@ -1,5 +1,5 @@
 /*
- * What the later prototype's test program does, in its order: a function that prints, one that needs libraries, throughput over
+ * The sequence of the later prototype's test program: a function that prints, one that needs libraries, throughput over
  * a ring, ping-pong by the programs, ping-pong by the functions. `medley target|source PATH ROUNDS`
  */
 #include "game.h"
@@ -18,7 +18,7 @@ static ucs_status_t poll_one(struct peer *peer, char *slot, size_t length, void 
     return status;
 }
 
-/* Both sides are here, and UCX has had its turns. */
+/* Waits until both sides are here, and UCX has made progress. */
 static void meet(struct peer *peer)
 {
     char byte = 0;
@@ -46,7 +46,7 @@ static void send_one(struct peer *peer, const char *name, void *args, size_t len
     ucp_deregister_ifunc(peer->context, ifunc);
 }
 
-/* What a library is to find in the bytes that are sent: FNV-1a. */
+/* The library's expected result for the bytes that are sent: FNV-1a. */
 static uint64_t digest(const unsigned char *bytes, size_t length)
 {
     uint64_t hash = 0xcbf29ce484222325;
@@ -89,7 +89,7 @@ static void ping_pong_by_functions(struct peer *peer, int is_target, uint64_t ro
     meet(peer);
     if (!is_target)
         deliver(peer, game.message, 0);
-    /* The source's first ball is its own, and its last one is not played back to a target that has gone. */
+    /* The source's first ball is its own, and its last one is not returned to a target that has gone. */
     for (; begun < rounds; begun++)
         OK(poll_one(peer, peer->region, SLOT, &game));
     CHECK(game.failed == 0);
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
         ucs_status_t status;
         OK(poll_one(&peer, peer.region, SLOT * SLOTS, counted));
         meet(&peer);
-        /* As the prototype's program: a function whose libraries are not here ends the loop too. */
+        /* As in the prototype's program, a function whose libraries are missing ends the loop too. */
         do {
             status = peer_poll(&peer, peer.region, SLOT * SLOTS, &found);
         } while (status != UCS_OK && status != UCS_ERR_CANCELED);

@@ -8,7 +8,7 @@
 
 static char statics[SLOT * SLOTS] __attribute__((aligned(4096)));
 
-/* What comes of the frame that was sent there. */
+/* The status of the frame that was sent there. */
 static ucs_status_t poll_one(struct peer *peer, char *slot, void *args)
 {
     ucs_status_t status;

@@ -1,8 +1,8 @@
 /*
- * Two processes that know each other: what every program of the papers begins with. One listens on a Unix socket, over which
- * worker addresses and the keys of a region of memory are exchanged; then each has an endpoint to the other, and a key of its region.
+ * Two connected processes, the start of every program of the papers. One listens on a Unix socket, over which they exchange
+ * worker addresses and the keys of a region of memory; then each has an endpoint to the other, and a key of its region.
  *
- * It knows nothing of ifuncs but the two calls in which the variants differ.
+ * Of ifuncs it uses only the two calls in which the variants differ.
  */
 #ifndef PEER_H
 #define PEER_H
@@ -41,11 +41,11 @@ struct peer {
     ucp_context_h context;
     ucp_worker_h worker;
     ucp_mem_h memory;
-    char *region; /* this side's own, which the other one writes */
+    char *region; /* this side's own, which the peer writes */
     size_t length;
-    ucp_ep_h ep; /* to the other side */
+    ucp_ep_h ep; /* to the peer */
     ucp_rkey_h rkey;
-    uint64_t remote; /* where the other side's region is, there */
+    uint64_t remote; /* address of the peer's region, there */
     int socket;
 };
 
@@ -71,7 +71,7 @@ static inline void peer_receive(int socket, void *bytes, size_t length)
     }
 }
 
-/* Swaps byte strings of any length with the other side. What comes is to be freed. */
+/* Exchanges byte strings of any length with the peer. The caller frees the result. */
 static inline void *peer_swap(int socket, const void *mine, size_t length, size_t *theirs)
 {
     uint64_t lengths[2];
@@ -97,7 +97,7 @@ static inline int peer_meet(const char *path, int listens)
     CHECK(made >= 0);
     if (!listens) {
         while (connect(made, (struct sockaddr *)&address, sizeof address) != 0)
-            usleep(1000); /* whoever started this process ends it if it takes too long */
+            usleep(1000); /* the parent process ends this one if it takes too long */
         return made;
     }
     CHECK(bind(made, (struct sockaddr *)&address, sizeof address) == 0);
@@ -149,7 +149,7 @@ static inline void peer_join(struct peer *peer, const void *worker_address, cons
     OK(ucp_ep_rkey_unpack(peer->ep, packed_key, &peer->rkey));
 }
 
-/* A process with a region of so many bytes, joined with the one that uses the same path the other way. */
+/* A process with a region of so many bytes, connected with the one that uses the same path in the other role. */
 static inline void peer_open(struct peer *peer, const char *path, int listens, size_t length)
 {
     ucp_address_t *address;
@@ -198,7 +198,7 @@ static inline void peer_open_self_over(struct peer *peer, void *memory, size_t l
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* Joined with itself. */
+/* Connected with itself. */
 static inline void peer_open_self(struct peer *peer, size_t length)
 {
     ucp_address_t *address;
@@ -214,14 +214,14 @@ static inline void peer_open_self(struct peer *peer, size_t length)
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* One turn of waiting for the other side, which may want this processor. */
+/* One turn of waiting for the peer, which may need this processor. */
 static inline void peer_idle(struct peer *peer)
 {
     ucp_worker_progress(peer->worker);
     sched_yield();
 }
 
-/* Waits until all that was sent is done with. */
+/* Waits until all sends are complete. */
 static inline void peer_flush(struct peer *peer)
 {
     ucp_request_param_t params;
@@ -236,7 +236,7 @@ static inline void peer_flush(struct peer *peer)
     ucp_request_free(request);
 }
 
-/* Waits until the other side is here too, and closes. Puts that UCX emulates need both to go on until then. */
+/* Waits until the peer is here too, and closes. Puts that UCX emulates need progress of both until then. */
 static inline void peer_close(struct peer *peer)
 {
     ucp_request_param_t params;
@@ -268,7 +268,7 @@ static inline void peer_close(struct peer *peer)
         close(peer->socket);
 }
 
-/* What the prototypes do not share. */
+/* The calls in which the prototypes differ. */
 #ifdef IFUNC_API_THREE_CHAINS
 static inline ucs_status_t peer_register(struct peer *peer, const char *name, ucp_ifunc_h *ifunc)
 {

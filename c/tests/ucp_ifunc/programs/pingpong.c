@@ -1,6 +1,6 @@
 /*
- * A ping-pong that functions play: what runs here has the next message sent to the other side, from inside. The slot is one of
- * 1 KiB on each side. `pingpong target|source PATH NAME ROUNDS`
+ * A ping-pong played by functions: the function that runs here sends the next message to the peer, from inside. The slot is one
+ * of 1 KiB on each side. `pingpong target|source PATH NAME ROUNDS`
  */
 #include "peer.h"
 #include "game.h"

@@ -34,7 +34,7 @@ int main(int argc, char **argv)
         ucp_ifunc_h ifunc;
         CHECK(peer_register(&peer, argv[3], &ifunc) == UCS_ERR_IO_ERROR);
     }
-    /* An even number of hops ends at the source, where the last is the one that comes to nobody else. */
+    /* An even number of hops ends at the source, where the last one is not forwarded. */
     while (world.visits < hops / 2) {
         ucs_status_t status = peer_poll(&peer, peer.region, 4096, &world);
         CHECK(status == UCS_OK || status == UCS_ERR_NO_MESSAGE);

@@ -1,6 +1,6 @@
 /*
- * Throughput as in the papers: a ring of slots of 1 KiB, filled by the source; the target runs what is in them, and says after
- * each lap how far it is by a put into the source's memory. `throughput target|source PATH NAME LAPS`
+ * Throughput as in the papers: a ring of slots of 1 KiB, filled by the source; the target runs their frames, and reports its
+ * position after each lap by a put into the source's memory. `throughput target|source PATH NAME LAPS`
  */
 #include "peer.h"
 
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
     peer_open(&peer, argv[2], is_target, SLOT * SLOTS);
     done = (volatile uint64_t *)peer.region;
     if (is_target) {
-        /* What NAME_main counts in. */
+        /* The counter of NAME_main. */
         uint64_t counted[2] = { 0, 0 };
         for (lap = 0; lap < laps; lap++) {
             ucp_request_param_t params;

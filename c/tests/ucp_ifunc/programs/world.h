@@ -1,4 +1,4 @@
-/* What the function that forwards itself gets as target_args. */
+/* The target_args of the function that forwards itself. */
 #ifndef WORLD_H
 #define WORLD_H
 
