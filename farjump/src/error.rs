@@ -137,7 +137,7 @@ pub enum Error {
         /// The least useful value.
         least: usize,
     },
-    /// A target that would let in certain code only, and run in place whatever comes.
+    /// A target with an allow-list of code that also allows mode in place.
     #[error(
         "mode in-place cannot go with a list of allowed code (--allow-code): what runs in place is what the source has written in \
          the mailbox, whatever its id says; leave one of the two out"

@@ -28,9 +28,9 @@ enum Chore {
     ///
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
     /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. Boots virtual
-    /// machines for the tests that need an RDMA device, as `vm-test` does. The last line is `N passed, N
-    /// failed, N skipped`; above it is the name of each that failed or was skipped, with the reason. Exits
-    /// with 0 if none failed, and with 1 otherwise, also if there was none to run.
+    /// machines for the tests that need an RDMA device, as `vm-test` does. The last line is
+    /// `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
+    /// reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
     /// these versions: 1.13 is the system's, others are wheels of PyPI that pip installs into farjump's
@@ -52,8 +52,8 @@ enum Chore {
     /// conformance suite, run on each of two kernels, and on two machines with a cable between them.
     /// docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With `--
-    /// COMMAND…` that command runs instead, as root, in /job.
+    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With
+    /// `-- COMMAND…` that command runs instead, as root, in /job.
     VmTest(vm::Options),
     /// Counts the instructions and the lines of memory of the hot path, and compares them with those
     /// recorded.

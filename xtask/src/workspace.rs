@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::child::{Failed, Interrupt, Run};
 
-/// The answer of `cargo metadata`.
+/// The output of `cargo metadata`.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     metadata: Value,

@@ -215,8 +215,8 @@ pub unsafe extern "C" fn farjump_target_options_free(
     options: *mut *mut farjump_target_options_t,
 ) -> farjump_status_t {
     guarded(|| {
-        // SAFETY: the header requires a variable with one of `farjump_target_options_new`, used by nobody
-        // else.
+        // SAFETY: the header requires a variable with one of `farjump_target_options_new`, which
+        // nothing else uses.
         drop(unsafe { take(options, "options", |_| Ok(()))? });
         Ok(FARJUMP_OK)
     })

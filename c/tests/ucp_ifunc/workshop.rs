@@ -101,8 +101,8 @@ pub(crate) fn workshop() -> Option<Workshop> {
     Some(Workshop { folder, quiet })
 }
 
-/// Flags that make the headers that the preprocessor found system headers, from its output: `# LINE "FILE"
-/// FLAGS`, with a 3 among the flags of those that already are. `None` where it found none.
+/// Flags that make the headers that the preprocessor found system headers, from its output:
+/// `# LINE "FILE" FLAGS`, with a 3 among the flags of those that already are. `None` where it found none.
 fn quiet(preprocessed: &str) -> Option<Vec<String>> {
     const HEADER: &str = "/ucp/api/ucp.h";
     let (path, flags) = preprocessed.lines().find_map(|line| {

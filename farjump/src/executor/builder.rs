@@ -99,8 +99,8 @@ impl ExecutorBuilder {
     ///
     /// # Safety
     /// The library's constructors must be sound to run in this process when the executor is built, and those
-    /// of the libraries that it depends on; so must its destructors when the process ends. What it defines
-    /// must be what the authors of injected functions were told it is.
+    /// of the libraries that it depends on; so must its destructors when the process ends. Its symbols must
+    /// be as the authors of injected functions expect.
     #[must_use]
     pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
         self.libraries.push(path.as_ref().to_owned());

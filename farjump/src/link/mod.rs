@@ -358,8 +358,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// The transport, and for a stream whether its frames are encrypted, in a few words: `tcp, sealed by
-    /// AES-256-GCM`.
+    /// The transport, and for a stream whether its frames are encrypted, in a few words:
+    /// `tcp, sealed by AES-256-GCM`.
     pub fn summary(&self) -> String {
         summary(&self.transport, &self.route)
     }

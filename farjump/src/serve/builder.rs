@@ -266,8 +266,8 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Safety
     /// The library's constructors must be sound to run in this process when the target is built, and those of
-    /// the libraries that it depends on; so must its destructors when the process ends. What it defines must
-    /// be what the authors of injected functions were told it is.
+    /// the libraries that it depends on; so must its destructors when the process ends. Its symbols must be
+    /// as the authors of injected functions expect.
     pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
         // SAFETY: this function's caller guarantees it; the executor is built when the target is.
         self.executor = unsafe { self.executor.library(path) };
@@ -284,8 +284,8 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Safety
     /// The library's constructors must be sound to run in this process at any time while the target runs, and
-    /// those of the libraries that it depends on; so must its destructors when the process ends. What it
-    /// defines must be what the authors of injected functions were told it is.
+    /// those of the libraries that it depends on; so must its destructors when the process ends. Its symbols
+    /// must be as the authors of injected functions expect.
     pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
         // SAFETY: this function's caller guarantees it.
         self.executor = unsafe { self.executor.wanted_library(soname) };

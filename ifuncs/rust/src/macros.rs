@@ -15,12 +15,12 @@ use crate::{Payload, TargetArgs, fail};
 /// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
 /// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
 ///
-/// The fields stand in this order. `init` returns how much of the room it used, or a number other than 0 that
-/// is reported as its failure (0 becomes −1). The room holds bytes of earlier payloads. A null `target_args`
+/// The fields stand in this order. `init` returns the number of bytes used, or a number other than 0 that is
+/// reported as its failure (0 becomes −1). `room` holds bytes of earlier payloads. A null `target_args`
 /// ends the call with a message where the target's type is a reference.
 ///
-/// The payload comes from another process, which may be able to write to it while `main` runs: what is read
-/// of it is a copy, and code that does not trust its source reads once what it checks.
+/// The payload comes from another process, which may be able to write to it while `main` runs. Reads
+/// return copies; code that does not trust its source reads each value once, and checks the copy.
 ///
 /// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which
 /// sends message and place of a panic to the source.

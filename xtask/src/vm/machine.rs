@@ -66,9 +66,9 @@ impl Side {
 }
 
 /// The processor. Without SMAP: with it QEMU before 9.1 rejects the `iretq` by which farjump serialises. With
-/// four levels of page tables, which take less walking. Without fast string instructions: QEMU executes `rep
-/// movsb` byte by byte; if the processor does not announce it, the kernel, and with it the device, copies
-/// eight bytes at a time.
+/// four levels of page tables, which take less walking. Without fast string instructions: QEMU executes
+/// `rep movsb` byte by byte; if the processor does not announce it, the kernel, and with it the device,
+/// copies eight bytes at a time.
 const PROCESSOR: &str = "max,la57=off,smap=off,erms=off,fsrm=off";
 
 impl Machine<'_> {

@@ -1,5 +1,5 @@
-//! An MPI program whose ranks query one of them about its part of the work while it runs: `mpirun
-//! --oversubscribe -n 4 mpi-heat FOLDER LIBRARY`.
+//! An MPI program whose ranks query one of them about its part of the work while it runs:
+//! `mpirun --oversubscribe -n 4 mpi-heat FOLDER LIBRARY`.
 //!
 //! Heat spreads along a rod, of which each rank has a slab; after each step neighbours exchange the cells at
 //! their edges. Rank 0 is also a target, at a socket in FOLDER. The others inject a function of LIBRARY

@@ -90,7 +90,7 @@ fn program_counter(context: &libc::ucontext_t) -> u64 {
     context.uc_mcontext.pc
 }
 
-/// No code is placed on other machines, so no report is to be made.
+/// Unused on other machines, where no code is placed.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn program_counter(_: &libc::ucontext_t) -> u64 {
     0

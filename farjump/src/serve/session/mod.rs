@@ -869,7 +869,7 @@ impl Session {
         summary(self.bigger.transport(), &route)
     }
 
-    /// Drops all references to code that is to be dropped.
+    /// Drops all references to code before the store drops it.
     pub(super) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
         for session in sessions {
             // The store's own reference, and no other.
