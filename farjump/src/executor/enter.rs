@@ -5,10 +5,9 @@
 //! [`leave`] restores the stack pointer and continues there. [`enter`] declares the callee-saved registers of
 //! the System V ABI as overwritten, because abandoned code does not restore them. Nothing in between is run
 //! again or cleaned up, so frames in between must own nothing: injected code is compiled to abort on panic,
-//! and `farjump_panic` is farjump's only function that leaves this way.
-//!
-//! A function of the target or of a library that lies in between may own anything, for example a lock.
-//! [`foreign`] finds it, and then the call is not left (`docs/decisions/panic.md`).
+//! and `farjump_panic` is farjump's only function that leaves this way. A function of the target or of a
+//! library that lies in between may own anything, for example a lock. [`foreign`] finds it, and then the call
+//! is not left (`docs/decisions/panic.md`).
 
 use std::ffi::{CStr, c_void};
 use std::fmt;
