@@ -1,0 +1,294 @@
+//! Sending: reserve space for a frame, write its payload there, commit.
+
+use core::ptr::NonNull;
+
+use super::{Channel, Line, Path, failed};
+use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, Trailer};
+use crate::memory::{Memory, Region};
+use crate::shared;
+use crate::sync::Ordering;
+use crate::transport::{Cause, Operation, TransportError};
+
+/// Shortest payload in bytes that [`Channel::send_beside`] sends. Below this, a copy costs less than separate
+/// pieces.
+pub const BESIDE: usize = 64 << 10;
+
+/// Space reserved for a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Address of the payload: aligned as the plan asks, valid for writes of `room` bytes until
+    /// [`Channel::commit`] or the next `reserve`. The bytes start with arbitrary contents.
+    pub payload: NonNull<u8>,
+    /// Payload bytes that fit.
+    pub room: usize,
+    /// Bytes from the end of the payload to the end of the frame. They may be written, and mean nothing.
+    pub slack: usize,
+    pub(super) layout: Layout,
+    /// Position of the frame.
+    pub(super) position: u64,
+}
+
+// SAFETY: the value is an address and lengths. Writing through the address takes `unsafe` code of the
+// caller's, in the thread that has the channel.
+unsafe impl Send for Reserved {}
+
+/// Why a frame could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The peer has no credit for the frame now. Nothing was sent: try again later.
+    #[error("the peer has no room now")]
+    Full,
+    /// The frame is longer than the mailbox or than the peer accepts. Trying again does not help. (If an
+    /// image asks for an alignment over 64 bytes, the length of its frame depends slightly on the frame's
+    /// position.)
+    #[error("a frame of {len} bytes is over this link's limit of {max}")]
+    TooLarge {
+        /// Bytes needed.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The link failed.
+    #[error(transparent)]
+    Failed(#[from] TransportError),
+}
+
+impl SendError {
+    pub(super) fn from_transport(error: TransportError) -> SendError {
+        match *error.cause() {
+            Cause::Full => SendError::Full,
+            Cause::TooLarge { len, max } => SendError::TooLarge { len, max },
+            _ => SendError::Failed(error),
+        }
+    }
+}
+
+impl Channel {
+    /// Reserves space for the frame `plan` with up to `payload` bytes of payload, and writes its code and
+    /// name. The space stays reserved until `commit`. A second `reserve` discards the first.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the peer must consume first.
+    #[inline]
+    pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved, SendError> {
+        let trailer = self.trailer;
+        // Keeps the sums below from overflowing.
+        if payload > self.terms.send_limit {
+            return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
+        }
+        let (start, layout, position) = match &mut self.path {
+            Path::OneSided(path) => {
+                let (at, layout) = path.reserve(|base| plan.layout(base, payload, trailer), trailer)?;
+                if layout.frame_len > self.terms.send_limit {
+                    return Err(SendError::TooLarge { len: layout.frame_len, max: self.max_frame() });
+                }
+                (path.out.ring().pointer(at, layout.frame_len), layout, path.out.position())
+            }
+            Path::TwoSided(path) => {
+                let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
+                // SAFETY: a frame has at least one line. Without code, only padding lies between that line
+                // and the payload.
+                unsafe {
+                    clear_line(start);
+                    if plan.code.is_none() && layout.payload > LINE {
+                        start.add(LINE).write_bytes(0, layout.payload - LINE);
+                    }
+                }
+                (start, layout, path.position())
+            }
+        };
+        if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
+            // SAFETY: `start` is valid for `frame_len` bytes, and the layout keeps these parts inside them.
+            let room = unsafe { Region::new(start, layout.frame_len) };
+            for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
+                room.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
+            }
+            room.write(CODE_HEADER_LEN, code.name.as_bytes());
+            room.write(part.image_offset as usize, code.image);
+            if let Path::TwoSided(_) = self.path {
+                // Cleared for the reason that `clear_line` gives.
+                let name_end = CODE_HEADER_LEN + code.name.len();
+                let image = match part.image_len {
+                    0 => name_end..name_end,
+                    len => part.image_offset as usize..(part.image_offset + len) as usize,
+                };
+                for gap in [name_end..image.start, image.end..layout.payload] {
+                    // SAFETY: the gap is inside the frame, and no part of the frame covers it.
+                    unsafe { start.add(gap.start).write_bytes(0, gap.len()) };
+                }
+            }
+        }
+        // SAFETY: the layout keeps the payload inside the frame.
+        let at = unsafe { start.add(layout.payload) };
+        let slack = layout.frame_len - layout.payload - payload;
+        Ok(Reserved { payload: at, room: payload, slack, layout, position })
+    }
+
+    /// [`Channel::reserve`] for a frame on a two-sided path that names no code and wants no alignment.
+    /// Faster; `None` when the fast path does not apply.
+    #[inline]
+    pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved> {
+        let Path::TwoSided(path) = &mut self.path else { return None };
+        if payload > self.terms.send_limit {
+            return None;
+        }
+        let layout = Plan::of(Kind::Call).layout(0, payload, Trailer::Never);
+        if layout.frame_len > self.terms.send_limit {
+            return None;
+        }
+        let start = path.lend(layout.frame_len)?;
+        // SAFETY: the frame has a line, and the layout keeps the payload inside the frame.
+        let at = unsafe {
+            clear_line(start);
+            start.add(layout.payload)
+        };
+        let slack = layout.frame_len - layout.payload - payload;
+        Some(Reserved { payload: at, room: payload, slack, layout, position: path.position() })
+    }
+
+    /// Sends the frame reserved last, with the first `used` bytes of its payload space.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the backend cannot take it now. The space stays reserved: commit again.
+    #[inline]
+    pub fn commit(&mut self, plan: &Plan<'_>, reserved: &Reserved, used: usize) -> Result<(), SendError> {
+        debug_assert!(used <= reserved.room);
+        let header = plan.header(&reserved.layout, used.min(reserved.room));
+        match &mut self.path {
+            Path::OneSided(path) if path.out.position() != reserved.position => Err(stale()),
+            Path::OneSided(path) => path.commit(header),
+            Path::TwoSided(path) if path.position() != reserved.position => Err(stale()),
+            Path::TwoSided(path) => path.commit(header, reserved.layout.payload + used.min(reserved.room)),
+        }
+    }
+
+    /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
+    /// transport cannot do that now or a copy costs less: use another way then.
+    #[inline]
+    pub fn send_beside(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Option<Result<(), SendError>> {
+        let Path::TwoSided(path) = &self.path else { return None };
+        if bytes.len() < BESIDE
+            || plan.code.is_some()
+            || plan.align_log2 != 0
+            || !path.messages.sends_beside()
+        {
+            return None;
+        }
+        let room = self.reserve_delivered(bytes.len())?;
+        let header = plan.header(&room.layout, bytes.len());
+        let Path::TwoSided(path) = &mut self.path else { return None };
+        Some(path.commit_beside(header, bytes))
+    }
+
+    /// Reserves space for a frame of one line. `None` unless the ring is mapped and has the space now.
+    #[inline(always)]
+    pub fn line(&mut self) -> Option<Line<'_>> {
+        let Path::OneSided(path) = &mut self.path else { return None };
+        let (at, start) = path.line()?;
+        Some(Line { path, at, start })
+    }
+
+    /// Prefetches the next line of a mapped ring for writing, for a frame of one line that is about to be
+    /// sent.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        if let Path::OneSided(path) = &self.path {
+            path.out.prefetch();
+        }
+    }
+
+    /// [`Channel::prefetch`] for a frame as long as the last one that was reserved, up to a few lines.
+    #[inline(always)]
+    pub fn prefetch_reserved(&self) {
+        if let Path::OneSided(path) = &self.path {
+            path.out.prefetch_laid_out();
+        }
+    }
+
+    /// Prefetches the lines behind this frame in a mapped ring for writing, for a next frame of the same
+    /// length.
+    #[inline]
+    pub fn prefetch_behind(&self, reserved: &Reserved) {
+        if let Path::OneSided(path) = &self.path
+            && path.is_mapped()
+        {
+            path.out.prefetch_behind(reserved.layout.frame_len);
+        }
+    }
+
+    /// Sends a frame with the payload `bytes`: reserve, copy and commit in one step.
+    ///
+    /// # Errors
+    /// Those of [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
+    #[inline]
+    pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
+        if bytes.len() <= INLINE_PAYLOAD
+            && plan.code.is_none()
+            && plan.align_log2 == 0
+            && let Some(line) = self.line()
+        {
+            // SAFETY: the line lends 40 bytes, aligned to 8, which do not overlap the caller's bytes.
+            unsafe { copy_few(bytes, line.payload()) };
+            return Ok(line.send(plan, bytes.len())?);
+        }
+        let quick = if plan.code.is_none() && plan.align_log2 == 0 {
+            self.reserve_delivered(bytes.len())
+        } else {
+            None
+        };
+        let room = match quick {
+            Some(room) => room,
+            None => self.reserve(plan, bytes.len())?,
+        };
+        // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the
+        // caller's bytes.
+        unsafe { shared::copy_in(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
+        self.commit(plan, &room, bytes.len())
+    }
+}
+
+/// Clears the bytes behind the header in the first line of a two-sided transport's buffer. They held another
+/// message, maybe of another link: bytes that no part of the frame covers must not travel.
+///
+/// # Safety
+/// `start` must be valid for writes of a line, which nothing else uses.
+#[inline(always)]
+unsafe fn clear_line(start: NonNull<u8>) {
+    // SAFETY: the caller keeps `start` valid for writes of a line (see Safety).
+    unsafe { start.add(HEADER_LEN).write_bytes(0, LINE - HEADER_LEN) };
+}
+
+/// Copies up to 40 bytes by relaxed atomic stores. For so few bytes, calling memcpy takes longer than the
+/// copy.
+///
+/// # Safety
+/// `to` must be aligned to 8 bytes and valid for writes of `from.len()` bytes. `from` must not overlap them.
+/// Nothing else in this process may use them meanwhile.
+#[inline(always)]
+unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
+    // Not the atomics of `crate::sync`: loom has none at an address.
+    use core::sync::atomic::{AtomicU8, AtomicU64};
+
+    let chunks = from.chunks_exact(8);
+    let rest = chunks.remainder();
+    let mut to = to.as_ptr();
+    // SAFETY: the writes add up to the length of `from`, and whole words come first.
+    unsafe {
+        for chunk in chunks {
+            let word = u64::from_ne_bytes([
+                chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+            ]);
+            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Relaxed);
+            to = to.add(8);
+        }
+        for byte in rest {
+            AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
+            to = to.add(1);
+        }
+    }
+}
+
+#[cold]
+fn stale() -> SendError {
+    failed(Operation::Send, Cause::Unsupported("committing what was not reserved last")).into()
+}
