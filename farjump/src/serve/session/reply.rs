@@ -1,0 +1,142 @@
+//! Replies and refusals.
+
+use farjump_control::{Message, RefusalCause};
+use farjump_core::channel::SendError;
+use farjump_core::frame::{Flags, Header, Kind, Plan, ReplyStatus};
+
+use super::{Session, Shared, Stop, Waiting, cut};
+use crate::Refusal;
+use crate::executor::{Callable, Ended};
+
+impl Session {
+    #[cold]
+    pub(super) fn ended_otherwise(
+        &mut self,
+        header: &Header,
+        code: Callable,
+        ended: Ended,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let (token, wants_reply) = (header.token, header.flags.contains(Flags::WANTS_REPLY));
+        if ended == Ended::Forwarded {
+            return self.forward(header, code, shared);
+        }
+        if ended == Ended::ReplyTooLarge {
+            if !wants_reply {
+                return Ok(());
+            }
+            let text = format!(
+                "the function ran and replied more than the {} bytes that this link takes: make the link with more reply room",
+                self.reply_limit
+            );
+            return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
+        }
+        if wants_reply {
+            return self.answer(token, ReplyStatus::Panicked, shared.executor.reply(), false);
+        }
+        let text = format!(
+            "the function panicked at the target: {}",
+            String::from_utf8_lossy(shared.executor.reply())
+        );
+        self.refuse(token, Refusal { cause: RefusalCause::Panicked, text }, shared)
+    }
+
+    /// Sends a reply, or keeps it until there is credit. The source's own mailbox is full, so only it waits.
+    #[inline(always)]
+    pub(super) fn answer(
+        &mut self,
+        token: u32,
+        status: ReplyStatus,
+        bytes: &[u8],
+        alone: bool,
+    ) -> Result<(), Stop> {
+        if bytes.is_empty()
+            && let Some(line) = self.channel.line()
+        {
+            return match line.send(&reply(token, status, alone), 0) {
+                Err(error) if !self.departed => Err(error.into()),
+                _ => Ok(()),
+            };
+        }
+        self.answer_with(token, status, bytes, alone)
+    }
+
+    #[inline(never)]
+    pub(super) fn answer_with(
+        &mut self,
+        token: u32,
+        status: ReplyStatus,
+        bytes: &[u8],
+        alone: bool,
+    ) -> Result<(), Stop> {
+        if self.departed {
+            return Ok(());
+        }
+        match self.channel.send_bytes(&reply(token, status, alone), bytes) {
+            Ok(()) => Ok(()),
+            Err(error) => self.not_answered(token, status, bytes, error),
+        }
+    }
+
+    #[cold]
+    pub(super) fn not_answered(
+        &mut self,
+        token: u32,
+        status: ReplyStatus,
+        bytes: &[u8],
+        error: SendError,
+    ) -> Result<(), Stop> {
+        match error {
+            SendError::Full => {
+                self.waiting = if self.table.budget.try_take(bytes.len()) {
+                    Waiting::Room { token, status, bytes: bytes.to_vec() }
+                } else {
+                    Waiting::Lost { token, len: bytes.len() }
+                };
+                self.channel.progress(true)?;
+                Ok(())
+            }
+            SendError::TooLarge { max, .. } => {
+                // `run` keeps replies below the limit, so this is a link that cannot take even an empty one.
+                Err(cut(format_args!("an answer of {} bytes is over its limit of {max}", bytes.len())))
+            }
+            SendError::Failed(error) => Err(error.into()),
+        }
+    }
+
+    /// Counts a refusal and sends the source the reason.
+    #[cold]
+    pub(in crate::serve) fn refuse(
+        &mut self,
+        token: u32,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        shared.executor.stats.refuse(refusal.cause);
+        shared.handlers.refused(&self.peer, &refusal);
+        self.refusals_told += 1;
+        self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
+        self.await_reading();
+        Ok(())
+    }
+
+    /// As [`Session::refuse`], for the held frame, which ends by that.
+    #[cold]
+    pub(in crate::serve) fn refuse_frame(
+        &mut self,
+        token: u32,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let told = self.refuse(token, refusal, shared);
+        self.channel.release()?;
+        told
+    }
+}
+
+/// A reply to the call with this token.
+#[inline(always)]
+pub(super) fn reply(token: u32, status: ReplyStatus, alone: bool) -> Plan<'static> {
+    let (kind, index) = (Kind::Reply, status as u16);
+    Plan { kind, wants_reply: false, alone, index, token, align_log2: 0, code: None }
+}
