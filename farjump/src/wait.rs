@@ -5,6 +5,11 @@ use std::time::Duration;
 use farjump_core::wait::WaitPolicy;
 use rustix::event::Timespec;
 
+/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// Naps where there is no doorbell, from the first to the longest: they double.
+pub(crate) const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+
 /// Converts a duration for the system; one out of range becomes a day.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));

@@ -8,11 +8,7 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::Error;
-
-/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// Naps where there is no doorbell, from the first to the longest: they double.
-const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+use crate::wait::{LONGEST_SLEEP, NAPS};
 
 /// How a link sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,10 +15,8 @@ use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::control::MAX_TEXT;
 use crate::Error;
-use crate::wait::timespec;
+use crate::wait::{LONGEST_SLEEP, timespec};
 
-/// Longest sleep at a stretch, so that a lost wake delays and never hangs.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Longest nap where there is no doorbell.
 const NAP: Duration = Duration::from_millis(1);
 /// Turns of a wait after which credit is returned and the clock is read. Also the most frames that one look

@@ -1,0 +1,121 @@
+//! The ends of links.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use farjump_control::Message;
+use farjump_core::frame::LINE;
+
+use super::Target;
+use super::session::{End, Session, Stop};
+
+impl Target<'_> {
+    /// Runs the frames that a source sent before it was gone, and drops the replies. Bounded by its mailbox's
+    /// capacity.
+    pub(super) fn drain(&mut self, index: usize) {
+        self.sessions[index].depart();
+        let mut left = self.settings.mailbox / LINE;
+        while left > 0 {
+            let frames = match self.with_session(index, Session::poll) {
+                Ok(0) => break,
+                Ok(frames) => frames,
+                Err(stop) => match self.make_room(stop) {
+                    Ok(frames) => frames,
+                    Err(Stop(end)) => {
+                        if let End::Gone(_, ran) = *end {
+                            self.shared.executor.stats.frames += ran as u64;
+                        }
+                        break;
+                    }
+                },
+            };
+            self.shared.executor.stats.frames += frames as u64;
+            left = left.saturating_sub(frames);
+        }
+    }
+
+    /// Ends a link: frames that were sent before are still run, its memory is freed.
+    #[cold]
+    pub(super) fn end(&mut self, index: usize, Stop(end): Stop) {
+        let why = match *end {
+            End::Broken(refusal) => {
+                self.shared.executor.stats.refuse(refusal.cause);
+                let session = &mut self.sessions[index];
+                self.shared.handlers.refused(&session.peer, &refusal);
+                drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
+                drop(session.channel.call_attention());
+                refusal.text
+            }
+            end => {
+                if let End::Gone(_, ran) = end {
+                    self.shared.executor.stats.frames += ran as u64;
+                }
+                if self.lets_leave(index, &end) {
+                    return;
+                }
+                // Frames sent before are whole or absent, however the source ended.
+                self.drain(index);
+                self.sessions[index].reason(&end)
+            }
+        };
+        self.discard(index, &why);
+    }
+
+    /// Keeps a session whose channel may still bring frames that a source sent before its end, until the
+    /// channel reports its end, for as long as a machine may be silent. Returns whether it does.
+    pub(super) fn lets_leave(&mut self, index: usize, end: &End) -> bool {
+        let session = &mut self.sessions[index];
+        if !session.channel.has_end() || session.is_leaving() {
+            return false;
+        }
+        let why = session.reason(end);
+        session.leave(Instant::now() + self.settings.peer_timeout, why);
+        // An ended connection would stay readable for ever.
+        self.watch.remove(session.control.as_fd());
+        self.sessions.make_busy(index);
+        true
+    }
+
+    /// Ends the links of sources that are gone and whose channels have not ended in time.
+    pub(super) fn end_late(&mut self, now: Instant) {
+        let mut index = 0;
+        while index < self.sessions.len() {
+            match self.sessions[index].is_late(now) {
+                true => self.end(index, End::Bye.into()),
+                false => index += 1,
+            }
+        }
+    }
+
+    /// Forgets a link that has ended.
+    pub(super) fn discard(&mut self, index: usize, why: &str) {
+        let session = self.sessions.remove(index);
+        self.watch.remove_session(&session);
+        self.shared.executor.stats.bytes += session.received();
+        self.shared.executor.stats.summed += session.summed();
+        self.shared.executor.stats.links_ended += 1;
+        self.shared.handlers.peer_gone(&session.peer, why);
+    }
+
+    /// Ends all links, and gives sources the reason.
+    pub fn close(&mut self, why: &str) {
+        for mut session in self.sessions.take() {
+            // Best effort: a source that does not read learns it from the end of the connection.
+            drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
+            drop(session.channel.call_attention());
+            self.watch.remove_session(&session);
+            self.shared.executor.stats.bytes += session.received();
+            self.shared.executor.stats.summed += session.summed();
+            self.shared.executor.stats.links_ended += 1;
+        }
+        for (_, arrival) in self.arrivals.drain(..) {
+            if let Some(fd) = arrival.as_fd() {
+                self.watch.remove(fd);
+            }
+        }
+        for (_, asker) in self.askers.drain(..) {
+            self.watch.remove(asker.as_fd());
+        }
+        self.shared.forwards.close(&self.watch);
+    }
+}

@@ -1,0 +1,263 @@
+//! The turns of a target: sessions, control connections, newcomers.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use super::Target;
+use super::epoll::{Event, Events};
+use super::session::{End, Session, Shared, Stop};
+use super::sessions::Found;
+use crate::Error;
+use crate::wait::NAPS;
+
+/// Polls between queries to the system for sessions with events. The first number applies where it reports
+/// all sessions, so that each look at one is a system call too; the second where a look at one of the others
+/// may cost little.
+const POLLS_TO_ASK: (u32, u32) = (4, 64);
+/// Polls between readings of the clock.
+const POLLS_TO_CLOCK: u32 = 256;
+/// Polls after which a source that has brought nothing counts as idle, and between the tasks for idle ones; a
+/// multiple of the above.
+const POLLS_TO_SETTLE: u32 = 16 * POLLS_TO_CLOCK;
+
+impl Target<'_> {
+    /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
+    /// sources that have brought nothing for a while it looks at one per poll, so that a poll costs the same
+    /// however many are idle. Now and then it also looks for new sources and for those that are gone.
+    ///
+    /// # Errors
+    /// When the system fails the target itself. An error of a source ends its own link only.
+    #[inline]
+    pub fn poll(&mut self) -> Result<usize, Error> {
+        let mut ran = 0;
+        if self.sessions.untold() != self.sessions.len() {
+            self.ask_of_told()?;
+        }
+        let mut index = 0;
+        let mut due = self.sessions.due();
+        while index < due {
+            match self.poll_session(index) {
+                Some(frames) => ran += frames,
+                // Another session took its place.
+                None => {
+                    due = due.min(self.sessions.len());
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        if let Some(index) = self.sessions.turn() {
+            ran += self.poll_session(index).unwrap_or(0);
+        }
+        if self.shared.forwards.is_active() {
+            self.relay();
+        }
+        if ran == 0 {
+            self.idle = self.idle.saturating_add(1);
+        } else {
+            (self.idle, self.nap) = (0, NAPS.0);
+            self.shared.executor.stats.frames += ran as u64;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_TO_CLOCK) {
+            self.now_and_then()?;
+        }
+        Ok(ran)
+    }
+
+    /// Asks the system which of the sessions that it reports have brought frames, and makes those busy.
+    #[inline(never)]
+    pub(super) fn ask_of_told(&mut self) -> Result<(), Error> {
+        let every = if self.sessions.are_all_told() { POLLS_TO_ASK.0 } else { POLLS_TO_ASK.1 };
+        if !self.polls.wrapping_add(1).is_multiple_of(every) {
+            return Ok(());
+        }
+        let events = self.watch.wait(Duration::ZERO)?;
+        if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
+            events.iter().for_each(|event| self.heed(event));
+            return Ok(());
+        }
+        self.serve(&events)
+    }
+
+    /// Handles an event of a session that the system reports.
+    pub(super) fn heed(&mut self, event: Event) {
+        let Event::Doorbell(id) = event else { return };
+        self.nap = NAPS.0;
+        // The events of other sessions are found by the next poll that looks at all.
+        if let Some(index) = self.sessions.iter().position(|session| session.id == id)
+            && (self.sessions[index].tells || self.sessions[index].doorbell_for_room)
+        {
+            self.sessions.make_busy(index);
+        }
+    }
+
+    /// Polls one session, and returns how many of its frames ran; `None` if it has ended.
+    #[inline(always)]
+    pub(super) fn poll_session(&mut self, index: usize) -> Option<usize> {
+        let mut ran = 0;
+        loop {
+            match self.with_session(index, Session::poll) {
+                Ok(frames) => {
+                    ran += frames;
+                    if ran != 0 {
+                        self.sessions.make_busy(index);
+                    }
+                    return Some(ran);
+                }
+                Err(stop) => match self.make_room(stop) {
+                    Ok(frames) => ran += frames,
+                    Err(end) => {
+                        self.end(index, end);
+                        return None;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Periodic tasks: returning credit to sources that may be short of it, reading control connections for
+    /// which a notice is set, and, as often as the interval allows, everything that only the system can
+    /// report.
+    #[cold]
+    pub(super) fn now_and_then(&mut self) -> Result<(), Error> {
+        self.shared.executor.prepare_thread();
+        self.shared.forwards.progress();
+        self.shared.executor.clock.set();
+        let idle = self.idle >= POLLS_TO_CLOCK;
+        // Idle sources need less of it: with hundreds of them it would take longer than many polls.
+        let all = self.polls.is_multiple_of(POLLS_TO_SETTLE);
+        let mut index = 0;
+        while index < if all { self.sessions.untold() } else { self.sessions.busy() } {
+            match self.with_session(index, |session, shared| session.progress(idle, shared)) {
+                Ok(()) => index += 1,
+                Err(end) => self.end(index, end),
+            }
+        }
+        self.sessions.settle(|session| {
+            if !session.tells && !all {
+                Found::Unknown
+            } else if session.has_brought() {
+                Found::Busy
+            } else if session.channel.tells_unasked() {
+                Found::Told
+            } else if session.tells {
+                // A frame is here that was received beside something else.
+                Found::Busy
+            } else {
+                Found::Idle
+            }
+        });
+        if all {
+            self.rewatch()?;
+        }
+        if self.last_control.is_none_or(|last| last.elapsed() >= self.settings.control_interval) {
+            let events = self.watch.wait(Duration::ZERO)?;
+            self.serve(&events)?;
+        }
+        Ok(())
+    }
+
+    /// Handles events of the system.
+    pub(super) fn serve(&mut self, events: &Events) -> Result<(), Error> {
+        let now = Instant::now();
+        self.last_control = Some(now);
+        self.look_at_keys(now);
+        if self.deaf_until.is_some_and(|until| until <= now) {
+            self.deaf_until = None;
+            self.watch.listen(self.listener.as_fd(), true)?;
+        }
+        for event in events.iter() {
+            match event {
+                Event::Listener => self.accept()?,
+                Event::Arrival(id) => self.advance(id),
+                Event::Control(id) => {
+                    self.nap = NAPS.0;
+                    if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
+                        match self.with_session(index, Session::read_control) {
+                            // The rest of its messages has its turn soon.
+                            Ok(()) if self.sessions[index].unread => self.sessions.make_busy(index),
+                            Ok(()) => {}
+                            Err(end) => self.end(index, end),
+                        }
+                    }
+                }
+                // `run` checks for the stop itself.
+                Event::Doorbell(_) => self.heed(event),
+                Event::Met => self.shared.forwards.met(),
+                Event::Peer(number) => {
+                    self.nap = NAPS.0;
+                    self.shared.forwards.attend(number);
+                }
+                Event::Stop => {}
+            }
+        }
+        let late: Vec<_> = self
+            .arrivals
+            .iter()
+            .filter(|(_, arrival)| arrival.deadline() <= now)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in late {
+            self.advance(id);
+        }
+        self.drop_late_askers(now);
+        self.end_late(now);
+        self.rewatch()
+    }
+
+    /// Watches connections with unsent bytes for writability.
+    pub(super) fn rewatch(&mut self) -> Result<(), Error> {
+        for session in self.sessions.iter_mut() {
+            let wants = session.control.wants_write() && !session.is_leaving();
+            if wants != session.watched_for_room {
+                self.watch.wants_write(session.control.as_fd(), Event::Control(session.id), wants)?;
+                session.watched_for_room = wants;
+            }
+            let wants = session.channel.wants_write();
+            if wants != session.doorbell_for_room
+                && let Some(descriptor) = session.channel.descriptor()
+            {
+                self.watch.wants_write(descriptor, Event::Doorbell(session.id), wants)?;
+                session.doorbell_for_room = wants;
+            }
+        }
+        self.shared.forwards.rewatch(&self.watch)
+    }
+
+    /// Sends calls that are forwarded, and hands outcomes to the sessions that wait for them; a source that
+    /// left meanwhile gets none.
+    #[cold]
+    pub(super) fn relay(&mut self) {
+        let shared = &mut self.shared;
+        shared.forwards.turn(&self.watch, shared.executor.forwarding());
+        for outcome in shared.forwards.take_outcomes() {
+            let session = outcome.caller.session;
+            let Some(index) = self.sessions.iter().position(|one| one.id == session) else { continue };
+            match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
+                Ok(None) => {}
+                Ok(Some(outcome)) => self.shared.forwards.put_back(outcome),
+                Err(end) => self.end(index, end),
+            }
+        }
+    }
+
+    /// Drops code for a session that cannot continue otherwise. Returns how many of its frames ran before;
+    /// another cause of the stop is returned as error.
+    #[cold]
+    pub(super) fn make_room(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
+        let End::Crowded(need, ran) = *end else { return Err(Stop(end)) };
+        let sessions = &mut self.sessions;
+        self.shared.executor.make_room(&need, |linked| Session::release(sessions, linked));
+        Ok(ran)
+    }
+
+    #[inline(always)]
+    pub(super) fn with_session<T>(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut Session, &mut Shared) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        act(&mut self.sessions[index], &mut self.shared)
+    }
+}

@@ -1,0 +1,112 @@
+//! Running and sleeping.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use farjump_control::KeyFile;
+use farjump_core::wait::{Turn, Waiter};
+
+use super::Target;
+use super::session::{Rest, Session};
+use crate::Error;
+use crate::wait::{LONGEST_SLEEP, NAPS};
+
+impl Target<'_> {
+    /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn run(&mut self) -> Result<(), Error> {
+        let mut waiter = Waiter::new(self.settings.wait);
+        while !self.stopper.is_stopped() {
+            if self.poll()? != 0 {
+                waiter.reset();
+                continue;
+            }
+            match waiter.turn() {
+                Turn::Again => {}
+                Turn::Yield => std::thread::yield_now(),
+                // The wake may mean work: spin for it again.
+                Turn::Sleep if self.wait(LONGEST_SLEEP)? => waiter.reset(),
+                Turn::Sleep => {}
+            }
+        }
+        self.close("the target stops");
+        Ok(())
+    }
+
+    /// Sleeps until a frame, a connection or a stop comes, at most `timeout`. Returns `false` if nothing
+    /// came. The next [`Target::poll`] handles the event.
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let longest = self.arm()?;
+        let woken = match longest {
+            Some(longest) => self.watch.wait(timeout.min(longest)),
+            None => self.watch.wait(Duration::ZERO),
+        };
+        self.disarm();
+        let events = woken?;
+        self.serve(&events)?;
+        Ok(longest.is_none() || !events.is_empty())
+    }
+
+    /// Prepares to sleep on [`Target::as_fd`] in an event loop of the caller's. Returns the longest time to
+    /// sleep, or `None` if there is work already. [`Target::disarm`] follows in any case.
+    ///
+    /// # Errors
+    /// As [`Target::poll`].
+    pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
+        let mut longest = LONGEST_SLEEP;
+        let mut index = 0;
+        while index < self.sessions.untold() {
+            match self.with_session(index, Session::arm) {
+                Ok(Rest::None) => return Ok(None),
+                Ok(Rest::Sleep) => {}
+                Ok(Rest::Nap) => longest = longest.min(self.nap),
+                Err(end) => {
+                    self.end(index, end);
+                    continue;
+                }
+            }
+            index += 1;
+        }
+        self.rewatch()?;
+        match self.shared.forwards.arm() {
+            Rest::None => return Ok(None),
+            Rest::Sleep => {}
+            Rest::Nap => longest = longest.min(self.nap),
+        }
+        let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
+        let due = self.key_file.as_ref().map(KeyFile::due);
+        if let Some(deadline) =
+            deadlines.chain(self.deaf_until).chain(self.askers_deadline()).chain(due).min()
+        {
+            longest = longest.min(deadline.saturating_duration_since(Instant::now()));
+        }
+        self.nap = (self.nap * 2).min(NAPS.1);
+        Ok(Some(longest))
+    }
+
+    /// Ends the sleep: sources need not wake the target any more, and the next [`Target::poll`] asks the
+    /// system for the event that woke it.
+    pub fn disarm(&mut self) {
+        self.shared.executor.clock.set();
+        self.sessions.sweep();
+        (self.polls, self.last_control) = (u32::MAX, None);
+        self.shared.forwards.disarm();
+        let mut index = 0;
+        while index < self.sessions.untold() {
+            match self.sessions[index].channel.disarm() {
+                Ok(()) => index += 1,
+                Err(error) => self.end(index, error.into()),
+            }
+        }
+    }
+
+    /// A descriptor that becomes readable when there is work while armed.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
