@@ -22,6 +22,7 @@ mod executor;
 mod link;
 mod lull;
 mod mode;
+mod open_channel;
 mod policy;
 mod refusal;
 mod serve;

@@ -1,7 +1,7 @@
 //! Links: inject functions, wait for their replies.
 
 mod batch;
-mod connect;
+mod builder;
 mod forwarding;
 mod in_place;
 mod inner;
@@ -19,8 +19,7 @@ use farjump_core::transport::{ArrivalRules, Route};
 use farjump_loader::Library;
 
 pub use batch::Batch;
-pub use connect::LinkBuilder;
-pub(crate) use connect::{joined_channel, ring_len};
+pub use builder::LinkBuilder;
 pub(crate) use forwarding::Outgoing;
 use inner::Inner;
 pub(crate) use pending_calls::ReplyBytes;

@@ -20,7 +20,7 @@ use super::Target;
 use super::forward::Choices;
 use super::session::Limits;
 use crate::executor::{ExecutorBuilder, ExportFn};
-use crate::link::ring_len;
+use crate::open_channel::ring_len;
 use crate::policy::at_least;
 use crate::transports::transports_for;
 use crate::{Error, Refusal};

@@ -13,7 +13,7 @@ use super::epoll::Event;
 use super::session::Session;
 use crate::Error;
 use crate::executor::CodeTable;
-use crate::link::joined_channel;
+use crate::open_channel::joined_channel;
 use crate::policy::Budget;
 
 /// Connections accepted at a time: the system reports the rest again.

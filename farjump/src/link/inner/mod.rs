@@ -3,33 +3,32 @@
 //! [`watched`] sleeps in an event loop of the caller's.
 
 mod batching;
+mod connection;
 mod control;
 mod forward;
 mod large;
+mod settings;
 mod waiting;
 mod watched;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use farjump_control::{Control, PassedOver, PeerIdentity, Rights};
-use farjump_core::channel::{BESIDE, Channel, SendError};
+use farjump_control::{PeerIdentity, Rights};
+use farjump_core::channel::{BESIDE, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
-use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 
-use super::connect::Settings;
 use super::in_place;
 use super::pending_calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Codes, Known};
 use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
-use crate::lull::Lull;
-use crate::policy::{Ceilings, may};
+use crate::policy::may;
 use crate::{Error, Mode, Refusal};
-use batching::Several;
-use large::Bigger;
+pub(super) use connection::{Connection, TargetInfo};
+pub(super) use settings::Settings;
 use waiting::Wait;
 
 /// Marks the tokens of one-way frames: no slot has so high a number ([`MAX_CALLS`]). The upper half holds the
@@ -44,108 +43,57 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     /// The process that made it.
     process: u32,
-    channel: Channel,
-    control: Control,
+    /// Replaced whole when the link is made anew.
+    connection: Connection,
     calls: Calls,
     codes: Codes,
-    machine: Machine,
-    epoch: u64,
-    transport: String,
-    passed_over: Vec<PassedOver>,
-    /// The target's limits, as announced.
-    limits: Ceilings,
-    /// This source's rights there, as announced.
-    rights: Rights,
     stats: LinkStats,
-    /// Refusals read since the link was made.
-    refusals_read: u64,
-    /// First refusal of a one-way frame, for the next flush.
+    /// First refusal of a one-way call, for the next flush.
     refusal: Option<Error>,
-    /// Memory of a long reply, for the next one.
+    /// Memory of a long reply, kept for the next one.
     spare: ReplyBytes,
-    /// When an idle link reads the control connection again.
-    control_due: Instant,
-    /// Whether the control connection has messages left from the last read, which took its maximum.
-    unread: bool,
-    /// Whether a message was read since the link was last armed.
+    /// Whether a message was read since the link was last asked to sleep in an event loop.
     heard: bool,
-    /// Why the target is gone.
-    gone: Option<String>,
-    /// Why and until when the target is going, where the channel may still bring frames sent before.
-    going: Option<Box<(Instant, String)>>,
-    bigger: Bigger,
-    lull: Lull,
-    /// The frame that messages are being put into. While there is one, no other frame may be begun.
-    several: Option<Several>,
 }
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Link")
             .field("address", &self.settings.address)
-            .field("transport", &self.transport)
-            .field("gone", &self.gone)
+            .field("transport", &self.connection.transport)
+            .field("gone", &self.connection.gone)
             .finish_non_exhaustive()
     }
 }
 
 impl Inner {
     pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
-        let met = settings.meet()?;
+        let connection = settings.meet()?;
         Ok(Inner {
-            lull: Lull::of(&met.channel),
-            refusals_read: 0,
+            settings,
             process: std::process::id(),
-            channel: met.channel,
-            control: met.control,
+            connection,
             calls: Calls::default(),
             codes: Codes::default(),
-            machine: met.machine,
-            epoch: met.epoch,
-            transport: met.transport,
-            passed_over: met.passed_over,
-            limits: met.limits,
-            rights: met.rights,
             stats: LinkStats::default(),
             refusal: None,
             spare: ReplyBytes::new(),
-            control_due: Instant::now(),
-            unread: false,
             heard: false,
-            gone: None,
-            going: None,
-            bigger: Bigger::default(),
-            several: None,
-            settings,
         })
     }
 
-    /// Repeats the handshake. `watch` is the instance that watches the link, if any.
+    /// Connects to the target again. `watch` is the event loop's watch of the link, if there is one.
     pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
-        let met = self.settings.meet()?;
+        let next = self.settings.meet()?;
         if let Some(watch) = watch {
-            self.move_watch(watch, &met)?;
+            self.move_watch(watch, &next)?;
         }
         self.leave();
         let why = "the link was made anew before the answer came";
         let peer = self.settings.address.clone();
         self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.into() });
         self.codes.unbind();
-        self.bigger = Bigger::default();
-        self.several = None;
-        self.refusals_read = 0;
-        self.lull = Lull::of(&met.channel);
-        self.channel = met.channel;
-        self.control = met.control;
-        self.machine = met.machine;
-        self.epoch = met.epoch;
-        self.transport = met.transport;
-        self.passed_over = met.passed_over;
-        self.limits = met.limits;
-        self.rights = met.rights;
-        self.unread = false;
-        self.gone = None;
-        self.going = None;
+        self.connection = next;
         Ok(())
     }
 
@@ -166,7 +114,7 @@ impl Inner {
         wait: bool,
     ) -> Result<usize, Box<Error>> {
         if let Some(index) = self.codes.quick(library)
-            && let Some(line) = self.channel.line()
+            && let Some(line) = self.connection.channel.line()
             && let max = library.payload_max_size(args)
             && max <= INLINE_PAYLOAD
         {
@@ -202,13 +150,13 @@ impl Inner {
     ) -> Result<Option<u32>, Box<Error>> {
         let Some(index) = self.codes.quick(library) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max as u64 > self.limits.payload {
+        if max as u64 > self.connection.limits.payload {
             return Ok(None);
         }
         if max <= INLINE_PAYLOAD {
             return self.inject_delivered(library, args, index, max, wants_reply);
         }
-        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else {
+        let Some(lines) = self.connection.channel.lines(max.saturating_add(CANARY_LEN)) else {
             return self.inject_delivered(library, args, index, max, wants_reply);
         };
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
@@ -241,7 +189,7 @@ impl Inner {
         if max >= BESIDE && library.payload_is_args() {
             return Ok(None);
         }
-        let Some(room) = self.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
+        let Some(room) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
             return Ok(None);
         };
         // SAFETY: the channel lends `max + CANARY_LEN` bytes until `commit`.
@@ -250,7 +198,7 @@ impl Inner {
         let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
         let kind = Kind::Call;
         let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-        match self.channel.commit(&plan, &room, used) {
+        match self.connection.channel.commit(&plan, &room, used) {
             Ok(()) => {}
             Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
             Err(_) => {
@@ -283,7 +231,7 @@ impl Inner {
         wants_reply: bool,
         wait: bool,
     ) -> Result<u32, Box<Error>> {
-        if self.gone.is_some() || self.going.is_some() {
+        if self.connection.gone.is_some() || self.connection.going.is_some() {
             return Err(self.gone_error().into());
         }
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
@@ -295,27 +243,27 @@ impl Inner {
             return Ok(token);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
-            && let Err(Refusal { cause, text }) = may(self.rights, Rights::INJECT)
+            && let Err(Refusal { cause, text }) = may(self.connection.rights, Rights::INJECT)
         {
             return Err(Error::Refused { ifunc: library.name().to_owned(), cause, text }.into());
         }
-        let index = self.codes.index(library, self.machine)?;
+        let index = self.codes.index(library, self.connection.machine)?;
         if mode == Mode::InPlace {
-            in_place::check(library, self.machine, self.channel.rule())?;
+            in_place::check(library, self.connection.machine, self.connection.channel.rule())?;
         }
-        if mode == Mode::Cached && self.limits.takes_lines() {
+        if mode == Mode::Cached && self.connection.limits.takes_lines() {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
-        let (epoch, limits, rights) = (self.epoch, self.limits, self.rights);
+        let (epoch, limits, rights) = (self.connection.epoch, self.connection.limits, self.connection.rights);
         let call =
             Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
-        let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
+        let sent = match call.send(&mut self.connection.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 if mode != Mode::Cached
                     && self.codes.stamped(library, mode).is_none()
-                    && let Some(stamp) = call.stamp(&self.channel, self.codes.get(index.into()))
+                    && let Some(stamp) = call.stamp(&self.connection.channel, self.codes.get(index.into()))
                 {
                     self.codes.set_stamp(index, mode, stamp);
                 }
@@ -344,11 +292,12 @@ impl Inner {
         let mode = self.settings.mode;
         let Some((index, stamp)) = self.codes.stamped(library, mode) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max as u64 > self.limits.payload {
+        if max as u64 > self.connection.limits.payload {
             return Ok(None);
         }
         let image_len = stamp.image_len();
-        let Some(room) = self.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN)) else {
+        let Some(room) = self.connection.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN))
+        else {
             return Ok(None);
         };
         let alone = wants_reply && self.calls.none_in_flight();
@@ -358,7 +307,7 @@ impl Inner {
         let sent = used.and_then(|used| {
             let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
             let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-            match self.channel.commit(&plan, &room, used) {
+            match self.connection.channel.commit(&plan, &room, used) {
                 Ok(()) => Ok(used),
                 // On a mapped ring this means that the peer cannot be woken.
                 Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
@@ -411,7 +360,7 @@ impl Inner {
                 Failed::Other(error) => return Err(error),
             }
             let index = usize::from(call.index);
-            match call.send(&mut self.channel, self.codes.get(index)) {
+            match call.send(&mut self.connection.channel, self.codes.get(index)) {
                 Ok(sent) => {
                     self.sent(index, sent);
                     return Ok(());
@@ -458,36 +407,36 @@ impl Inner {
     }
 
     pub(super) fn transport(&self) -> &str {
-        &self.transport
+        &self.connection.transport
     }
 
     pub(super) fn path(&self) -> Path {
         Path {
-            transport: self.transport.clone(),
-            rule: self.channel.rule(),
-            route: self.channel.route(),
-            passed_over: self.passed_over.clone(),
+            transport: self.connection.transport.clone(),
+            rule: self.connection.channel.rule(),
+            route: self.connection.channel.route(),
+            passed_over: self.connection.passed_over.clone(),
         }
     }
 
     pub(super) fn rule(&self) -> ArrivalRules {
-        self.channel.rule()
+        self.connection.channel.rule()
     }
 
     pub(super) fn peer(&self) -> &PeerIdentity {
-        self.control.peer()
+        self.connection.control.peer()
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+        self.connection.epoch
     }
 
     pub(super) fn rights(&self) -> Rights {
-        self.rights
+        self.connection.rights
     }
 
     pub(super) fn max_frame(&self) -> usize {
-        self.channel.max_frame()
+        self.connection.channel.max_frame()
     }
 }
 

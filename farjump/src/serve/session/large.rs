@@ -14,7 +14,7 @@ use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
 
 use super::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;
-use crate::link::joined_channel;
+use crate::open_channel::joined_channel;
 
 /// Most bytes of a frame beside payload and code: header, name, trailer, and alignment of its parts.
 const AROUND: usize = 3 * 4096;

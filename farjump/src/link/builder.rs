@@ -1,22 +1,14 @@
-//! Connecting: a source's choices, and the handshake that follows.
+//! A source's choices before it connects.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use farjump_control::{
-    Control, Error as MeetError, Joined, Key, MeetRefusal, Met, PassedOver, PeerAddress, PeerIdentity,
-    Rights, SourceOptions, TcpOptions, meet_target,
-};
-use farjump_core::channel::{Channel, Terms};
-use farjump_core::frame::MAX_FRAME;
-use farjump_core::image::Machine;
-use farjump_core::mailbox;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_control::{Key, PeerAddress, TcpOptions};
+use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
-use super::inner::Inner;
-use super::{CodeMissingHandler, Link, PeerGoneHandler, RefusalHandler};
-use crate::policy::Ceilings;
+use super::Link;
+use super::inner::{Inner, Settings};
 use crate::transports::transports_for;
 use crate::{Error, Mode, Refusal};
 
@@ -35,39 +27,6 @@ impl std::fmt::Debug for LinkBuilder {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("LinkBuilder").field("address", &self.settings.address).finish_non_exhaustive()
     }
-}
-
-pub(super) struct Settings {
-    pub(super) address: String,
-    pub(super) mode: Mode,
-    pub(super) send_timeout: Duration,
-    pub(super) wait: WaitPolicy,
-    pub(super) control_interval: Duration,
-    pub(super) on_refused: Option<RefusalHandler>,
-    pub(super) on_peer_gone: Option<PeerGoneHandler>,
-    pub(super) on_code_missing: Option<CodeMissingHandler>,
-    transports: Vec<Box<dyn Transport>>,
-    backends: BackendOptions,
-    /// Whether every transport of this build may be tried if the target has none of `transports`.
-    any_transport: bool,
-    /// Transports that were asked for and do not work on this machine.
-    passed_over: Vec<PassedOver>,
-    connect_timeout: Duration,
-    reply_ring: usize,
-    program: Option<String>,
-    tcp: TcpOptions,
-}
-
-/// Result of a handshake.
-pub(super) struct Linked {
-    pub(super) channel: Channel,
-    pub(super) control: Control,
-    pub(super) machine: Machine,
-    pub(super) epoch: u64,
-    pub(super) transport: String,
-    pub(super) limits: Ceilings,
-    pub(super) rights: Rights,
-    pub(super) passed_over: Vec<PassedOver>,
 }
 
 impl LinkBuilder {
@@ -223,98 +182,4 @@ impl LinkBuilder {
         self.settings.any_transport = self.transport.is_none();
         Ok(Link::new(Inner::connect(self.settings)?))
     }
-}
-
-impl Settings {
-    /// Performs the handshake with the target at the address.
-    pub(super) fn meet(&mut self) -> Result<Linked, Error> {
-        let address: PeerAddress = self.address.parse()?;
-        let ring = ring_len("a reply room", self.reply_ring)?;
-        let region = mailbox::region_len(ring);
-        let program = self.program.clone().unwrap_or_else(crate::program_name);
-        let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));
-        options.tcp = self.tcp.clone();
-        let deadline = self.connect_deadline();
-        let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
-            Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {
-                // Not earlier: looking at some transports loads a library.
-                let known = |name: &str| self.transports.iter().any(|own| own.name() == name);
-                let usable = farjump_transports::make_usable(self.backends).into_iter();
-                let more: Vec<_> = usable.filter(|one| !known(one.name())).collect();
-                self.transports.extend(more);
-                meet_target(&address, &mut self.transports, &options, deadline)?
-            }
-            met => met?,
-        };
-        let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
-        let (limits, rights) = (met.limits.into(), met.rights);
-        let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
-        let Met { control, endpoint, rule, send, receive, peer, .. } = met;
-        let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        Ok(Linked { channel, control, machine, epoch, transport, limits, rights, passed_over })
-    }
-
-    /// The transports preferred to `transport`, and why they were not taken: `tried` failed to connect the
-    /// two.
-    fn passed_over_for(&self, transport: &str, tried: Vec<PassedOver>) -> Vec<PassedOver> {
-        let better = |one: &str| farjump_transports::is_preferred(one, transport);
-        let mut passed: Vec<_> = self
-            .passed_over
-            .iter()
-            .filter(|passed| better(&passed.transport))
-            .cloned()
-            .chain(tried)
-            .collect();
-        let offered = self.transports.iter().map(|offered| offered.name());
-        for name in offered.take_while(|name| *name != transport) {
-            if !passed.iter().any(|passed| passed.transport == name) {
-                let why = format!("{name}: the target does not have it");
-                passed.push(PassedOver::new(name, why));
-            }
-        }
-        passed
-    }
-
-    /// Time until which a machine that is silent from now on does not count as gone.
-    pub(super) fn silence_deadline(&self) -> Instant {
-        let now = Instant::now();
-        now.checked_add(self.tcp.peer_timeout).unwrap_or_else(|| now + Duration::from_secs(3600))
-    }
-
-    /// Time by which a connection that begins now must be made.
-    pub(super) fn connect_deadline(&self) -> Instant {
-        Instant::now()
-            .checked_add(self.connect_timeout)
-            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
-    }
-
-    /// The transport of this name.
-    pub(super) fn transport(&mut self, name: &str) -> Option<&mut dyn Transport> {
-        let transport = self.transports.iter_mut().find(|transport| transport.name() == name)?;
-        Some(transport.as_mut())
-    }
-}
-
-/// Length of the ring for which `len` bytes were asked as `what`: the next power of two.
-pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
-    match mailbox::region_len(len).checked_sub(mailbox::CONTROL_LEN) {
-        Some(ring) if ring <= MAX_FRAME => Ok(ring),
-        _ => Err(Error::Size { what, len, max: MAX_FRAME }),
-    }
-}
-
-/// A channel over two endpoints that `peer` and this process have connected.
-pub(crate) fn joined_channel(joined: Joined, peer: &PeerIdentity) -> Result<Channel, Error> {
-    let Joined { endpoint, rule, send, receive } = joined;
-    let terms = Terms {
-        rule,
-        line_whole: send.line_whole,
-        send_key: send.key,
-        receive_key: receive.key,
-        send_limit: send.max_frame,
-        receive_limit: receive.max_frame,
-        send_region: send.region_len,
-        receive_region: receive.region_len,
-    };
-    Ok(Channel::new(endpoint, terms).map_err(|error| error.with_peer(peer.to_string()))?)
 }

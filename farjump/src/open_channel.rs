@@ -1,0 +1,32 @@
+//! Opening a channel on endpoints that a handshake has connected.
+
+use farjump_control::{Joined, PeerIdentity};
+use farjump_core::channel::{Channel, Terms};
+use farjump_core::frame::MAX_FRAME;
+use farjump_core::mailbox;
+
+use crate::Error;
+
+/// Length of the ring for which `len` bytes were asked as `what`: the next power of two.
+pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
+    match mailbox::region_len(len).checked_sub(mailbox::CONTROL_LEN) {
+        Some(ring) if ring <= MAX_FRAME => Ok(ring),
+        _ => Err(Error::Size { what, len, max: MAX_FRAME }),
+    }
+}
+
+/// A channel over two endpoints that `peer` and this process have connected.
+pub(crate) fn joined_channel(joined: Joined, peer: &PeerIdentity) -> Result<Channel, Error> {
+    let Joined { endpoint, rule, send, receive } = joined;
+    let terms = Terms {
+        rule,
+        line_whole: send.line_whole,
+        send_key: send.key,
+        receive_key: receive.key,
+        send_limit: send.max_frame,
+        receive_limit: receive.max_frame,
+        send_region: send.region_len,
+        receive_region: receive.region_len,
+    };
+    Ok(Channel::new(endpoint, terms).map_err(|error| error.with_peer(peer.to_string()))?)
+}
