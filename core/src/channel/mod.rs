@@ -135,6 +135,12 @@ impl Channel {
         }
     }
 
+    /// Whether frames come in a mailbox, where code can run in place and which can be made larger. Otherwise they
+    /// are delivered as messages.
+    pub fn has_mailbox(&self) -> bool {
+        matches!(self.path, Path::OneSided(_))
+    }
+
     /// Largest frame that can be sent, in bytes, header and code included.
     pub fn max_frame(&self) -> usize {
         match &self.path {

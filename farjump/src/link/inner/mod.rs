@@ -249,7 +249,7 @@ impl Inner {
         }
         let index = self.codes.index(library, self.connection.machine)?;
         if mode == Mode::InPlace {
-            in_place::check(library, self.connection.machine, self.connection.channel.rule())?;
+            in_place::check(library, self.connection.machine, &self.connection.channel)?;
         }
         if mode == Mode::Cached && self.connection.limits.takes_lines() {
             self.codes.warm(library, index);

@@ -10,7 +10,7 @@ use farjump_control::{DeferredFd, End, Message, RefusalCause, SecondEnd};
 use farjump_core::channel::{Channel, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
-use farjump_core::transport::{ArrivalRules, OpenRequest, Transport};
+use farjump_core::transport::{OpenRequest, Transport};
 
 use super::{Held, Mailbox, Session, Shared, Stop, cut};
 use crate::Refusal;
@@ -200,7 +200,7 @@ impl Session {
     fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEnd, Refusal> {
         let transports = &mut shared.transports;
         let transport = transports.iter_mut().find(|transport| transport.name() == self.bigger.transport);
-        let Some(transport) = transport.filter(|_| self.channel.rule() != ArrivalRules::DELIVERED) else {
+        let Some(transport) = transport.filter(|_| self.channel.has_mailbox()) else {
             let limit = self.channel.max_frame();
             let what = format!("this link has no mailbox to be enlarged: frames have {limit} bytes at most");
             return Err(Refusal::new(RefusalCause::TooLarge, what));
