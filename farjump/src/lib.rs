@@ -20,7 +20,6 @@ mod data;
 mod error;
 mod executor;
 mod link;
-mod lull;
 mod mode;
 mod open_channel;
 mod policy;

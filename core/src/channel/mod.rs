@@ -13,6 +13,7 @@ use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, Route, TransportError};
 
+mod credit;
 mod in_place;
 mod line;
 mod lines;
@@ -26,6 +27,7 @@ mod switched;
 mod template;
 mod two_sided;
 
+use credit::IdleRounds;
 pub use in_place::InPlace;
 pub use line::Line;
 pub use lines::Lines;
@@ -80,6 +82,7 @@ pub struct Channel {
     held: Option<Received>,
     /// The code part of the held frame, read with it.
     code: Option<CodePart>,
+    idle_rounds: IdleRounds,
 }
 
 // Both variants are large and exist once for each link. Boxing one would put a pointer into the hot path.
@@ -119,7 +122,8 @@ impl Channel {
                 Path::TwoSided(TwoSided::new(messages, &terms))
             }
         };
-        Ok(Channel { path, terms, trailer, held: None, code: None })
+        let idle_rounds = IdleRounds::new(terms.rule);
+        Ok(Channel { path, terms, trailer, held: None, code: None, idle_rounds })
     }
 
     /// The arrival rule in use.

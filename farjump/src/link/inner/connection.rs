@@ -8,7 +8,6 @@ use farjump_core::image::Machine;
 
 use super::batching::Several;
 use super::large::Bigger;
-use crate::lull::Lull;
 use crate::policy::Ceilings;
 
 /// A connection to a target, from the handshake to the end. A link that is made anew gets another one.
@@ -18,7 +17,6 @@ pub(in crate::link) struct Connection {
     /// The frame that calls are being put into. While there is one, no other frame may be begun.
     pub(super) several: Option<Several>,
     pub(in crate::link) channel: Channel,
-    pub(super) lull: Lull,
     pub(in crate::link) control: Control,
     /// When an idle link reads the control connection again.
     pub(super) control_due: Instant,
@@ -63,7 +61,6 @@ impl Connection {
         Connection {
             bigger: Bigger::default(),
             several: None,
-            lull: Lull::of(&channel),
             channel,
             control,
             control_due: Instant::now(),

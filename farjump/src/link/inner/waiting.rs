@@ -267,8 +267,7 @@ impl Inner {
             return Ok(true);
         }
         self.tend_bigger()?;
-        let idle = self.connection.lull.is_long(self.connection.channel.received());
-        match self.connection.channel.progress(idle) {
+        match self.connection.channel.progress_idle() {
             Ok(called) => Ok(called),
             Err(error) => self.broken_for_now(&error).map(|()| true),
         }

@@ -31,7 +31,6 @@ use super::forward::Forwards;
 use crate::Refusal;
 use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
-use crate::lull::Lull;
 pub(super) use held::{Held, Mailbox};
 
 /// Frames of one source that run before the next source's turn.
@@ -92,7 +91,6 @@ pub(super) struct Session {
     /// Whether the control connection is watched for writability.
     pub(super) watched_for_room: bool,
     pub(super) bigger: Bigger,
-    lull: Lull,
     /// Refusals sent to the source on this link.
     refusals_told: u64,
     /// Bytes received at the last such query.
@@ -159,7 +157,6 @@ impl Session {
         let peer = control.peer().clone();
         let waiting = Waiting::Nothing;
         let reply_limit = channel.max_frame().saturating_sub(REPLY_OVERHEAD).min(most);
-        let lull = Lull::of(&channel);
         let tells = channel.tells_unasked();
         Session {
             id,
@@ -178,7 +175,6 @@ impl Session {
             forwarded: 0,
             watched_for_room: false,
             bigger: Bigger::absent(transport),
-            lull,
             refusals_told: 0,
             had_come: 0,
             unread: false,
@@ -387,11 +383,11 @@ impl Session {
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
-        let idle = idle && self.lull.is_long(self.channel.received());
         if self.is_leaving() {
             return Ok(());
         }
-        if self.channel.progress(idle)? || self.unread { self.read_control(shared) } else { Ok(()) }
+        let noticed = if idle { self.channel.progress_idle() } else { self.channel.progress(false) };
+        if noticed? || self.unread { self.read_control(shared) } else { Ok(()) }
     }
 
     /// Bytes of the target's memory that its source has taken, and its limit; `None` where there is no limit.
