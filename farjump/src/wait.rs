@@ -10,6 +10,16 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where there is no doorbell, from the first to the longest: they double.
 pub(crate) const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
+/// How long a target may sleep, as far as one of its parts is concerned.
+pub(crate) enum Rest {
+    /// Not at all: there is work.
+    None,
+    /// For a nap: an event is awaited that no descriptor reports.
+    Nap,
+    /// Until a descriptor reports an event.
+    Sleep,
+}
+
 /// Converts a duration for the system; one out of range becomes a day.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(Duration::from_secs(86_400));

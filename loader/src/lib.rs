@@ -33,10 +33,10 @@ pub mod resolve;
 mod shared_library;
 pub mod store;
 
-pub use arena::Arena;
+pub use arena::{Arena, Need};
 pub use code_id::{CodeHasher, code_id};
 pub use error::Error;
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
-pub use store::{Capacity, Linked, Need, Refused, Store, Usage};
+pub use store::{Capacity, Linked, Refused, Store, Usage};

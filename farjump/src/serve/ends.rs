@@ -90,7 +90,7 @@ impl Target<'_> {
     /// Forgets a link that has ended.
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
-        self.watch.remove_session(&session);
+        self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
         self.shared.executor.stats.bytes += session.received();
         self.shared.executor.stats.summed += session.summed();
         self.shared.executor.stats.links_ended += 1;
@@ -103,7 +103,7 @@ impl Target<'_> {
             // Best effort: a source that does not read learns it from the end of the connection.
             drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
             drop(session.channel.call_attention());
-            self.watch.remove_session(&session);
+            self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
             self.shared.executor.stats.bytes += session.received();
             self.shared.executor.stats.summed += session.summed();
             self.shared.executor.stats.links_ended += 1;

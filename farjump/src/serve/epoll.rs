@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
-use super::session::Session;
 use crate::Error;
 use crate::wait::timespec;
 
@@ -106,11 +105,9 @@ impl Watch {
 
     /// Removes the descriptors of a link that ends. Closing them would not do: a copy in another process
     /// keeps them watched, and the source has one of its doorbell.
-    pub(super) fn remove_session(&self, session: &Session) {
-        if let Some(descriptor) = session.channel.descriptor() {
-            self.remove(descriptor);
-        }
-        self.remove(session.control.as_fd());
+    pub(super) fn remove_link(&self, doorbell: Option<BorrowedFd<'_>>, control: BorrowedFd<'_>) {
+        doorbell.into_iter().for_each(|doorbell| self.remove(doorbell));
+        self.remove(control);
     }
 
     /// Stops watching `fd`.

@@ -7,9 +7,9 @@ use farjump_control::KeyFile;
 use farjump_core::wait::{Turn, Waiter};
 
 use super::Target;
-use super::session::{Rest, Session};
+use super::session::Session;
 use crate::Error;
-use crate::wait::{LONGEST_SLEEP, NAPS};
+use crate::wait::{LONGEST_SLEEP, NAPS, Rest};
 
 impl Target<'_> {
     /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.

@@ -10,6 +10,7 @@
 //! program at once, and never runs other code.
 
 mod free_list;
+mod need;
 
 use std::ffi::c_void;
 use std::fmt;
@@ -26,8 +27,8 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::free_list::Rooms;
+pub use self::need::Need;
 use crate::error::Error;
-use crate::store::Need;
 
 /// Lengths are multiples of this many bytes: the largest Linux page on the machines that farjump supports.
 const GRANULE: usize = 64 * 1024;

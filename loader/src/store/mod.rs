@@ -14,14 +14,14 @@ use farjump_core::icache;
 use farjump_core::image::{CodeId, ImageView, PlaceError};
 
 use crate::address_map::Listing;
-use crate::arena::{Arena, Block};
+use crate::arena::{Arena, Block, Need};
 use crate::bundle::is_name;
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::Resolver;
 
-pub use self::capacity::{Capacity, Need};
+pub use self::capacity::Capacity;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
 

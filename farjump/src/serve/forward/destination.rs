@@ -12,7 +12,7 @@ use super::{Answer, Caller, Forward, Outcome, wake};
 use crate::Error;
 use crate::link::Outgoing;
 use crate::serve::epoll::{Event, Watch};
-use crate::serve::session::Rest;
+use crate::wait::Rest;
 
 /// A destination. Calls are sent to it in the order in which they came.
 pub(super) struct Peer {

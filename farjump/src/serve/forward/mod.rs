@@ -15,10 +15,10 @@ use farjump_control::PeerAddress;
 use farjump_loader::Linked;
 
 use super::epoll::{Event, Watch};
-use super::session::Rest;
 use crate::Error;
 use crate::executor::{Forwarding, Gate};
 use crate::link::ReplyBytes;
+use crate::wait::Rest;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;

@@ -31,6 +31,7 @@ use super::forward::Forwards;
 use crate::Refusal;
 use crate::executor::{Callable, CodeTable, Ended, Executor};
 use crate::link::summary;
+use crate::wait::Rest;
 pub(super) use held::{Held, Mailbox};
 
 /// Frames of one source that run before the next source's turn.
@@ -130,16 +131,6 @@ pub(super) enum Waiting {
     /// Blocked until the source has read its refusals. This bounds the queue, and keeps refusals ahead of
     /// later replies.
     Reading,
-}
-
-/// How long a session lets its target sleep.
-pub(super) enum Rest {
-    /// Not at all: there is work.
-    None,
-    /// For a nap: an event is awaited that no descriptor reports.
-    Nap,
-    /// Until a descriptor reports an event.
-    Sleep,
 }
 
 impl Session {

@@ -1,0 +1,25 @@
+//! The space that an image needs.
+
+use farjump_core::image::ImageView;
+
+/// The space that one image needs in a store and in its arena.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// Length of the image as it travels, in bytes.
+    pub(crate) image: usize,
+    /// Length of the longer of its two spans, in bytes.
+    pub(crate) span: usize,
+    /// Alignment of its spans, in bytes.
+    pub(crate) align: usize,
+}
+
+impl Need {
+    /// The need of the image `image`; `None` if the bytes are no image.
+    pub fn of(image: &[u8]) -> Option<Need> {
+        ImageView::new_checked(image).ok().map(|view| Need::of_view(image.len(), &view))
+    }
+
+    pub(crate) fn of_view(image: usize, view: &ImageView<'_>) -> Need {
+        Need { image, span: view.span1().len().max(view.span2_len()), align: 1 << view.align_log2() }
+    }
+}
