@@ -7,7 +7,5 @@
 //! (`docs/ucp-ifunc.md`).
 
 pub mod api;
-mod boundary;
-mod failure;
 #[cfg(feature = "ucx")]
 mod ucp_ifunc;

@@ -1,23 +1,22 @@
 //! `cargo xtask ci`: all checks that a change has to pass.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::checks::{
     self,
     without_ucx::{self, Seen},
 };
-use crate::child::{Failed, Interrupt, Run};
+use crate::child::{Failed, Interrupt};
 use crate::coverage;
 use crate::guard;
 use crate::install;
 use crate::packages;
-use crate::tally::{Tally, last};
+use crate::step::{Verdict, cargo};
+use crate::suite;
+use crate::tally::Tally;
 use crate::test;
 use crate::ucx;
-use crate::workspace::{Workspace, root};
-
-/// Limit for one step other than the tests.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+use crate::workspace::Workspace;
 
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
@@ -27,20 +26,18 @@ pub(crate) struct Options {
     no_install: bool,
 }
 
-/// Verdict of a step: success, or the failure.
-pub(crate) type Verdict = Result<(), Failed>;
-
 /// A step: its name, and its function.
 type Step = (&'static str, fn(&Interrupt) -> Verdict);
 
 /// The steps besides the tests, cheap ones first.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("the lock file fits", checks::dependencies::locked),
     ("formatting", formatting),
     ("licences, sources and versions of dependencies", checks::dependencies::check),
     ("crates of the library", checks::few_crates::check),
     ("links in documents", checks::links::check),
     ("lengths of files", checks::lengths::check),
+    ("circles of modules", checks::cycles::check),
     ("lints", lints),
     ("documentation", documentation),
     ("combinations of features", checks::features::check),
@@ -94,33 +91,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     lines.push(tried("reach of the fuzzers", coverage::check)?);
     let begun = Instant::now();
     let mut tally: Tally = test::all(&[], None, interrupt)?;
-    test::charge(&mut tally, &lacking);
+    suite::charge(&mut tally, &lacking);
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
     lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));
     lines.push(tried("newest UCX", newest_ucx)?);
     lines.push(tried("without UCX", no_ucx)?);
     all_passed &= tally.failed.is_empty();
     println!("\n== all\n{}", lines.join("\n"));
-    test::summarise(&tally, &lacking);
+    suite::summarise(&tally, &lacking);
     Ok(all_passed)
-}
-
-/// Runs cargo to its end.
-///
-/// # Errors
-/// It failed, and printed the reason itself; or it did not end in time.
-pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
-    let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
-    // Its lines for each crate built would hide the useful output.
-    let run = env.iter().fold(run.env("CARGO_TERM_QUIET", "true"), |run, (name, value)| run.env(name, value));
-    let ended = run.run()?;
-    match ended.status.success() {
-        true => Ok(()),
-        false => {
-            let said = last(&ended.output).join("\n    ");
-            Err(Failed::Because(format!("cargo {} failed\n    {said}", args.join(" "))))
-        }
-    }
 }
 
 fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::cargo;
+use crate::step::cargo;
 use crate::workspace::{Workspace, root};
 
 /// Limit for counting. It takes one or two minutes.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::Verdict;
 use crate::packages;
+use crate::step::Verdict;
 use crate::workspace::{Workspace, root};
 
 /// Limit for a release build on a slow or busy machine.

@@ -9,6 +9,8 @@ mod guard;
 mod install;
 mod mpi;
 mod packages;
+mod step;
+mod suite;
 mod tally;
 mod test;
 mod tsan;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, OF_MPICH, OF_OPEN_MPI};
+use crate::suite::{LIMIT, suite};
 use crate::tally::Tally;
-use crate::test::{LIMIT, suite};
 use crate::workspace::root;
 
 /// The compiler of each MPI.

@@ -1,21 +1,14 @@
 //! `cargo xtask test`: all tests, counted.
 
-use std::time::Duration;
-
 use crate::child::{Failed, Interrupt, Run};
 use crate::mpi;
-use crate::packages::{self, Lacking};
-use crate::tally::{Tally, telling};
+use crate::packages;
+use crate::suite::{LIMIT, charge, suite, summarise};
+use crate::tally::Tally;
 use crate::tsan;
 use crate::ucx;
 use crate::vm;
 use crate::workspace::{Workspace, root};
-
-/// Limit for building and running one suite. Tests have limits of their own, far below this.
-pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
-
-/// Number of the longest test programs that are named at the end.
-const SLOWEST: usize = 12;
 
 /// The filter for the models of the protocol.
 const MODELS: &str = "loom";
@@ -119,50 +112,4 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
         tally.fail(format!("no test has a name with {}", filters.join(" or ")));
     }
     Ok(tally)
-}
-
-/// Runs one suite. If tests `must` exist, finding none is a failure.
-pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
-    println!("\n== {name}");
-    let ended = match run.showing(telling(!packages::in_ci())).run() {
-        Ok(ended) => ended,
-        Err(error) if error.is_interrupt() => return Err(error),
-        Err(error) => {
-            let mut tally = Tally::default();
-            tally.fail(format!("{name}: {error}"));
-            return Ok(tally);
-        }
-    };
-    let mut tally = Tally::read(&ended.output);
-    if !ended.status.success() && tally.failed.is_empty() {
-        let why = format!("{name}: cargo test failed ({}) without naming a test", ended.status);
-        tally.fail_with(why, ended.output);
-    } else if must && tally.is_empty() {
-        tally.fail(format!("{name}: there are none"));
-    }
-    Ok(tally)
-}
-
-/// Counts missing packages that CI requires as failures.
-pub(crate) fn charge(tally: &mut Tally, lacking: &Lacking) {
-    for needed in lacking.unexcused(packages::in_ci()) {
-        let (file, package) = (needed.file, needed.package);
-        tally.fail(format!("{file}, which {}, could not be installed (package {package})", needed.used));
-    }
-}
-
-/// Prints the failed tests, the skipped ones with reasons, and the sums in a last line.
-pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
-    println!("\n{}", tally.names());
-    if !tally.seconds.is_empty() {
-        println!("Running took:\n{}", tally.slowest(SLOWEST));
-    }
-    let lacking = &lacking.needed;
-    if !lacking.is_empty() {
-        for needed in lacking {
-            println!("missing  {} ({})", needed.file, needed.used);
-        }
-        println!("To have these tested: {}.\n", packages::advice(lacking));
-    }
-    println!("{tally}");
 }

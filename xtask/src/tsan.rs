@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::child::{Failed, Interrupt, Run};
+use crate::suite::{LIMIT, suite};
 use crate::tally::Tally;
-use crate::test::{LIMIT, suite};
 use crate::workspace::root;
 
 /// The suite's name in counts.

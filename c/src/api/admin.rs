@@ -5,13 +5,13 @@ use std::ffi::{c_char, c_void};
 use farjump::CodeId;
 use farjump::admin::{Admin, Dropped, TargetStats};
 
+use crate::api::catch::{duration, fill, give, guarded, object, object_mut, take, text, variable};
 use crate::api::choices::key_in;
 use crate::api::knowledge::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_stats_t;
-use crate::boundary::{duration, fill, give, guarded, object, object_mut, take, text, variable};
-use crate::failure::Failure;
 
 /// Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
 /// Each request is a connection of its own, which makes no link and does not count as a source; nothing is

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
+use crate::api::catch::{give, guarded, take, value, variable};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::{give, guarded, take, value, variable};
 
 /// Bytes that the library fills in: replies, and texts without a fixed length. Make one once and use it again
 /// and again: once it has grown to the longest content, nothing is allocated. The caller owns it. One thread

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use farjump::{Key, Mode, PeerIdentity, RefusalCause, Rights, WaitPolicy};
 
+use crate::api::catch::{bytes, c_text, guarded, object_mut, path};
+use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
-use crate::boundary::{bytes, c_text, guarded, object_mut, path};
-use crate::failure::Failure;
 
 /// How the code of a call travels and runs. Each is a bit, so that a target can allow several.
 #[repr(C)]

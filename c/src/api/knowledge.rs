@@ -5,10 +5,10 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use farjump::HeldImage;
 use farjump::admin::HeldCode;
 
+use crate::api::catch::{c_text, guarded};
+use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::{c_text, guarded};
-use crate::failure::Failure;
 
 /// One image in a target's store. The structure and its texts belong to the library, and are valid until the
 /// callback returns; it may grow at its end.

@@ -4,9 +4,9 @@ use std::ffi::{CString, c_char};
 
 use farjump::{CodeId, Library, LibraryImage, Machine};
 
+use crate::api::catch::{c_text, give, guarded, object, path, place, take, text, value, variable};
+use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::{c_text, give, guarded, object, path, place, take, text, value, variable};
-use crate::failure::Failure;
 
 /// An ifunc library that is open or loaded: code to inject, and routines that make its payload. Any number of
 /// threads may use it at once.

@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int, c_void};
 
 use farjump::{Key, Link, LinkBuilder, Mode, WaitPolicy};
 
+use crate::api::catch::{c_text, duration, give, guarded, take, text, variable};
 use crate::api::choices::{
     User, cause_number, change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, set,
 };
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::{c_text, duration, give, guarded, take, text, variable};
 
 /// Runs when the target refuses a one-way call: `cause` is one of FARJUMP_CAUSE_BAD_FRAME and its kin, `text`
 /// says more, belongs to the library, and is valid until the callback returns.

@@ -11,9 +11,11 @@
 
 pub mod admin;
 pub mod bytes;
+pub(crate) mod catch;
 pub mod choices;
 pub mod exporting;
 pub mod knowledge;
+pub(crate) mod last_error;
 pub mod library;
 pub mod link;
 pub mod link_options;

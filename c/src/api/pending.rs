@@ -1,10 +1,10 @@
 //! Pending calls.
 
 use crate::api::bytes::farjump_bytes_t;
+use crate::api::catch::{duration, guarded};
+use crate::api::last_error::Failure;
 use crate::api::link::{farjump_link_t, usable};
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::{duration, guarded};
-use crate::failure::Failure;
 
 /// A pending call, as a number: it needs no memory and no end. Numbers differ between links. The number of a
 /// call that was answered or cancelled differs from those of later calls, for 65,535 calls in the same slot.

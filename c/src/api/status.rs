@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use self::farjump_status_t::*;
 use crate::api::choices::{cause_number, cause_words};
-use crate::failure;
+use crate::api::last_error;
 
 /// The status of a call. 0 is success, numbers below 0 are errors: farjump_last_error() has the text.
 #[repr(C)]
@@ -113,14 +113,14 @@ pub extern "C" fn farjump_status_string(status: c_int) -> *const c_char {
 /// leave it unchanged.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_error() -> *const c_char {
-    failure::last()
+    last_error::last()
 }
 
 /// The cause of the target's refusal, if the last failing call of this thread returned FARJUMP_ERROR_REFUSED:
 /// one of FARJUMP_CAUSE_BAD_FRAME and its kin. -1 otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn farjump_last_cause() -> c_int {
-    failure::last_cause().map_or(-1, cause_number)
+    last_error::last_cause().map_or(-1, cause_number)
 }
 
 /// A few words for one of FARJUMP_CAUSE_BAD_FRAME and its kin; "unknown cause" for any other number. The text

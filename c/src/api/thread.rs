@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farjump::{Stopper, TargetThread};
 
+use crate::api::catch::{give, guarded, object, take, variable};
+use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_t;
-use crate::boundary::{give, guarded, object, take, variable};
-use crate::failure::Failure;
 
 /// Stops farjump_target_run(), even while it sleeps. Any number of threads may use it at once, and signal
 /// handlers too.

@@ -29,7 +29,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farjump_ucx_sys::{UCS_ERR_UNSUPPORTED, Ucx, ucs_status_t};
 
-use crate::failure::{Failure, keep};
+use crate::api::last_error::{Failure, keep};
 
 /// An error status, and its text.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ fn status(body: impl FnOnce() -> Result<ucs_status_t, Refused>) -> ucs_status_t 
         Ok(Ok(status)) => status,
         Ok(Err(refused)) => refused.note(),
         Err(panic) => {
-            crate::failure::note(Failure::panic(&*panic));
+            crate::api::last_error::note(Failure::panic(&*panic));
             farjump_ucx_sys::UCS_ERR_SOME_CONNECTS_FAILED
         }
     }

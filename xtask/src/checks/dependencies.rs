@@ -9,7 +9,7 @@ use std::fs;
 use serde::Deserialize;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::Verdict;
+use crate::step::Verdict;
 use crate::workspace::{Package, Workspace, root};
 
 /// cargo's name of crates.io, whatever mirror serves it.

@@ -2,7 +2,7 @@
 //! features.
 
 use crate::child::Interrupt;
-use crate::ci::{Verdict, cargo};
+use crate::step::{Verdict, cargo};
 
 /// Each package with its combinations. The workspace build covers all features of farjump-ifunc and
 /// farjump-core.

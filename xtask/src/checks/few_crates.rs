@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::Verdict;
+use crate::step::Verdict;
 use crate::workspace::root;
 
 /// Most lines of the tree, as `cargo tree -p farjump -e normal --prefix none | sort -u | wc -l` counts them.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::Verdict;
+use crate::step::Verdict;
 use crate::workspace::root;
 
 /// Lines that a file of code seldom exceeds.

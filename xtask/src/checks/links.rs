@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::Verdict;
+use crate::step::Verdict;
 use crate::workspace::root;
 
 /// Checks every Markdown document in the repository.

@@ -1,5 +1,6 @@
 //! Checks of the crates' guarantees, one file each.
 
+pub(crate) mod cycles;
 pub(crate) mod dependencies;
 pub(crate) mod features;
 pub(crate) mod few_crates;

@@ -2,7 +2,7 @@
 //! program with `shm` alone, except for code that a crate includes and compiles.
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::{Verdict, cargo};
+use crate::step::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 
 /// Libraries that any Rust program on Linux with glibc may need at run time.

@@ -9,7 +9,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::ci::{Verdict, cargo};
+use crate::step::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 
 const BARE: &str = "x86_64-unknown-none";

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::suite::{LIMIT, suite};
 use crate::tally::Tally;
-use crate::test::{LIMIT, suite};
 use crate::workspace::root;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::suite::summarise;
 use crate::tally::Tally;
-use crate::test::summarise;
 use crate::workspace::{Workspace, root};
 use debian::{Kernel, Store};
 use initramfs::Archive;

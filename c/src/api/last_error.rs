@@ -6,8 +6,8 @@ use std::ffi::CString;
 
 use farjump::{Error, RefusalCause};
 
+use crate::api::catch::c_text;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::boundary::c_text;
 
 /// An error on its way to C. Boxed, so that results of successful calls travel in registers.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
-    use crate::boundary::{guarded, value};
+    use crate::api::catch::{guarded, value};
 
     fn said() -> String {
         // SAFETY: the text stays in place until this thread notes another.

@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::api::last_error::{Failure, note};
 use crate::api::status::farjump_status_t;
-use crate::failure::{Failure, note};
 
 /// Runs the body of a function that C calls, and returns its status. An error is noted for
 /// `farjump_last_error`.

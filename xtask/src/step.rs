@@ -1,0 +1,31 @@
+//! Steps of CI and of other chores.
+
+use std::time::Duration;
+
+use crate::child::{Failed, Interrupt, Run};
+use crate::tally::last;
+use crate::workspace::root;
+
+/// Limit for one step other than the tests.
+const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Verdict of a step: success, or the failure.
+pub(crate) type Verdict = Result<(), Failed>;
+
+/// Runs cargo to its end.
+///
+/// # Errors
+/// It failed, and printed the reason itself; or it did not end in time.
+pub(crate) fn cargo(interrupt: &Interrupt, args: &[&str], env: &[(&str, &str)]) -> Verdict {
+    let run = Run::cargo(interrupt).args(args).directory(root()).limit(LIMIT);
+    // Its lines for each crate built would hide the useful output.
+    let run = env.iter().fold(run.env("CARGO_TERM_QUIET", "true"), |run, (name, value)| run.env(name, value));
+    let ended = run.run()?;
+    match ended.status.success() {
+        true => Ok(()),
+        false => {
+            let said = last(&ended.output).join("\n    ");
+            Err(Failed::Because(format!("cargo {} failed\n    {said}", args.join(" "))))
+        }
+    }
+}
