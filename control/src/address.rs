@@ -1,4 +1,4 @@
-//! Where a target can be met, as users type it.
+//! Addresses of targets, as users type them.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -27,18 +27,18 @@ pub const MAX_PATH: usize = 107;
 pub enum PeerAddress {
     /// A Unix socket at this path, absolute or relative to the working directory.
     Unix(PathBuf),
-    /// A TCP port. Who meets there has a key, or is a process of the same user that comes over loopback
+    /// A TCP port. A peer needs a key, or is a process of the same user over loopback
     /// ([`TcpOptions`](crate::TcpOptions)).
     Tcp {
-        /// Name or number of the host, an IPv6 number without its brackets.
+        /// Name or number of the host; an IPv6 number has no brackets.
         host: String,
-        /// The port; 0 to listen on one that the system chooses.
+        /// The port; 0 listens on one that the system chooses.
         port: u16,
     },
 }
 
 impl PeerAddress {
-    /// The address of a Unix socket at `path`.
+    /// Returns the address of a Unix socket at `path`.
     ///
     /// # Errors
     /// [`Error::AddressEmptyPath`], [`Error::AddressPathTooLong`], [`Error::AddressPathZero`].
@@ -53,17 +53,18 @@ impl PeerAddress {
         }
     }
 
-    /// Whether file descriptors travel on connections to this address.
+    /// Returns whether connections to this address carry file descriptors.
     pub fn carries_descriptors(&self) -> bool {
         matches!(self, PeerAddress::Unix(_))
     }
 
-    /// Whether `transport` can be told of over connections to this address: its file descriptors travel on Unix sockets only.
+    /// Returns whether connections to this address can set up `transport`: only Unix sockets carry file
+    /// descriptors.
     pub fn suits(&self, transport: &dyn Transport) -> bool {
         self.carries_descriptors() || !transport.capabilities().descriptors
     }
 
-    /// Whether it is on this machine by what it says: a Unix socket, or loopback.
+    /// Returns whether the text names this machine: a Unix socket, or loopback.
     pub fn is_this_machine(&self) -> bool {
         match self {
             PeerAddress::Unix(_) => true,
@@ -74,11 +75,12 @@ impl PeerAddress {
         }
     }
 
-    /// Whether it is a number that a device of this machine has. Packets to it stay here, unless a port is forwarded.
+    /// Returns whether it is a number of a device of this machine. Packets to it stay here, unless a port is
+    /// forwarded.
     pub fn is_own_device(&self) -> bool {
         match self {
             PeerAddress::Unix(_) => false,
-            // The system binds a socket to no address but its own. Nothing is sent.
+            // The system binds a socket only to an address of its own. Nothing is sent.
             PeerAddress::Tcp { host, .. } => {
                 host.parse::<IpAddr>().is_ok_and(|number| UdpSocket::bind((number, 0)).is_ok())
             }
@@ -97,7 +99,7 @@ impl FromStr for PeerAddress {
             let wrong = || Error::AddressTcp { given: given.to_owned() };
             let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
             let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-            // Without brackets the last group of an IPv6 number would pass for the port.
+            // Without brackets the last group of an IPv6 number would be read as the port.
             if bare.unwrap_or(host).is_empty() || (bare.is_none() && host.contains(':')) {
                 return Err(wrong());
             }

@@ -1,4 +1,4 @@
-//! What can go wrong before two processes can exchange frames: one variant for each cause.
+//! Errors before two processes can exchange frames: one variant for each cause.
 
 use std::fmt;
 use std::io;
@@ -8,16 +8,17 @@ use farjump_core::transport::TransportError;
 
 use crate::{MAX_PATH, MeetRefusal, PeerAddress};
 
-/// A failure to meet, or of the control connection afterwards. Its text says what was wrong, where, and what to do.
+/// A failed handshake, or a failure of the control connection afterwards. Its text says what failed, where,
+/// and what to do.
 ///
 /// `peer` is the other process as people know it: its name and process id.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An address without a scheme that farjump knows.
+    /// An address whose scheme farjump does not know.
     #[error("`{given}` is no address: write unix:PATH, for example unix:store.sock, or tcp:HOST:PORT")]
     AddressScheme {
-        /// What was given.
+        /// The text given.
         given: String,
     },
     /// `unix:` without a path.
@@ -31,7 +32,7 @@ pub enum Error {
     AddressPathTooLong {
         /// The path.
         path: PathBuf,
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
     },
     /// A path with a zero byte.
@@ -43,7 +44,7 @@ pub enum Error {
     /// `tcp:` without host or port.
     #[error("`{given}` is no TCP address: write tcp:HOST:PORT, for example tcp:node7:7471")]
     AddressTcp {
-        /// What was given.
+        /// The text given.
         given: String,
     },
     /// An address or a key that needs a feature which this build leaves out.
@@ -55,7 +56,7 @@ pub enum Error {
         /// The address, or the use of a key.
         what: String,
     },
-    /// An address that other machines reach, or are at, and no key.
+    /// An address on other machines, or reachable from them, without a key.
     #[error(
         "{address} is not on this machine's loopback, and there is no key: make one with `farjump key FILE`, have a copy on both sides, and give it to both with --key FILE"
     )]
@@ -63,7 +64,7 @@ pub enum Error {
         /// The address.
         address: PeerAddress,
     },
-    /// A file that is no key.
+    /// A file that holds no key.
     #[error(
         "{} cannot be used as a key: {what}; a key file has a line of 64 hexadecimal digits for each key (`farjump key --help`)",
         path.display()
@@ -71,10 +72,10 @@ pub enum Error {
     KeyFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, or where.
+        /// The fault, or its line.
         what: String,
     },
-    /// A key that others may read or write, or that is another user's.
+    /// A key that other users may read or write, or that another user owns.
     #[error(
         "the key {0} can be had by others (mode {mode:o}, user {uid}; this process is user {own}): make it yours alone, `chmod 600 {0}`, and if others may have read it make a new one",
         path.display()
@@ -89,19 +90,19 @@ pub enum Error {
         /// The effective user id of this process.
         own: u32,
     },
-    /// A new key was to be written where there is something already.
+    /// The file for a new key exists already.
     #[error("{} exists and was left alone: name another file for the key, or move it away", path.display())]
     KeyFileExists {
         /// The file.
         path: PathBuf,
     },
-    /// The peer has a key and this side has none.
+    /// The peer has a key and this process has none.
     #[error("{peer} wants a key and this side has none: give it a copy of that key with --key FILE")]
     KeyWanted {
         /// The peer.
         peer: String,
     },
-    /// This side has a key and the peer has none.
+    /// This process has a key and the peer has none.
     #[error(
         "{peer} has no key and this side has one: give both the same with --key FILE; nothing was said to it"
     )]
@@ -115,7 +116,7 @@ pub enum Error {
         /// The peer.
         peer: String,
     },
-    /// What came was not sealed by the peer: it was changed, repeated or made up on the way.
+    /// Bytes that the peer did not encrypt: they were changed, repeated or forged on the way.
     #[error("what came from {peer} was changed on the way, or is not from it: the connection was closed")]
     Tampered {
         /// The peer.
@@ -126,10 +127,10 @@ pub enum Error {
     Silent {
         /// The peer.
         peer: String,
-        /// How long it may be silent, in seconds.
+        /// Allowed silence in seconds.
         seconds: u32,
     },
-    /// A connection without a key whose other end has no owner that the system tells of.
+    /// A connection without a key whose peer's user the system does not report.
     #[error(
         "the system does not say which user {peer} is, and there is no key: on one machine use unix:PATH, with both sides in a user namespace that maps their user; or over TCP give both a key (`farjump key FILE`, --key FILE)"
     )]
@@ -137,7 +138,7 @@ pub enum Error {
         /// The peer.
         peer: String,
     },
-    /// A connection without a key, and this process runs as the user that stands for all unknown ones.
+    /// A connection without a key, while this process runs as the user that stands for all unknown ones.
     #[error(
         "{peer} cannot be told from other users: user {uid}, which this process runs as, stands for all that its user namespace does not map; run it as a user that the namespace maps, or over TCP give both sides a key (`farjump key FILE`, --key FILE)"
     )]
@@ -147,18 +148,18 @@ pub enum Error {
         /// The effective user id of this process: the overflow uid.
         uid: u32,
     },
-    /// A transport that hands over file descriptors, which TCP does not carry.
+    /// A transport that passes file descriptors, over TCP, which does not carry them.
     #[error(
         "transport `{transport}` hands file descriptors to its peer, which only a Unix socket carries, and not {address}: use unix:PATH, or another transport (`farjump transports`), for example tcp"
     )]
     NeedsUnixSocket {
-        /// Its name.
+        /// Name of the transport.
         transport: String,
-        /// Where the sides were to meet.
+        /// The address of the handshake.
         address: PeerAddress,
     },
 
-    /// Another process listens there.
+    /// Another target listens on the path.
     #[error("{address} is already in use by a running target: stop it, or listen on another path")]
     InUse {
         /// The address.
@@ -172,13 +173,13 @@ pub enum Error {
         /// The address.
         address: PeerAddress,
     },
-    /// Something other than a socket is at the path. It was not touched.
+    /// The path exists and is not a socket. It was not touched.
     #[error("{} exists and is no socket: it was left alone; listen on another path or move it away", path.display())]
     NotASocket {
         /// The path.
         path: PathBuf,
     },
-    /// Nobody listens there.
+    /// No process listens on the address.
     #[error(
         "no target listens on {address} ({why}): start one, for example with `farjump serve --listen {address}`"
     )]
@@ -188,13 +189,13 @@ pub enum Error {
         /// What is there instead, in words.
         why: &'static str,
     },
-    /// The file's permissions keep this process out.
+    /// The file's permissions deny this process.
     #[error("{address} belongs to another user: a target admits processes of its own user only")]
     Denied {
         /// The address.
         address: PeerAddress,
     },
-    /// The process at the other end runs as another user.
+    /// The peer runs as another user.
     #[error("{peer} runs as user {uid} and this process as user {own}: only processes of one user may meet")]
     OtherUser {
         /// The peer.
@@ -207,13 +208,13 @@ pub enum Error {
     /// A system call failed.
     #[error("{doing} failed: {source}")]
     System {
-        /// What was being done, and to what.
+        /// The operation and its object.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 
-    /// The peer's first bytes are not farjump's.
+    /// The peer's first bytes are not farjump's preamble.
     #[error("{peer} does not speak farjump: is another program behind this address?")]
     NotFarjump {
         /// The peer.
@@ -231,7 +232,7 @@ pub enum Error {
         /// The version of this library.
         ours: u16,
     },
-    /// A message longer than allowed at this point. It was not read.
+    /// A message longer than the limit at this point. It was not read.
     #[error("{peer} announced a message of {len} bytes; the limit is {limit}")]
     MessageTooLong {
         /// The peer.
@@ -241,10 +242,10 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A process that asks for what it may not do here.
+    /// A request without the right to it.
     #[error("{what}")]
     MissingRight {
-        /// Which right is missing, and how it is given.
+        /// The missing right, and how to grant it.
         what: String,
     },
     /// The connection ended within a message.
@@ -252,45 +253,45 @@ pub enum Error {
     CutShort {
         /// The peer.
         peer: String,
-        /// Bytes that came.
+        /// Bytes received.
         found: usize,
-        /// Bytes that were due.
+        /// Bytes expected.
         needed: usize,
     },
-    /// Bytes that are no message.
+    /// Bytes that are not a message.
     #[error("{peer} sent a message that makes no sense: {what}")]
     Garbled {
         /// The peer.
         peer: String,
-        /// What of it.
+        /// The fault.
         what: String,
     },
-    /// Another number of file descriptors than allowed or announced. All were closed.
+    /// A number of file descriptors other than allowed or announced. All were closed.
     #[error("{peer} sent {found} file descriptors with a message that may have {expected}")]
     Descriptors {
         /// The peer.
         peer: String,
-        /// How many came; the system tells of at most a few more than allowed.
+        /// Number received. The system reports at most a few more than allowed.
         found: usize,
-        /// How many were announced, or the most that such a message may have.
+        /// Number announced, or the most that such a message may have.
         expected: usize,
     },
-    /// A message that is not due.
+    /// An unexpected message.
     #[error("{peer} sent {got} where {expected} was due")]
     OutOfOrder {
         /// The peer.
         peer: String,
-        /// What was due.
+        /// The message expected.
         expected: &'static str,
-        /// What came.
+        /// The message received.
         got: &'static str,
     },
-    /// A well-formed message whose content cannot be.
+    /// A well-formed message with impossible content.
     #[error("{peer} offers terms that cannot be: {what}")]
     Terms {
         /// The peer.
         peer: String,
-        /// What of it.
+        /// The fault.
         what: String,
     },
     /// The peer's process ended or closed the connection.
@@ -299,41 +300,41 @@ pub enum Error {
         /// The peer.
         peer: String,
     },
-    /// The peer does not read what it is sent.
+    /// The peer does not read its control connection.
     #[error("{peer} does not read its control connection: {queued} bytes wait, the limit is {limit}")]
     Congested {
         /// The peer.
         peer: String,
-        /// Bytes that wait, with the message that found no room.
+        /// Bytes that wait, including the message that did not fit.
         queued: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// The time for it ran out.
+    /// A step that timed out.
     #[error("{peer} took too long: {waiting_for} did not come in time")]
     TooLate {
-        /// The peer, or the address while there is none.
+        /// The peer, or the address before a peer is known.
         peer: String,
-        /// What was waited for.
+        /// The message or event waited for.
         waiting_for: &'static str,
     },
-    /// The peer refused to meet, and said why.
+    /// The peer rejected the handshake with a cause.
     #[error("{peer} refused: {text}")]
     Refused {
         /// The peer.
         peer: String,
         /// The cause.
         cause: MeetRefusal,
-        /// Its explanation, without control characters.
+        /// Its explanation, stripped of control characters.
         text: String,
     },
-    /// A source came, and the target takes no more of them.
+    /// A source that the target rejects because it takes no more of them.
     #[error("{reason}")]
     Full {
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// The sides have no transport in common.
+    /// No transport is common to both processes.
     #[error("no transport in common: the source offers {source_has}, the target has {target_has}")]
     NoCommonTransport {
         /// Names that the source offers, joined by commas.
@@ -341,27 +342,27 @@ pub enum Error {
         /// Names that the target has, joined by commas.
         target_has: String,
     },
-    /// Both sides have the transport, but no arrival rule in common.
+    /// Both processes have the transport, but no arrival rule in common.
     #[error("{transport}: no arrival rule in common: this side can do {ours}, {peer} can do {theirs}")]
     NoCommonRule {
         /// Name of the transport.
         transport: String,
         /// The peer.
         peer: String,
-        /// This side's rules.
+        /// Rules of this process.
         ours: String,
-        /// The peer's rules.
+        /// Rules of the peer.
         theirs: String,
     },
-    /// Several transports were tried one after the other, and none joins the two sides.
+    /// Several transports were tried in turn, and all failed.
     #[error("{last}; what was tried before: {others}")]
     NoneJoins {
-        /// What became of the last one.
+        /// The error of the last one.
         last: Box<Error>,
-        /// Why the others did not do.
+        /// The errors of the others.
         others: String,
     },
-    /// The transport could not make or connect its end.
+    /// The transport could not make or connect its endpoint.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }

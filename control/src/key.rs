@@ -1,4 +1,4 @@
-//! The key that two processes on different machines share, and the file that it is kept in.
+//! The key that two processes on different machines share, and its file.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -14,21 +14,22 @@ use crate::Error;
 use crate::error::require_key_feature;
 use crate::keys::Keys;
 
-/// A key of 256 bits. Who has it may do anything that the targets that have it may do.
+/// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
-/// It is in memory once, however often it is copied, wipes itself there when the last copy is dropped, and nothing shows it.
+/// It is in memory once, however often it is copied. The last copy wipes it when dropped, and nothing prints
+/// it.
 #[derive(Clone)]
 pub struct Key(Arc<Secret>);
 
-/// The bytes of a key. They stay where they are: what moves leaves what it was behind.
+/// The bytes of a key. They never move: a move would leave a copy behind.
 struct Secret([u8; Key::LEN]);
 
 impl Key {
     /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// The key that these bytes are. They must be as hard to guess as random ones: no password. What the caller has of them is
-    /// the caller's to wipe.
+    /// Makes a key of these bytes, which must be as hard to guess as random ones: no password. Callers wipe
+    /// their own copies.
     pub fn from_bytes(mut bytes: [u8; Key::LEN]) -> Key {
         let mut key = Key::blank();
         key.fill(|own| own.copy_from_slice(&bytes));
@@ -36,12 +37,12 @@ impl Key {
         key
     }
 
-    /// One that is filled in where it lies.
+    /// Makes a key that is filled in where it lies.
     pub(crate) fn blank() -> Key {
         Key(Arc::new(Secret([0; Key::LEN])))
     }
 
-    /// Has `write` fill in a key that is nobody else's yet.
+    /// Lets `write` fill in a key that is not shared yet.
     pub(crate) fn fill<T>(&mut self, write: impl FnOnce(&mut [u8; Key::LEN]) -> T) -> Option<T> {
         Arc::get_mut(&mut self.0).map(|own| write(&mut own.0))
     }
@@ -49,7 +50,7 @@ impl Key {
     /// Draws a key from the system's generator.
     ///
     /// # Errors
-    /// [`Error::System`] where it gives none; [`Error::FeatureMissing`].
+    /// [`Error::System`] when the generator fails; [`Error::FeatureMissing`].
     pub fn draw() -> Result<Key, Error> {
         require_key_feature("a new key")?;
         let mut key = Key::blank();
@@ -60,7 +61,7 @@ impl Key {
         }
     }
 
-    /// Reads the key in the file at `path`, which holds one and no more ([`Keys::read`] says how).
+    /// Reads the file at `path`, which holds exactly one key in the format of [`Keys::read`].
     ///
     /// # Errors
     /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds several keys, or none.
@@ -75,10 +76,11 @@ impl Key {
         })
     }
 
-    /// Draws a key and writes it to a new file at `path`, as 64 hexadecimal digits and a line's end, for its owner alone.
+    /// Draws a key and writes it to a new file at `path`, as 64 hexadecimal digits and a newline, for its
+    /// owner alone.
     ///
     /// # Errors
-    /// [`Error::KeyFileExists`] when there is something at `path`, which is left alone; [`Error::System`].
+    /// [`Error::KeyFileExists`] when `path` exists, which is left alone; [`Error::System`].
     pub fn create(path: &Path) -> Result<Key, Error> {
         let key = Key::draw()?;
         let mut options = OpenOptions::new();
@@ -91,14 +93,14 @@ impl Key {
             opened => opened.map_err(failed)?,
         };
         if let Err(error) = file.write_all(key.digits().as_bytes()).and_then(|()| file.sync_all()) {
-            // What is half a key would be in the way of the next one. That this fails too changes nothing.
+            // Half a key would block the next attempt. A failure to remove it changes nothing.
             drop(fs::remove_file(path));
             return Err(failed(error));
         }
         Ok(key)
     }
 
-    /// The key as it is written to a file: 64 hexadecimal digits and a line's end.
+    /// Returns the key in the format of a key file: 64 hexadecimal digits and a newline.
     pub fn digits(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(2 * Key::LEN + 1));
         for byte in self.0.0 {
@@ -110,12 +112,12 @@ impl Key {
         text
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8; Key::LEN] {
         &self.0.0
     }
 
-    /// The key that 64 hexadecimal digits are.
+    /// Parses 64 hexadecimal digits.
     pub(crate) fn from_digits(digits: &[u8]) -> Option<Key> {
         if digits.len() != 2 * Key::LEN {
             return None;

@@ -1,4 +1,4 @@
-//! A target's key file, and what becomes of it while the target runs.
+//! A target's key file, watched for changes while the target runs.
 
 use std::fs;
 use std::io;
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::keys::{Keys, Stamp};
 
-/// How often the file is looked at.
+/// Interval between two checks of the file.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long a file that changed must have stayed as it is: what writes it in place leaves halves of it there meanwhile.
+/// Time for which a changed file must stay unchanged. A writer in place leaves partial files meanwhile.
 const SETTLED: Duration = Duration::from_millis(150);
 
-/// A file of keys that is looked at again and again.
+/// A key file that is checked periodically.
 #[derive(Debug)]
 pub struct KeyFile {
     path: PathBuf,
-    /// The state that was last done justice to.
+    /// The state last acted on.
     known: Option<State>,
-    /// Another one, that may yet change.
+    /// A newer state that may yet change.
     seen: Option<State>,
     due: Instant,
 }
@@ -29,12 +29,12 @@ pub struct KeyFile {
 enum State {
     There(Stamp),
     Gone,
-    /// The system does not say.
+    /// The system does not report it.
     Unknown(io::ErrorKind),
 }
 
 impl KeyFile {
-    /// Reads the keys at `path`, and remembers where they are.
+    /// Reads the keys at `path`, and keeps the path.
     ///
     /// # Errors
     /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds none.
@@ -44,18 +44,19 @@ impl KeyFile {
             let what = "it holds none: make one with `farjump key FILE --name NAME`".to_owned();
             return Err(Error::KeyFile { path: path.to_owned(), what });
         }
-        // Looked at once more soon: it may have been changed again before its time of change could show that.
+        // Checked once more soon: a second change may be too close to show in the modification time.
         let due = Instant::now() + SETTLED;
         Ok((KeyFile { path: path.to_owned(), known: None, seen: None, due }, keys))
     }
 
-    /// When it is to be looked at next.
+    /// Returns the time of the next check.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks whether the file has changed, if it is time for that: the keys that count from now on. None at all where it is gone or holds
-    /// none. `None` where what was in force stays so: also where the file cannot be read, or makes no sense, which the log says.
+    /// If a check is due and the file has changed, returns the keys that count from now on: none if the file
+    /// is gone or holds none. Returns `None` if the keys in force stay, also when the file is unreadable or
+    /// malformed, which is logged.
     pub fn look(&mut self, now: Instant) -> Option<Keys> {
         if now < self.due {
             return None;
@@ -120,7 +121,7 @@ mod tests {
         format!("{} n{byte}\n", Key::from_bytes([byte; 32]).digits().trim())
     }
 
-    /// The names of the keys that count after so many looks, if any of them changed that.
+    /// Returns the names of the keys that count after `count` checks, if any check changed them.
     fn looks(file: &mut KeyFile, count: usize) -> Option<Vec<String>> {
         let names = |keys: &Keys| keys.iter().filter_map(|one| one.name.clone()).collect();
         (0..count).filter_map(|_| file.look(file.due())).last().as_ref().map(names)
@@ -142,7 +143,7 @@ mod tests {
         write(&path, &(line(1) + &line(3)));
         assert_eq!(looks(&mut file, 1), None, "as was");
         assert_eq!(looks(&mut file, 1).unwrap(), ["n1", "n3"]);
-        // By a name that another file gets.
+        // Under a name that another file then gets.
         write(&aside, &line(4));
         fs::rename(&aside, &path).unwrap();
         assert_eq!(looks(&mut file, 2).unwrap(), ["n4"]);

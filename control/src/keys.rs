@@ -1,4 +1,4 @@
-//! The keys of a target: several, each with a name and rights, in one file.
+//! The keys of a target: several in one file, each with a name and rights.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -14,33 +14,34 @@ use crate::error::require_key_feature;
 use crate::key::Key;
 use crate::rights::Rights;
 
-/// Bits of a file's mode that let others than its owner at it.
+/// Mode bits that give other users access to a file.
 const OTHERS: u32 = 0o077;
-/// Longest file that is looked at, in bytes: [`MAX_KEYS`] lines, and as much again for people.
+/// Longest file that is read, in bytes: [`MAX_KEYS`] lines, and as much again for comments.
 const MAX_FILE: usize = 64 << 10;
-/// Most keys that a target has.
+/// Limit of a target's keys.
 pub const MAX_KEYS: usize = 64;
 /// Longest name of a key, in characters.
 const MAX_NAME: usize = 64;
-/// What stands before the rights of a key.
+/// Prefix of the rights of a key.
 const ALLOW: &str = "allow=";
 
-/// A key that a target takes.
+/// A key that a target accepts.
 #[derive(Clone, Debug)]
 pub struct NamedKey {
     /// The key.
     pub key: Key,
-    /// What people call it, which never travels. That of its line in the file if it has no other; `None` for a key that came from no file.
+    /// The operator's name for it, which never travels. Defaults to its line in the file; `None` for a key
+    /// from no file.
     pub name: Option<String>,
-    /// What who has it may do; as the target says for all if `None`.
+    /// Rights of processes that hold it; `None` means the target's default.
     pub rights: Option<Rights>,
 }
 
-/// The keys that a target takes, at most [`MAX_KEYS`]. Copies share them: each key is in memory once.
+/// The keys that a target accepts, at most [`MAX_KEYS`]. Copies share them: each key is in memory once.
 #[derive(Clone, Debug, Default)]
 pub struct Keys(Arc<[Arc<NamedKey>]>);
 
-/// What the system says of a file that changes when the file does.
+/// File metadata that changes when the file does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp([i64; 9]);
 
@@ -67,32 +68,33 @@ impl From<Key> for Keys {
 }
 
 impl Keys {
-    /// Reads the keys in the file at `path`: a line for each, of 64 hexadecimal digits, and behind them a name and
-    /// `allow=RIGHT,…`, neither of which need be there; lines that are empty or begin with `#` are for people. Or one key, as 32 bytes that are
-    /// no text. A file without a key is one without keys.
+    /// Reads the keys in the file at `path`: one a line, as 64 hexadecimal digits, then optionally a name and
+    /// `allow=RIGHT,…`. Lines that are empty or begin with `#` are ignored. The file may instead be one key,
+    /// as 32 bytes that are not text. A file without a key yields no keys.
     ///
     /// # Errors
-    /// [`Error::KeyFileMode`] when others than the file's owner may read or write it, or another user than this process's
-    /// owns it; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it cannot be read;
-    /// [`Error::FeatureMissing`].
+    /// [`Error::KeyFileMode`] when users other than the file's owner may read or write it, or its owner is
+    /// not this process's user; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it
+    /// cannot be read; [`Error::FeatureMissing`].
     pub fn read(path: &Path) -> Result<Keys, Error> {
         Keys::read_stamped(path).map(|(keys, _)| keys)
     }
 
-    /// As [`Keys::read`]; also which state of the file that was.
+    /// Like [`Keys::read`]; also returns the state of the file that was read.
     pub(crate) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), Error> {
         let (bytes, stamp) = read(path)?;
         let keys = Keys::parse(&bytes).map_err(|what| Error::KeyFile { path: path.to_owned(), what })?;
         Ok((keys, stamp))
     }
 
-    /// Draws a key and writes it to the file at `path`, which is made for its owner alone if it is not there, under `name` and with
-    /// `rights`. What the file holds stays; it is replaced as a whole.
+    /// Draws a key and adds it to the file at `path`, under `name` and with `rights`. A missing file is made
+    /// for its owner alone. The contents stay; the file is replaced as a whole.
     ///
     /// # Errors
-    /// As [`Keys::read`]; [`Error::KeyFile`] also where the name is taken, or no name, or there are [`MAX_KEYS`] keys already.
+    /// As [`Keys::read`]; [`Error::KeyFile`] also when the name is taken or invalid, or there are
+    /// [`MAX_KEYS`] keys already.
     pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, Error> {
-        // A link stays one.
+        // Keeps a symbolic link in place.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let wrong = |what: String| Error::KeyFile { path: path.clone(), what };
         if !is_name(name) {
@@ -125,7 +127,7 @@ impl Keys {
         }
         let key = Key::draw()?;
         let digits = key.digits();
-        // One allocation, which no growth leaves a copy of behind.
+        // A single allocation: growing would leave copies behind.
         let mut text = Zeroizing::new(String::with_capacity(before.len() + digits.len() + MAX_NAME + 64));
         text.push_str(std::str::from_utf8(&before).map_err(|_| wrong("it is no text".to_owned()))?);
         if !text.is_empty() && !text.ends_with('\n') {
@@ -133,29 +135,29 @@ impl Keys {
         }
         text.push_str(digits.trim_ascii_end());
         let allowed = rights.map_or(String::new(), |rights| format!(" {ALLOW}{rights}"));
-        // Nothing fails in a string.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, " {name}{allowed}");
         replace(path, text.as_bytes(), there)
             .map_err(|error| Error::system(format!("writing the key {}", path.display()), error))?;
         Ok(key)
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none: then nobody is met.
+    /// Returns whether there are none: then every peer is rejected.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The keys, in the order of their lines.
+    /// Returns the keys in the order of their lines.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<NamedKey>> {
         self.0.iter()
     }
 
-    /// The only one; `None` if there are several or none.
+    /// Returns the only key; `None` if there are several or none.
     pub fn only(&self) -> Option<&Key> {
         match &self.0[..] {
             [one] => Some(&one.key),
@@ -163,8 +165,8 @@ impl Keys {
         }
     }
 
-    /// What became of a key that was taken once, for who came with it: `None` if it is taken still and lets do the same, where one that
-    /// says nothing itself gives the rights `otherwise`.
+    /// Returns why a peer's earlier key no longer holds; `None` if it is still accepted with the same rights.
+    /// A key without rights of its own has the rights `otherwise`.
     pub fn revokes(&self, before: &NamedKey, otherwise: Rights) -> Option<String> {
         let name =
             before.name.as_deref().map_or_else(|| "its key".to_owned(), |name| format!("its key `{name}`"));
@@ -177,7 +179,7 @@ impl Keys {
     }
 
     /// # Errors
-    /// What is wrong, in words. No byte of the file is in them: it may be one of a key's.
+    /// The fault in words. They contain no byte of the file, which may be part of a key.
     fn parse(bytes: &[u8]) -> Result<Keys, String> {
         if bytes.len() > MAX_FILE {
             return Err(format!("it has more than {MAX_FILE} bytes"));
@@ -225,7 +227,7 @@ impl Keys {
     }
 }
 
-/// Whether these are the bytes of a key, and no text that is as long.
+/// Returns whether these are the bytes of a key, not text of the same length.
 fn is_raw(bytes: &[u8]) -> bool {
     bytes.len() == Key::LEN && !bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
 }
@@ -235,7 +237,8 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
-/// Bytes of a file that holds keys, one more than may be if there are more, and its state.
+/// Returns the bytes of a key file and its state. A file that is too long yields one byte more than the
+/// limit.
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
     require_key_feature(format_args!("the key {}", path.display()))?;
     let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);
@@ -246,7 +249,7 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
         let (path, mode, uid) = (path.to_owned(), metadata.mode() & 0o7777, metadata.uid());
         return Err(Error::KeyFileMode { path, mode, uid, own });
     }
-    // Right into one allocation, which is wiped: what reads in pieces leaves some behind.
+    // Read into one allocation that is wiped: reading in pieces leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; MAX_FILE + 1]);
     let mut len = 0;
     loop {
@@ -262,18 +265,18 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
     Ok((bytes, Stamp::of(&after)))
 }
 
-/// Writes a file for its owner alone, as a whole: in the place of what is there, or where nothing is.
+/// Writes a whole file for its owner alone: replaces the file if `there`, else requires that none exists.
 fn replace(path: &Path, bytes: &[u8], there: bool) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(format!(".{}", std::process::id()));
     let aside = path.with_file_name(name);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
-        // What came there meanwhile is somebody's key.
+        // A file that appeared meanwhile may hold a key of another process.
         if there { fs::rename(&aside, path) } else { fs::hard_link(&aside, path) }
     });
     if written.is_err() || !there {
-        // It is in the way of nothing where this fails too.
+        // A leftover after a failure is harmless.
         drop(fs::remove_file(&aside));
     }
     written
@@ -312,7 +315,7 @@ mod tests {
         );
         assert!(keys.only().is_none());
         assert!(Keys::parse(b"# none\n").unwrap().is_empty() && Keys::parse(b"").unwrap().is_empty());
-        // As `farjump key FILE` has always made it, and as bytes.
+        // The format that `farjump key FILE` has always written, and the raw bytes.
         assert_eq!(Keys::parse(format!("{one}\n").as_bytes()).unwrap().only().unwrap().bytes(), &[1; 32]);
         assert_eq!(shown(&Keys::parse(&[200; 32]).unwrap()), [(200, None, None)]);
         assert!(Keys::parse(b"# 32 bytes of text are no key...").unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Where a target waits for processes to connect.
+//! The socket on which a target accepts processes.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,34 +28,35 @@ use crate::Error;
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
-/// How long to wait for another process that is taking the same path.
+/// Longest wait for another process that is taking the same path.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// How often to look meanwhile.
+/// Interval between attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
-/// A socket that sources connect to. To a Unix socket only processes of the same user can: its file has mode 0600 from the
-/// moment it exists, and each that connects is checked again. To a TCP port any can; then who has the key is met, or without one
-/// who is of the same user and on this machine.
+/// A socket that sources connect to. A Unix socket admits only processes of the same user: its file has mode
+/// 0600 from its creation, and each connection is checked again. A TCP port admits holders of the key, or
+/// without a key processes of the same user on this machine.
 #[derive(Debug)]
 pub struct Listener {
-    /// There for a Unix socket. It goes first: as long as the socket listens nobody else takes the file over.
+    /// Set for a Unix socket. Dropped first: while the socket listens, no other process takes the file over.
     file: Option<SocketFile>,
     socket: ListeningSocket,
     address: PeerAddress,
     options: TcpOptions,
 }
 
-/// A socket that listens. Closing one of a Unix address closes the connections that nobody has accepted, with the descriptors
-/// that were sent over them.
+/// A listening socket. Closing a Unix socket closes its unaccepted connections, with the descriptors sent
+/// over them.
 #[derive(Debug)]
 struct ListeningSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
-    /// The process that listens. A forked child has a copy, and must not end the listening with it.
+    /// The process that listens. A forked child has a copy, and must not stop the listening when it drops
+    /// that.
     process: u32,
 }
 
-/// The file of a Unix socket, removed with this.
+/// The file of a Unix socket, removed when this is dropped.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -66,7 +67,7 @@ struct SocketFile {
 }
 
 impl Listener {
-    /// Begins to listen on `address` without a key, as [`Listener::bind_with`] does.
+    /// Starts to listen on `address` without a key, like [`Listener::bind_with`].
     ///
     /// # Errors
     /// As there.
@@ -74,13 +75,13 @@ impl Listener {
         Listener::bind_with(address, TcpOptions::default())
     }
 
-    /// Begins to listen on `address`. A socket file that a target left behind is taken over. Of the addresses of a TCP host the
-    /// first is taken that can be; without a key all of them must be loopback.
+    /// Starts to listen on `address`. Takes over a socket file that a dead target left. Of the addresses of a
+    /// TCP host it takes the first that works; without a key all of them must be loopback.
     ///
     /// # Errors
-    /// [`Error::InUse`] or [`Error::PortTaken`] when something listens there, [`Error::NotASocket`] when something else is
-    /// there (it is left alone), [`Error::KeyMissing`], [`Error::FeatureMissing`], [`Error::Denied`],
-    /// [`Error::System`].
+    /// [`Error::InUse`] or [`Error::PortTaken`] when a process listens there, [`Error::NotASocket`] when
+    /// something else is there (it is left alone), [`Error::KeyMissing`], [`Error::FeatureMissing`],
+    /// [`Error::Denied`], [`Error::System`].
     pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, Error> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
@@ -116,8 +117,8 @@ impl Listener {
     fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, Error> {
         let system = |what: &str, error: io::Error| Error::system(format!("{what} {address}"), error);
         let name = SocketAddrUnix::new(path).map_err(|error| system("listening on", error.into()))?;
-        // Between `bind` and `listen`, and between finding a stale file and removing it, another target that starts would
-        // take this one's file for stale.
+        // Between `bind` and `listen`, and between finding a stale file and removing it, another target that
+        // starts would take this one's file for stale.
         let _lock = lock_directory(path);
         remove_stale(address, path, &name)?;
         let new_socket = || -> Result<OwnedFd, Errno> {
@@ -141,12 +142,13 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next process that has connected; `None` if there is none now.
+    /// Accepts the next process that has connected; returns `None` if there is none now.
     ///
     /// # Errors
-    /// The listener goes on after each. [`Error::OtherUser`] for a process that was refused, and told so, because it runs
-    /// as another user, and [`Error::OwnerUnknown`] or [`Error::OwnUserUnknown`] where nobody knows as which. [`Error::System`], for example when
-    /// this process has no file descriptors left, or cannot close those that others passed; then the listener stays readable.
+    /// The listener stays usable after each. [`Error::OtherUser`] for a process of another user, which is
+    /// rejected and told so. [`Error::OwnerUnknown`] or [`Error::OwnUserUnknown`] when its user is not known.
+    /// [`Error::System`], for example when this process has no file descriptors left, or cannot close those
+    /// that peers passed; the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, Error> {
         if self.file.is_some() && deferred_close::is_clogged() {
             let what = format!(
@@ -161,7 +163,7 @@ impl Listener {
                 Ok(socket) if self.file.is_some() => break Control::new(socket)?,
                 Ok(socket) => match Control::over_tcp(socket, &self.options, Role::Target) {
                     Ok(control) => break control,
-                    // It is gone already.
+                    // The peer is gone already.
                     Err(error) => log::debug!("{}: {error}", self.address),
                 },
                 Err(Errno::AGAIN) => return Ok(None),
@@ -193,12 +195,12 @@ impl Listener {
         Err(error)
     }
 
-    /// Takes these keys from now on and no others, of sources that connect over TCP.
+    /// Accepts only these keys from now on, from sources that connect over TCP.
     pub fn take_keys(&mut self, keys: Keys) {
         self.options.keys = Some(keys);
     }
 
-    /// Where it listens: as given, with the port that the system chose where that was left to it.
+    /// Returns the address it listens on, with the port that the system chose if that was left open.
     pub fn address(&self) -> &PeerAddress {
         &self.address
     }
@@ -225,12 +227,12 @@ impl AsFd for ListeningSocket {
 
 impl Drop for ListeningSocket {
     fn drop(&mut self) {
-        // SAFETY: a value is dropped once, and nothing else takes the descriptor.
+        // SAFETY: `drop` runs once, and no other code takes the descriptor.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         if !self.is_unix {
             return drop(descriptor);
         }
-        // No more connections, so that there is an end to those that wait.
+        // Stops new connections, so that the queue of waiting ones ends.
         if self.process == std::process::id() && shutdown(&descriptor, Shutdown::Both).is_ok() {
             loop {
                 match accept_with(&descriptor, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -247,7 +249,7 @@ impl Drop for ListeningSocket {
 }
 
 impl Drop for SocketFile {
-    /// Removes it, if it is still this listener's.
+    /// Removes the file if it is still this listener's.
     fn drop(&mut self) {
         if self.process != std::process::id() {
             return;
@@ -260,7 +262,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Whether an error of accept(2) is that of the connection that would have been accepted: others may wait behind it.
+/// Returns whether an error of accept(2) concerns only the connection accepted: others may wait behind it.
 fn is_of_one_connection(error: Errno) -> bool {
     matches!(
         error,
@@ -282,7 +284,7 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Removes a socket file on which nobody listens. Anything else that is there is an error and stays.
+/// Removes a socket file on which no process listens. Anything else there is an error and stays.
 fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), Error> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -292,13 +294,13 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
     if !metadata.file_type().is_socket() {
         return Err(Error::NotASocket { path: path.to_owned() });
     }
-    // Whoever listens can send descriptors at once, so this one's close must block nobody either.
+    // A listening process can send descriptors at once, so closing this socket must not block either.
     let attempt = stream_socket().and_then(ControlSocket::unix).map(|socket| connect(&socket, name));
     match attempt {
         Ok(Err(Errno::CONNREFUSED)) => {}
         Ok(Err(Errno::NOENT)) => return Ok(()),
         Ok(Err(Errno::ACCESS | Errno::PERM)) => return Err(Error::Denied { address: address.clone() }),
-        // Connected, a full queue of connections, or a socket of another kind that is in use.
+        // Connected, a full backlog, or a socket of another kind that is in use.
         Ok(Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE)) => {
             return Err(Error::InUse { address: address.clone() });
         }
@@ -314,9 +316,9 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
     }
 }
 
-/// Keeps other targets from taking a path in the same directory while this one does. The lock ends with the file, and
-/// leaves nothing behind. `None` where it cannot be had: then two targets that start at the same instant on the same
-/// stale path may both believe that they have it, which is no reason not to start.
+/// Locks the directory of a path against other targets that take a path there. The lock ends with the file,
+/// and leaves nothing behind. Returns `None` without the lock: two targets that start at the same instant on
+/// the same stale path may then both believe that they have it, which is no reason not to start.
 fn lock_directory(path: &Path) -> Option<File> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -1,5 +1,6 @@
-//! Whose the other end of a loopback connection is. `SO_PEERCRED` knows only Unix sockets; the system's table of connections,
-//! which has both ends when both are on one machine, says it for TCP (`/proc/net/tcp` in proc(5)).
+//! The effective user of the process at the other end of a loopback connection. `SO_PEERCRED` covers only
+//! Unix sockets. For TCP the system's table of connections (`/proc/net/tcp` in proc(5)) has both endpoints
+//! when both are on one machine.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -7,15 +8,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::peer_identity::known;
 
-/// State of a connection that is established and that neither side has closed.
+/// State of an established connection that neither process has closed.
 const ESTABLISHED: &str = "01";
 
-/// The user id of the process that has the socket bound to `end` and connected to `other`; `None` if there is no such
-/// connection, or no process has its socket: it is not accepted yet, or closed already. Only then does the table say whose
-/// it is. `None` too if the system does not know the user here.
+/// Returns the user id of the process whose socket is bound to `end` and connected to `other`. Returns `None`
+/// if there is no such connection, if it is not accepted yet or closed already (the table names the user only
+/// while a process has the socket), or if the system does not know the user here.
 pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
-    // Of this thread: another thread may be in another network namespace. A v4 connection is in the table of v6 where its
-    // socket is for both. The tables are read in pieces, between which they change: what was missed is there the second time.
+    // Of this thread: another thread may be in another network namespace. A v4 connection is in the v6 table
+    // if its socket serves both. The tables are read in pieces and change meanwhile; the second reading finds
+    // missed lines.
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     for table in tables.into_iter().chain(tables) {
         let file = match File::open(table) {
@@ -33,7 +35,8 @@ pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32
     Ok(None)
 }
 
-/// The user id in a line of the table, if it is the connection from `end` to `other` and a process has it.
+/// Returns the user id in a line of the table, if it is the connection from `end` to `other` and a process
+/// has it.
 fn owner_in(line: &str, end: SocketAddr, other: SocketAddr) -> Option<u32> {
     // sl, local address, remote address, state, queues, timer, retransmissions, uid, timeout, inode
     let fields: Vec<&str> = line.split_ascii_whitespace().take(10).collect();
@@ -44,7 +47,7 @@ fn owner_in(line: &str, end: SocketAddr, other: SocketAddr) -> Option<u32> {
     (inode != "0" && same(local, end) && same(remote, other)).then(|| uid.parse().ok())?
 }
 
-/// An address of the table: words of 32 bits in hexadecimal, each in this machine's byte order, and a port.
+/// Parses an address of the table: words of 32 bits in hexadecimal, each in native byte order, and a port.
 fn parse(text: &str) -> Option<(IpAddr, u16)> {
     let (words, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(words.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);

@@ -1,4 +1,4 @@
-//! Who is at the other end, and whether it may be there.
+//! Identity of a peer, and whether it is admitted.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,30 +7,30 @@ use std::{fs, io, mem, ptr};
 
 use crate::Error;
 
-/// The overflow uid where the system does not say which it is.
+/// The overflow uid where the system does not report one.
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
-/// Longest name kept of a program, in characters.
+/// Longest stored name of a program, in characters.
 const MAX_NAME: usize = 64;
 
 /// The process at the other end of a control connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerIdentity {
-    /// Process id when it connected or began to listen, as the system says; 0 where it has none in this process's PID
-    /// namespace. Over TCP as the peer says, and 0 until it does.
+    /// Process id when it connected or began to listen, from the system; 0 if it has none in this process's
+    /// PID namespace. Over TCP the peer reports it, and it is 0 until then.
     pub pid: u32,
-    /// Effective user id at that time, as the system says. `None` where it does not: over TCP between machines, and for users that
+    /// Effective user id at that time, from the system. `None` over TCP between machines, and for users that
     /// this process's user namespace does not map.
     pub uid: Option<u32>,
-    /// Its end of the connection, over TCP.
+    /// The peer's address, over TCP.
     pub address: Option<SocketAddr>,
-    /// Name of the program, without control characters. For people: the peer chose it.
+    /// Name of the program, without control characters. For display only: the peer chose it.
     pub name: String,
-    /// At a target, what its operator calls the key that a source came with, if it has a name.
+    /// At a target, the operator's name for the key that a source used, if it has one.
     pub key: Option<String>,
 }
 
 impl PeerIdentity {
-    /// Asks the system who is connected to `socket` (`SO_PEERCRED` of unix(7)).
+    /// Asks the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
         let credentials = credentials(socket)
             .map_err(|source| Error::system("asking who is at the other end of a connection", source))?;
@@ -42,7 +42,7 @@ impl PeerIdentity {
         Ok(identity)
     }
 
-    /// Somebody at the other end of a TCP connection, of whom nothing is known yet but this.
+    /// Makes an identity of a TCP peer of which only this is known.
     pub(crate) fn at(address: SocketAddr, name: &str) -> PeerIdentity {
         PeerIdentity { pid: 0, uid: None, address: Some(address), name: name.to_owned(), key: None }
     }
@@ -70,40 +70,42 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// Whether a process of user `peer` may meet one of user `own` (effective user ids): only if both are known and the same. Root is
-/// no exception, in either role: injected code runs with the target's rights.
+/// Returns whether processes of users `peer` and `own` (effective user ids) may connect: only if both are
+/// known and equal. Root is no exception, in either role: injected code runs with the target's rights.
 pub fn admit(peer: Option<u32>, own: Option<u32>) -> bool {
     peer.is_some() && peer == own
 }
 
-/// A user id that the system tells of, if it is that of a user. The overflow uid stands for all users that a user namespace does
-/// not map (user_namespaces(7)), so two processes that have it need not be of one user.
+/// Returns `uid` if it identifies a user. The overflow uid stands for all users that a user namespace does
+/// not map (user_namespaces(7)), so two processes with it may be of different users.
 pub(crate) fn known(uid: u32) -> Option<u32> {
     (uid != overflow_uid()).then_some(uid)
 }
 
-/// The effective user of this process, if it is known.
+/// Returns the effective user of this process, if it is known.
 pub(crate) fn own_user() -> Option<u32> {
     known(rustix::process::geteuid().as_raw())
 }
 
-/// The user id that stands for unknown users. An administrator can change it, so it is read each time.
+/// Returns the user id that stands for unknown users. An administrator can change it, so it is read each
+/// time.
 pub(crate) fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
-/// `text` from a peer, made fit for a terminal or a log: at most `limit` characters, none of them a control character.
+/// Returns `text` from a peer made fit for a terminal or a log: at most `limit` characters, and no control
+/// characters.
 pub fn plain(text: &str, limit: usize) -> String {
     text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// `getsockopt(SO_PEERCRED)`, by hand: rustix gives the process id a type that cannot be 0, but 0 is what the system says
-/// of a peer in another PID namespace.
+/// Calls `getsockopt(SO_PEERCRED)` directly: rustix's type for the process id excludes 0, which the system
+/// reports for a peer in another PID namespace.
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = mem::size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers are to values of ours that outlive the call, and `len` is the length of the first.
+    // SAFETY: both pointers are to locals that outlive the call, and `len` is the length of the first.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

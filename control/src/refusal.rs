@@ -1,10 +1,10 @@
-//! The causes for which a process or a frame is turned away.
+//! Causes for rejecting a process or refusing a frame.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a process would not meet.
+/// Why a process rejected a handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum MeetRefusal {
@@ -14,21 +14,21 @@ pub enum MeetRefusal {
     NoCommonTransport,
     /// No arrival rule in common.
     NoCommonRule,
-    /// The transport could not make or connect its end.
+    /// The transport could not make or connect its endpoint.
     TransportFailed,
-    /// A message that makes no sense, is not due, or offers what cannot be.
+    /// A malformed or unexpected message, or an impossible offer.
     Protocol,
-    /// The time for the meeting ran out.
+    /// The handshake timed out.
     TooLate,
-    /// It has as many links as it takes.
+    /// The target has as many links as it takes.
     Full,
-    /// It is stopping.
+    /// The target is stopping.
     Stopping,
-    /// Its policy.
+    /// The target's policy.
     Policy,
-    /// What it was asked for cannot be done.
+    /// The request cannot be carried out.
     Failed,
-    /// The process has no right to what it asks for.
+    /// The process has no right to its request.
     Rights,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for MeetRefusal {
 pub enum RefusalCause {
     /// Lengths, offsets, kind or flags that no frame can have.
     BadFrame,
-    /// The header's signal came and the rest of the frame did not, in the time given.
+    /// The header's signal came and the rest of the frame did not, within the time limit.
     Stalled,
     /// The image is damaged, or could never run.
     BadImage,
@@ -66,27 +66,27 @@ pub enum RefusalCause {
     WrongMachine,
     /// The code imports a symbol that the target does not offer.
     UnresolvedImport,
-    /// The target has no memory left, for code or for a bigger mailbox.
+    /// The target has no memory left, for code or for a large mailbox.
     NoRoom,
     /// The frame was made for an earlier run of the target.
     StaleEpoch,
-    /// A code index that nothing is bound to.
+    /// A code index that is not bound.
     UnknownIndex,
-    /// The frame, or its payload, is larger than the target takes.
+    /// The frame, or its payload, exceeds the target's limit.
     TooLarge,
-    /// The target asked for the code and did not get it.
+    /// The target requested the code and did not get it.
     CodeMissing,
-    /// The code replied with more than the source takes.
+    /// The reply exceeds the source's limit.
     ReplyTooLarge,
     /// The target's policy.
     Policy,
-    /// The ifunc's name is not one: empty, too long, or with `/` or `..`.
+    /// The ifunc's name is invalid: empty, too long, or with `/` or `..`.
     Name,
-    /// The code ran and called `farjump_panic`, and no reply was asked for that could say so.
+    /// The code called `farjump_panic`, and the call was one-way, so no reply could say so.
     Panicked,
-    /// The code ran and forwarded itself to a peer of the target, and no answer came of that.
+    /// The code ran and forwarded itself to a destination, and no outcome of that came.
     Forward,
-    /// The source has no right to what the frame asks for.
+    /// The source has no right to the frame's request.
     Rights,
 }
 
@@ -112,12 +112,12 @@ impl RefusalCause {
         RefusalCause::Rights,
     ];
 
-    /// How many causes there are: the length of an array of counters.
+    /// Returns the number of causes: the length of an array of counters.
     pub const fn count() -> usize {
         Self::ALL.len()
     }
 
-    /// Its place in an array of counters.
+    /// Returns its index in an array of counters.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -159,7 +159,7 @@ mod tests {
             let words = cause.to_string();
             assert_eq!(RefusalCause::ALL.iter().filter(|other| other.to_string() == words).count(), 1);
         }
-        // One past the last is no cause: ALL holds every one of them.
+        // One past the last decodes to no cause: ALL holds every one of them.
         assert!(postcard::from_bytes::<RefusalCause>(&[RefusalCause::count() as u8]).is_err());
     }
 }

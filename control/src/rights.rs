@@ -1,4 +1,4 @@
-//! What a process that connects may do at a target.
+//! Rights of a process that connects to a target.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,26 +6,26 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 bitflags::bitflags! {
-    /// What a process may do at a target: set for the target's user, and for each key. [`Rights::default`] is to observe, call and
-    /// inject.
+    /// Rights of a process at a target: set for the target's user, and for each key. [`Rights::default`] is
+    /// to observe, call and inject.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     #[serde(from = "u8", into = "u8")]
     pub struct Rights: u8 {
-        /// Ask what code the target holds, and what it has counted.
+        /// List the target's stored code and its statistics.
         const OBSERVE = 1;
-        /// Make a link, and have functions run that the target holds already: its own by name, others by code id.
+        /// Make a link, and run functions that the target has: its own by name, others by code id.
         const CALL = 2;
-        /// Bring code to a link: in frames, when asked for it, or to run in place. Without [`Rights::CALL`] there is no link to
-        /// bring it to.
+        /// Bring code to a link: in frames, on request, or to run in place. Useless without [`Rights::CALL`],
+        /// which makes the link.
         const INJECT = 4;
-        /// Have code dropped that the target holds, of every source.
+        /// Drop code of any source from the target's code store.
         const DROP = 8;
-        /// Have the target load libraries, and link code against them.
+        /// Make the target load libraries, and link code against them.
         const EXPORT = 16;
     }
 }
 
-/// Each right by the name that the command line and key files have for it.
+/// Names of the rights on the command line and in key files.
 const NAMES: [(&str, Rights); 5] = [
     ("observe", Rights::OBSERVE),
     ("call", Rights::CALL),
@@ -33,17 +33,17 @@ const NAMES: [(&str, Rights); 5] = [
     ("drop", Rights::DROP),
     ("export", Rights::EXPORT),
 ];
-/// The name of no rights at all.
+/// The name of the empty set.
 const NONE: &str = "none";
 
 impl Rights {
-    /// The names of these rights, in the order of the constants.
+    /// Returns the names of these rights, in the order of the constants.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.into_iter().filter(move |(_, right)| self.contains(*right)).map(|(name, _)| name)
     }
 
-    /// What is missing here of `needed`, and how the target's operator gives it, in words: the same at the target and at a source
-    /// that was told its rights. `None` if nothing is.
+    /// Describes the rights of `needed` that are missing here, and how the target's operator grants them;
+    /// `None` if none is. The text is the same at the target and at a source that knows its rights.
     pub fn lacks(self, needed: Rights) -> Option<String> {
         let missing = needed.difference(self);
         (!missing.is_empty()).then(|| {
@@ -64,7 +64,7 @@ impl Default for Rights {
 }
 
 impl From<u8> for Rights {
-    /// Bits that no right has are left out.
+    /// Drops bits that no right has.
     fn from(bits: u8) -> Rights {
         Rights::from_bits_truncate(bits)
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Rights {
 impl FromStr for Rights {
     type Err = String;
 
-    /// Reads names with commas between them, or `none`.
+    /// Parses names separated by commas, or `none`.
     fn from_str(text: &str) -> Result<Rights, String> {
         if text == NONE {
             return Ok(Rights::empty());

@@ -1,4 +1,4 @@
-//! TCP sockets: where to meet, how to connect within a deadline, and how the system notices that a machine is gone.
+//! TCP sockets: addresses, connecting within a deadline, and detecting a dead machine.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -20,24 +20,24 @@ use crate::keys::Keys;
 use crate::loopback_owner::owner;
 use crate::peer_identity::PeerIdentity;
 
-/// Probes that go unanswered before a machine is given up, at least.
+/// Minimum of unanswered probes before a machine counts as gone.
 const PROBES: u32 = 3;
-/// Shortest and longest time for which a machine may be silent: the system counts in whole seconds, and to 32,767.
+/// Shortest and longest allowed silence of a machine: the system counts in whole seconds, up to 32,767.
 const PEER_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(32_767));
 
-/// How processes of different machines meet. Nothing of this matters on Unix sockets.
+/// Options of connections between machines. Unix sockets ignore them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TcpOptions {
-    /// The key that both sides have. Without one both must be on this machine's loopback, and of one user.
+    /// The key of both processes. Without one both must be on this machine's loopback, and of one user.
     pub key: Option<Key>,
-    /// The keys that a target takes of its sources: that one unless set. A source has no use for them.
+    /// The keys that a target accepts; defaults to `key`. Sources ignore them.
     pub keys: Option<Keys>,
-    /// How long the peer's machine may be silent before it is taken for gone: what was sent to it unacknowledged, or an idle
-    /// connection's probes unanswered. 10 seconds unless set; from 1 second to 32,767.
+    /// Allowed silence of the peer's machine: unacknowledged data, or unanswered probes of an idle
+    /// connection. Defaults to 10 seconds; from 1 second to 32,767.
     pub peer_timeout: Duration,
-    /// Whether the stream that frames travel on may be left clear although both sides have a key, on a network that is trusted. It is
-    /// where both sides are willing. Not unless set.
+    /// Permits a clear stream for frames although both processes have a key, on a trusted network. Takes
+    /// effect if both processes permit it. Off by default.
     pub clear: bool,
 }
 
@@ -48,19 +48,19 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    /// The same with this key, or with none.
+    /// Returns the same options with this key, or with none.
     #[must_use]
     pub fn with_key(mut self, key: Option<Key>) -> TcpOptions {
         self.key = key;
         self
     }
 
-    /// The keys that a target takes; `None` if it has none.
+    /// Returns the keys that a target accepts; `None` if it has none.
     pub(crate) fn taken(&self) -> Option<Keys> {
         self.keys.clone().or_else(|| self.key.clone().map(Keys::from))
     }
 
-    /// Whether the addresses of `host` may be used: all, with a key; loopback alone, without.
+    /// Checks that the addresses of `host` are permitted: all with a key, loopback alone without.
     pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
         match self.key.is_some() || self.keys.is_some() || all.iter().all(is_loopback) {
             true => Ok(()),
@@ -68,21 +68,21 @@ impl TcpOptions {
         }
     }
 
-    /// The time of silence that is set, as a whole number of seconds.
+    /// Returns the allowed silence in whole seconds.
     pub(crate) fn silence(&self) -> Duration {
         self.peer_timeout.clamp(PEER_TIMEOUTS.0, PEER_TIMEOUTS.1)
     }
 }
 
-/// Whether only this machine reaches `address`.
+/// Returns whether `address` is reachable from this machine only.
 pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// The addresses of a host. Never empty.
+/// Resolves a host to its addresses, at least one.
 ///
 /// # Errors
-/// [`Error::System`] when the name is not known; [`Error::TooLate`] when that is not known by `deadline`.
+/// [`Error::System`] when the name is unknown; [`Error::TooLate`] when it is not resolved by `deadline`.
 pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Result<Vec<SocketAddr>, Error> {
     if let Ok(number) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(number, port)]);
@@ -95,7 +95,7 @@ pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Resul
     let found = match deadline {
         None => look_up(),
         Some(deadline) => {
-            // The system's resolver waits as long as it likes. A thread that is given up ends when the resolver does.
+            // The system's resolver has no deadline. An abandoned thread ends when the resolver does.
             let (sender, receiver) = sync_channel(1);
             std::thread::Builder::new()
                 .name("farjump-resolve".into())
@@ -116,13 +116,14 @@ pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Resul
     }
 }
 
-/// A socket for addresses like `address`, which does not block.
+/// Makes a nonblocking socket for addresses like `address`.
 pub(crate) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// A socket that listens at `address`, and its port. One that is still closing down there does not matter.
+/// Makes a socket that listens at `address`; returns it and its port. An earlier one still closing there does
+/// not matter.
 pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -132,11 +133,11 @@ pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, 
     Ok((socket, bound.port()))
 }
 
-/// Connects to the first of `addresses` that answers. Each gets an equal share of the time that is left, so that one that
-/// swallows packets does not keep the others from being tried.
+/// Connects to the first of `addresses` that answers. Each gets an equal share of the time left, so that one
+/// that swallows packets does not keep the others from being tried.
 ///
 /// # Errors
-/// What was wrong with the last: [`Error::NobodyListens`], [`Error::TooLate`] at `deadline`, [`Error::System`].
+/// The error of the last: [`Error::NobodyListens`], [`Error::TooLate`] at `deadline`, [`Error::System`].
 pub(crate) fn connect_any(
     address: &PeerAddress,
     addresses: &[SocketAddr],
@@ -180,8 +181,8 @@ fn connect_one(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Errno
     Ok(socket)
 }
 
-/// Has the system send at once, and notice a peer whose machine is silent for as long as `options` say: both while something
-/// is unacknowledged (`TCP_USER_TIMEOUT`) and while nothing is said (probes, `SO_KEEPALIVE`).
+/// Makes the system send at once, and detect a peer whose machine is silent for the time in `options`: with
+/// unacknowledged data (`TCP_USER_TIMEOUT`) and when idle (probes, `SO_KEEPALIVE`).
 pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error> {
     let silence = options.silence();
     let probe = Duration::from_secs((silence.as_secs() / u64::from(PROBES)).max(1));
@@ -197,21 +198,21 @@ pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
     set().map_err(|error| Error::system("setting up a TCP connection", error))
 }
 
-/// Undoes what [`tune`] does to a connection that is another's from now on: on a stream a peer that only takes its time must not be
-/// taken for gone.
+/// Undoes [`tune`] on a connection that another part takes over: on a stream a slow peer must not count as
+/// gone.
 pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(&socket, 0)?;
     sockopt::set_socket_keepalive(&socket, false)
 }
 
-/// Who is at the other end.
+/// Returns the address of the peer.
 pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
     known.map_err(|error| Error::system("asking who is at the other end of a connection", error))
 }
 
-/// The user of the process at the other end of a loopback connection; `None` where the system does not say, or both ends are not
-/// loopback.
+/// Returns the user of the process at the other end of a loopback connection; `None` where the system does
+/// not report it, or an address is not loopback.
 pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
     let asking = "asking whose the other end of a connection is";
     let near = getsockname(socket).and_then(SocketAddr::try_from);
@@ -222,7 +223,8 @@ pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
     }
 }
 
-/// What an error of a connection's socket is to people: a system that has given the peer's machine up says so in several ways.
+/// Converts an error of a connection's socket: a system that gave up the peer's machine reports it in several
+/// ways.
 pub(crate) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
     match errno {
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {

@@ -47,7 +47,8 @@ impl DeferredFd {
     /// Returns the descriptor itself. Dropping that waits for its close.
     pub fn into_owned_fd(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the descriptor is taken once, here: `this` is not used again and never dropped.
+        // SAFETY: this is the only take: `ManuallyDrop` keeps `this` from being dropped, and nothing uses it
+        // afterwards.
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
@@ -66,7 +67,7 @@ impl AsFd for DeferredFd {
 
 impl Drop for DeferredFd {
     fn drop(&mut self) {
-        // SAFETY: a value is dropped once, and `into_owned_fd`, which takes the descriptor too, drops none.
+        // SAFETY: `drop` runs once, and never for a value that `into_owned_fd` took the descriptor from.
         close(unsafe { ManuallyDrop::take(&mut self.0) });
     }
 }
@@ -82,9 +83,10 @@ pub fn close(descriptor: OwnedFd) {
     }
     if state.queue.len() > state.idle && state.threads < THREADS {
         match spawn("farjump-closer", || closer.run()) {
-            // The thread counts as idle from now on, though it has not begun.
+            // The thread counts as idle from now on, although it has not started yet.
             Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
-            // The next descriptor tries again. Without any thread the descriptor stays open, as one whose close is stuck does.
+            // The next descriptor tries again. Without any thread the descriptor stays open, like one whose
+            // close is stuck.
             Err(error) => log::warn!("no thread to close a descriptor: {error}"),
         }
     }
@@ -92,7 +94,7 @@ pub fn close(descriptor: OwnedFd) {
     closer.work.notify_one();
 }
 
-/// Returns whether so many descriptors wait that no further process may be accepted that could pass one.
+/// Returns whether too many descriptors wait to accept another process that could pass one.
 pub fn is_clogged() -> bool {
     let state = CLOSER.get().lock();
     let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);
@@ -151,14 +153,14 @@ impl Closer {
 /// Starts a thread that takes no signals: the program's handlers run in the program's threads.
 pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are valid to be written, and `all` is filled in before it is read.
+    // SAFETY: both sets are locals that outlive the block; `sigfillset` fills in `all` before it is read.
     let blocked = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
     };
     let spawned = thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop);
     if blocked {
-        // SAFETY: the call above has filled in `before`, as it succeeded.
+        // SAFETY: the call above succeeded, so it has filled in `before`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     }
     spawned
@@ -211,17 +213,17 @@ mod tests {
         }
         assert!(!is_clogged());
 
-        // SAFETY: the child only closes, waits and ends; nothing of that needs another thread of its parent.
+        // SAFETY: the child only closes, waits and ends; none of that needs another thread of its parent.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let (ours, theirs) = UnixStream::pair().unwrap();
             drop(DeferredFd::from(OwnedFd::from(ours)));
             let closed = is_closed(&theirs);
-            // SAFETY: ends the child without what the test program does at its end.
+            // SAFETY: `_exit` ends the child without running the test program's exit handlers.
             unsafe { libc::_exit(if closed { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: `status` is valid to be written.
+        // SAFETY: `status` is a local, valid for writes.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the forked child closed nothing");
 
