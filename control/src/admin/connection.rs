@@ -1,7 +1,7 @@
-//! Questions to a target: a process connects, asks once, and is answered.
+//! Admin requests to a target: a process connects, sends one request, and gets one response.
 //!
-//! It makes no link and is no source. Both sides give up at their own deadline: nobody waits for a process that asks and does
-//! not read.
+//! It makes no link and is no source. Each process times out at its own deadline, so a requester that does
+//! not read blocks no target.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::peer_identity::PeerIdentity;
 use crate::refusal::MeetRefusal;
 use crate::tcp::TcpOptions;
 
-/// A process that has asked a target. The target's side of a question, driven without waiting.
+/// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
 pub struct Asker {
     control: Control,
@@ -26,33 +26,33 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// `control` has brought `question` and nothing behind it.
+    /// `control` has delivered `question` and nothing behind it.
     pub(crate) fn new(mut control: Control, question: Question, deadline: Instant) -> Asker {
         control.answers();
         Asker { control, question, deadline }
     }
 
-    /// What is asked.
+    /// Returns the request.
     pub fn question(&self) -> &Question {
         &self.question
     }
 
-    /// Who asks.
+    /// Returns the process that sent it.
     pub fn peer(&self) -> &PeerIdentity {
         self.control.peer()
     }
 
-    /// The key by which it came, if it needed one.
+    /// Returns the key that it used, if it needed one.
     pub fn key(&self) -> Option<&Arc<NamedKey>> {
         self.control.key()
     }
 
-    /// Until when the answer must have been taken. [`Asker::advance`] after it fails.
+    /// Returns the time by which the response must have been taken. [`Asker::advance`] fails after it.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Gives the answer, once; [`Asker::advance`] sends what of it finds no room now.
+    /// Sends the response, once; [`Asker::advance`] sends the part that does not fit now.
     ///
     /// # Errors
     /// As [`Control::send`].
@@ -64,12 +64,12 @@ impl Asker {
         self.control.send(&Message::Answer { bytes }, &[])
     }
 
-    /// Sends more of the answer. `true` once all of it has left: then drop the asker. Call it when [`Asker::as_fd`] is readable
-    /// or writable, and at [`Asker::deadline`].
+    /// Sends more of the response. Returns `true` once all of it has left: then drop the asker. Call it when
+    /// [`Asker::as_fd`] is readable or writable, and at [`Asker::deadline`].
     ///
     /// # Errors
-    /// There is no more to be done for it, drop it: [`Error::PeerGone`], [`Error::OutOfOrder`] for one that asks a second time,
-    /// [`Error::TooLate`] past the deadline, and what [`Control::recv`] says.
+    /// Drop the asker after any of these: [`Error::PeerGone`], [`Error::OutOfOrder`] for a second request,
+    /// [`Error::TooLate`] past the deadline, and those of [`Control::recv`].
     pub fn advance(&mut self) -> Result<bool, Error> {
         self.control.flush()?;
         if !self.control.wants_write() {
@@ -85,7 +85,7 @@ impl Asker {
         Ok(false)
     }
 
-    /// Says why there is no answer.
+    /// Rejects the request with a cause.
     pub fn refuse(self, cause: MeetRefusal, text: &str) {
         self.control.refuse(cause, text);
     }
@@ -97,19 +97,20 @@ impl AsFd for Asker {
     }
 }
 
-/// Asks the target at `address`, and waits for its answer.
+/// Sends a request to the target at `address`, and waits for the response.
 ///
 /// # Errors
-/// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target runs as
-/// another user; it was not asked then. What [`Control::connect`] and [`Control::recv`] say, [`Error::OutOfOrder`].
+/// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when
+/// the target runs as another user; no request was sent then. Those of [`Control::connect`] and
+/// [`Control::recv`], [`Error::OutOfOrder`].
 pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Result<Answer, Error> {
     ask_with(address, &TcpOptions::default(), question, deadline)
 }
 
-/// The same of a target that may be on another machine.
+/// Like [`ask`], for a target that may be on another machine.
 ///
 /// # Errors
-/// As [`ask`], and what a key adds ([`Control::recv`]).
+/// As [`ask`], and those of a key ([`Control::recv`]).
 pub fn ask_with(
     address: &PeerAddress,
     options: &TcpOptions,
@@ -120,7 +121,7 @@ pub fn ask_with(
     control.admit_target(deadline)?;
     control.asks();
     match control.send(&Message::Ask(question), &[]) {
-        // A target that refuses at once may have closed already: its reason is in what can be received.
+        // A target that rejects at once may have closed already: its reason can still be received.
         Ok(()) | Err(Error::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }

@@ -1,32 +1,32 @@
-//! What may be asked of a target that runs, and what it answers. Times are in nanoseconds, lengths in bytes.
+//! Admin requests to a running target, and its responses. Times are in nanoseconds, lengths in bytes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::RefusalCause;
 use crate::rights::Rights;
 
-/// Most images, and most sources, that one answer lists: so that it stays within
+/// Limit of images, and of sources, listed in one response. It stays within
 /// [`MAX_MESSAGE`](crate::MAX_MESSAGE), however long their names are.
 pub const MAX_LISTED: usize = 65_536;
 
-/// What is asked.
+/// An admin request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Question {
-    /// What code is held: [`Answer::Store`].
+    /// Lists the stored code: [`Answer::Store`].
     Store,
-    /// To drop the code with this id: [`Answer::Dropped`].
+    /// Drops the code with this id: [`Answer::Dropped`].
     Drop {
         /// The code id.
         id: [u8; 16],
     },
-    /// To drop all code: [`Answer::Dropped`].
+    /// Drops all code: [`Answer::Dropped`].
     DropAll,
-    /// What was counted: [`Answer::Stats`].
+    /// Requests the statistics: [`Answer::Stats`].
     Stats,
-    /// To put what a shared library defines before all that is offered to code until now: [`Answer::Exported`]. Too long for
-    /// targets at which the process that asks may not ([`Rights::EXPORT`]).
+    /// Adds the definitions of a shared library ahead of all exports so far: [`Answer::Exported`]. Exceeds
+    /// the message limit at targets where the process lacks [`Rights::EXPORT`].
     Export {
-        /// What people call it.
+        /// Name of the library, for display.
         name: String,
         /// The library's file, at most [`MAX_CODE`](crate::MAX_CODE) bytes.
         #[serde(with = "serde_bytes")]
@@ -35,7 +35,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// What it is about, for logs.
+    /// Returns its kind, for logs.
     pub fn name(&self) -> &'static str {
         match self {
             Question::Store => "what code is held",
@@ -46,7 +46,7 @@ impl Question {
         }
     }
 
-    /// The right that it takes.
+    /// Returns the right that it requires.
     pub fn needs(&self) -> Rights {
         match self {
             Question::Store | Question::Stats => Rights::OBSERVE,
@@ -56,26 +56,26 @@ impl Question {
     }
 }
 
-/// The answer to a [`Question`].
+/// The response to a [`Question`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, and it is soon written or read")]
 pub enum Answer {
-    /// What code is held.
+    /// The stored code.
     Store(StoreListing),
-    /// What was dropped.
+    /// The result of a drop.
     Dropped(Dropped),
-    /// What was counted.
+    /// The statistics.
     Stats(TargetStats),
     /// The library was loaded.
     Exported {
-        /// Exports of the target's own that it takes the place of, in alphabetical order; at most [`MAX_LISTED`].
+        /// The target's own exports that it overrides, in alphabetical order; at most [`MAX_LISTED`].
         replaced: Vec<String>,
     },
 }
 
 impl Answer {
-    /// Its name, for error texts.
+    /// Returns its name, for error texts.
     pub fn name(&self) -> &'static str {
         match self {
             Answer::Store(_) => "a list of code",
@@ -86,12 +86,12 @@ impl Answer {
     }
 }
 
-/// The code that a target holds.
+/// The code in a target's store.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct StoreListing {
-    /// What was used last comes first; at most [`MAX_LISTED`].
+    /// Stored images, the most recently used first; at most [`MAX_LISTED`].
     pub images: Vec<HeldCode>,
-    /// How many more are held, which were used longer ago.
+    /// Number of stored images not listed, which were used longer ago.
     pub left_out: u64,
 }
 
@@ -100,57 +100,57 @@ pub struct StoreListing {
 pub struct HeldCode {
     /// Its code id.
     pub id: [u8; 16],
-    /// The name under which it first came.
+    /// The name under which it first arrived.
     pub name: String,
     /// Length of the image.
     pub bytes: u64,
-    /// How long placing it took.
+    /// Time to place it.
     pub link_ns: u64,
-    /// Calls of it.
+    /// Calls of it so far.
     pub calls: u64,
-    /// What these calls took together. Of short ones only some are timed: an estimate.
+    /// Estimated total time of these calls. Of short ones only some are timed.
     pub time_ns: u64,
-    /// How long ago it was called last; since it came, if it never was.
+    /// Time since the last call; since its arrival, if it was never called.
     pub last_use_ns: u64,
-    /// The program that brought it first, and its process id; words for people.
+    /// The program that brought it first, and its process id, for display.
     pub source: String,
-    /// Whether it is a function of the target's own, which is not dropped on request.
+    /// Whether it is a function of the target's own, which is never dropped on request.
     pub own: bool,
 }
 
-/// What became of code that was to be dropped.
+/// The result of a request to drop code.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Dropped {
-    /// Images that are gone.
+    /// Images dropped.
     pub images: u64,
-    /// Images that were meant and stayed: functions of the target's own.
+    /// Selected images that stayed: functions of the target's own.
     pub kept: u64,
 }
 
-/// Counters of a target since it was built, and what it is about now.
+/// Counters of a target since it was built, and its present state.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct TargetStats {
     /// Name of the program.
     pub program: String,
     /// Its process id, as it sees itself.
     pub pid: u32,
-    /// Its epoch: another one each time a target is built. Counters begin anew with it.
+    /// Its epoch: a new one each time a target is built. Counters start at zero with it.
     pub epoch: u64,
-    /// Sources that are connected.
+    /// Connected sources.
     pub links: u64,
     /// Links made.
     pub links_made: u64,
     /// Links that ended.
     pub links_ended: u64,
-    /// Processes that were turned away because there were as many sources as the target takes.
+    /// Processes rejected because the target had its limit of sources.
     pub sources_refused: u64,
-    /// Frames taken: calls, refused or not, and questions whether all has run.
+    /// Frames received: calls, refused or not, and flushes.
     pub frames: u64,
-    /// Bytes that they took of their mailboxes: headers, code, payload, and what was left unused between them.
+    /// Bytes of their mailboxes that they took: headers, code, payload, and unused bytes between them.
     pub bytes: u64,
     /// Calls made.
     pub calls: u64,
-    /// Of those, calls that were forwarded to a peer.
+    /// Calls among them that were forwarded to a destination.
     pub forwarded: u64,
     /// Images placed.
     pub images_linked: u64,
@@ -160,14 +160,14 @@ pub struct TargetStats {
     pub refused: Vec<u64>,
     /// The code store.
     pub store: StoreFigures,
-    /// The sources that are connected, longest first; at most [`MAX_LISTED`].
+    /// The connected sources, the longest connected first; at most [`MAX_LISTED`].
     pub sources: Vec<SourceFigures>,
-    /// Whether UCX's TCP is on: a process that reaches a port of UCX's may then write the target's memory.
+    /// Whether UCX's TCP is on: a process that reaches a port of UCX may then write the target's memory.
     pub ucx_tcp: bool,
 }
 
 impl TargetStats {
-    /// Frames refused, by cause, also for causes that never happened.
+    /// Returns the number of refused frames by cause, including causes that never occurred.
     pub fn refusals(&self) -> impl Iterator<Item = (RefusalCause, u64)> {
         RefusalCause::ALL.into_iter().zip(self.refused.iter().copied())
     }
@@ -176,50 +176,49 @@ impl TargetStats {
 /// A target's code store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct StoreFigures {
-    /// Images held.
+    /// Stored images.
     pub images: u64,
-    /// Their length as they travelled, together.
+    /// Their total length on the wire.
     pub bytes: u64,
-    /// Most images that it holds; `None` if there is no limit.
+    /// Limit of stored images; `None` if there is none.
     pub capacity_images: Option<u64>,
-    /// Most bytes of images that it holds; `None` if there is no limit.
+    /// Limit of bytes of stored images; `None` if there is none.
     pub capacity_bytes: Option<u64>,
-    /// Images dropped because others needed their place.
+    /// Images dropped to make space for others.
     pub evictions: u64,
-    /// Room for placed code that is in use.
+    /// Used capacity for placed code.
     pub room_used: u64,
-    /// Room for placed code.
+    /// Capacity for placed code.
     pub room: u64,
 }
 
-/// A source that is connected.
+/// A connected source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceFigures {
-    /// Name of the program, as it says.
+    /// Name of the program, from the source.
     pub program: String,
-    /// Its process id, as the system says; 0 where it has none here.
+    /// Its process id, from the system; 0 where it has none here.
     pub pid: u32,
     /// Bytes that its frames took of its mailbox, on this link.
     pub bytes: u64,
-    /// What it may take of the target's memory, and what of that it has taken; `None` where there is no limit, for then nobody
-    /// counts.
+    /// Its budget of the target's memory; `None` if it has no limit, because use is not counted then.
     pub memory: Option<Memory>,
-    /// Its next frames have to wait for something: code, or room for an answer.
+    /// Its next frames wait for something: code, or space for a reply.
     pub waits: bool,
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// What the target's operator calls the key by which it came; `None` where that needed none, or one that has no name.
+    /// The operator's name for its key; `None` if it needed no key, or the key has no name.
     pub key: Option<String>,
-    /// The transport by which its frames come, and whether they are sealed on it where that is one of streams.
+    /// The transport of its frames, and whether they are encrypted if that uses streams.
     pub path: String,
 }
 
-/// Memory of a target that is a source's to take.
+/// The budget of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Memory {
-    /// What it has taken.
+    /// Bytes taken.
     pub used: u64,
-    /// What it may take.
+    /// Bytes that it may take.
     pub limit: u64,
 }
 
@@ -317,7 +316,8 @@ mod tests {
 
     #[test]
     fn the_longest_list_with_the_longest_names_fits_a_message() {
-        // Four bytes a character: 255 bytes of an ifunc's name; 64 characters of a program's, and its process id.
+        // Four bytes a character: 255 bytes of an ifunc's name; 64 characters of a program's, and its process
+        // id.
         let (name, source) = ("n".repeat(255), format!("{} (pid {})", "\u{10000}".repeat(64), u32::MAX));
         let most = u64::MAX;
         let image = HeldCode {

@@ -1,4 +1,4 @@
-//! Admin requests: a process connects, asks one question, and makes no link.
+//! Admin requests: a process connects, sends one request, and makes no link.
 
 pub(crate) mod connection;
 pub(crate) mod messages;

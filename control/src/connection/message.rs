@@ -1,11 +1,11 @@
-//! What travels on the control connection.
+//! Messages of the control connection.
 //!
-//! Behind the prefix of each direction ([`super::preamble`]) come messages: a head of 8 bytes (length of the body,
-//! `u32`; number of file descriptors that travel beside it, `u8`; three zero bytes) and the body, a [`Message`] in
-//! postcard's encoding. All numbers outside the body are little-endian. Where both sides have a key the whole travels in sealed
-//! packets of the Noise protocol.
+//! Behind the preamble of each direction ([`super::preamble`]) come messages: a head of 8 bytes (length of
+//! the body, `u32`; number of file descriptors beside it, `u8`; three zero bytes) and the body, a [`Message`]
+//! in postcard's encoding. All numbers outside the body are little-endian. If both processes have a key,
+//! everything travels in encrypted packets of the Noise protocol.
 //!
-//! New kinds are added at the end of an enum; the numbers of those that are there never change within a version.
+//! New kinds are added at the end of an enum; the numbers of existing ones never change within a version.
 
 use std::fmt;
 
@@ -19,91 +19,93 @@ use crate::rights::Rights;
 
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
-/// Longest body of a message until both sides have met, in bytes.
+/// Longest body of a message during the handshake, in bytes.
 pub const MAX_MEETING_MESSAGE: usize = 64 * 1024;
 /// Longest image that travels on a control connection, in bytes.
 pub const MAX_CODE: usize = 64 * 1024 * 1024;
-/// Longest body of a message after the meeting, in bytes: an image and what goes with it.
+/// Longest body of a message after the handshake, in bytes: an image and its fields.
 pub const MAX_MESSAGE: usize = MAX_CODE + 4096;
-/// Most file descriptors that travel with one message.
+/// Limit of file descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 8;
-/// Most transports that a source may name.
+/// Limit of transports that a source may name.
 pub const MAX_TRANSPORTS: usize = 16;
 /// Longest name of a transport, in bytes.
 pub const MAX_TRANSPORT_NAME: usize = 32;
 
-/// One message of the control connection. The first five are the meeting, in this order, to which [`Message::Rights`] and [`Message::Limits`] are
-/// added; the rest may come at any time after it. [`Message::Enlarge`] begins a small meeting of its own, which
-/// [`Message::Go`] ends.
+/// A message of the control connection. The first five, in this order, with [`Message::Rights`] and
+/// [`Message::Limits`], are the handshake; the rest may come at any time after it. [`Message::Enlarge`]
+/// begins the setup of a large mailbox, which [`Message::Go`] ends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Message {
-    /// Source to target: who asks.
+    /// Source to target: identifies the source.
     Hello {
         /// ELF machine number of the source.
         machine: u16,
-        /// Process id, as the source sees itself. For people; the target relies on what the system says.
+        /// Process id in the source's own view. For display; the target relies on the system's.
         pid: u32,
-        /// Name of the program, for people.
+        /// Name of the program, for display.
         program: String,
-        /// Transports that it could use, best first: at most [`MAX_TRANSPORTS`].
+        /// Usable transports, best first: at most [`MAX_TRANSPORTS`].
         #[serde(deserialize_with = "few")]
         transports: Vec<String>,
     },
-    /// Target to source: who answers, and the target's end of the link. The end's descriptors travel beside it.
+    /// Target to source: identifies the target, and gives its endpoint. The endpoint's descriptors travel
+    /// beside it.
     Welcome {
-        /// The target's epoch: another each time a target starts. Code indices are bound within one.
+        /// The target's epoch: a new one each time a target starts. Code indexes are bound within one.
         epoch: u64,
-        /// ELF machine number of the target. A source with no image for it need not go on.
+        /// ELF machine number of the target. A source without an image for it need not continue.
         machine: u16,
-        /// Process id, as the target sees itself.
+        /// Process id in the target's own view.
         pid: u32,
-        /// Name of the program, for people.
+        /// Name of the program, for display.
         program: String,
-        /// Its end.
+        /// Its endpoint.
         end: End,
-        /// The stream that it awaits, where the transport's frames travel on one.
+        /// The stream that it awaits, if the transport's frames travel on one.
         stream: Option<StreamOffer>,
     },
-    /// Source to target: the source's end of the link. The end's descriptors travel beside it.
+    /// Source to target: gives the source's endpoint. The endpoint's descriptors travel beside it.
     Ready {
-        /// Its end.
+        /// Its endpoint.
         end: End,
-        /// The stream that it has opened, where one is awaited.
+        /// The stream that it has opened, if one is awaited.
         stream: Option<StreamAnswer>,
     },
-    /// Target to source: both ends are connected, frames may flow.
+    /// Target to source: both endpoints are connected, frames may flow.
     Go,
-    /// Either way, at any time before [`Message::Go`]: no link. The sender closes the connection after it.
+    /// Either way, at any time before [`Message::Go`]: rejects the link. The sender then closes the
+    /// connection.
     Refuse {
-        /// Why.
+        /// The cause.
         cause: MeetRefusal,
-        /// Why, in a sentence for people.
+        /// The cause in a sentence for display.
         text: String,
     },
-    /// Target to source: a frame was not run. The call with this token fails with this.
+    /// Target to source: a frame was refused. The call with this token fails with this cause.
     Refused {
-        /// Token of the frame; 0 where the frame was so damaged that it had none.
+        /// Token of the frame; 0 if a damaged frame had none.
         token: u32,
-        /// Why.
+        /// The cause.
         cause: RefusalCause,
-        /// Why, in a sentence for people.
+        /// The cause in a sentence for display.
         text: String,
     },
-    /// Target to source: the frame at the head of the mailbox names code that the target does not hold. It waits until
-    /// [`Message::Code`] or [`Message::NoCode`] comes.
+    /// Target to source: the frame at the head of the mailbox names code that the target does not have. It
+    /// waits until [`Message::Code`] or [`Message::NoCode`] comes.
     NeedCode {
         /// The code index that the frame binds.
         index: u16,
         /// The code id.
         id: [u8; 16],
     },
-    /// Target to source: the target stops; frames not run by now will not be.
+    /// Target to source: the target stops; frames that have not run yet never will.
     Closing {
-        /// Why, in a sentence for people.
+        /// The reason in a sentence for display.
         text: String,
     },
-    /// Source to target: the code that was asked for.
+    /// Source to target: the requested code.
     Code {
         /// The code id.
         id: [u8; 16],
@@ -116,60 +118,64 @@ pub enum Message {
         /// The code id.
         id: [u8; 16],
     },
-    /// Source to target: the source is done with the link. Frames sent before it are still run.
+    /// Source to target: the source closes the link. Frames sent before it still run.
     Bye,
-    /// Target to source: an image was placed for the first time; how long that took, for people's figures.
+    /// Target to source: an image was placed for the first time; gives the time that took, for statistics.
     Linked {
-        /// The code index that was bound to it.
+        /// The code index bound to it.
         index: u16,
-        /// From the copy in the target's own memory to code that can be called.
+        /// Time from the copy in the target's own memory to callable code.
         nanoseconds: u64,
     },
-    /// Target to source, once before [`Message::Go`], from a target that has such limits: what it refuses, so that a source
-    /// need not send it.
+    /// Target to source, once before [`Message::Go`], from a target with such limits: what it refuses, so
+    /// that a source need not send it.
     Limits(Limits),
-    /// Source to target: a frame is to come that the link's mailbox is too small for. Answered with [`Message::Offer`] or
-    /// [`Message::Decline`]. A bigger mailbox that the link has already is given back with it: nothing is left in it.
+    /// Source to target: a frame is to come that exceeds the link's mailbox. The response is
+    /// [`Message::Offer`] or [`Message::Decline`]. Also releases a large mailbox that the link already has:
+    /// it is empty.
     Enlarge {
-        /// Length of the frame in bytes, all included, at most.
+        /// Upper bound of the frame's length in bytes, all included.
         frame: u64,
-        /// Length of its payload in bytes, at most.
+        /// Upper bound of its payload's length in bytes.
         payload: u64,
     },
-    /// Target to source: the target's end of the bigger mailbox. Its descriptors travel beside it.
+    /// Target to source: the target's endpoint of the large mailbox. Its descriptors travel beside it.
     Offer {
-        /// Its end, of the link's own transport.
+        /// Its endpoint, of the link's own transport.
         end: End,
     },
-    /// Source to target: the source's end of the bigger mailbox. Its descriptors travel beside it. [`Message::Go`] answers
-    /// it: from then on frames may lie there. Or [`Message::Decline`], where it comes too late.
+    /// Source to target: the source's endpoint of the large mailbox. Its descriptors travel beside it. The
+    /// response is [`Message::Go`], after which frames may lie there, or [`Message::Decline`] if it comes too
+    /// late.
     Accept {
-        /// Its end.
+        /// Its endpoint.
         end: End,
     },
-    /// Target to source: there will be no mailbox for that frame.
+    /// Target to source: declines a large mailbox for that frame.
     Decline {
-        /// Why.
+        /// The cause.
         cause: RefusalCause,
-        /// Why, in a sentence for people.
+        /// The cause in a sentence for display.
         text: String,
     },
-    /// Source to target: the bigger mailbox, or the offer of one, is given back. Nothing is left in it.
+    /// Source to target: releases the large mailbox, or the offer of one. It is empty.
     Shrink,
-    /// In the place of [`Message::Hello`], from a process that makes no link: a question. It sends nothing after it.
+    /// An admin request, instead of [`Message::Hello`], from a process that makes no link. It sends no more
+    /// after it.
     Ask(Question),
-    /// Target to who asked: the answer. The target closes the connection after it.
+    /// Target to requester: the admin response. The target then closes the connection.
     Answer {
-        /// An [`Answer`](crate::admin::messages::Answer) in postcard's encoding. Bytes here, so that whoever did not ask for one never
-        /// takes the memory that it decodes to.
+        /// An [`Answer`](crate::admin::messages::Answer) in postcard's encoding. Raw bytes, so that a process
+        /// that sent no request never allocates the memory that it decodes to.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// Target to source, once before [`Message::Go`]: what the source may do, so that it need not try what it may not.
+    /// Target to source, once before [`Message::Go`]: the source's rights, so that it need not try anything
+    /// beyond them.
     Rights(Rights),
 }
 
-/// What a target takes of a source, where that is less than a frame holds. `None`, which is what travels too, is no limit.
+/// Limits of a target below those of a frame. `None`, which also travels, is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// Largest payload in bytes.
@@ -178,8 +184,8 @@ pub struct Limits {
     pub image: Option<u64>,
 }
 
-/// Takes one name more than a source may give, so that its refusal can say so, and no more: an empty one is a byte on the wire
-/// and many in memory.
+/// Decodes one name more than the limit, so that a rejection can report it, and no more: an empty name takes
+/// one byte on the wire and many in memory.
 fn few<'de, D: Deserializer<'de>>(decoder: D) -> Result<Vec<String>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
@@ -204,7 +210,7 @@ fn few<'de, D: Deserializer<'de>>(decoder: D) -> Result<Vec<String>, D::Error> {
 }
 
 impl Message {
-    /// Its name, for error texts and logs.
+    /// Returns its name, for error texts and logs.
     pub fn name(&self) -> &'static str {
         match self {
             Message::Hello { .. } => "Hello",
@@ -231,18 +237,18 @@ impl Message {
         }
     }
 
-    /// Whether a secret is in it.
+    /// Returns whether it holds a secret.
     pub(crate) fn is_secret(&self) -> bool {
         matches!(self, Message::Welcome { stream: Some(_), .. } | Message::Ready { stream: Some(_), .. })
     }
 
-    /// Whether file descriptors may travel with messages of the kind with this number: the first byte of a body.
+    /// Returns whether messages of this kind, the first byte of a body, may carry file descriptors.
     pub(crate) fn kind_has_descriptors(number: u8) -> bool {
         // Welcome, Ready, Offer, Accept.
         matches!(number, 1 | 2 | 14 | 15)
     }
 
-    /// How many file descriptors may travel with it.
+    /// Returns the limit of file descriptors beside it.
     pub(crate) fn max_descriptors(&self) -> usize {
         match self {
             Message::Welcome { .. }
@@ -254,24 +260,24 @@ impl Message {
     }
 }
 
-/// One side's end of a link, as it tells the other.
+/// A process's endpoint of a link, described for the peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct End {
     /// Name of the transport.
     pub transport: String,
-    /// The transport's address, opaque to all but the transport; its descriptors travel beside the message.
+    /// The endpoint address, opaque to all but the transport; its descriptors travel beside the message.
     #[serde(with = "serde_bytes")]
     pub address: Vec<u8>,
-    /// Key of the frames that this side receives ([`farjump_core::signal::LinkKey`]).
+    /// Key of the frames that the endpoint receives ([`farjump_core::signal::LinkKey`]).
     pub key: [u8; 16],
-    /// The arrival rules that this side can honour, as bits of [`farjump_core::transport::ArrivalRules`]. Unknown bits
-    /// are ignored.
+    /// The arrival rules that the endpoint can honour, as bits of [`farjump_core::transport::ArrivalRules`].
+    /// Unknown bits are ignored.
     pub rules: u8,
-    /// Whether this side's transport places an aligned line whole.
+    /// Whether the endpoint's transport places an aligned line whole.
     pub line_whole: bool,
-    /// Largest frame in bytes that this side receives, all included.
+    /// Largest frame in bytes that the endpoint receives, all included.
     pub max_frame: u32,
-    /// One-sided: length in bytes of the region that this side receives in. Two-sided: a hint.
+    /// One-sided: length in bytes of the region that the endpoint receives in. Two-sided: a hint.
     pub region_len: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The control connection: framed messages on a stream socket, never blocking. On a Unix socket descriptors travel beside them;
-//! on TCP, where there is a key, they are sealed.
+//! The control connection: framed messages on a stream socket, never blocking. On a Unix socket descriptors
+//! travel beside them; on TCP with a key they are encrypted.
 
 pub(crate) mod message;
 #[cfg(not(feature = "key"))]
@@ -42,31 +42,33 @@ use no_noise::Seal;
 #[cfg(feature = "key")]
 use noise::Seal;
 
-/// Longest text of a refusal, in characters.
+/// Longest text of a rejection, in characters.
 const MAX_TEXT: usize = 4096;
-/// Most reads in one [`Control::recv`]: a peer that sends without end, and never a whole message, does not keep its caller there.
+/// Limit of reads in one [`Control::recv`], so that a peer that never completes a message cannot hold the
+/// caller.
 const READS: usize = 16;
-/// How long to wait before connecting again to a target whose queue of connections is full.
+/// Delay before connecting again to a target whose backlog is full.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// A control connection.
 ///
-/// No operation waits. Whoever drives it waits for [`Control::as_fd`] to become readable, or writable while
-/// [`Control::wants_write`], then calls [`Control::recv`] until it gives `None`, and [`Control::flush`]. After any error
-/// but [`Error::Congested`] and [`Error::MessageTooLong`] of `send`, drop it.
+/// No operation waits. The caller waits until [`Control::as_fd`] is readable, or writable while
+/// [`Control::wants_write`] holds. Then it calls [`Control::recv`] until that returns `None`, and
+/// [`Control::flush`]. Drop the connection after any error but [`Error::Congested`] and
+/// [`Error::MessageTooLong`] of `send`.
 #[derive(Debug)]
 pub struct Control {
     socket: ControlSocket,
     peer: PeerIdentity,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// There where both sides have a key.
+    /// Set if both processes have a key.
     seal: Option<Box<Seal>>,
-    /// Whether this side is willing to leave the stream of a link clear.
+    /// Whether this process permits a clear stream for the link.
     clear: bool,
 }
 
-/// Which part this process has on a link: each sends other things over the control connection.
+/// The role of this process on a link: each role sends other messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Source,
@@ -74,7 +76,7 @@ pub(crate) enum Role {
 }
 
 impl Control {
-    /// Connects to the target at `address` without a key, as [`Control::connect_with`] does.
+    /// Connects to the target at `address` without a key, like [`Control::connect_with`].
     ///
     /// # Errors
     /// As there.
@@ -82,13 +84,13 @@ impl Control {
         Control::connect_with(address, &TcpOptions::default(), deadline)
     }
 
-    /// Connects to the target at `address`, waiting up to `deadline`: on a Unix socket only for room in its queue of
-    /// connections. With a key nothing is ever said without it over TCP; without one only this machine's loopback is
-    /// connected to.
+    /// Connects to the target at `address`, waiting up to `deadline`: on a Unix socket only for space in its
+    /// backlog. With a key nothing is ever sent over TCP without it; without a key only this machine's
+    /// loopback is tried.
     ///
     /// # Errors
-    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::FeatureMissing`], [`Error::TooLate`],
-    /// [`Error::System`].
+    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::FeatureMissing`],
+    /// [`Error::TooLate`], [`Error::System`].
     pub fn connect_with(
         address: &PeerAddress,
         options: &TcpOptions,
@@ -107,11 +109,11 @@ impl Control {
         Control::new(connect_unix(address, path, deadline)?)
     }
 
-    /// A control connection over a socket that is connected already, for example one of a pair made before a fork. Its
-    /// prefix is sent with the first [`Control::flush`] or [`Control::send`].
+    /// Makes a control connection of a connected socket, for example one of a pair made before a fork. The
+    /// first [`Control::flush`] or [`Control::send`] sends its preamble.
     ///
     /// # Errors
-    /// [`Error::System`] when the system does not say who is at the other end.
+    /// [`Error::System`] when the system does not identify the peer.
     pub fn from_stream(stream: UnixStream) -> Result<Control, Error> {
         stream
             .set_nonblocking(true)
@@ -120,14 +122,14 @@ impl Control {
     }
 
     pub(crate) fn new(socket: OwnedFd) -> Result<Control, Error> {
-        // First of all: from here on its close blocks nobody, whatever fails.
+        // First of all: from here on its close never blocks, whatever fails.
         let socket = ControlSocket::unix(socket)
             .map_err(|error| Error::system("setting up a control connection", error))?;
         let peer = PeerIdentity::of(socket.as_fd())?;
         Ok(Control::plain(socket, peer))
     }
 
-    /// Over a TCP connection of this process in `role`.
+    /// Makes one over a TCP connection of this process in `role`.
     pub(crate) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
         tcp::tune(&socket, options)?;
         let socket = ControlSocket::tcp(socket);
@@ -163,12 +165,13 @@ impl Control {
         Control { socket, peer, incoming: Incoming::new(), outgoing, seal: None, clear: false }
     }
 
-    /// Sends a message, or what the socket takes of it now; the rest waits for [`Control::flush`]. `descriptors`, at most
-    /// 8 and only with a message that has an `End`, are duplicated: they stay the caller's.
+    /// Sends as much of a message as the socket takes now; the rest waits for [`Control::flush`].
+    /// `descriptors`, at most 8 and only with a message that has an `End`, are duplicated: the caller keeps
+    /// its own.
     ///
     /// # Errors
-    /// [`Error::PeerGone`]; what came from the peer before that can still be received. [`Error::Congested`] and
-    /// [`Error::MessageTooLong`], with nothing sent. [`Error::System`], for one with descriptors over TCP.
+    /// [`Error::PeerGone`]; earlier messages of the peer can still be received. [`Error::Congested`] and
+    /// [`Error::MessageTooLong`], with nothing sent. [`Error::System`], for descriptors over TCP.
     pub fn send(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
         if !descriptors.is_empty() && !self.carries_descriptors() {
             let what = format!("sending {} with file descriptors over TCP", message.name());
@@ -178,7 +181,7 @@ impl Control {
         self.flush()
     }
 
-    /// Sends more of what waits.
+    /// Sends more of the queue.
     ///
     /// # Errors
     /// [`Error::PeerGone`], [`Error::Silent`], [`Error::System`].
@@ -186,26 +189,26 @@ impl Control {
         self.outgoing.flush(self.socket.as_fd(), &self.peer, self.seal.as_deref_mut())
     }
 
-    /// Whether something waits for the socket to become writable.
+    /// Returns whether bytes wait for the socket to become writable.
     pub fn wants_write(&self) -> bool {
         self.outgoing.wants_write(self.seal.as_deref())
     }
 
-    /// Whether file descriptors can travel on it: on Unix sockets only.
+    /// Returns whether it carries file descriptors: on Unix sockets only.
     pub fn carries_descriptors(&self) -> bool {
         self.peer.address.is_none()
     }
 
-    /// The next message with its descriptors, which are the caller's; `None` if no whole one is here now, or after 16 reads that did
-    /// not make one whole: the connection is readable then. To close them may
-    /// block, so they do not close in the caller's thread ([`DeferredFd`]).
+    /// Returns the next message with its descriptors, which the caller owns. Returns `None` if no whole
+    /// message is here, or after 16 reads that completed none: the connection is readable then. Closing the
+    /// descriptors may block, so that does not happen in the caller's thread ([`DeferredFd`]).
     ///
     /// # Errors
-    /// [`Error::PeerGone`] at the end of the connection, [`Error::CutShort`] if that is within a message. Whatever else
-    /// the peer did wrong: [`Error::NotFarjump`], [`Error::Version`], [`Error::MessageTooLong`], [`Error::Garbled`],
-    /// [`Error::Descriptors`]; over TCP, where one side has a key and the other none or another, or somebody meddles,
-    /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`]. [`Error::Silent`] when the peer's
-    /// machine is. [`Error::System`].
+    /// [`Error::PeerGone`] at the end of the connection, [`Error::CutShort`] if that is within a message. For
+    /// other faults of the peer: [`Error::NotFarjump`], [`Error::Version`], [`Error::MessageTooLong`],
+    /// [`Error::Garbled`], [`Error::Descriptors`]; over TCP, for missing or different keys or interference,
+    /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`].
+    /// [`Error::Silent`] when the peer's machine is silent. [`Error::System`].
     pub fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         for _ in 0..READS {
             if let Some(message) = self.incoming.next(&self.peer)? {
@@ -213,28 +216,28 @@ impl Control {
             }
             let was_known = self.key().is_some();
             match self.fill()? {
-                // What who has this key may send is the caller's to say first. The rest is read the next time.
+                // The caller first sets the limits for this key. The next call reads the rest.
                 Filled::Some if self.key().is_some() != was_known => return Ok(None),
                 Filled::Some => {}
                 Filled::Nothing => return Ok(None),
                 Filled::End => return Err(self.end()),
             }
         }
-        // What is left is in the socket, which stays readable.
+        // The rest is in the socket, which stays readable.
         self.incoming.next(&self.peer)
     }
 
-    /// The key by which the source at the other end came, once a target knows; `None` on connections that need none.
+    /// Returns the key that the source used, once a target knows it; `None` on connections that need none.
     pub fn key(&self) -> Option<&Arc<NamedKey>> {
         self.seal.as_ref()?.key()
     }
 
-    /// Whether the source has yet to show which key it has.
+    /// Returns whether the source has yet to prove its key.
     pub(crate) fn awaits_key(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.key().is_none())
     }
 
-    /// A target takes these keys from now on: what has not shown which one it has is tried with them.
+    /// Makes a target accept these keys from now on, also for a source that has not proved its key yet.
     pub(crate) fn try_keys(&mut self, keys: &Keys) {
         if let Some(seal) = &mut self.seal {
             seal.try_keys(keys);
@@ -251,14 +254,14 @@ impl Control {
         {
             self.peer.key.clone_from(&key.name);
         }
-        // What the handshake answers is sent before anybody thinks of waiting. If that fails, reading says why.
+        // Sends the handshake's response before any wait. If that fails, reading reports the cause.
         if let Err(error) = self.flush() {
             log::debug!("{}: answering its handshake: {error}", self.peer);
         }
         filled
     }
 
-    /// What is wrong when the connection ends now.
+    /// Returns the error for an end of the connection now.
     fn end(&self) -> Error {
         match self.seal.as_ref().and_then(|seal| seal.cut_short()) {
             Some((found, needed)) => Error::CutShort { peer: self.peer.to_string(), found, needed },
@@ -266,7 +269,7 @@ impl Control {
         }
     }
 
-    /// Takes what was read of the connection before, and the descriptors that came with it.
+    /// Takes bytes of the connection that were read before, with their descriptors.
     pub(crate) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         let Some(seal) = &mut self.seal else {
             self.incoming.begin_with(bytes, descriptors);
@@ -275,22 +278,22 @@ impl Control {
         seal.begin_with(bytes, &mut self.outgoing, &self.peer)
     }
 
-    /// Whether nothing was read of it yet.
+    /// Returns whether nothing was read of it yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.seal.as_ref().map_or_else(|| self.incoming.is_untouched(), |seal| seal.is_untouched())
     }
 
-    /// Whether all that is said on it is sealed.
+    /// Returns whether everything on it is encrypted.
     pub(crate) fn is_sealed(&self) -> bool {
         self.seal.is_some()
     }
 
-    /// Whether this side is willing to leave the stream of a link clear.
+    /// Returns whether this process permits a clear stream for the link.
     pub(crate) fn is_clear_willing(&self) -> bool {
         self.clear
     }
 
-    /// The socket alone, as it was before this was made of it.
+    /// Returns the socket alone, as it was before this was made of it.
     pub(crate) fn into_stream(self) -> Result<OwnedFd, Errno> {
         let is_unix = self.carries_descriptors();
         let socket = self.socket.into_descriptor();
@@ -300,7 +303,8 @@ impl Control {
         Ok(socket)
     }
 
-    /// Checks that `stream`, which the target has taken, belongs to a process of this one's user, where no key says so.
+    /// Checks that the peer of the accepted `stream` runs as this process's user, unless a key proves the
+    /// peer.
     pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
         match self.seal.is_some() || self.peer.address.is_none() {
             true => Ok(()),
@@ -308,11 +312,13 @@ impl Control {
         }
     }
 
-    /// Whether the process at the other end may be there. Who has the key may. Without one, only processes of this one's user:
-    /// the system says whose a Unix socket is when it connects, and whose a loopback connection is once it is accepted.
+    /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this one's
+    /// user are: the system reports the user of a Unix socket at connect, and of a loopback connection once
+    /// it is accepted.
     ///
     /// # Errors
-    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
+    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not
+    /// report it.
     pub(crate) fn admit(&mut self) -> Result<(), Error> {
         if self.seal.is_some() {
             return Ok(());
@@ -323,32 +329,34 @@ impl Control {
         check_owner(self.peer.uid, &self.peer)
     }
 
-    /// As [`Control::admit`], of the target that this side connected to. Before anything is said to it; on a Unix socket also before
-    /// anything of it is read, as descriptors could come with that.
+    /// Like [`Control::admit`], for the target that this process connected to. Called before anything is
+    /// sent; on a Unix socket also before anything is read, because descriptors could come with that.
     ///
     /// # Errors
-    /// As there; [`Error::Refused`] where the target was faster to refuse; those of waiting for its prefix over TCP.
+    /// As there; [`Error::Refused`] when the target rejected first; those of waiting for its preamble over
+    /// TCP.
     pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
-        // On loopback a target is known once it has taken the connection, which its prefix shows.
+        // On loopback the target's user is known once it has accepted the connection, which its preamble
+        // shows.
         self.await_prefix(deadline)?;
         let Err(error) = self.admit() else { return Ok(()) };
         if self.peer.address.is_none() {
             return Err(error);
         }
-        // One that refuses at once may be gone already, with its reason left here.
+        // A target that rejects at once may be gone already, with its reason left here.
         match self.recv() {
             Ok(Some((Message::Refuse { cause, text }, _))) => Err(refused(self, cause, &text)),
             _ => Err(error),
         }
     }
 
-    /// Who is at the other end.
+    /// Returns the peer.
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
     }
 
-    /// Says why there will be no link, and closes. What the socket does not take at once is lost: nobody waits for a
-    /// process that is not wanted.
+    /// Rejects the link with a cause, and closes. Text that the socket does not take at once is lost, so that
+    /// an unwanted process causes no wait.
     pub fn refuse(mut self, cause: MeetRefusal, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Refuse { cause, text }, &[]) {
@@ -356,7 +364,8 @@ impl Control {
         }
     }
 
-    /// The peer's name, as it introduced itself, and its process id, which is believed where the system says none.
+    /// Sets the peer's name as it introduced itself, and its process id, which is used where the system
+    /// reports none.
     pub(crate) fn introduce(&mut self, program: &str, pid: u32) {
         self.peer.rename(program);
         if self.peer.address.is_some() {
@@ -364,7 +373,7 @@ impl Control {
         }
     }
 
-    /// The sides have met: from now on code may travel from source to target, and its limits apply.
+    /// Ends the handshake: from now on code may travel from source to target, and its limits apply.
     pub(crate) fn met(&mut self, role: Role) {
         // A target sends only small messages: a source that does not read them pins little of its memory.
         let (receive, send, queue) = match role {
@@ -375,37 +384,38 @@ impl Control {
         self.outgoing.set_limits(send, queue);
     }
 
-    /// This process asks: question and answer may be as long as an image.
+    /// Marks this process as the requester: request and response may be as long as an image.
     pub(crate) fn asks(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
-    /// This process may be asked with something as long as an image.
+    /// Permits a request as long as an image.
     pub(crate) fn is_asked_at_length(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
     }
 
-    /// This process answers, once.
+    /// Marks this process as the sender of one response.
     pub(crate) fn answers(&mut self) {
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
-    /// The target takes no image of more than `most` bytes, if there is a limit, so no message that could hold one either: what
-    /// a source sends pins no more of its memory.
+    /// Rejects messages that could hold an image of more than `most` bytes, if there is a limit: a source's
+    /// bytes pin no more of the target's memory.
     pub(crate) fn limit_code(&mut self, most: Option<u64>) {
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CODE).min(MAX_CODE);
         self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_MEETING_MESSAGE));
     }
 
-    /// Waits for the next message. `expected` says what, for the error.
+    /// Waits for the next message. `expected` describes it, for the error.
     pub(crate) fn recv_until(
         &mut self,
         deadline: Instant,
         expected: &'static str,
     ) -> Result<(Message, Vec<DeferredFd>), Error> {
         loop {
-            // First look, then send: a peer that refused and closed fails the sending, but its reason is here.
+            // Receive before sending: sending to a peer that rejected and closed fails, but its reason is
+            // here.
             if let Some(message) = self.recv()? {
                 return Ok(message);
             }
@@ -414,8 +424,8 @@ impl Control {
         }
     }
 
-    /// On a TCP connection without a key, waits until the peer has introduced itself, and so taken the connection. What else
-    /// it sent stays for [`Control::recv`].
+    /// On a TCP connection without a key, waits for the peer's preamble, which shows that it accepted the
+    /// connection. Later bytes stay for [`Control::recv`].
     pub(crate) fn await_prefix(&mut self, deadline: Instant) -> Result<(), Error> {
         while self.seal.is_none() && self.peer.address.is_some() && !self.incoming.is_greeted() {
             self.flush()?;
@@ -428,12 +438,12 @@ impl Control {
         Ok(())
     }
 
-    /// Waits until the socket can be read, or written where something waits for that.
+    /// Waits until the socket is readable, or writable if bytes wait for that.
     fn wait(&self, deadline: Instant, expected: &'static str) -> Result<(), Error> {
         let mut events = PollFlags::IN;
         events.set(PollFlags::OUT, self.wants_write());
         let left = deadline.saturating_duration_since(Instant::now());
-        // Also where the peer sends all the time.
+        // Also if the peer sends all the time.
         if left.is_zero() {
             return Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected });
         }
@@ -446,7 +456,8 @@ impl Control {
     }
 }
 
-/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for room in its queue of connections.
+/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for space in its
+/// backlog.
 pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
     let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
     let name = SocketAddrUnix::new(path).map_err(system)?;
@@ -476,10 +487,11 @@ pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant
     }
 }
 
-/// Checks that `uid`, the user of `peer` as the system says, is this process's own.
+/// Checks that `uid`, the user of `peer` from the system, is this process's own.
 ///
 /// # Errors
-/// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not say.
+/// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not
+/// report it.
 pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
     let own = own_user();
     if admit(uid, own) {
@@ -499,7 +511,7 @@ impl AsFd for Control {
     }
 }
 
-/// Ends a meeting that failed for `error`: tells the peer why, unless it was the peer who ended it.
+/// Ends a handshake that failed with `error`: tells the peer why, unless the peer ended it.
 pub(crate) fn tell(control: Control, error: Error) -> Error {
     let cause = match &error {
         Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
@@ -518,12 +530,12 @@ pub(crate) fn tell(control: Control, error: Error) -> Error {
     error
 }
 
-/// What a refusal of the peer is to this side.
+/// Converts a rejection by the peer to an error.
 pub(crate) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> Error {
     Error::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
 }
 
-/// A message that was not due.
+/// Makes the error for an unexpected message.
 pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> Error {
     Error::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
 }
@@ -533,14 +545,14 @@ mod tests {
     use super::*;
     use crate::{Key, Listener};
 
-    /// Bytes that one call reads at most while packets are short.
+    /// Limit of bytes that one call reads while packets are short.
     const MOST: u64 = (READS * 4096) as u64;
 
     #[test]
     fn packets_without_a_message_in_them_keep_nobody_receiving() {
         let options = TcpOptions::default().with_key(Some(Key::from_bytes([7; Key::LEN])));
         let listener = Listener::bind_with(&"tcp:127.0.0.1:0".parse().unwrap(), options.clone()).unwrap();
-        // Room for more than one call reads, which a connection that has carried nothing yet would not have.
+        // Space for more than one call reads; a fresh connection would not have it.
         rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 20).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut source = Control::connect_with(listener.address(), &options, deadline).unwrap();

@@ -1,4 +1,4 @@
-//! Encryption in builds without the feature `key`: there is none, and no value of [`Seal`] either.
+//! Encryption in builds without the feature `key`: [`Seal`] has no value.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::peer_identity::PeerIdentity;
 pub(crate) enum Seal {}
 
 impl Seal {
-    /// Refuses.
+    /// Always fails.
     pub(crate) fn target(_: Keys) -> Result<Seal, Error> {
         Err(refusal())
     }
 
-    /// Refuses.
+    /// Always fails.
     pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), Error> {
         Err(refusal())
     }

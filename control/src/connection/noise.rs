@@ -1,7 +1,7 @@
-//! The seal of a control connection between machines: who has the key, and nobody else, takes part in it and reads it.
+//! Noise encryption of a control connection over TCP. Only holders of the key can join or read it.
 //!
-//! The handshake and the encryption are those of the Noise protocol framework (revision 34), pattern `NNpsk0`, by the crate
-//! snow. What is ours is where its messages lie in the stream:
+//! Handshake and encryption are those of the Noise protocol framework (revision 34), pattern `NNpsk0`, by the
+//! crate snow. Ours is the layout of its messages in the stream:
 //!
 //! ```text
 //! source                                target
@@ -9,10 +9,10 @@
 //!                         ◀───────────── prefix, packet: e, ee, with the prefix once more inside
 //! packets                 ◀────────────▶ packets
 //! ```
-//! A packet is its length (`u16`, little-endian) and that many bytes. One of length 0 in the place of the target's handshake
-//! says that the keys differ. The source's prefix goes into Noise's prologue and the target's travels inside the handshake, so
-//! neither can be changed on the way without both sides noticing. The packets after the handshake hold the messages of the
-//! connection, cut where a packet is full.
+//! A packet is its length (`u16`, little-endian) and that many bytes. Length 0 instead of the target's
+//! handshake says that the keys differ. The source's prefix goes into Noise's prologue and the target's into
+//! the handshake, so both processes notice a change on the way. Later packets hold the connection's messages,
+//! cut where a packet is full.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -30,42 +30,43 @@ use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 
-/// The protocol of Noise that is spoken. Its name is part of what both sides must agree on.
+/// The Noise protocol in use. Both processes must agree on its name.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// What the prologue begins with; the source's prefix follows. Noise keeps the parts apart: the source writes first.
+/// Start of the prologue; the source's preamble follows. Noise keeps the parts apart: the source writes
+/// first.
 const PROLOGUE: &[u8] = b"farjump control connection, source to target";
-/// Length of what Noise adds to each packet, in bytes.
+/// Bytes that Noise adds to each packet.
 const TAG: usize = 16;
 /// Length of a public key of the handshake, in bytes.
 const EPHEMERAL: usize = 32;
-/// Length of the source's handshake in bytes, and of the target's, which holds its prefix.
+/// Lengths of the handshakes in bytes: the source's, and the target's, which contains its preamble.
 const HANDSHAKES: (usize, usize) = (EPHEMERAL + TAG, EPHEMERAL + TAG + PREFIX_LEN);
 /// Length of a packet's head in bytes.
 const HEAD: usize = 2;
-/// Longest packet in bytes, its head not counted: Noise has no longer messages.
+/// Longest packet in bytes without its head: the limit of Noise.
 const MAX_PACKET: usize = 65_535;
-/// Least bytes that are read at once after the handshake.
+/// Smallest read after the handshake, in bytes.
 const READ: usize = 4096;
 
-/// One side of it.
+/// The encryption of one process's end of a connection.
 pub(crate) struct Seal {
     state: State,
-    /// Bytes that came and are not opened yet: a part of one packet, or some small ones.
+    /// Bytes not yet decrypted: a part of one packet, or some small ones.
     raw: Vec<u8>,
-    /// The peer's prefix came and was right.
+    /// A valid preamble of the peer has come.
     greeted: bool,
-    /// At a target, the key that the source has.
+    /// At a target, the source's key.
     key: Option<Arc<NamedKey>>,
 }
 
 enum State {
-    /// A target's: the source's part of the handshake is due, which tells which of these keys it has.
+    /// At a target: waits for the source's handshake, which proves one of these keys.
     Waiting(Keys),
-    /// A source's: the target's part of the handshake is due.
+    /// At a source: waits for the target's handshake.
     Shaking(Box<HandshakeState>),
-    /// Both sides have the key.
+    /// Both processes have the key.
     Open(Box<TransportState>),
-    /// It came to nothing.
+    /// The handshake failed.
     Failed,
 }
 
@@ -76,7 +77,7 @@ impl std::fmt::Debug for Seal {
 }
 
 impl Seal {
-    /// A target's. It says nothing before a source has.
+    /// Makes a target's, which sends nothing before a source has.
     ///
     /// # Errors
     /// None. Builds without the feature `key` refuse here.
@@ -84,7 +85,7 @@ impl Seal {
         Ok(Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None })
     }
 
-    /// The key that the source has, once a target knows.
+    /// Returns the source's key, once a target knows it.
     pub(crate) fn key(&self) -> Option<&Arc<NamedKey>> {
         self.key.as_ref()
     }
@@ -96,7 +97,7 @@ impl Seal {
         }
     }
 
-    /// A source's, and what it says first: prefix and handshake.
+    /// Makes a source's, and its first bytes: preamble and handshake.
     ///
     /// # Errors
     /// [`Error::System`] where there is no randomness.
@@ -111,7 +112,7 @@ impl Seal {
         Ok((Seal { state: State::Shaking(noise), raw: Vec::new(), greeted: false, key: None }, first))
     }
 
-    /// Takes what was read of the connection before: at most a prefix.
+    /// Takes bytes of the connection that were read before: at most a preamble.
     pub(crate) fn begin_with(
         &mut self,
         bytes: Vec<u8>,
@@ -122,17 +123,17 @@ impl Seal {
         self.take(&mut Incoming::sealed(), outgoing, peer)
     }
 
-    /// Whether nothing has come yet.
+    /// Returns whether nothing has come yet.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.greeted && self.raw.is_empty()
     }
 
-    /// Whether the handshake is over and messages may travel.
+    /// Returns whether the handshake is over and messages may travel.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Open(_))
     }
 
-    /// Puts `bytes` into packets.
+    /// Encrypts `bytes` into packets.
     ///
     /// # Errors
     /// [`Error::System`] before the seal is open.
@@ -151,12 +152,12 @@ impl Seal {
         Ok(packets)
     }
 
-    /// Reads once from `socket`, which does not block, and gives `incoming` what it can open. What the handshake is to answer
-    /// goes to `outgoing`, also where this fails: the peer learns why.
+    /// Reads once from a nonblocking `socket`, and gives `incoming` what it can decrypt. The handshake's
+    /// response goes to `outgoing`, also on failure: the peer learns why.
     ///
     /// # Errors
-    /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`],
-    /// [`Error::Garbled`], [`Error::Silent`], [`Error::System`].
+    /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`],
+    /// [`Error::Tampered`], [`Error::Garbled`], [`Error::Silent`], [`Error::System`].
     pub(crate) fn fill(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -166,7 +167,7 @@ impl Seal {
     ) -> Result<Filled, Error> {
         let have = self.raw.len();
         let due = self.due().saturating_sub(have);
-        // Of a stranger no more is taken than the handshake has.
+        // From an unknown peer only the bytes of the handshake are taken.
         let room = if self.is_open() { due.max(READ) } else { due };
         self.raw.resize(have + room, 0);
         let read = loop {
@@ -184,7 +185,7 @@ impl Seal {
         }
     }
 
-    /// A packet with nothing in it, as no honest side sends one.
+    /// An empty packet, which no honest peer sends.
     #[cfg(test)]
     pub(crate) fn empty_packet(&mut self) -> Vec<u8> {
         let State::Open(noise) = &mut self.state else { panic!("it is not open") };
@@ -194,13 +195,13 @@ impl Seal {
         packet
     }
 
-    /// What is wrong when the connection ends now, unless nothing of a packet or the prefix is here: how much of it came, and
-    /// how much was due.
+    /// For an end of the connection now, returns how many bytes of a packet or the preamble came, and how
+    /// many were expected; `None` if no part of either is here.
     pub(crate) fn cut_short(&self) -> Option<(usize, usize)> {
         (!self.raw.is_empty()).then(|| (self.raw.len(), self.due()))
     }
 
-    /// Length of what must be here before anything can be done with it, in bytes.
+    /// Returns how many bytes must be here before the next step.
     fn due(&self) -> usize {
         match self.raw.first_chunk() {
             _ if !self.greeted => PREFIX_LEN,
@@ -209,7 +210,7 @@ impl Seal {
         }
     }
 
-    /// Does with the bytes what can be done.
+    /// Processes the bytes as far as possible.
     fn take(
         &mut self,
         incoming: &mut Incoming,
@@ -265,7 +266,8 @@ impl Seal {
         Ok(())
     }
 
-    /// Whether the peer's prefix is here, and right. A target answers with its own, also to one that cannot go on.
+    /// Checks the peer's preamble; returns whether it is here. A target sends its own, even to a peer that
+    /// cannot continue.
     fn greet(&mut self, outgoing: &mut Outgoing, peer: &PeerIdentity) -> Result<bool, Error> {
         let theirs = read_prefix(&self.raw, peer);
         let is_target = matches!(self.state, State::Waiting(_));
@@ -281,7 +283,8 @@ impl Seal {
     }
 }
 
-/// A peer's handshake has one length. A target may say instead, with a packet of none, that the keys differ.
+/// Checks the length of a handshake, which is fixed. A target may send an empty packet instead if the keys
+/// differ.
 fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(), Error> {
     let expected = if by_target { HANDSHAKES.1 } else { HANDSHAKES.0 };
     match len {
@@ -298,7 +301,8 @@ fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(
 fn finish(mut noise: HandshakeState, packet: &[u8], peer: &PeerIdentity) -> Result<TransportState, Error> {
     let mut payload = [0; PREFIX_LEN];
     let read = noise.read_message(packet, &mut payload);
-    // The target has opened what this side sent, so it has the key: only on the way can this have been changed.
+    // The target has decrypted this process's handshake, so it has the key: a change can only come from the
+    // way.
     let authentic = read.is_ok() && payload == prefix(Security::Key);
     if !authentic {
         return Err(Error::Tampered { peer: peer.to_string() });
@@ -306,14 +310,14 @@ fn finish(mut noise: HandshakeState, packet: &[u8], peer: &PeerIdentity) -> Resu
     noise.into_transport_mode().map_err(broken)
 }
 
-/// Takes the source's handshake, and answers it by the key that it was made with.
+/// Takes the source's handshake, and responds with the key that it was made with.
 fn answer(
     keys: &Keys,
     packet: &[u8],
     outgoing: &mut Outgoing,
     peer: &PeerIdentity,
 ) -> Result<(TransportState, Arc<NamedKey>), Error> {
-    // `read_prefix` has seen that it is this one, to the bit.
+    // `read_prefix` has checked it bit by bit.
     let own = prefix(Security::Key);
     let Some((mut noise, key)) = find(keys, &prologue(&own), packet)? else {
         outgoing.push_raw(vec![0; HEAD]);
@@ -325,11 +329,11 @@ fn answer(
     Ok((noise.into_transport_mode().map_err(broken)?, key))
 }
 
-/// A state of Noise that has opened a source's handshake, and the key that did.
+/// A state of Noise that has decrypted a source's handshake, and the key that did.
 type Opened = (Box<HandshakeState>, Arc<NamedKey>);
 
-/// The key that opens the source's handshake, and the state of Noise that has. All are tried, whichever does, so that the time that
-/// takes says nothing of them but how many there are; none takes arithmetic on the curve.
+/// Finds the key that decrypts the source's handshake, and the resulting state of Noise. All keys are tried
+/// in any case, so that the time reveals only their number; none takes arithmetic on the curve.
 fn find(keys: &Keys, prologue: &[u8], packet: &[u8]) -> Result<Option<Opened>, Error> {
     scrubbed(|| {
         let mut found = None;
@@ -348,24 +352,24 @@ fn prologue(source_prefix: &[u8]) -> Vec<u8> {
     [PROLOGUE, source_prefix].concat()
 }
 
-/// A state of Noise to be built, without the key: it would be copied along with it.
+/// Makes a builder of a state of Noise, without the key, which would be copied along with it.
 fn builder(prologue: &[u8]) -> Result<Builder<'_>, snow::Error> {
     Builder::new(NOISE.parse()?).prologue(prologue)
 }
 
-/// Has `noise` know the key while `step` works with it: the first message of the handshake is all that takes it.
+/// Gives `noise` the key while `step` works with it: only the first message of the handshake takes it.
 fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut HandshakeState) -> T) -> T {
-    // It has the length that is asked for, and the place is there.
+    // The key has the right length, and location 0 exists.
     let known = noise.set_psk(0, key.bytes());
     debug_assert!(known.is_ok(), "the pattern has one key");
     let done = step(noise);
     drop(noise.set_psk(0, &[0; Key::LEN]));
-    // That nobody reads it any more is no reason not to write it.
+    // Keeps the compiler from dropping the write as dead.
     std::hint::black_box(noise);
     done
 }
 
-/// Appends this side's handshake to `to`, as a packet.
+/// Appends this process's handshake to `to`, as a packet.
 fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), Error> {
     let mut message = [0; HANDSHAKES.1];
     let len = noise.write_message(payload, &mut message).map_err(broken)?;
@@ -374,7 +378,7 @@ fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// Noise fails on this side's own account only where the system gives no randomness.
+/// Converts a local error of Noise, which has one cause: the system gives no randomness.
 fn broken(error: snow::Error) -> Error {
     Error::system(format!("sealing a connection: {error}"), Errno::IO)
 }
@@ -388,7 +392,7 @@ mod tests {
         PeerIdentity::at("127.0.0.1:1".parse().unwrap(), "a process")
     }
 
-    /// A source's state after its first message, and that message.
+    /// Returns a source's state after its first message, and that message.
     fn begun(key: &Key, prologue: &[u8]) -> (HandshakeState, Vec<u8>) {
         let mut noise = builder(prologue).unwrap().build_initiator().unwrap();
         let mut first = Vec::new();
@@ -397,8 +401,8 @@ mod tests {
         (noise, first)
     }
 
-    /// The outcome of a handshake at the target and, if there is one, at the source, where the source binds one prefix and the
-    /// target another, and tells the source a third one.
+    /// Returns the outcome of a handshake at the target and, if there is one, at the source. The source binds
+    /// one preamble, the target another, and the target sends the source a third one.
     fn shaken(bound: [&[u8]; 2], told: &[u8]) -> (Result<(), Error>, Option<Result<(), Error>>) {
         let key = Key::from_bytes([5; 32]);
         let [there, here] = bound.map(prologue);
@@ -462,13 +466,13 @@ mod tests {
             let sealed = source.close(&vec![7; len]).unwrap();
             assert_eq!(sealed.len(), len + packets * (HEAD + TAG));
             let mut incoming = Incoming::sealed();
-            // However it comes: nothing is lost at the seams.
+            // In pieces of any length: nothing is lost at the seams.
             for part in sealed.chunks(10_007) {
                 target.raw.extend(part);
                 target.take(&mut incoming, &mut Outgoing::new(), &peer()).unwrap();
             }
             assert!(target.raw.is_empty());
-            // They are no message, but as many bytes as one that is cut short.
+            // No message, but as many bytes as one that is cut short.
             let error = incoming.end(&peer());
             assert!(matches!(error, Error::CutShort { found, .. } if found == len), "{error}");
         }

@@ -1,34 +1,34 @@
-//! What each direction of a control connection starts with: 12 bytes by which farjump, another version, and whether there is a
-//! key are told before anything else is looked at.
+//! The preamble of each direction of a control connection: 12 bytes that show farjump, its version, and
+//! whether there is a key, before anything else is read.
 
 use crate::Error;
 use crate::peer_identity::PeerIdentity;
 
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
-/// Version of the protocol. Sides of different versions do not meet.
+/// Version of the protocol. Processes of different versions do not connect.
 pub const VERSION: u16 = 4;
-/// Length of the prefix in bytes.
+/// Length of the preamble in bytes.
 pub const PREFIX_LEN: usize = 12;
 
-/// How a side talks on a connection, as its prefix says.
+/// The encryption of a connection, as the preamble states it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Security {
-    /// Messages as they are.
+    /// Messages in the clear.
     Plain = 0,
-    /// A handshake by a key that both have, then sealed packets.
+    /// A handshake by a key that both processes have, then encrypted packets.
     Key = 1,
 }
 
-/// In the place of a [`Security`], on the stream of a link ([`StreamOffer`](crate::StreamOffer)).
+/// Marks the stream of a link ([`StreamOffer`](crate::StreamOffer)), instead of a [`Security`].
 const STREAM: u8 = 2;
 
-/// The prefix that this version sends on a control connection.
+/// Returns this version's preamble of a control connection.
 pub(crate) const fn prefix(security: Security) -> [u8; PREFIX_LEN] {
     prefix_of(security as u8)
 }
 
-/// The prefix that this version sends on a stream.
+/// Returns this version's preamble of a stream.
 pub(crate) const fn stream_prefix() -> [u8; PREFIX_LEN] {
     prefix_of(STREAM)
 }
@@ -39,7 +39,7 @@ const fn prefix_of(kind: u8) -> [u8; PREFIX_LEN] {
     [a, b, c, d, e, f, g, h, low, high, kind, 0]
 }
 
-/// What the prefix at the start of `bytes` says; `None` if it is not whole. As soon as a byte of it is wrong, an error.
+/// Parses the preamble at the start of `bytes`; `None` if it is not whole. Fails at the first wrong byte.
 pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, Error> {
     let have = bytes.len().min(MAGIC.len());
     if bytes[..have] != MAGIC[..have] {

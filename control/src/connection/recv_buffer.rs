@@ -1,4 +1,4 @@
-//! The receiving half of a control connection: bytes and descriptors as they come, messages when they are whole.
+//! The receive buffer of a control connection: turns bytes and descriptors into whole messages.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -17,36 +17,36 @@ use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 
-/// Least and most bytes that are read at once.
+/// Smallest and largest read, in bytes.
 const READ: (usize, usize) = (4096, 256 * 1024);
-/// Most bytes that are overwritten where they were when they move: longer messages have no secret in them.
+/// Most bytes that are overwritten at their old address after a move: longer messages hold no secret.
 const MOVED: usize = 2 * MAX_MEETING_MESSAGE;
 
-/// What came and was not yet taken.
+/// Received bytes and descriptors not yet taken.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    /// Bytes not yet taken: a message's beginning, or nothing.
+    /// Bytes not yet taken: the start of a message, or nothing.
     bytes: Vec<u8>,
-    /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its first byte,
-    /// so when a message is whole its descriptors are here.
+    /// Descriptors that came with them, oldest first. The system delivers a message's descriptors with its
+    /// first byte, so when a message is whole its descriptors are here.
     descriptors: VecDeque<DeferredFd>,
-    /// The prefix came and was right.
+    /// A valid preamble has come.
     greeted: bool,
-    /// Longest body taken, in bytes.
+    /// Longest body accepted, in bytes.
     limit: usize,
 }
 
-/// What one reading of a socket gave.
+/// The result of one read of a socket.
 pub(crate) struct Received {
     /// Bytes read.
     pub(crate) read: Result<usize, Errno>,
     /// Descriptors that came beside them.
     pub(crate) descriptors: Vec<DeferredFd>,
-    /// There were more.
+    /// The system dropped further descriptors.
     pub(crate) truncated: bool,
 }
 
-/// Reads once from `socket`, which does not block, and takes the descriptors that come beside the bytes.
+/// Reads once from a nonblocking `socket`, and takes the descriptors that come beside the bytes.
 pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -69,14 +69,14 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     Received { read: read.map(|read| read.bytes), descriptors, truncated }
 }
 
-/// What one look at the socket found.
+/// The result of one poll of the socket.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// Something came.
+    /// Bytes came.
     Some,
-    /// Nothing there now.
+    /// No bytes now.
     Nothing,
-    /// The peer closed its side.
+    /// The peer closed its direction.
     End,
 }
 
@@ -90,25 +90,25 @@ impl Incoming {
         }
     }
 
-    /// For messages that come out of sealed packets: their prefix is the seal's.
+    /// Makes a buffer for messages out of encrypted packets, where the encryption handles the preamble.
     pub(crate) fn sealed() -> Incoming {
         let mut incoming = Incoming::new();
         incoming.greeted = true;
         incoming
     }
 
-    /// Takes what was read of the connection before.
+    /// Takes bytes of the connection that were read before.
     pub(crate) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) {
         self.bytes = bytes;
         self.descriptors = descriptors.into();
     }
 
-    /// Whether nothing has come yet.
+    /// Returns whether nothing has come yet.
     pub(crate) fn is_untouched(&self) -> bool {
         !self.greeted && self.bytes.is_empty()
     }
 
-    /// Takes `len` bytes that `write` fills in, or none if it fails.
+    /// Appends `len` bytes that `write` fills in, or none if it fails.
     #[cfg(feature = "key")]
     pub(crate) fn extend<E>(
         &mut self,
@@ -117,7 +117,7 @@ impl Incoming {
     ) -> Result<(), E> {
         let have = self.bytes.len();
         if (1..=MOVED).contains(&have) && self.bytes.capacity() < have + len {
-            // A secret may be in them: they leave nothing where they were.
+            // They may hold a secret: leave no copy at the old address.
             let mut moved = Vec::with_capacity((have + len).next_power_of_two());
             moved.extend_from_slice(&self.bytes);
             std::mem::replace(&mut self.bytes, moved).zeroize();
@@ -128,17 +128,17 @@ impl Incoming {
         written.map(drop)
     }
 
-    /// Whether the prefix came, if one is due.
+    /// Returns whether the preamble came, if one is expected.
     pub(crate) fn is_greeted(&self) -> bool {
         self.greeted
     }
 
-    /// Takes bodies of up to `limit` bytes from now on.
+    /// Accepts bodies of up to `limit` bytes from now on.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// The next message, if it is whole. After an error nothing more can be taken.
+    /// Returns the next message if it is whole. After an error no more can be taken.
     pub(crate) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         self.greet(peer)?;
         if !self.greeted {
@@ -165,9 +165,9 @@ impl Incoming {
         }
         self.bytes.drain(..HEAD_LEN + len);
         if self.bytes.is_empty() {
-            // An image may have passed through; do not keep its room for the rest of the link.
+            // An image may have passed through; do not keep its space for the rest of the link.
             self.bytes = Vec::new();
-            // Bytes that could claim more have not come, so what is left was never announced.
+            // No bytes have come that could claim more, so the rest was never announced.
             if self.descriptors.len() > announced {
                 let found = self.descriptors.len();
                 return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
@@ -176,7 +176,7 @@ impl Incoming {
         Ok(Some((message, self.descriptors.drain(..announced).collect())))
     }
 
-    /// Reads once from `socket`, which does not block.
+    /// Reads once from a nonblocking `socket`.
     pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<Filled, Error> {
         let have = self.bytes.len();
         let due = match self.greeted {
@@ -193,8 +193,8 @@ impl Incoming {
             Err(Errno::CONNRESET) => return Ok(Filled::End),
             Err(error) => return Err(tcp::failure(error, "receiving from", socket, peer)),
         };
-        // A reading stops behind the bytes that descriptors came with, so of two messages that are not both whole at most
-        // `MAX_DESCRIPTORS` each can be here.
+        // A read stops behind bytes that descriptors came with. So at most two messages that are not both
+        // whole can have descriptors here, `MAX_DESCRIPTORS` each.
         if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
             let found = self.descriptors.len();
             self.descriptors.clear();
@@ -207,7 +207,7 @@ impl Incoming {
         Ok(if read == 0 { Filled::End } else { Filled::Some })
     }
 
-    /// What is wrong when the connection ends now: a message may be cut short.
+    /// Returns the error for an end of the connection now: a message may be cut short.
     pub(crate) fn end(&self, peer: &PeerIdentity) -> Error {
         let peer_name = peer.to_string();
         let needed = match self.head(peer) {
@@ -219,7 +219,7 @@ impl Incoming {
         Error::CutShort { peer: peer_name, found: self.bytes.len(), needed }
     }
 
-    /// Takes the prefix, if it is due and here; as soon as a byte of it is wrong, an error.
+    /// Takes the preamble if it is expected and whole. Fails at the first wrong byte.
     pub(crate) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), Error> {
         if self.greeted {
             return Ok(());
@@ -230,7 +230,7 @@ impl Incoming {
             Some(Security::Key) if peer.address.is_some() => {
                 return Err(Error::KeyWanted { peer: peer.to_string() });
             }
-            // Nobody needs a key where the system says who the peer is.
+            // No key is needed where the system identifies the peer.
             Some(Security::Key) => {
                 let what = "it wants a key on a Unix socket".to_owned();
                 return Err(Error::Garbled { peer: peer.to_string(), what });
@@ -241,7 +241,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Length of the next body and number of its descriptors, once its head is there.
+    /// Returns the length of the next body and its number of descriptors, once its head has come.
     fn head(&self, peer: &PeerIdentity) -> Result<Option<(usize, usize)>, Error> {
         let Some(&[a, b, c, d, descriptors, r, s, t]) = self.bytes.first_chunk::<HEAD_LEN>() else {
             return Ok(None);
@@ -258,7 +258,7 @@ impl Incoming {
             let (found, expected) = (descriptors.into(), MAX_DESCRIPTORS);
             return Err(Error::Descriptors { peer: peer.to_string(), found, expected });
         }
-        // Known as soon as the body begins: they are not kept while the rest of it comes.
+        // Checked as soon as the body begins, so descriptors are not kept while the rest comes.
         let kind = self.bytes.get(HEAD_LEN).filter(|_| len > 0);
         if descriptors > 0 && kind.is_some_and(|kind| !Message::kind_has_descriptors(*kind)) {
             return Err(Error::Descriptors {
@@ -272,7 +272,7 @@ impl Incoming {
 }
 
 impl Drop for Incoming {
-    /// What was not taken may have a secret in it.
+    /// The remaining bytes may hold a secret.
     fn drop(&mut self) {
         if self.bytes.len() <= MOVED {
             self.bytes.zeroize();

@@ -1,4 +1,4 @@
-//! The sending half of a control connection: messages that wait until the socket takes them.
+//! The send queue of a control connection: messages that wait until the socket takes them.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -15,41 +15,41 @@ use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE,
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 
-/// Bytes of messages that wait while the sides meet, at most.
+/// Limit of bytes that wait during the handshake.
 const MEETING_QUEUE: usize = 2 * MAX_MEETING_MESSAGE;
 
-/// What waits to be sent, oldest first.
+/// Parts to send, oldest first.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     parts: VecDeque<Part>,
     /// Sum of the bytes in `parts` not yet sent.
     queued: usize,
-    /// Most bytes that may wait.
+    /// Limit of bytes that wait.
     queue_limit: usize,
     /// Longest body sent, in bytes.
     limit: usize,
 }
 
-/// One message, with its head.
+/// A message with its head, or raw bytes.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,
     sent: usize,
-    /// The bytes are as they travel: not yet, where a seal is to close over them.
+    /// The bytes are in wire form. `false` if they are still to be encrypted.
     ready: bool,
-    /// They have a secret in them, as long as no seal is closed over them.
+    /// They hold a secret until they are encrypted.
     secret: bool,
     /// They travel with the first byte.
     descriptors: Vec<OwnedFd>,
 }
 
 impl Outgoing {
-    /// With nothing to send yet.
+    /// Makes an empty queue.
     pub(crate) fn new() -> Outgoing {
         Outgoing { parts: VecDeque::new(), queued: 0, queue_limit: MEETING_QUEUE, limit: MAX_MEETING_MESSAGE }
     }
 
-    /// Sends these bytes as they are, before all messages: a prefix, a handshake.
+    /// Sends these bytes unchanged, ahead of all messages: a preamble, a handshake.
     pub(crate) fn push_raw(&mut self, bytes: Vec<u8>) {
         self.queued += bytes.len();
         let place = self.parts.iter().take_while(|part| part.ready).count();
@@ -57,12 +57,12 @@ impl Outgoing {
             .insert(place, Part { bytes, sent: 0, ready: true, secret: false, descriptors: Vec::new() });
     }
 
-    /// Sends bodies of up to `limit` bytes from now on, and lets `queue_limit` bytes wait.
+    /// Sends bodies of up to `limit` bytes from now on, and queues up to `queue_limit` bytes.
     pub(crate) fn set_limits(&mut self, limit: usize, queue_limit: usize) {
         (self.limit, self.queue_limit) = (limit, queue_limit);
     }
 
-    /// Takes a message. Nothing of it was taken if this fails.
+    /// Queues a message. Takes nothing of it on failure.
     pub(crate) fn push(
         &mut self,
         message: &Message,
@@ -75,7 +75,7 @@ impl Outgoing {
                 format!("sending {} with {} descriptors, {most} at most", message.name(), descriptors.len());
             return Err(Error::system(what, Errno::INVAL));
         }
-        // With a secret in it the message is not to move while it is encoded.
+        // A message with a secret must not move while it is encoded.
         let secret = message.is_secret();
         let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_MEETING_MESSAGE } else { HEAD_LEN });
         room.resize(HEAD_LEN, 0);
@@ -103,12 +103,13 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Whether anything waits for the socket to take it. Messages that wait for `seal` to open do not.
+    /// Returns whether bytes wait for the socket. Messages that wait for `seal` to open do not count.
     pub(crate) fn wants_write(&self, seal: Option<&Seal>) -> bool {
         self.parts.front().is_some_and(|part| part.ready || seal.is_none_or(Seal::is_open))
     }
 
-    /// Sends what `socket` takes without blocking, closed by the seal if there is one. Messages wait until that is open.
+    /// Sends what `socket` takes without blocking, encrypted if there is a seal. Messages wait until that is
+    /// open.
     pub(crate) fn flush(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -166,7 +167,7 @@ impl Part {
             let fits = ancillary.push(SendAncillaryMessage::ScmRights(&borrowed));
             debug_assert!(fits, "the space is made for as many as a message may have");
         }
-        // Without NOSIGNAL a peer that died would kill this process by SIGPIPE.
+        // Without NOSIGNAL a dead peer would kill this process by SIGPIPE.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         sendmsg(socket, &[IoSlice::new(&self.bytes[self.sent..])], &mut ancillary, flags)
     }

@@ -1,4 +1,4 @@
-//! The parts of control messages that concern the stream of a link.
+//! Fields of control messages for the stream of a link.
 
 use std::fmt;
 
@@ -12,29 +12,29 @@ use zeroize::Zeroize;
 
 use crate::Error;
 
-/// Length of a stream's opening in bytes: a prefix, zeros, and the token.
+/// Length of a stream's opening in bytes: a preamble, zeros, and the token.
 pub const OPENING_LEN: usize = 64;
-/// What a target says of the stream that it awaits.
+/// A target's description of the stream that it awaits.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StreamOffer {
-    /// What the stream's opening is to name. Another for each meeting.
+    /// The token that the stream's opening must contain. A new one for each handshake.
     pub token: [u8; Stream::TOKEN],
     /// The target's half of the secret.
     pub share: Share,
-    /// Whether the target is willing to leave the stream clear.
+    /// Whether the target permits a clear stream.
     pub clear: bool,
 }
 
-/// What a source says of the stream that it has opened.
+/// A source's description of the stream that it has opened.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StreamAnswer {
     /// The source's half of the secret.
     pub share: Share,
-    /// Whether the source is willing to leave the stream clear.
+    /// Whether the source permits a clear stream.
     pub clear: bool,
 }
 
-/// Half of a stream's secret: random bytes that stay where they are, and are overwritten when dropped.
+/// Half of a stream's secret: random bytes that never move, and are overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Share(Box<[u8; Share::LEN]>);
 
@@ -42,14 +42,14 @@ impl Share {
     /// Length in bytes.
     pub const LEN: usize = Secret::LEN / 2;
 
-    /// The share of these bytes. What the caller has of them is the caller's to overwrite.
+    /// Makes a share of these bytes. Callers overwrite their own copies.
     pub fn from_bytes(bytes: &[u8; Share::LEN]) -> Share {
         let mut share = Share::blank();
         share.0.copy_from_slice(bytes);
         share
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(&self) -> &[u8; Share::LEN] {
         &self.0
     }
@@ -58,7 +58,7 @@ impl Share {
         Share(Box::new([0; Share::LEN]))
     }
 
-    /// Draws one from the system's generator.
+    /// Draws a share from the system's generator.
     pub(crate) fn draw() -> Result<Share, Error> {
         let mut share = Share::blank();
         draw(&mut share.0[..])?;

@@ -1,4 +1,5 @@
-//! The first bytes of a connection that was accepted, by which it shows what it is: a control connection, or the stream of a link.
+//! The first bytes of an accepted connection, which show its kind: a control connection, or the stream of a
+//! link.
 
 use farjump_core::transport::Stream;
 use farjump_os::deferred_close::DeferredFd;
@@ -13,7 +14,7 @@ use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
 use std::os::fd::AsFd;
 
-/// What has come of a connection that has not shown what it is. No byte behind a stream's opening is read.
+/// The bytes of a connection of unknown kind. No byte behind a stream's opening is read.
 #[derive(Debug)]
 pub(crate) struct First {
     bytes: [u8; OPENING_LEN],
@@ -21,16 +22,16 @@ pub(crate) struct First {
     descriptors: Vec<DeferredFd>,
 }
 
-/// What a connection is.
+/// The kind of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Nature {
     /// Not known yet.
     Unknown,
-    /// A control connection, or no farjump at all.
+    /// A control connection, or not farjump at all.
     Control,
-    /// A stream whose opening is not whole.
+    /// A stream with an incomplete opening.
     Stream,
-    /// A stream whose opening is here.
+    /// A stream with a complete opening.
     Opened,
 }
 
@@ -39,7 +40,7 @@ impl First {
         First { bytes: [0; OPENING_LEN], have: 0, descriptors: Vec::new() }
     }
 
-    /// What the bytes so far say.
+    /// Returns the kind that the bytes so far show.
     pub(crate) fn nature(&self) -> Nature {
         let len = self.have.min(PREFIX_LEN);
         match self.have {
@@ -50,8 +51,8 @@ impl First {
         }
     }
 
-    /// Reads what is here of `control`'s connection, until it is known what that is. At its end it stays as it was, and is a control
-    /// connection's to find out.
+    /// Reads from `control`'s connection until its kind is known. If the connection ends before, the kind
+    /// stays, and the control connection reports the end.
     pub(crate) fn fill(&mut self, control: &Control) -> Result<Nature, Error> {
         loop {
             let end = match self.nature() {
@@ -84,7 +85,7 @@ impl First {
         Error::CutShort { peer: control.peer().to_string(), found: self.have, needed: OPENING_LEN }
     }
 
-    /// The opening of a stream, if it is whole and as it must be.
+    /// Returns the opening of a stream, if it is whole and valid.
     pub(crate) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], Error> {
         let peer = || control.peer().to_string();
         match self.descriptors.len() {
@@ -98,7 +99,7 @@ impl First {
         Ok(&self.bytes)
     }
 
-    /// The bytes and descriptors that came, for a control connection.
+    /// Returns the bytes and descriptors that came, for a control connection.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<DeferredFd>) {
         (self.bytes[..self.have].to_vec(), self.descriptors)
     }

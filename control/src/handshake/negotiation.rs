@@ -1,4 +1,4 @@
-//! What two sides agree on, and the checks of what the other one offers. Both roles use the same.
+//! Agreement on the terms of a link, and checks of the peer's offer. Both roles use the same.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -20,46 +20,46 @@ use crate::handshake::stream::Joining;
 use crate::peer_identity::PeerIdentity;
 use crate::rights::Rights;
 
-/// Two processes that have met: a connected link and its terms.
+/// A completed handshake: a connected link and its terms.
 #[derive(Debug)]
 pub struct Met {
     /// The control connection. Its end is the peer's death.
     pub control: Control,
-    /// The connected end of this side.
+    /// The connected endpoint of this process.
     pub endpoint: Endpoint,
     /// Name of the transport.
     pub transport: String,
-    /// The arrival rule of both directions: a single one.
+    /// The single arrival rule of both directions.
     pub rule: ArrivalRules,
-    /// Terms of the frames that this side sends.
+    /// Terms of the frames that this process sends.
     pub send: Direction,
-    /// Terms of the frames that this side receives.
+    /// Terms of the frames that this process receives.
     pub receive: Direction,
     /// The target's epoch: the peer's for a source, its own for a target.
     pub epoch: u64,
-    /// Who the peer is.
+    /// The peer.
     pub peer: PeerIdentity,
-    /// The peer's instruction set, as it says. Another than this side's is no reason not to meet: a library may carry
+    /// The peer's instruction set, from the peer. It may differ from this process's: a library may carry
     /// images for several.
     pub peer_machine: Machine,
-    /// What the target takes of the source besides: as a source was told, or as a target says.
+    /// Further limits of the target: as a source was told, or as a target sets them.
     pub limits: Limits,
-    /// What the source may do at the target: as it was told, or as the target says.
+    /// The source's rights at the target: as it was told, or as the target sets them.
     pub rights: Rights,
-    /// Transports that a source and its target have in common, would rather have used, and tried.
+    /// Transports common to both that a source prefers, and tried without success.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Two ends that are connected, and their terms.
+/// Connected endpoints and their terms.
 #[derive(Debug)]
 pub struct Joined {
-    /// The connected end of this side.
+    /// The connected endpoint of this process.
     pub endpoint: Endpoint,
-    /// The arrival rule of both directions: a single one.
+    /// The single arrival rule of both directions.
     pub rule: ArrivalRules,
-    /// Terms of the frames that this side sends.
+    /// Terms of the frames that this process sends.
     pub send: Direction,
-    /// Terms of the frames that this side receives.
+    /// Terms of the frames that this process receives.
     pub receive: Direction,
 }
 
@@ -73,16 +73,17 @@ pub struct Direction {
     pub max_frame: usize,
     /// Both transports place an aligned line whole: a frame of one line needs no trailer.
     pub line_whole: bool,
-    /// One-sided: length in bytes of the region that the receiver reads; the endpoint's may be longer. Two-sided: a hint.
+    /// One-sided: length in bytes of the region that the receiver reads; the endpoint's may be longer.
+    /// Two-sided: a hint.
     pub region_len: usize,
 }
 
-/// This side's end, opened and not yet connected.
+/// The unconnected endpoint of this process.
 pub(crate) struct OwnEnd {
     opening: Box<dyn Opening>,
     transport: String,
     capabilities: Capabilities,
-    /// Those of `capabilities`, or fewer once the peer's end is known.
+    /// Those of `capabilities`, or fewer once the peer's endpoint is known.
     rules: ArrivalRules,
     key: [u8; LinkKey::LEN],
     max_frame: u32,
@@ -90,7 +91,7 @@ pub(crate) struct OwnEnd {
 }
 
 impl OwnEnd {
-    /// Opens an end of `transport` and draws its key.
+    /// Opens an endpoint of `transport` and draws its key.
     pub(crate) fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<OwnEnd, Error> {
         let capabilities = transport.capabilities();
         let max_frame = request.max_frame.min(capabilities.max_frame).min(MAX_FRAME);
@@ -113,8 +114,8 @@ impl OwnEnd {
         })
     }
 
-    /// Leaves out the arrival rules that do not hold between this end and the peer's. By the side that learns of the other's end
-    /// before it tells of its own.
+    /// Drops the arrival rules that do not hold between this endpoint and the peer's. For the process that
+    /// learns of the peer's endpoint before it describes its own.
     pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
         if end.transport == self.transport {
             let narrowed = self.opening.arrival_with(&end.address);
@@ -123,17 +124,17 @@ impl OwnEnd {
         Ok(())
     }
 
-    /// Whether its frames travel on a stream.
+    /// Returns whether its frames travel on a stream.
     pub(crate) fn has_stream(&self) -> bool {
         self.capabilities.stream
     }
 
-    /// Its transport's name.
+    /// Returns its transport's name.
     pub(crate) fn transport(&self) -> &str {
         &self.transport
     }
 
-    /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
+    /// Calls `use_it` with the description for the peer, and the descriptors beside it.
     pub(crate) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
         let address = self.opening.address();
         let end = End {
@@ -148,7 +149,7 @@ impl OwnEnd {
         use_it(end, &address.descriptors)
     }
 
-    /// The rule that this end and the peer's use, and the sanity of the numbers that the peer states.
+    /// Returns the rule for this endpoint and the peer's, and checks the peer's numbers.
     pub(crate) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, Error> {
         let terms = |what: String| Error::Terms { peer: peer.to_string(), what };
         if end.transport != self.transport {
@@ -172,7 +173,7 @@ impl OwnEnd {
         })
     }
 
-    /// Largest frame in bytes that is received at it.
+    /// Returns the largest frame in bytes that it receives.
     pub(crate) fn max_frame(&self) -> usize {
         self.max_frame as usize
     }
@@ -188,19 +189,19 @@ impl OwnEnd {
         deadline: Instant,
     ) -> Result<Joined, Error> {
         if !self.capabilities.descriptors && !descriptors.is_empty() {
-            // A backend that knows of none would close them in this thread.
+            // A backend that expects none would close them in this thread.
             let what =
                 format!("its end has {} descriptors, and {} knows none", descriptors.len(), self.transport);
             return Err(Error::Terms { peer: peer.to_string(), what });
         }
-        // The backend closes them, whatever happens.
+        // The backend closes them in any case.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
         let mut address = Address { bytes: end.address, descriptors, stream: None };
-        // It fits: `OwnEnd::agree` has looked.
+        // It fits: `OwnEnd::agree` has checked it.
         let peer_region_len = end.region_len as usize;
         let endpoint = match stream {
             None => reach(self.opening, address, peer_region_len, deadline, peer)?,
-            // A secret goes over the stack.
+            // A secret crosses the stack.
             Some(stream) => scrubbed(|| {
                 address.stream = Some(stream.into_stream());
                 reach(self.opening, address, peer_region_len, deadline, peer)
@@ -226,13 +227,13 @@ impl OwnEnd {
     }
 }
 
-/// Both ends are open and each knows of the other; what is left is to connect them.
+/// Endpoints that are open and know of each other, ready to connect.
 pub(crate) struct Connect {
     pub(crate) own_end: OwnEnd,
-    /// The peer's end, and the descriptors that came with it.
+    /// The peer's endpoint, and the descriptors that came with it.
     pub(crate) end: End,
     pub(crate) descriptors: Vec<DeferredFd>,
-    /// The stream that frames are to travel on, if any.
+    /// The stream for frames, if any.
     pub(crate) stream: Option<Joining>,
     pub(crate) role: Role,
     pub(crate) rule: ArrivalRules,
@@ -242,7 +243,7 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// Connects. If that fails the peer is told why.
+    /// Connects. On failure the peer is told why.
     pub(crate) fn run(self, mut control: Control) -> Result<Met, Error> {
         let transport = self.own_end.transport.clone();
         let joined = self.own_end.join(
@@ -269,14 +270,14 @@ impl Connect {
             epoch: self.epoch,
             peer_machine: self.peer_machine,
             limits: Limits::default(),
-            // Until the target says.
+            // Until the target sends them.
             rights: Rights::all(),
             passed_over: Vec::new(),
         })
     }
 }
 
-/// Connects `opening` to the peer's address, and checks that the region there is as long as the peer stated.
+/// Connects `opening` to the peer's address, and checks the peer's stated length of the region there.
 fn reach(
     opening: Box<dyn Opening>,
     address: Address,
@@ -297,7 +298,7 @@ fn reach(
     }
 }
 
-/// The ELF machine number of this process, 0 where farjump has no name for it.
+/// Returns the ELF machine number of this process, 0 where farjump has no name for it.
 pub(crate) fn own_machine() -> u16 {
     Machine::native().map_or(0, |machine| machine.0)
 }

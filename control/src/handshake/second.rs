@@ -1,6 +1,7 @@
-//! A second pair of ends for two processes that have met: for a mailbox that is made while the link is in use.
+//! A second pair of endpoints for two linked processes: for a large mailbox, made while the link is in use.
 //!
-//! Its ends are made, told of and connected as those of the meeting are; who tells whom, and when, is the caller's.
+//! The endpoints are made, described and connected like those of the handshake; the caller decides on order
+//! and time.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use crate::connection::message::End;
 use crate::handshake::negotiation::{Joined, OwnEnd};
 use crate::peer_identity::PeerIdentity;
 
-/// This side's end of the second pair, opened and not yet connected. Dropping it closes it.
+/// The unconnected endpoint of this process in the second pair. Dropping it closes it.
 pub struct SecondEnd(OwnEnd);
 
 impl std::fmt::Debug for SecondEnd {
@@ -23,7 +24,7 @@ impl std::fmt::Debug for SecondEnd {
 }
 
 impl SecondEnd {
-    /// Opens an end of `transport`, the one that the link uses, and draws its key.
+    /// Opens an endpoint of `transport`, the link's own, and draws its key.
     ///
     /// # Errors
     /// [`Error::Transport`] when the transport cannot give so much, [`Error::System`].
@@ -31,29 +32,32 @@ impl SecondEnd {
         OwnEnd::open(transport, &request.second()).map(SecondEnd)
     }
 
-    /// Largest frame in bytes that is received at it: what was asked for, or less if the transport takes no more.
+    /// Returns the largest frame in bytes that it receives: the requested one, or less if the transport takes
+    /// no more.
     pub fn max_frame(&self) -> usize {
         self.0.max_frame()
     }
 
-    /// Takes into account what `peer` told of its end before this one is told of.
+    /// Adapts this endpoint to that of `peer`, before this one is described.
     ///
     /// # Errors
-    /// [`Error::Transport`] where the two ends cannot be connected.
+    /// [`Error::Transport`] when the two endpoints cannot be connected.
     pub fn answers(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
         self.0.narrow(peer, end)
     }
 
-    /// Gives `use_it` what the peer is told, with the descriptors that go beside it.
+    /// Calls `use_it` with the description for the peer, and the descriptors beside it.
     pub fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
         self.0.tell(use_it)
     }
 
-    /// Connects it to the end that `peer` told of. A transport that has to wait for that takes until `deadline` at most.
+    /// Connects it to the endpoint that `peer` described. A transport that has to wait for that takes until
+    /// `deadline` at most.
     ///
     /// # Errors
-    /// [`Error::Terms`], [`Error::NoCommonRule`] and [`Error::Transport`] when the peer's end makes no sense, does not go
-    /// with this one or cannot be reached. Nothing is left behind, and the descriptors are closed in any case.
+    /// [`Error::Terms`], [`Error::NoCommonRule`] and [`Error::Transport`] when the peer's endpoint is
+    /// invalid, incompatible or unreachable. Nothing is left behind, and the descriptors are closed in any
+    /// case.
     pub fn join(
         self,
         peer: &PeerIdentity,

@@ -1,4 +1,4 @@
-//! The source's side of a meeting: it waits, up to a deadline.
+//! The source's part of a handshake: it waits, up to a deadline.
 
 use std::time::Instant;
 
@@ -16,33 +16,35 @@ use crate::peer_identity::plain;
 use crate::refusal::MeetRefusal;
 use crate::tcp::TcpOptions;
 
-/// What a source asks for.
+/// Options of a source.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SourceOptions {
-    /// Name of the program, shown to the people at the target.
+    /// Name of the program, for display at the target.
     pub program: String,
-    /// The source's own end: the region that the target writes replies into, and the largest of them.
+    /// The source's own endpoint: the region that the target writes replies into, and the largest reply.
     pub request: OpenRequest,
-    /// How to meet a target on another machine.
+    /// Options for a target on another machine.
     pub tcp: TcpOptions,
 }
 
 impl SourceOptions {
-    /// Options of the program `program` whose own end is as `request` says.
+    /// Makes the options of `program` with its own endpoint from `request`.
     pub fn new(program: impl Into<String>, request: OpenRequest) -> SourceOptions {
         SourceOptions { program: program.into(), request, tcp: TcpOptions::default() }
     }
 }
 
-/// Meets the target at `address`, over the first of `transports` that it also has and that joins both sides: one that does not is
-/// passed over, and the target met once more ([`Met::passed_over`]). Returns once frames may flow.
+/// Connects to the target at `address`, over the first of `transports` that it also has and that works. After
+/// a transport fails, it connects once more with the others ([`Met::passed_over`]). Returns once frames may
+/// flow.
 ///
 /// # Errors
-/// Where none joins them, the last one's, with the others' reasons. At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target
-/// runs as another user. [`Error::NeedsUnixSocket`] when no transport can be told of over TCP. What [`Control::connect_with`] and [`Control::recv`] say, [`Error::OutOfOrder`], [`Error::Terms`],
-/// [`Error::NoCommonTransport`], [`Error::NoCommonRule`], [`Error::Transport`]. Where the reason lies on this side the
-/// target is told.
+/// If none works, the error of the last, with the others' reasons. At `deadline` [`Error::TooLate`].
+/// [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target runs as another user.
+/// [`Error::NeedsUnixSocket`] when no transport works over TCP. Those of [`Control::connect_with`] and
+/// [`Control::recv`], [`Error::OutOfOrder`], [`Error::Terms`], [`Error::NoCommonTransport`],
+/// [`Error::NoCommonRule`], [`Error::Transport`]. The target is told of causes in this process.
 pub fn meet_target(
     address: &PeerAddress,
     transports: &mut [Box<dyn Transport>],
@@ -73,7 +75,7 @@ pub fn meet_target(
     }
 }
 
-/// Whether another transport may do where this went wrong.
+/// Returns whether another transport may work after this error.
 fn lies_in_the_transport(error: &Error) -> bool {
     let refusals = [MeetRefusal::TransportFailed, MeetRefusal::NoCommonRule];
     match error {
@@ -83,7 +85,7 @@ fn lies_in_the_transport(error: &Error) -> bool {
     }
 }
 
-/// Meets over the first of `transports` that the target has too; `chosen` becomes its name.
+/// Connects over the first of `transports` that the target has too; `chosen` becomes its name.
 fn meet_once(
     address: &PeerAddress,
     transports: &mut [&mut Box<dyn Transport>],
@@ -93,7 +95,8 @@ fn meet_once(
 ) -> Result<Met, Error> {
     let names = offers(transports, address)?;
     if let [only] = transports {
-        // UCX takes long to load. What it has to say of the machine is known before the target's time runs.
+        // UCX takes long to load. Its findings about the machine are ready before the target's timeout
+        // starts.
         let _ = only.capabilities();
     }
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;
@@ -115,7 +118,7 @@ fn meet_once(
     }
     match message {
         Message::Go => {
-            // On loopback whose the other end of a stream is shows only once the target has taken it.
+            // On loopback the user of the stream's peer is known only once the target has accepted it.
             if let Some(stream) = stream {
                 met.control.admit_stream(stream)?;
             }
@@ -125,7 +128,7 @@ fn meet_once(
     }
 }
 
-/// The names of the transports that can be told of on the way to `address`, best first.
+/// Returns the names of the transports that can be set up through `address`, best first.
 fn offers(transports: &[&mut Box<dyn Transport>], address: &PeerAddress) -> Result<Vec<String>, Error> {
     let suitable = transports.iter().filter(|transport| address.suits(transport.as_ref()));
     let names: Vec<_> = suitable.take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned()).collect();
@@ -137,7 +140,7 @@ fn offers(transports: &[&mut Box<dyn Transport>], address: &PeerAddress) -> Resu
     }
 }
 
-/// The meeting up to the point where both ends are open and each knows of the other.
+/// Runs the handshake until both endpoints are open and know of each other.
 fn agree(
     control: &mut Control,
     address: &PeerAddress,
@@ -147,7 +150,7 @@ fn agree(
     deadline: Instant,
     chosen: &mut Option<String>,
 ) -> Result<Connect, Error> {
-    // A target that admits anybody could be another user's, who put it where ours was expected.
+    // A target that admits every process could be another user's, placed where ours was expected.
     control.admit_target(deadline)?;
     let hello = Message::Hello {
         machine: own_machine(),
@@ -156,7 +159,7 @@ fn agree(
         transports: names.clone(),
     };
     match control.send(&hello, &[]) {
-        // A target that refuses at once may have closed already: its reason is in what can be received.
+        // A target that rejects at once may have closed already: its reason can still be received.
         Ok(()) | Err(Error::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
@@ -192,7 +195,7 @@ fn agree(
     Ok(Connect { own_end, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
 }
 
-/// The next message of the meeting; a refusal is an error.
+/// Receives the next message of the handshake; a rejection is an error.
 fn next(
     control: &mut Control,
     deadline: Instant,

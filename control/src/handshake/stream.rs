@@ -1,10 +1,9 @@
-//! The second connection of a link, for transports whose frames travel on a stream: how it is opened, and what the sides tell each
-//! other of it.
+//! The second connection of a link, for transports whose frames travel on a stream, and its setup.
 //!
-//! The target names a token and half of a secret in [`Message::Welcome`](crate::Message::Welcome). The source connects once more to
-//! where its control connection goes, sends the 64 bytes of an opening with that token, and then
-//! [`Message::Ready`](crate::Message::Ready) with the other half. Nothing more travels on the stream before
-//! [`Message::Go`](crate::Message::Go).
+//! The target sends a token and half of a secret in [`Message::Welcome`](crate::Message::Welcome). The source
+//! connects to the address of its control connection again, sends an opening of 64 bytes with that token, and
+//! then [`Message::Ready`](crate::Message::Ready) with the other half. Nothing more travels on the stream
+//! before [`Message::Go`](crate::Message::Go).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +22,7 @@ use crate::connection::{Control, check_owner, connect_unix};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 
-/// Where the token lies in an opening.
+/// Offset of the token in an opening.
 const TOKEN_AT: usize = OPENING_LEN - Stream::TOKEN;
 
 /// The two halves of a stream's secret.
@@ -32,17 +31,17 @@ pub(crate) struct Shares {
     pub(crate) source: Share,
 }
 
-/// A stream that both ends of a link have, before a transport gets it.
+/// A stream whose opening both processes know, before a transport gets it.
 pub(crate) struct Joining {
     pub(crate) descriptor: OwnedFd,
     pub(crate) side: Side,
     pub(crate) token: [u8; Stream::TOKEN],
-    /// `None` where the stream is to be clear.
+    /// `None` for a clear stream.
     pub(crate) shares: Option<Shares>,
 }
 
 impl Joining {
-    /// What a transport gets. The secret lies on the stack: overwrite that later.
+    /// Converts it for a transport. The secret lies on the stack: overwrite that later.
     pub(crate) fn into_stream(self) -> Stream {
         let secret = self.shares.map(|shares| {
             let mut bytes = [0; Secret::LEN];
@@ -56,29 +55,29 @@ impl Joining {
     }
 }
 
-/// A connection that has opened as a stream and named a token. Dropping it closes it.
+/// A connection that has sent a stream's opening with a token. Dropping it closes it.
 #[derive(Debug)]
 pub struct IncomingStream {
-    /// Its socket is what is wanted of it.
+    /// Used for its socket only.
     control: Control,
     token: [u8; Stream::TOKEN],
 }
 
 impl IncomingStream {
-    /// The connection of `control`, of which exactly this opening was read.
+    /// Makes one of `control`, of whose connection exactly this opening was read.
     pub(crate) fn new(control: Control, opening: &[u8; OPENING_LEN]) -> IncomingStream {
         let mut token = [0; Stream::TOKEN];
         token.copy_from_slice(&opening[TOKEN_AT..]);
         IncomingStream { control, token }
     }
 
-    /// The process that connected.
+    /// Returns the process that connected.
     pub fn peer(&self) -> &PeerIdentity {
         self.control.peer()
     }
 }
 
-/// The stream that a target awaits of a source which it has welcomed.
+/// The stream that a target awaits from a source that got its `Welcome`.
 pub(crate) struct Awaited {
     token: [u8; Stream::TOKEN],
     share: Share,
@@ -93,12 +92,12 @@ impl Awaited {
         Ok(Awaited { token, share: Share::draw()?, clear, came: None })
     }
 
-    /// What the source is told.
+    /// Returns the offer for the source.
     pub(crate) fn offer(&self) -> StreamOffer {
         StreamOffer { token: self.token, share: self.share.clone(), clear: self.clear }
     }
 
-    /// Whether `stream` is the one. A token is good for one stream.
+    /// Returns whether `stream` has the token. A token is good for one stream.
     pub(crate) fn is(&self, stream: &IncomingStream) -> bool {
         same(&self.token, &stream.token) & self.came.is_none()
     }
@@ -113,7 +112,8 @@ impl Awaited {
         self.came.is_some()
     }
 
-    /// The stream, if it has come. It is sealed where the control connection is, unless both sides are willing to leave it clear.
+    /// Returns the stream, if it has come. It is encrypted like the control connection, unless both processes
+    /// permit a clear stream.
     pub(crate) fn join(self, answer: StreamAnswer, is_sealed: bool) -> Option<Joining> {
         let sealed = is_sealed && !(self.clear && answer.clear);
         let shares = sealed.then_some(Shares { target: self.share, source: answer.share });
@@ -121,13 +121,14 @@ impl Awaited {
     }
 }
 
-/// Whether two tokens are the same. Takes the same time for all that are not.
+/// Compares two tokens. All that differ take the same time.
 fn same(one: &[u8; Stream::TOKEN], other: &[u8; Stream::TOKEN]) -> bool {
     let differ = one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other));
     std::hint::black_box(differ) == 0
 }
 
-/// Opens the stream that the target at the other end of `control` has offered: connects to where that goes.
+/// Opens the stream that the target at the other end of `control` has offered, by connecting to the same
+/// address.
 pub(crate) fn open(
     control: &Control,
     address: &PeerAddress,
@@ -137,12 +138,12 @@ pub(crate) fn open(
     let descriptor = match (address, control.peer().address) {
         (PeerAddress::Unix(path), None) => {
             let socket = connect_unix(address, path, deadline)?;
-            // Nothing is said to another user's process.
+            // Nothing is sent to another user's process.
             let peer = PeerIdentity::of(socket.as_fd())?;
             check_owner(peer.uid, &peer)?;
             socket
         }
-        // Not to `address`: of a name with several addresses another one would be another target.
+        // Not to `address`: another address of the same name could be another target.
         (_, Some(end)) => tcp::connect_any(address, &[end], deadline)?,
         (_, None) => return Err(Error::system("opening a stream", Errno::AFNOSUPPORT)),
     };

@@ -1,4 +1,5 @@
-//! The target's side of a meeting: driven step by step, so that no process that connects can hold up the others.
+//! The target's part of a handshake: driven step by step, so that no process that connects can delay the
+//! others.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -21,31 +22,31 @@ use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::MeetRefusal;
 use crate::rights::Rights;
 
-/// What a target tells each source that it meets.
+/// Options of a target for each source.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ArrivalOptions {
-    /// Name of the program, shown to the people at the source.
+    /// Name of the program, for display at the source.
     pub program: String,
-    /// The target's epoch: another each time it starts.
+    /// The target's epoch: a new one each time it starts.
     pub epoch: u64,
-    /// The target's own end: the mailbox that the source writes into, and the largest frame taken.
+    /// The target's own endpoint: the mailbox that the source writes into, and the largest frame accepted.
     pub request: OpenRequest,
-    /// The largest frame taken over a transport that delivers whole ones, which needs no mailbox for it. That of the request
-    /// unless set.
+    /// The largest frame over a transport that delivers whole ones, which needs no mailbox for it. Defaults
+    /// to that of the request.
     pub longest_delivered: usize,
-    /// How long the meeting may take, from the connection until both sides know each other's end. A transport whose connecting waits for
-    /// the peer has as long again for that. 2 s unless set.
+    /// Timeout of the handshake, from the connection until both processes know each other's endpoint. A
+    /// transport whose connect waits for the peer has as long again for that. Defaults to 2 s.
     pub patience: Duration,
-    /// What is taken of the source besides frames of the request's length. Everything unless set.
+    /// Limits for the source besides the length of frames. Defaults to none.
     pub limits: Limits,
-    /// What the process may do. Where that is to export, what it sends pins as much memory as an image ([`Question::Export`]).
-    /// To observe, call and inject unless set. A key that has rights of its own gives those instead.
+    /// Rights of the process; a key with rights of its own overrides them. Defaults to observe, call and
+    /// inject. With the right to export, its messages pin as much memory as an image ([`Question::Export`]).
     pub rights: Rights,
 }
 
 impl ArrivalOptions {
-    /// Options of the target `program` in `epoch` whose own end is as `request` says.
+    /// Makes the options of the target `program` in `epoch`, with its own endpoint from `request`.
     pub fn new(program: impl Into<String>, epoch: u64, request: OpenRequest) -> ArrivalOptions {
         let (patience, limits) = (Duration::from_secs(2), Limits::default());
         let longest_delivered = request.max_frame;
@@ -61,11 +62,11 @@ impl ArrivalOptions {
         }
     }
 
-    /// Leaves those of `transports` of which an end can be opened for a source, here and now: memory that may be locked can be
-    /// missing, for one. Nothing is left of the ends.
+    /// Keeps those of `transports` that can open an endpoint for a source here and now: lockable memory can
+    /// be missing, for one. The test endpoints are closed again.
     ///
     /// # Errors
-    /// Why the first cannot, where none can.
+    /// The first one's error, if none can.
     pub fn keep_openable(&self, transports: &mut Vec<Box<dyn Transport>>) -> Result<(), Error> {
         let mut failed = None;
         transports.retain_mut(|transport| {
@@ -84,7 +85,7 @@ impl ArrivalOptions {
         }
     }
 
-    /// What is asked of a transport of this family.
+    /// Returns the request for a transport of this family.
     fn request(&self, inbox: InboxKind) -> OpenRequest {
         match inbox {
             InboxKind::OneSided => self.request,
@@ -93,60 +94,60 @@ impl ArrivalOptions {
     }
 }
 
-/// A process that has connected and is being met.
+/// An incoming handshake.
 pub struct Arrival {
-    /// There until the meeting has ended, one way or the other.
+    /// Set until the handshake has ended.
     control: Option<Control>,
     options: ArrivalOptions,
     deadline: Instant,
     peer: PeerIdentity,
     state: State,
-    /// What came of a connection that has not shown what it is.
+    /// The first bytes of a connection of unknown kind.
     first: Option<First>,
     /// The stream of the link, where its transport has one.
     stream: Option<Awaited>,
-    /// Why no source is taken now.
+    /// The reason to reject all sources now.
     full: Option<String>,
-    /// Why no control connection is taken now.
+    /// The reason to reject all control connections now.
     crowded: Option<String>,
 }
 
-/// How far a meeting is.
+/// Progress of a handshake.
 #[derive(Debug)]
 pub enum Progress {
     /// The source's next message is due.
     Pending,
     /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
     Met(Box<Met>),
-    /// It makes no link: it asks, and is to be answered.
+    /// An admin request, which makes no link and is to be answered.
     Asked(Box<Asker>),
-    /// It is no control connection but the stream of a link: for the arrival that awaits it ([`Arrival::awaits`]). One that none awaits is
-    /// to be dropped.
+    /// The stream of a link instead of a control connection: for the arrival that awaits it
+    /// ([`Arrival::awaits`]). Drop it if none does.
     Stream(Box<IncomingStream>),
 }
 
-/// What a meeting comes to.
+/// The result of a handshake's messages.
 enum Outcome {
     /// Only connecting is left.
     Connect(Box<Connect>),
-    /// There will be no link.
+    /// An admin request: no link follows.
     Ask(Question),
 }
 
 enum State {
-    /// `Hello` is due.
+    /// Waits for `Hello`.
     Connected,
-    /// `Welcome` was sent and `Ready` is due.
+    /// `Welcome` was sent; waits for `Ready`.
     Welcomed { own_end: OwnEnd, peer_machine: Machine },
-    /// `Ready` came, with this answer where a stream is awaited, and the stream is due.
+    /// `Ready` came, with this answer if a stream is awaited; waits for the stream.
     Ready { connect: Box<Connect>, answer: Option<StreamAnswer> },
-    /// Nothing more is due.
+    /// The handshake has ended.
     Over,
 }
 
 impl Arrival {
-    /// Begins to meet the process behind `control`, which must have come from [`crate::Listener::accept`] or be trusted
-    /// otherwise: who may connect is decided there.
+    /// Starts a handshake on `control`, which must come from [`crate::Listener::accept`] or be trusted
+    /// otherwise: admission is decided there.
     pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
         if !control.awaits_key() && options.rights.contains(Rights::EXPORT) {
             control.is_asked_at_length();
@@ -166,16 +167,17 @@ impl Arrival {
         }
     }
 
-    /// Goes on as far as is possible without waiting; the transport's own connecting may wait
-    /// ([`farjump_core::transport::Opening::connect`]), for [`ArrivalOptions::patience`] from its beginning. Call it when [`Arrival::as_fd`] is readable, or writable while
-    /// [`Arrival::wants_write`], and at [`Arrival::deadline`]. Of `transports`, whose order does not matter, the first that
-    /// the source names is used.
+    /// Continues as far as possible without waiting. Only the transport's own connect
+    /// ([`farjump_core::transport::Opening::connect`]) may wait, up to [`ArrivalOptions::patience`] from its
+    /// start. Call it when [`Arrival::as_fd`] is readable, or writable while [`Arrival::wants_write`] holds,
+    /// and at [`Arrival::deadline`]. Uses the first of `transports`, in any order, that the source names.
     ///
     /// # Errors
-    /// The meeting has failed, and the source was told why if it still listens. Drop the arrival; nothing is left behind.
-    /// [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up, [`Error::Full`] as
-    /// [`Arrival::turn_sources_away`] says, [`Error::MissingRight`], and as [`crate::meet_target`].
-    /// After an error, [`Progress::Met`] or [`Progress::Asked`] every further call gives [`Error::PeerGone`].
+    /// The handshake has failed, and the source was told why if it still listens. Drop the arrival; nothing
+    /// is left behind. [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up,
+    /// [`Error::Full`] after [`Arrival::turn_sources_away`], [`Error::MissingRight`], and those of
+    /// [`crate::meet_target`]. After an error, [`Progress::Met`] or [`Progress::Asked`] every further call
+    /// gives [`Error::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
         let Some(mut control) = self.control.take() else {
             return Err(Error::PeerGone { peer: self.peer.to_string() });
@@ -193,7 +195,7 @@ impl Arrival {
                     return Ok(Progress::Stream(Box::new(IncomingStream::new(control, opening))));
                 }
                 Err(error) => {
-                    // On a stream nothing is said.
+                    // A stream carries no text to its peer.
                     let nature = self.first.as_ref().map(First::nature);
                     let is_stream = matches!(nature, Some(Nature::Stream | Nature::Opened));
                     return Err(if is_stream { error } else { tell(control, error) });
@@ -211,7 +213,7 @@ impl Arrival {
             Ok(Some(Outcome::Connect(connect))) => {
                 let mut met = connect.run(control)?;
                 (met.limits, met.rights) = (self.options.limits, self.rights(&met.control));
-                // No code comes from a source that may bring none.
+                // A source without the right to inject sends no code.
                 let brings = met.rights.contains(Rights::INJECT);
                 met.control.limit_code(if brings { met.limits.image } else { Some(0) });
                 met.control.send(&Message::Rights(met.rights), &[])?;
@@ -221,7 +223,7 @@ impl Arrival {
                 met.control.send(&Message::Go, &[])?;
                 Ok(Progress::Met(Box::new(met)))
             }
-            // Nothing else that is due has such a length.
+            // No other expected message has such a length.
             Err(Error::MessageTooLong { len: ..=MAX_MESSAGE, .. })
                 if matches!(self.state, State::Connected)
                     && let Err(missing) = self.may(&control, Rights::EXPORT) =>
@@ -232,35 +234,35 @@ impl Arrival {
         }
     }
 
-    /// From now on, unless `reason` is `None`, a process that says that it is a source is refused with it
-    /// ([`MeetRefusal::Full`]). One that asks is not.
+    /// Rejects sources with `reason` from now on ([`MeetRefusal::Full`]), unless it is `None`. Admin requests
+    /// still pass.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
-    /// From now on, unless `reason` is `None`, a connection that shows that it is a control connection is refused with it
-    /// ([`MeetRefusal::Full`]). The stream of a link is not.
+    /// Rejects control connections with `reason` from now on ([`MeetRefusal::Full`]), unless it is `None`.
+    /// The stream of a link still passes.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }
 
-    /// Whether the connection has shown that it is a control connection.
+    /// Returns whether the connection has shown that it is a control connection.
     pub fn is_known(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Whether `stream` is the one of this link, and is awaited still.
+    /// Returns whether `stream` is the one of this link, and is still awaited.
     pub fn awaits(&self, stream: &IncomingStream) -> bool {
-        // With its meeting the token ends.
+        // The token ends with its handshake.
         self.control.is_some() && self.stream.as_ref().is_some_and(|awaited| awaited.is(stream))
     }
 
-    /// Whether the stream of this link is due and has not come.
+    /// Returns whether the stream of this link is awaited and has not come.
     pub fn awaits_stream(&self) -> bool {
         self.control.is_some() && self.stream.as_ref().is_some_and(|awaited| !awaited.has_come())
     }
 
-    /// Takes the stream that it awaits. Call [`Arrival::advance`] then.
+    /// Takes the awaited stream. Call [`Arrival::advance`] then.
     ///
     /// # Errors
     /// [`Error::Terms`] for one that it does not await; [`Error::System`].
@@ -274,32 +276,32 @@ impl Arrival {
         }
     }
 
-    /// Whether the process has said that it is a source, and was told of this side's end.
+    /// Returns whether the process is a source, and has the description of this process's endpoint.
     pub fn is_source(&self) -> bool {
         matches!(self.state, State::Welcomed { .. } | State::Ready { .. })
     }
 
-    /// Until when the meeting must be done. [`Arrival::advance`] after it fails.
+    /// Returns the time at which the handshake times out. [`Arrival::advance`] fails after it.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether something waits for the connection to become writable.
+    /// Returns whether bytes wait for the connection to become writable.
     pub fn wants_write(&self) -> bool {
         self.is_known() && self.control.as_ref().is_some_and(Control::wants_write)
     }
 
-    /// The connection to wait for; `None` once the meeting has ended.
+    /// Returns the connection to wait for; `None` once the handshake has ended.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.control.as_ref().map(AsFd::as_fd)
     }
 
-    /// Who has connected.
+    /// Returns the process that has connected.
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
     }
 
-    /// Reads what a connection begins with, until it has shown what it is.
+    /// Reads the first bytes of a connection until they show its kind.
     fn find_out(&mut self, control: &mut Control) -> Result<Nature, Error> {
         let Some(first) = &mut self.first else { return Ok(Nature::Control) };
         let nature = first.fill(control)?;
@@ -391,14 +393,14 @@ impl Arrival {
         Ok(None)
     }
 
-    /// What is left to be done, once `Ready` has come, and the stream where one is awaited.
+    /// Returns the remaining step, once `Ready` has come, and the stream if one is awaited.
     fn joined(&mut self, control: &Control) -> Option<Box<Connect>> {
         if self.stream.as_ref().is_some_and(|awaited| !awaited.has_come()) {
             return None;
         }
         match std::mem::replace(&mut self.state, State::Over) {
             State::Ready { mut connect, answer } => {
-                // A source that took long to open its end has as much time to connect it as another one.
+                // A source that took long to open its endpoint has as much time to connect it as any other.
                 connect.deadline = Instant::now() + self.options.patience;
                 let awaited = self.stream.take().zip(answer);
                 connect.stream =
@@ -412,7 +414,8 @@ impl Arrival {
         }
     }
 
-    /// The target takes other keys from now on. Why the process may stay no longer, if so: then refuse it.
+    /// Accepts only these keys from now on. Returns a reason if the process may stay no longer: then refuse
+    /// it.
     pub fn rekey(&mut self, keys: &Keys) -> Option<String> {
         let rights = self.options.rights;
         let control = self.control.as_mut()?;
@@ -420,14 +423,14 @@ impl Arrival {
         keys.revokes(control.key()?, rights)
     }
 
-    /// Ends the meeting, and says why.
+    /// Rejects the handshake with a reason.
     pub fn refuse(self, text: &str) {
         if let Some(control) = self.control {
             control.refuse(MeetRefusal::Rights, text);
         }
     }
 
-    /// The next message. What it may be like is said as soon as it is known whose it is.
+    /// Receives the next message. Its limits are set as soon as the process is known.
     fn recv(&self, control: &mut Control) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
         let awaited = control.awaits_key();
         let received = control.recv()?;
@@ -440,12 +443,12 @@ impl Arrival {
         control.recv()
     }
 
-    /// What the process may do, once it is known who it is.
+    /// Returns the rights of the process, once it is known.
     fn rights(&self, control: &Control) -> Rights {
         control.key().and_then(|key| key.rights).unwrap_or(self.options.rights)
     }
 
-    /// Whether the process has these rights.
+    /// Checks that the process has these rights.
     fn may(&self, control: &Control, needed: Rights) -> Result<(), Error> {
         match self.rights(control).lacks(needed) {
             None => Ok(()),
@@ -453,7 +456,7 @@ impl Arrival {
         }
     }
 
-    /// Chooses the transport, opens this side's end and tells the source of it.
+    /// Chooses the transport, opens this process's endpoint and describes it to the source.
     fn welcome(
         &mut self,
         control: &mut Control,
