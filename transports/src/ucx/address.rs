@@ -1,8 +1,9 @@
-//! What an end tells its peer: its worker's address, made by UCX for UCX, and what else the backend needs.
+//! The endpoint address of a UCX backend: the worker's address, opaque to all but UCX, and fields of the
+//! backend.
 //!
-//! Little-endian: version (`u16`, 4), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor version (`u16` each),
-//! checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else (`u32`), length of what follows (`u32`), and that: a
-//! [`Told`] in postcard's encoding.
+//! Little-endian: version (`u16`, 4), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor
+//! version (`u16` each), checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else
+//! (`u32`), length of the rest (`u32`), and the rest: a [`Told`] in postcard's encoding.
 
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::Version;
@@ -14,20 +15,20 @@ use super::settings::Settings;
 
 const VERSION: u16 = 4;
 const HEAD: usize = 20;
-/// Where the checksum lies in it.
+/// Range of the checksum.
 const SUM: std::ops::Range<usize> = 12..16;
 /// Longest address, in bytes (`core::transport::Address::bytes`).
 const LONGEST: usize = 64 << 10;
 
-/// What an end of a backend tells.
+/// The fields of a backend's endpoint address.
 pub(super) trait Told: Serialize + DeserializeOwned {
     /// The backend's number.
     const BACKEND: u16;
 
-    /// What of it cannot be.
+    /// Checks for impossible values.
     fn check(&self) -> Result<(), String>;
 
-    /// As bytes for a peer, by an end whose UCX is `own`.
+    /// Encodes it for a peer, by an endpoint whose UCX is `own`.
     fn to_bytes(&self, own: Version) -> Result<Vec<u8>, Cause> {
         let body = postcard::to_stdvec(self)
             .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
@@ -51,8 +52,8 @@ pub(super) trait Told: Serialize + DeserializeOwned {
         Ok(bytes)
     }
 
-    /// From a peer. UCX believes every byte of what it made, so what was damaged, or made by a UCX whose addresses may
-    /// differ, must not come so far.
+    /// Decodes it from a peer. UCX trusts every byte of its own encoding, so this rejects damaged addresses,
+    /// and those of a UCX with possibly different ones.
     fn from_bytes(bytes: &[u8], own: Version) -> Result<Self, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
@@ -85,16 +86,16 @@ pub(super) trait Told: Serialize + DeserializeOwned {
     }
 }
 
-/// What an end of `ucx-am` tells.
+/// Fields of an endpoint of `ucx-am`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Inbox {
-    /// Bytes that the end holds undelivered; a frame that is longer is taken when nothing else is under way.
+    /// Bytes that the endpoint holds undelivered; a longer frame is accepted when nothing else is under way.
     pub(super) window: u64,
-    /// Longest frame that it takes, in bytes.
+    /// Longest frame that it accepts, in bytes.
     pub(super) max_frame: u64,
-    /// Where the process runs.
+    /// Locality of the process.
     pub(super) place: Place,
-    /// By which UCX reaches its worker.
+    /// The worker's address.
     #[serde(with = "serde_bytes")]
     pub(super) worker: Vec<u8>,
 }
@@ -110,21 +111,21 @@ impl Told for Inbox {
     }
 }
 
-/// What an end of `ucx-put` tells.
+/// Fields of an endpoint of `ucx-put`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Mailbox {
-    /// Where its region begins, as UCX knows it. Only UCX of this side makes anything of it.
+    /// Start of its region, as UCX knows it. Only UCX of this process interprets it.
     pub(super) address: u64,
     /// The region's length in bytes.
     pub(super) len: u64,
-    /// What its process says of barriers (`crate::barrier`).
+    /// The process's barriers (`crate::barrier`).
     pub(super) barriers: u16,
     /// UCX's key to the region.
     #[serde(with = "serde_bytes")]
     pub(super) key: Vec<u8>,
-    /// Where the process runs.
+    /// Locality of the process.
     pub(super) place: Place,
-    /// By which UCX reaches its worker.
+    /// The worker's address.
     #[serde(with = "serde_bytes")]
     pub(super) worker: Vec<u8>,
 }
@@ -148,7 +149,7 @@ fn has_worker(worker: &[u8]) -> Result<(), String> {
     if worker.is_empty() { Err("it names no worker of UCX's".to_owned()) } else { Ok(()) }
 }
 
-/// The checksum of all but itself.
+/// Returns the checksum of all but itself.
 fn sum(bytes: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..SUM.start]);

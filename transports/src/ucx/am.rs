@@ -1,10 +1,11 @@
 //! `ucx-am`: each frame is an active message of UCX, over whatever transport UCX chooses.
 //!
-//! Short frames travel inline and are run where UCX put them; long ones stay with the sender until UCX has fetched them into
-//! memory of the receiver's. Farjump's peer writes no memory of this side. What strangers can do is decided by the transports that
-//! UCX has: without TCP, which the operator has to allow ([`Am::with_tcp`]), they need rights on this machine or on an RDMA
-//! fabric; with it, a port. Why that is so, why endpoints have no error handling, why there are windows, and how frames are put
-//! in order is in `docs/decisions/ucx-am.md`.
+//! Short frames travel inline and run where UCX put them (eager). Long ones stay with the sender until UCX
+//! has fetched them into the receiver's memory (rendezvous). Farjump's peer writes no memory of this process.
+//! The transports of UCX decide what strangers can do: without TCP, which the operator has to allow
+//! ([`Am::with_tcp`]), they need rights on this machine or on an RDMA fabric; with TCP, a port.
+//! `docs/decisions/ucx-am.md` has the reasons for that, for endpoints without error handling, for windows,
+//! and for the ordering of frames.
 //!
 //! The address is in `address.rs`.
 
@@ -39,37 +40,38 @@ use super::worker::{PARTING, TURNS, status_of};
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
 
-/// Frames of up to so many bytes are copied twice rather than asked for by the receiver, which takes a round trip; unless the user
-/// says where UCX is to begin with that (`UCX_RNDV_THRESH`).
+/// Longest frame, in bytes, that is copied twice instead of fetched by the receiver, which takes a round
+/// trip. The user's `UCX_RNDV_THRESH` overrides it.
 const EAGER: usize = 64 << 10;
 
-/// What those are told whose `ucx-am` may have TCP.
+/// The warning for users whose `ucx-am` may have TCP.
 pub const TCP_WARNING: &str =
     "UCX's TCP is on (--ucx-tcp): a process that reaches its ports may write this process's memory";
 
-/// The backend. It holds nothing: the process has one context of UCX's for it, and all else is in the ends.
+/// The backend. It is stateless: the process has one context of UCX for it, and its endpoints have the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Am {
     tcp: bool,
 }
 
 impl Am {
-    /// A backend whose workers have all that UCX finds, except TCP.
+    /// Makes a backend whose workers use everything that UCX finds, except TCP.
     pub const fn new() -> Am {
         Am { tcp: false }
     }
 
-    /// A backend whose workers have TCP too. Each end then listens on a port of every device of this machine that
-    /// `UCX_NET_DEVICES` does not leave out, until the peer is heard of. **A process that reaches one may write any address of this
-    /// process meanwhile, without being asked for anything; the peer may as long as the link lasts.**
+    /// Makes a backend whose workers have TCP too. Each endpoint then listens on a port of every device of
+    /// this machine that `UCX_NET_DEVICES` does not leave out, until the peer is heard of. **A process that
+    /// reaches one may write any address of this process meanwhile, without a request to it; the peer may as
+    /// long as the link lasts.**
     pub const fn with_tcp() -> Am {
         Am { tcp: true }
     }
 
-    /// What it can do on this machine, or why it cannot be used and the mend.
+    /// Returns its capabilities on this machine, or why it cannot be used and the remedy.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence for display.
     pub fn usable(self) -> Result<Capabilities, String> {
         Context::for_messages(self.tcp).map(|_| self.capabilities())
     }
@@ -102,35 +104,36 @@ pub(super) struct Sending {
     frame: u64,
 }
 
-/// A connected end.
+/// A connected endpoint.
 pub(super) struct Post {
     ucx: &'static Ucx,
     end: ucp_ep_h,
-    /// Longest frame that the peer takes, in bytes.
+    /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Frames of up to so many bytes are sent at once, however UCX would send them; longer ones as it sees fit.
+    /// Longest frame that is always sent eagerly; UCX chooses for longer ones.
     eager: usize,
-    /// The request of what was sent beside frames last.
+    /// The request of the last message beside the frames.
     aside: *mut c_void,
-    /// How many frames the peer had consumed when it was asked last for room.
+    /// The peer's number of consumed frames at the last request for credit.
     asked: Option<u32>,
     /// Its worker may read the buffers below until it is gone.
     station: ManuallyDrop<Station>,
-    /// What `reserve` lends. Its note is the frame's header.
+    /// The buffer that `reserve` lends. Its note is the frame's header.
     room: Option<Buffer>,
     /// Oldest first.
     sending: VecDeque<Sending>,
-    /// Its note is the header of what is sent beside frames.
+    /// Its note is the header of messages beside the frames.
     note: ManuallyDrop<Buffer>,
-    /// Why the peer shares no memory with this process, should it be so.
+    /// Why the peer shares no memory with this process, if it does not.
     apart: String,
 }
 
-// SAFETY: requests and the end belong to the station's worker, which may move between threads and is owned here.
+// SAFETY: requests and UCX endpoint belong to the station's worker, which is `Send` and owned here.
 unsafe impl Send for Post {}
 
 impl Post {
-    /// Over `end` of the station's worker, to a peer that said `told`; `apart` says why it may share no memory with this process.
+    /// Makes one over `end` of the station's worker, to a peer with the address `told`; `apart` says why it
+    /// may share no memory with this process.
     pub(super) fn new(
         station: Station,
         end: ucp_ep_h,
@@ -168,24 +171,24 @@ impl Post {
         }
     }
 
-    /// Hands a message over to UCX.
+    /// Passes a message to UCX.
     ///
     /// # Safety
-    /// `header` and `data` stay as they are until the request that is returned is done, if one is.
+    /// If a request is returned, `header` and `data` stay unchanged until it is done.
     unsafe fn send(&self, id: c_uint, header: &[u8], data: *const c_void, len: usize) -> ucs_status_ptr_t {
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         if len <= self.eager {
             params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
             params.flags = UCP_AM_SEND_FLAG_EAGER;
         }
-        // SAFETY: the end is connected, and the caller keeps header and data.
+        // SAFETY: the UCX endpoint is connected since `new`, and the caller keeps header and data.
         unsafe {
             self.ucx.ucp_am_send_nbx(self.end, id, header.as_ptr().cast(), header.len(), data, len, &params)
         }
     }
 
-    /// Forgets what UCX is done with.
+    /// Drops the messages that UCX has sent.
     fn retire(&mut self) -> Result<(), TransportError> {
         while let Some(oldest) = self.sending.front() {
             let status = status_of(self.ucx, oldest.request);
@@ -193,7 +196,7 @@ impl Post {
                 break;
             }
             let Some(Sending { request, buffer, frame }) = self.sending.pop_front() else { break };
-            // SAFETY: a request that was not freed, and is dropped here.
+            // SAFETY: the request was not freed before, and is dropped here.
             unsafe { self.ucx.ucp_request_free(request) };
             self.inbox().spares.borrow_mut().give(buffer);
             if status != UCS_OK {
@@ -203,14 +206,15 @@ impl Post {
         Ok(())
     }
 
-    /// Tells the peer how much was consumed, and asks it for the same where `id` is [`ASK`]. Returns whether it could.
+    /// Returns credit to the peer, and requests the peer's credit if `id` is [`ASK`]. Returns whether the
+    /// message went out.
     fn send_aside(&mut self, id: c_uint) -> Result<bool, TransportError> {
         if !self.aside.is_null() {
             let status = status_of(self.ucx, self.aside);
             if status == UCS_INPROGRESS {
                 return Ok(false);
             }
-            // SAFETY: a request that was not freed, and is forgotten here.
+            // SAFETY: the request was not freed before, and is cleared here.
             unsafe { self.ucx.ucp_request_free(self.aside) };
             self.aside = ptr::null_mut();
             if status != UCS_OK {
@@ -219,7 +223,7 @@ impl Post {
         }
         let consumed = self.inbox().inward.borrow_mut().tell();
         let at = self.note.note().cast::<[u8; 4]>();
-        // SAFETY: the note is ours until it is sent again, which waits for the request.
+        // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
             at.write(consumed.to_le_bytes());
             self.send(id, at.as_ref(), ptr::null(), 0)
@@ -234,7 +238,8 @@ impl Post {
         }
     }
 
-    /// Has the peer hear of this side at once where it waits for that to close its listening sockets, as this side does.
+    /// Sends the peer a first message at once if the peer waits for it to close its listening sockets, as
+    /// this process does.
     pub(super) fn greet(&mut self) -> Result<(), TransportError> {
         if self.station.has_doors() {
             self.send_aside(TELL)?;
@@ -242,7 +247,7 @@ impl Post {
         Ok(())
     }
 
-    /// Everything that progress brings about.
+    /// Makes progress and handles its results.
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.inbox().worker().progress();
         self.check(Operation::Progress)?;
@@ -258,7 +263,7 @@ impl Post {
         Ok(moved)
     }
 
-    /// There is no room for a frame: the peer is asked once for each state of the window.
+    /// Without credit for a frame, requests it from the peer once for each state of the window.
     #[cold]
     fn full(&mut self) -> Result<TransportError, TransportError> {
         let consumed = self.inbox().outward.borrow().consumed();
@@ -269,8 +274,8 @@ impl Post {
     }
 }
 
-// SAFETY: a room is a buffer of this value's own until UCX is done with it; a message lies in the inbox until `pop`, in memory
-// that UCX has finished writing. Buffers start on a line (`Buffer`).
+// SAFETY: `room` is a buffer owned here until UCX is done with it; a message lies in the inbox until `pop`,
+// in memory that UCX has finished writing. Buffers start on a line (`Buffer`).
 unsafe impl Messages for Post {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
@@ -302,7 +307,7 @@ unsafe impl Messages for Post {
         let consumed = inbox.inward.borrow_mut().tell();
         let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
         let header = room.note().cast::<[u8; 8]>();
-        // SAFETY: header and message lie in the room, which is kept until UCX is done with it.
+        // SAFETY: header and message lie in `room`, which is kept until UCX is done with it.
         let sent = unsafe {
             header.write([a, b, c, d, e, f, g, h]);
             self.send(FRAME, header.as_ref(), room.start().as_ptr().cast(), len)
@@ -352,17 +357,17 @@ unsafe impl Messages for Post {
                     return Ok(false);
                 }
             }
-            // What UCX could not send yet it sends only when it is called, whatever the descriptor says; and the rest of a
-            // message that has begun to come may not ring.
+            // UCX sends pending messages only when it is called, whatever the descriptor says; and the rest
+            // of a message that has begun to arrive may cause no wake-up.
             if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
                 return Ok(false);
             }
-            // Nothing rings when sockets are to be closed.
+            // A due close of listening sockets causes no wake-up.
             if self.station.has_doors() && self.inbox().has_heard() {
                 return Ok(false);
             }
             let armed = self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))?;
-            // An RDMA device rings for what comes once it is armed, and not for what came since the last look.
+            // An armed RDMA device signals later events, but not those since the last poll.
             if armed && !self.work()? {
                 // A long message may be the last for a long time.
                 self.inbox().spares.borrow_mut().rest();
@@ -388,11 +393,12 @@ unsafe impl Messages for Post {
 
 impl Drop for Post {
     fn drop(&mut self) {
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the end is connected, and used no more. Closing sends first what was taken.
+        // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends the messages that
+        // UCX has taken.
         let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
-        // SAFETY: neither is used again: this is the end of the value that has them.
+        // SAFETY: neither is used again: this is `drop`.
         let (station, note) =
             unsafe { (ManuallyDrop::take(&mut self.station), ManuallyDrop::take(&mut self.note)) };
         let sending = std::mem::take(&mut self.sending);

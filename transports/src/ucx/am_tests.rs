@@ -1,4 +1,4 @@
-//! Two ends in one process, honest and lying.
+//! Two endpoints in one process, honest and lying.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,17 +11,18 @@ use super::*;
 use crate::ucx::doors::is_open;
 use crate::ucx::window::MAX_FRAMES;
 
-/// Longest message that is tried, in bytes.
+/// Longest message in the tests, in bytes.
 const LONG: usize = (64 << 20) + LINE;
-/// Looks after which what was sent counts as lost.
+/// Number of polls after which a message counts as lost.
 const LOOKS: u32 = 50_000_000;
 
-/// Two connected ends that take frames of up to `max_frame` bytes and hold `window`; `None`, said, without UCX.
+/// Two connected endpoints that accept frames of up to `max_frame` bytes and hold `window`; without UCX
+/// `None`, and a note.
 fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
     pair_of(Am::new(), window, max_frame, || {})
 }
 
-/// As [`pair`], of ends of `am`; `meanwhile` runs on another thread while they are made.
+/// Like [`pair`], with endpoints of `am`; `meanwhile` runs on another thread while they are made.
 fn pair_of(am: Am, window: usize, max_frame: usize, meanwhile: impl FnMut() + Send) -> Option<(Post, Post)> {
     if let Err(why) = am.usable() {
         println!("skipped: {why}");
@@ -34,7 +35,7 @@ fn pair_of(am: Am, window: usize, max_frame: usize, meanwhile: impl FnMut() + Se
     Some((left.join(to_right).unwrap(), right.join(to_left).unwrap()))
 }
 
-/// What `body` returns, while `meanwhile` runs again and again on another thread.
+/// Returns the result of `body`, while `meanwhile` runs repeatedly on another thread.
 fn beside<T>(mut meanwhile: impl FnMut() + Send, body: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -51,18 +52,18 @@ fn beside<T>(mut meanwhile: impl FnMut() + Send, body: impl FnOnce() -> T) -> T 
 
 fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
     let room = post.reserve(len)?;
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends `len` bytes.
     unsafe { room.write_bytes(fill, len) };
     post.commit(len, 7)
 }
 
-/// Lets both work until `post` has a message or is at its end.
+/// Drives both until `post` has a message or its peer has gone.
 fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
     for _ in 0..LOOKS {
         other.progress()?;
         if let Some((start, len)) = post.poll()? {
             assert!(start.addr().get().is_multiple_of(LINE));
-            // SAFETY: `poll` lends so many bytes until `release`.
+            // SAFETY: `poll` lends `len` bytes until `release`.
             let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
             post.release();
             return Ok(bytes);
@@ -71,11 +72,11 @@ fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
     panic!("nothing comes");
 }
 
-/// Sends a message as no honest end does, and returns what the other end says of it.
+/// Sends a message that no honest endpoint sends, and returns the other endpoint's error.
 fn lie(window: usize, header: &[u8], len: usize) -> Option<String> {
     let (mut left, mut right) = pair(window, 4096)?;
     let data = vec![0u8; len];
-    // SAFETY: both stay until the ends are gone.
+    // SAFETY: header and data outlive the endpoints.
     let sent = unsafe { left.send(FRAME, header, data.as_ptr().cast(), len) };
     assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
     let error = next(&mut right, &mut left).expect_err("it was taken");
@@ -124,7 +125,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
     assert_eq!(beyond.cause(), &Cause::TooLarge { len: (1 << 20) + 64, max: 1 << 20 });
 }
 
-/// Sends as soon as there is room.
+/// Sends as soon as there is credit.
 fn until_room(from: &mut Post, to: &mut Post, len: usize, fill: u8) {
     for _ in 0..LOOKS {
         match send(from, len, fill) {
@@ -157,7 +158,7 @@ fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
 #[test]
 fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
     let Some((mut left, mut right)) = pair(1 << 20, 4096) else { return };
-    // The first exchange sets the paths up, which rings.
+    // The first exchange sets up the paths, which causes wake-ups.
     send(&mut left, 64, 1).unwrap();
     next(&mut right, &mut left).unwrap();
     send(&mut right, 64, 2).unwrap();

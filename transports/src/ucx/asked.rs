@@ -1,9 +1,10 @@
-//! What UCX says of a put that it was given: by what, and so whether the peer has to do anything for it.
+//! UCX's description of a put: its protocol and lane, and so whether the peer has to take part.
 //!
-//! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length anew, and say nothing of it
-//! before a put is made. So a put is made for each length, of zeros, and its request is asked (`ucp_request_query`):
-//! `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s 0.09 us`. The text is for people and not
-//! promised. One of another form is taken for a put that is not native.
+//! The newer protocols (from UCX 1.16 on, by `UCX_PROTO_ENABLE=y` before) choose for each length anew, and
+//! describe the choice only once a put is made. So a put of zeros is made for each length, and its request
+//! queried (`ucp_request_query`):
+//! `{cpml|proto} put from host memory length 8 short rc_verbs/mlx5_0:1 83.3 MB/s 0.09 us`. The text is for
+//! people and not a stable format. Text of another form counts as a put that is not native.
 
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
@@ -16,41 +17,42 @@ use farjump_ucx_sys::{
 
 use super::peer::Peer;
 
-/// Room for UCX's text. It cuts off what is longer.
+/// Space for UCX's text. UCX truncates longer text.
 const ROOM: usize = 1024;
 
-/// How a put is carried out.
+/// Implementation of a put.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum How {
-    /// By the device or by a copy of the sender's. The peer has nothing to do.
+    /// Done by the device or by a copy of the sender's. The peer takes no part.
     Native,
-    /// Not, by UCX's words for it.
+    /// Emulated, with UCX's description.
     Emulated(String),
-    /// UCX does not say: the older protocols.
+    /// Unknown: the older protocols.
     Untold,
 }
 
-/// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's answer and what it says of it.
+/// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's result and description.
 ///
 /// # Safety
-/// The peer's end is connected, its region has `len` bytes, and `zeros` as many until the put is done or the worker is gone.
+/// The peer's UCX endpoint is connected, and its region has `len` bytes. `zeros` has as many until the put is
+/// done or the worker is gone.
 pub(super) unsafe fn put(
     ucx: &Ucx,
     peer: &Peer,
     zeros: *const c_void,
     len: usize,
 ) -> (ucs_status_ptr_t, How) {
-    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-    // A put that is over at once has a request, too.
+    // Makes UCX return a request even for a put that completes at once.
     params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    // SAFETY: the caller answers for the end, the range and the bytes.
+    // SAFETY: the caller establishes the endpoint, the range and the bytes.
     let request = unsafe { ucx.ucp_put_nbx(peer.end, zeros, len, peer.address, peer.key, &params) };
-    // SAFETY: UCX has just returned it.
+    // SAFETY: UCX has just returned `request` for a put.
     (request, unsafe { said(ucx, request) })
 }
 
-/// What UCX says of a put.
+/// Returns UCX's description of a put.
 ///
 /// # Safety
 /// UCX returned `request` for a put, and it was not freed.
@@ -59,13 +61,13 @@ unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
         return How::Untold;
     }
     let mut text = [0_u8; ROOM];
-    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
     let mut attributes: ucp_request_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
     attributes.field_mask =
         u64::from(UCP_REQUEST_ATTR_FIELD_INFO_STRING | UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE);
     attributes.debug_string = text.as_mut_ptr().cast();
     attributes.debug_string_size = text.len() - 1;
-    // SAFETY: the request is the caller's, and the text has the room that is named and a zero behind it.
+    // SAFETY: the caller establishes the request; the text buffer has the stated length and a zero behind it.
     let status = unsafe { ucx.ucp_request_query(request, &mut attributes) };
     match CStr::from_bytes_until_nul(&text) {
         Ok(text) if status == UCS_OK => How::read(&text.to_string_lossy()),
@@ -74,10 +76,10 @@ unsafe fn said(ucx: &Ucx, request: ucs_status_ptr_t) -> How {
 }
 
 impl How {
-    /// From the text that UCX has for a request.
+    /// Parses UCX's text for a request.
     fn read(text: &str) -> How {
         let Some((_, rest)) = text.split_once(" length ") else { return How::Untold };
-        // The length, how, by what, and two estimates: `8 short sysv/memory 83.3 MB/s 0.09 us`.
+        // Length, protocol, lane, and two estimates: `8 short sysv/memory 83.3 MB/s 0.09 us`.
         let Some((_, how)) = rest.split_once(' ') else { return How::Emulated(rest.to_owned()) };
         let words: Vec<_> = how.split_whitespace().collect();
         let end =
@@ -86,7 +88,7 @@ impl How {
         let said = words.join(" ");
         let ways: Vec<_> =
             words.iter().filter_map(|word| word.split_once('/')).map(|(transport, _)| transport).collect();
-        // TCP's zero-copy put is a message that the peer's UCX carries out; datagrams write nothing.
+        // TCP's zero-copy put is a message that the peer's UCX carries out; datagrams write no memory.
         let is_message = |way: &&str| *way == "tcp" || way.starts_with("ud");
         let is_told = ["emulation", "stub", "reconfig"].iter().any(|word| said.contains(word));
         if is_told || ways.is_empty() || ways.iter().any(is_message) {

@@ -1,4 +1,4 @@
-//! Memory for messages: on a line or a page, with a line of ours behind it, and used again.
+//! Reusable message buffers: aligned to a line or a page, with a private line behind them.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -6,21 +6,21 @@ use std::ptr::NonNull;
 use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
-/// What buffers of so many bytes and more are aligned to; shorter ones start on a line.
+/// Length from which buffers are aligned to it, in bytes; shorter ones start on a line.
 const PAGE: usize = 4096;
-/// What the shortest has, in bytes: a small frame is all that most sources ever send.
+/// Length of the shortest buffer, in bytes: most sources only send small frames.
 const LEAST: usize = 256;
-/// Bytes kept for the next messages; and one longer buffer, until its side goes to sleep.
+/// Bytes kept for later messages; besides, one longer buffer is kept until its owner falls asleep.
 const SPARE: usize = 8 << 20;
 
-/// Memory for one message. It stays where it is while it moves between owners.
+/// Memory for one message. It stays at its address while it moves between owners.
 pub(super) struct Buffer {
     start: NonNull<u8>,
-    /// For the message: up to `SPARE` a power of two, beyond whole pages.
+    /// Space for the message: a power of two up to `SPARE`, whole pages beyond.
     len: usize,
 }
 
-// SAFETY: memory that belongs to the value alone.
+// SAFETY: the memory belongs to this value alone: `new` allocates it, and `Buffer` is not `Clone`.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -31,10 +31,10 @@ impl Buffer {
             _ => len.checked_next_multiple_of(PAGE).ok_or_else(lacking)?,
         };
         let layout = Buffer::layout(len).ok_or_else(lacking)?;
-        // SAFETY: it is not of size zero.
+        // SAFETY: `layout` is not of size zero.
         let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(lacking)?;
         let buffer = Buffer { start, len };
-        // SAFETY: the line behind the message, which `layout` has room for.
+        // SAFETY: `note` is in the line behind the message, which `layout` includes.
         unsafe { buffer.note().write(0) };
         Ok(buffer)
     }
@@ -43,19 +43,19 @@ impl Buffer {
         Layout::from_size_align(len.checked_add(LINE)?, if len < PAGE { LINE } else { PAGE }).ok()
     }
 
-    /// Where the message starts: on a line, or on a page if it is as long as one.
+    /// Returns the start of the message: on a line, or on a page if it is as long as one.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Longest message, in bytes.
+    /// Returns the length of the longest message, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// A word behind the message, which lives as long as the buffer, for what goes with it.
+    /// Returns a word behind the message, which lives as long as the buffer, for data beside it.
     pub(super) fn note(&self) -> NonNull<u64> {
-        // SAFETY: `len` is within the allocation, with a line behind it; both are multiples of 64.
+        // SAFETY: the allocation is `len` bytes and a line; both are multiples of 64.
         unsafe { self.start.add(self.len) }.cast()
     }
 }
@@ -69,17 +69,17 @@ impl Drop for Buffer {
     }
 }
 
-/// Buffers that are not in use.
+/// Unused buffers.
 #[derive(Default)]
 pub(super) struct Spares {
     /// Oldest first.
     buffers: Vec<Buffer>,
-    /// Their bytes.
+    /// Sum of their lengths.
     bytes: usize,
 }
 
 impl Spares {
-    /// A buffer for a message of `len` bytes: one that is there if it is long enough and not far too long.
+    /// Returns a buffer for a message of `len` bytes: a kept one if it is long enough and not far too long.
     pub(super) fn take(&mut self, len: usize) -> Result<Buffer, Cause> {
         let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len.max(LEAST);
         match self.buffers.iter().rposition(fits) {
@@ -106,7 +106,7 @@ impl Spares {
         }
     }
 
-    /// Keeps no more than what costs little.
+    /// Drops buffers until the rest costs little.
     pub(super) fn rest(&mut self) {
         if self.bytes > SPARE {
             self.buffers.clear();

@@ -1,10 +1,10 @@
-//! Which of UCX's transports carry frames: those that the user lets it take (`UCX_TLS`), less some.
+//! UCX's transports that carry frames: those in the user's `UCX_TLS`, less some.
 //!
-//! `cma` copies long messages out of the sender's memory. When that memory is gone, because the sender died, ended its end or
-//! lied, UCX 1.13 ends the whole process (`docs/decisions/ucx-am.md`). Without `cma` the sender hands them over in pieces. `tcp` is
-//! left out unless the operator allows it: a worker that has it listens on every device, and a process that reaches such a port
-//! writes to any address of this one. Where UCX could not lock the memory that it takes for an RDMA device, it gets none
-//! (`locked.rs`).
+//! `cma` copies long messages out of the sender's memory. If that memory is gone, because the sender died,
+//! closed its endpoint or lied, UCX 1.13 aborts the process (`docs/decisions/ucx-am.md`). Without `cma` the
+//! sender passes them in pieces. `tcp` is left out unless the operator allows it: a worker with it listens on
+//! every device, and a process that reaches such a port writes to any address of this one. RDMA devices are
+//! left out if UCX cannot lock the memory that it takes for them (`locked.rs`).
 
 use std::env;
 use std::sync::Once;
@@ -17,7 +17,8 @@ const DEVICES: &str = "ib";
 /// UCX's name for its transport over TCP.
 pub(super) const TCP: &str = "tcp";
 
-/// UCX_TLS as the user has it, without RDMA devices where UCX could not have memory for them; why nothing is left then, and the mend.
+/// Returns the user's UCX_TLS, without RDMA devices if UCX cannot have memory for them. Fails with the reason
+/// and the remedy if nothing is left.
 fn setting() -> Result<Option<String>, String> {
     static TOLD: Once = Once::new();
     let set = env::var("UCX_TLS").ok();
@@ -28,26 +29,26 @@ fn setting() -> Result<Option<String>, String> {
     Ok(rest)
 }
 
-/// UCX_TLS, as it is `set`, without RDMA devices. `Err` if they are all there is in it.
+/// Returns the value `set` of UCX_TLS without RDMA devices. `Err` if it has nothing else.
 fn spared(set: Option<&str>) -> Result<Option<String>, &str> {
     match (without(set, &[DEVICES]), set) {
         (None, Some(set)) if set.split(',').any(is_device) => Err(set),
-        // Nothing that reaches another process was in it from the start: UCX says so.
+        // It had nothing that reaches another process from the start: UCX reports that.
         (None, set) => Ok(set.map(str::to_owned)),
         (rest, _) => Ok(rest),
     }
 }
 
-/// Whether this is a name of UCX's for transports over RDMA devices: `rc_v`, `ud`, `dc_x`, `rc:aux`.
+/// Returns whether this is a name of UCX for transports over RDMA devices: `rc_v`, `ud`, `dc_x`, `rc:aux`.
 fn is_device(name: &str) -> bool {
     let name = name.trim();
     name == DEVICES || ["rc", "ud", "dc"].iter().any(|kind| name.starts_with(kind))
 }
 
-/// For active messages, over TCP too if `tcp`: what `UCX_TLS` has to be.
+/// Returns the `UCX_TLS` for active messages, with TCP if `tcp`.
 ///
 /// # Errors
-/// Why nothing is left, and the mend.
+/// Why nothing is left, and the remedy.
 pub(super) fn for_messages(tcp: bool) -> Result<String, String> {
     messages(setting()?.as_deref(), tcp)
 }
@@ -61,12 +62,12 @@ fn messages(set: Option<&str>, tcp: bool) -> Result<String, String> {
              that reaches its port may write this process's memory. Between machines use transport tcp, or add an RDMA transport \
              to UCX_TLS"
         )),
-        // `cma` alone, or nothing but this process, is nothing that would carry anything: UCX says so.
+        // `cma` alone, or `self` alone, carries nothing to a peer: UCX reports that.
         (None, set) => Ok(set.unwrap_or("all").to_owned()),
     }
 }
 
-/// For memory that peers write: what `UCX_TLS` has to be, or why nothing is left.
+/// Returns the `UCX_TLS` for memory that peers write, or why nothing is left.
 pub(super) fn for_memory() -> Result<String, String> {
     let set = setting()?;
     without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
@@ -79,14 +80,14 @@ pub(super) fn for_memory() -> Result<String, String> {
     })
 }
 
-/// Where memory that peers write is to come from: what `UCX_ALLOC_PRIO` has to be.
+/// Returns the `UCX_ALLOC_PRIO` for memory that peers write.
 pub(super) fn of_memory() -> String {
     without_heap(env::var("UCX_ALLOC_PRIO").ok().as_deref())
 }
 
-/// UCX_ALLOC_PRIO, as it is `set`, without the ways that take memory from this process's heap (`thp` does so too). UCX keeps
-/// memory that it gave back registered with a device as long as the system does not take it, so that a late write of a peer, or
-/// one of a peer that means harm, would land in whatever the heap had made of it.
+/// Returns the value `set` of UCX_ALLOC_PRIO without the methods that use this process's heap (`thp` does
+/// too). UCX keeps freed memory registered with a device until the system takes it. A late or malicious write
+/// of a peer would then land in new data of the heap.
 fn without_heap(set: Option<&str>) -> String {
     let set = set.unwrap_or("md:sysv,md:posix,huge,md:*,mmap");
     let ways: Vec<_> =
@@ -94,8 +95,8 @@ fn without_heap(set: Option<&str>) -> String {
     if ways.is_empty() { "mmap".to_owned() } else { ways.join(",") }
 }
 
-/// UCX_TLS, as it is `set`, without some transports: a list of names, one with `^` before it that names what is left out, or
-/// `all`. `None` if nothing is left that reaches another process.
+/// Returns the value `set` of UCX_TLS without some transports. The value is a list of names, or of names to
+/// leave out behind `^`, or `all`. `None` if nothing is left that reaches another process.
 fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
     let set = set.unwrap_or("all").trim();
     if let Some(given) = set.strip_prefix('^') {
@@ -111,14 +112,14 @@ fn without(set: Option<&str>, left_out: &[&str]) -> Option<String> {
         .into_iter()
         .filter(|name| !left_out.iter().any(|left_out| is_named(name, left_out)))
         .filter(|name| !(left_out.contains(&DEVICES) && is_device(name)))
-        // UCX's names for all that works within a machine, `cma` included.
+        // UCX's names for everything within a machine, `cma` included.
         .map(|name| if matches!(name, "sm" | "shm" | "mm") { "posix,sysv" } else { name })
         .collect();
     kept.iter().any(|name| *name != "self").then(|| kept.join(","))
 }
 
-/// Whether an element of UCX_TLS names this transport. It may have a modifier, `tcp:aux`, and say by a backslash that it is no
-/// alias.
+/// Returns whether an element of UCX_TLS names this transport. It may have a modifier, `tcp:aux`, and a
+/// backslash that marks it as no alias.
 fn is_named(element: &str, transport: &str) -> bool {
     let element = element.trim();
     let element = element.strip_prefix('\\').unwrap_or(element);

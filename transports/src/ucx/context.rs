@@ -1,5 +1,5 @@
-//! UCX's contexts: for active messages without TCP and with it, and for memory that peers write, one a process of each. Each is
-//! made when it is first asked for and kept to the end.
+//! UCX's contexts: for active messages without TCP and with it, and for memory that peers write, one a
+//! process of each. Each is made at its first use and never dropped.
 
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
@@ -15,21 +15,22 @@ use super::am::TCP_WARNING;
 use super::choice;
 use super::{native, words};
 
-/// A context of UCX's.
+/// A context of UCX.
 pub(super) struct Context {
     pub(super) ucx: &'static Ucx,
     pub(super) handle: ucp_context_h,
 }
 
-// SAFETY: a context that was made with `mt_workers_shared` may be used by all threads at once (`ucp_params` in ucp.h).
+// SAFETY: a context made with `mt_workers_shared` may be used by all threads at once (`ucp_params` in ucp.h).
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: `make` sets `mt_workers_shared`, which permits shared use.
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The context for active messages, and nothing else: with `UCP_FEATURE_RMA` UCX would carry out writes of its peers to
-    /// any address that they name, in software, on transports that cannot do it themselves. Only if `tcp` its workers have TCP,
-    /// over which UCX does that whatever the features are. Why it cannot be made, and the mend, as a sentence.
+    /// Returns the context for active messages alone: with `UCP_FEATURE_RMA` UCX would carry out peers'
+    /// writes to any address that they name, in software, on transports that cannot do so themselves. Its
+    /// workers have TCP, over which UCX does that whatever the features are, only if `tcp`. An error is a
+    /// sentence with cause and remedy.
     pub(super) fn for_messages(tcp: bool) -> Result<&'static Context, String> {
         static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
@@ -37,7 +38,7 @@ impl Context {
             let transports = choice::for_messages(tcp)?;
             let mut settings = vec![(c"TLS", &*transports)];
             if tcp {
-                // Keeps puts of UCX's own peers out, though not those of a process that speaks UCT.
+                // Rejects puts of UCX's own peers, though not those of a process that speaks UCT.
                 settings.push((put_over_tcp(Ucx::open().map_err(|error| error.to_string())?.version()), "n"));
             }
             let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
@@ -50,8 +51,9 @@ impl Context {
         place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// The context for memory that peers write: without TCP, on which UCX carries writes out in software; with active
-    /// messages for doorbells; and with memory from the system alone, for a device may go on writing what was given back.
+    /// Returns the context for memory that peers write. It has no TCP, on which UCX carries writes out in
+    /// software; active messages for doorbells; and memory from the system alone, because a device may go on
+    /// writing freed memory.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
@@ -62,8 +64,8 @@ impl Context {
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// One with these features, and these settings, by UCX's names for them, instead of those that UCX would use. Unless `tcp`,
-    /// one that UCX gave TCP nevertheless is refused.
+    /// Makes one with these features, and these settings, by UCX's names, overriding UCX's defaults. Fails
+    /// unless `tcp` if UCX uses TCP nevertheless.
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static TOLD: Once = Once::new();
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
@@ -83,35 +85,36 @@ impl Context {
             )
         };
         let mut config = ptr::null_mut();
-        // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
+        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` is a local for the
+        // result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         if status != UCS_OK {
             return Err(failed("does not understand its settings", status));
         }
         let config = Config { ucx, handle: config };
         for (name, value) in settings {
-            // What comes from the environment has no zeros.
+            // Values from the environment contain no zeros.
             let Ok(value) = CString::new(*value) else { continue };
-            // SAFETY: the configuration is there, and both are texts that end.
+            // SAFETY: `ucp_config_read` made the configuration, and both are C strings.
             let status = unsafe { ucx.ucp_config_modify(config.handle, name.as_ptr(), value.as_ptr()) };
             if status != UCS_OK {
                 return Err(failed("does not let its transports and its memory be chosen", status));
             }
         }
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED);
         params.features = u64::from(features);
         params.mt_workers_shared = 1;
         let mut handle = ptr::null_mut();
-        // SAFETY: all three are valid, and `config` was made above.
+        // SAFETY: all three pointers are to locals, and `config` was made above.
         let status = unsafe { ucx.ucp_init(&params, config.handle, &mut handle) };
         if status != UCS_OK {
             return Err(failed("cannot be used here", status));
         }
         let context = Context { ucx, handle };
         if !tcp && native::has(&context, |transport| transport == choice::TCP) {
-            // SAFETY: made above, without workers, and used no more.
+            // SAFETY: made above, without workers, and not used again.
             unsafe { ucx.ucp_cleanup(context.handle) };
             let version = ucx.version();
             return Err(format!(
@@ -123,7 +126,8 @@ impl Context {
     }
 }
 
-/// The name under which `ucp_config_modify` knows `UCX_TCP_PUT_ENABLE`. It says of the other one, too, that it was set.
+/// Returns the name of `UCX_TCP_PUT_ENABLE` for `ucp_config_modify`, which reports success for the wrong one,
+/// too.
 fn put_over_tcp(version: Version) -> &'static CStr {
     if (version.major, version.minor) < (1, 17) { c"PUT_ENABLE" } else { c"TCP_PUT_ENABLE" }
 }
@@ -136,7 +140,7 @@ struct Config {
 
 impl Drop for Config {
     fn drop(&mut self) {
-        // SAFETY: made by `ucp_config_read`, and used no more.
+        // SAFETY: made by `ucp_config_read`, and not used after this `drop`.
         unsafe { self.ucx.ucp_config_release(self.handle) };
     }
 }

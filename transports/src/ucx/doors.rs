@@ -1,11 +1,12 @@
-//! The listening sockets of a worker that has TCP. UCX opens one on each device with the worker and asks nothing of a process
-//! that connects, which may then write any address of this one. Once the peer is connected nothing else has to come, and they
-//! are closed to all: by a filter that drops what comes, because UCX 1.13 to 1.22 take a socket that was shut down for broken, close its
-//! descriptor and keep its number, and the next worker that gets the number cannot be made ("Element already exists").
+//! The listening sockets of a worker with TCP. UCX opens one on each device with the worker and authenticates
+//! no process that connects, which may then write any address of this one. Once the peer is connected no
+//! other connection is needed, and they are closed by a filter that drops all packets. A shutdown would not
+//! do: UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number, and the next
+//! worker that gets the number cannot be made ("Element already exists").
 //!
-//! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the worker was made, and its
-//! port stands in the worker's address in UCX's notation: so a listener that another thread of the program opens meanwhile is left
-//! alone.
+//! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the
+//! worker was made, and its port stands in the worker's address in UCX's notation. So a listener that another
+//! thread of the program opens meanwhile is left alone.
 
 use std::fs;
 use std::io;
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::getsockname;
 
-/// How long they stay open after the peer was heard of: the peer has asked for all of its connections by then, and they may be
-/// on their way over several devices.
+/// Time for which they stay open after the peer was heard of. By then the peer has requested all of its
+/// connections, and they may be on their way over several devices.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// A listening socket of this process.
@@ -27,15 +28,15 @@ pub(super) struct Door {
     at: SocketAddr,
 }
 
-/// Those of a worker.
+/// The listening sockets of a worker.
 #[derive(Debug)]
 pub(super) struct Doors {
     open: Vec<Door>,
-    /// When the peer was heard of.
+    /// Time at which the peer was heard of.
     heard: Option<Instant>,
 }
 
-/// The TCP sockets that listen in this process; none where there is no /proc.
+/// Returns the TCP sockets that listen in this process; none without /proc.
 pub(super) fn listening() -> Vec<Door> {
     let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -43,7 +44,7 @@ pub(super) fn listening() -> Vec<Door> {
 }
 
 impl Doors {
-    /// Those of the worker with this address, which was made after `before` was looked at.
+    /// Returns those of the worker with this address, which was made after `before` was read.
     pub(super) fn of(before: &[Door], worker: &[u8]) -> Doors {
         let is_ours = |door: &Door| !before.contains(door) && tells(worker, door.at.port());
         let open: Vec<_> = listening().into_iter().filter(is_ours).collect();
@@ -60,7 +61,7 @@ impl Doors {
         self.open.iter().map(|door| door.at)
     }
 
-    /// Closes them to all once that takes nothing from the peer, which was heard of. Returns whether that is done.
+    /// Closes them to all peers once the connected one needs them no more. Returns whether that is done.
     #[cold]
     pub(super) fn close(&mut self) -> bool {
         let heard = *self.heard.get_or_insert_with(Instant::now);
@@ -73,11 +74,11 @@ impl Doors {
 }
 
 impl Door {
-    /// The listening TCP socket behind this number, if it is one.
+    /// Returns the listening TCP socket behind this number, if it is one.
     fn at(descriptor: RawFd) -> Option<Door> {
         let mut listens: libc::c_int = 0;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: there is room for the answer. Any number may be asked of: one that is no socket's is refused.
+        // SAFETY: the pointers are to locals for the result. A number that is not a socket's is an error.
         let asked = unsafe {
             libc::getsockopt(
                 descriptor,
@@ -90,22 +91,24 @@ impl Door {
         if asked != 0 || listens == 0 {
             return None;
         }
-        // SAFETY: something is open under this number, as was just seen; should another thread close it meanwhile, it is only
-        // asked for its name.
+        // SAFETY: a descriptor was open under this number just now. If another thread closes it meanwhile,
+        // only its name is requested.
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
         Some(Door { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
     }
 
-    /// Has the system drop all packets that come to it. Connections that were made are not touched.
+    /// Makes the system drop all packets to it. Existing connections are not affected.
     fn close(&self) {
-        // UCX has the descriptor open as long as the worker. Should it not, the number may be something else's by now.
+        // UCX keeps the descriptor open as long as the worker. If it does not, the number may now be another
+        // file's.
         if Door::at(self.descriptor) != Some(*self) {
             return;
         }
         let mut take_nothing =
             libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
         let program = libc::sock_fprog { len: 1, filter: &mut take_nothing };
-        // SAFETY: a listening socket of UCX's, as was just seen, and a program of one instruction, which the system copies.
+        // SAFETY: the check above found a listening socket; the program is one instruction, which the system
+        // copies.
         let status = unsafe {
             libc::setsockopt(
                 self.descriptor,
@@ -121,12 +124,13 @@ impl Door {
     }
 }
 
-/// Whether a worker's address names this port as UCX does over TCP: behind a byte whose lower six bits say that two bytes follow.
+/// Returns whether a worker's address names this port as UCX does over TCP: behind a byte whose lower six
+/// bits are 2, the number of bytes that follow.
 fn tells(worker: &[u8], port: u16) -> bool {
     worker.windows(3).any(|bytes| bytes[0] & 0x3f == 2 && bytes[1..] == port.to_be_bytes())
 }
 
-/// Whether connections are taken there, over loopback.
+/// Returns whether it accepts connections over loopback.
 #[cfg(test)]
 pub(super) fn is_open(at: SocketAddr) -> bool {
     std::net::TcpStream::connect_timeout(&at, Duration::from_millis(100)).is_ok()

@@ -1,8 +1,8 @@
-//! A fence that is a flush of the endpoint.
+//! A fence that is a flush of the UCX endpoint.
 //!
-//! With the newer protocols (UCX 1.16 and later) `ucp_worker_fence` is a flush that reads from the peer's device. UCX waits for it
-//! without an end, and it fails on devices that cannot flush so (`rc_verbs` without Mellanox's extensions). A flush of the endpoint
-//! works on all of them, and can be asked whether it is over.
+//! With the newer protocols (UCX 1.16 and later) `ucp_worker_fence` is a flush that reads from the peer's
+//! device. UCX waits for it without a timeout, and it fails on devices without such a flush (`rc_verbs`
+//! without Mellanox's extensions). A flush of the UCX endpoint works on all of them, and can be polled.
 
 use std::mem;
 use std::ptr;
@@ -10,48 +10,49 @@ use std::ptr;
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_OK, Version, ucs_status_ptr_t, ucs_status_t};
 
-/// Whether `ucp_worker_fence` of this UCX waits for the peer's device.
+/// Returns whether `ucp_worker_fence` of this UCX waits for the peer's device.
 pub(super) fn waits(version: Version) -> bool {
     (version.major, version.minor) >= (1, 16)
 }
 
-/// UCX's flushes of one endpoint.
+/// Flushes of one UCX endpoint.
 pub(super) trait Flushes {
-    /// Begins a flush, and returns UCX's answer: a request, or a status.
+    /// Begins a flush, and returns UCX's result: a request, or a status.
     fn begin(&mut self) -> ucs_status_ptr_t;
-    /// Lets UCX work, and returns the status of `flush`, which [`Flushes::begin`] returned.
+    /// Progresses UCX, and returns the status of `flush`, which [`Flushes::begin`] returned.
     fn look(&mut self, flush: ucs_status_ptr_t) -> ucs_status_t;
     /// Frees `flush`, which is over, if it is a request.
     fn free(&mut self, flush: ucs_status_ptr_t);
-    /// The cause of a failure with this status.
+    /// Returns the cause of a failure with this status.
     fn cause(&self, status: ucs_status_t) -> Cause;
 }
 
-/// The state of an endpoint's fence.
+/// State of a UCX endpoint's fence.
 pub(super) struct Fence {
     /// The request of a flush that is not over.
     flush: ucs_status_ptr_t,
-    /// Something was put since the last flush began.
+    /// There were puts since the last flush began.
     is_dirty: bool,
 }
 
 impl Fence {
-    /// The fence of an endpoint over which nothing was put.
+    /// Makes the fence of a UCX endpoint without puts.
     pub(super) const fn new() -> Fence {
         Fence { flush: ptr::null_mut(), is_dirty: false }
     }
 
-    /// Notes that something is put.
+    /// Records a put.
     pub(super) fn note_put(&mut self) {
         self.is_dirty = true;
     }
 
-    /// The request of the flush under way, or null. It is the caller's to free once this value is used no more.
+    /// Returns the request of the flush under way, or null. The caller frees it once this value is used no
+    /// more.
     pub(super) fn request(&self) -> ucs_status_ptr_t {
         self.flush
     }
 
-    /// Returns whether all that was put has landed, after up to `turns` looks. `false`: call again.
+    /// Returns whether all puts have landed, after up to `turns` polls. `false`: call again.
     ///
     /// # Errors
     /// UCX failed.
@@ -61,7 +62,7 @@ impl Fence {
                 if !self.is_dirty {
                     return Ok(true);
                 }
-                // A flush covers what was put before it began. What is put while it is under way takes another one.
+                // A flush covers puts before its start. Puts while it is under way need another one.
                 self.is_dirty = false;
                 self.flush = ucx.begin();
             }
@@ -86,12 +87,12 @@ mod tests {
 
     use super::*;
 
-    /// Flushes that answer what a test says.
+    /// Flushes with results scripted by a test.
     #[derive(Default)]
     struct Scripted {
         begun: u32,
         freed: u32,
-        /// The answers of looks, then `UCS_INPROGRESS`.
+        /// The results of polls, then `UCS_INPROGRESS`.
         answers: VecDeque<ucs_status_t>,
     }
 

@@ -1,8 +1,8 @@
-//! What has come for one end: filled by UCX's callbacks, emptied by [`super::am`].
+//! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super::am`].
 //!
-//! Each frame has a number, because UCX may send the pieces of a long message over several devices and deliver a short one
-//! that was sent after it first. Frames leave in the order of their numbers; one that is still being fetched holds up those
-//! behind it.
+//! Each frame has a number, because UCX may send the pieces of a long message over several devices and
+//! deliver a later short one first. Frames leave in the order of their numbers; one that is still being
+//! fetched delays those behind it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,49 +22,49 @@ use super::moving;
 use super::window::{Inward, MAX_FRAMES, Outward, Violation};
 use super::worker::{Worker, status_of};
 
-/// A frame. Its header has its number and what [`TELL`]'s has, `u32` each.
+/// A frame. Its header has its number and the value of [`TELL`], `u32` each.
 pub(super) const FRAME: c_uint = 1;
-/// How many frames the sender has consumed, modulo 2^32, in the header.
+/// Returns credit: the number of frames that the sender has consumed, modulo 2^32, in the header.
 pub(super) const TELL: c_uint = 2;
-/// The same, from a sender that has no room.
+/// The same, from a sender without credit.
 pub(super) const ASK: c_uint = 3;
 
-/// What has come, and what is known of the peer. Reached by callbacks while UCX makes progress, so everything in it changes
-/// behind shared references, and no borrow lasts while UCX works.
+/// Received frames and the peer's state. Callbacks reach it while UCX makes progress, so everything in it
+/// changes behind shared references, and no borrow lasts while UCX works.
 pub(super) struct Inbox {
     /// Dropped first: it may write into buffers until it is gone.
     worker: Worker,
-    /// Longest frame that this side takes, in bytes.
+    /// Longest frame that this endpoint accepts, in bytes.
     max_frame: usize,
-    /// Frames from the one that is due on, `None` where one has not come.
+    /// Frames from the next one on, `None` where one has not come.
     frames: RefCell<VecDeque<Option<Message>>>,
-    /// Number of the frame that is due.
+    /// Number of the next frame.
     due: Cell<u32>,
     pub(super) inward: RefCell<Inward>,
     pub(super) outward: RefCell<Outward>,
     pub(super) spares: RefCell<Spares>,
     fault: RefCell<Option<Cause>>,
-    /// Something has come from the peer.
+    /// A message has come from the peer.
     heard: Cell<bool>,
 }
 
-/// A frame that came, at least in part.
+/// A frame that has come, at least in part.
 struct Message {
     body: Body,
     len: usize,
 }
 
 enum Body {
-    /// In memory of UCX's, which is given back to it.
+    /// In UCX's memory, which is returned to it.
     Lent(NonNull<u8>),
-    /// In memory of ours.
+    /// In a buffer of this process.
     Own(Buffer),
-    /// Being fetched from the peer's memory into ours, by this request.
+    /// Being fetched from the peer's memory into the buffer, by this request.
     Fetched(Buffer, *mut c_void),
 }
 
 impl Inbox {
-    /// Of `worker`, taking frames of up to `max_frame` bytes and holding `window` bytes of them.
+    /// Makes one of `worker` that accepts frames of up to `max_frame` bytes and holds `window` bytes of them.
     pub(super) fn new(worker: Worker, max_frame: usize, window: u64) -> Inbox {
         Inbox {
             worker,
@@ -72,7 +72,7 @@ impl Inbox {
             frames: RefCell::default(),
             due: Cell::new(0),
             inward: RefCell::new(Inward::new(window)),
-            // Before a peer has said what it holds nothing is sent.
+            // Before the peer has stated its window nothing is sent.
             outward: RefCell::new(Outward::new(0)),
             spares: RefCell::default(),
             fault: RefCell::new(None),
@@ -80,13 +80,14 @@ impl Inbox {
         }
     }
 
-    /// Has the worker fill it.
+    /// Lets the worker fill it.
     ///
     /// # Safety
     /// It must not move until the worker is gone.
     pub(super) unsafe fn listen(&self) -> Result<(), Cause> {
         let own: *mut c_void = ptr::from_ref(self).cast_mut().cast();
-        // SAFETY: the callbacks expect an inbox, which the caller keeps where it is; they only read through the pointer.
+        // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through the
+        // pointer.
         unsafe {
             self.worker.handle(FRAME, Some(frame_came), own)?;
             self.worker.handle(TELL, Some(told), own)?;
@@ -98,12 +99,12 @@ impl Inbox {
         &self.worker
     }
 
-    /// What is wrong for good.
+    /// Returns the permanent fault of the link.
     pub(super) fn fault(&self) -> Option<Cause> {
         self.fault.borrow().clone()
     }
 
-    /// The frame that is due, if all of it is here: where, and how many bytes.
+    /// Returns start and length in bytes of the next frame, if all of it is here.
     pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
         let mut frames = self.frames.borrow_mut();
         let message = frames.front_mut()?.as_mut()?;
@@ -125,17 +126,17 @@ impl Inbox {
         Some((start, message.len))
     }
 
-    /// Whether something has come from the peer.
+    /// Returns whether a message has come from the peer.
     pub(super) fn has_heard(&self) -> bool {
         self.heard.get()
     }
 
-    /// Whether nothing has come that has not left.
+    /// Returns whether no frame is left.
     pub(super) fn is_empty(&self) -> bool {
         self.frames.borrow().is_empty()
     }
 
-    /// The frame that is due has been dealt with.
+    /// Removes the next frame, which was handled.
     pub(super) fn pop(&self) {
         if self.front().is_none() {
             return;
@@ -149,7 +150,7 @@ impl Inbox {
     fn give_back(&self, message: Message) {
         match message.body {
             Body::Lent(start) => {
-                // SAFETY: kept by `take`, and given back once: the message is gone.
+                // SAFETY: kept by `take`, and released once: the message is gone.
                 unsafe { self.worker.ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast()) };
             }
             Body::Own(buffer) => self.spares.borrow_mut().give(buffer),
@@ -161,7 +162,7 @@ impl Inbox {
         }
     }
 
-    /// The link is at its end; the first reason stays.
+    /// Fails the link; the first cause stays.
     fn fail(&self, cause: Cause) {
         self.fault.borrow_mut().get_or_insert(cause);
     }
@@ -178,7 +179,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a frame. What is returned is for UCX: whether the data stays in use.
+    /// Takes a frame. Returns for UCX whether the data stays in use.
     fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
         if self.fault.borrow().is_some() {
             return UCS_OK;
@@ -222,7 +223,7 @@ impl Inbox {
 
     fn body(&self, data: *mut c_void, len: usize, attributes: u64) -> Result<(Body, ucs_status_t), Cause> {
         if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
-            // UCX owns the descriptor from the moment that fetching begins.
+            // UCX owns the descriptor from the start of the fetch.
             return Ok((self.fetch(data, len)?, UCS_OK));
         }
         let start = NonNull::new(data.cast::<u8>()).filter(|start| start.addr().get().is_multiple_of(LINE));
@@ -231,7 +232,7 @@ impl Inbox {
         {
             return Ok((Body::Lent(start), UCS_INPROGRESS));
         }
-        // Where UCX does not keep to the alignment that it was asked for, or will not lend.
+        // For a UCX that ignores the requested alignment, or does not lend.
         let buffer = self.spares.borrow_mut().take(len)?;
         // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
         unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), buffer.start().as_ptr(), len) };
@@ -241,10 +242,10 @@ impl Inbox {
     /// Begins to fetch a message that stays with the peer until then.
     fn fetch(&self, data: *mut c_void, len: usize) -> Result<Body, Cause> {
         let buffer = self.spares.borrow_mut().take(len)?;
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let (ucx, worker) = (self.worker.ucx, self.worker.handle);
-        // SAFETY: `data` describes the message of `len` bytes that this callback was called for, and the buffer has as many
+        // SAFETY: `data` describes the message of `len` bytes of this callback, and the buffer has as many
         // and lives until it is whole or the worker is gone (`Inbox::worker`).
         let request =
             unsafe { ucx.ucp_am_recv_data_nbx(worker, data, buffer.start().as_ptr().cast(), len, &params) };
@@ -257,44 +258,45 @@ impl Inbox {
         Ok(Body::Own(buffer))
     }
 
-    /// Gives everything back that is UCX's. Nothing is taken any more; what is being fetched goes on until the worker ends.
+    /// Returns all of UCX's memory and requests, and accepts no more frames. Fetches continue until the
+    /// worker ends.
     pub(super) fn clear(&self) {
         self.fail(Cause::PeerGone);
         for message in self.frames.borrow_mut().iter_mut().flatten() {
             let ucx = self.worker.ucx;
             match &message.body {
-                // SAFETY: lent to this message, which is looked at no more.
+                // SAFETY: lent to this message, which is not read again.
                 Body::Lent(start) => unsafe {
                     ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast());
                 },
-                // SAFETY: the request of this message, which is looked at no more. Its buffer stays.
+                // SAFETY: the request of this message, which is not read again. Its buffer stays.
                 Body::Fetched(_, request) => unsafe { ucx.ucp_request_free(*request) },
                 Body::Own(_) => {}
             }
         }
     }
 
-    /// Whether something is to be told that no frame has carried.
+    /// Returns whether there is credit to return that no frame has carried.
     pub(super) fn must_tell(&self) -> bool {
         self.inward.borrow().must_tell()
     }
 }
 
-/// A little-endian word of a header.
+/// Returns a little-endian word of a header.
 fn word(header: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The inbox and the header that UCX gives to a callback.
+/// Returns the inbox and the header that UCX passes to a callback.
 ///
 /// # Safety
-/// To be called in a callback that [`Inbox::listen`] set, with what UCX gave it.
+/// Called from a callback that [`Inbox::listen`] set, with UCX's arguments.
 unsafe fn given<'a>(argument: *mut c_void, header: *const c_void, len: usize) -> (&'a Inbox, &'a [u8]) {
-    // SAFETY: `listen` gave an inbox that stays where it is as long as its worker, which runs this callback.
+    // SAFETY: `listen` passed an inbox that stays in place as long as its worker, which runs this callback.
     let inbox = unsafe { &*argument.cast_const().cast::<Inbox>() };
     let header = match len {
         0 => &[][..],
-        // SAFETY: UCX lends so many bytes for the time of the callback.
+        // SAFETY: UCX lends `len` bytes for the time of the callback.
         len => unsafe { std::slice::from_raw_parts(header.cast::<u8>(), len) },
     };
     (inbox, header)
@@ -308,9 +310,9 @@ unsafe extern "C" fn frame_came(
     len: usize,
     params: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: set by `listen`, called by UCX.
+    // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, header) = unsafe { given(argument, header, header_len) };
-    // SAFETY: UCX gives them for the time of the callback.
+    // SAFETY: UCX lends `params` for the time of the callback.
     let attributes = unsafe { (*params).recv_attr };
     inbox.take(header, data, len, attributes)
 }
@@ -323,7 +325,7 @@ unsafe extern "C" fn told(
     _len: usize,
     _params: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: set by `listen`, called by UCX.
+    // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     match word(header, 0) {
         Some(consumed) => inbox.told(consumed),
@@ -340,9 +342,9 @@ unsafe extern "C" fn asked(
     len: usize,
     params: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: as this.
+    // SAFETY: set by `listen` and called by UCX, like this callback.
     let status = unsafe { told(argument, header, header_len, data, len, params) };
-    // SAFETY: set by `listen`, called by UCX.
+    // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, _) = unsafe { given(argument, header, header_len) };
     inbox.inward.borrow_mut().ask();
     status

@@ -1,9 +1,10 @@
-//! Which way UCX takes to a peer: what `ucp_ep_print_info` prints, read and put into words.
+//! The lanes of UCX to a peer: the output of `ucp_ep_print_info`, parsed and put into words.
 //!
-//! UCX 1.13 answers no other question about an endpoint's lanes. What is printed is for people and not promised: nothing is
-//! refused because a line could not be read, except writes into memory that is not mapped here, which have to be known not to be
-//! emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in two forms: lines with limits
-//! (1.13 to 1.15) and tables (from 1.16 on). `printed/` has texts of both, as UCX printed them.
+//! UCX 1.13 has no other interface to a UCX endpoint's lanes. The output is for people and not a stable
+//! format: an unreadable line never causes a rejection, except for writes into unmapped memory, which must be
+//! known not to be emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in
+//! two forms: lines with limits (1.13 to 1.15) and tables (from 1.16 on). `printed/` has original output of
+//! both.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,14 +12,14 @@ use std::slice;
 
 use farjump_ucx_sys::{Ucx, ucp_ep_h};
 
-/// The lanes of an endpoint.
+/// The lanes of a UCX endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Lanes for which UCX says how it writes memory, by index.
+    /// Indexes of lanes with a stated way of writing memory.
     puts: Vec<usize>,
-    /// How long a message is that UCX sends inline, copies, and sends without a copy, each at most, in bytes; from there on
-    /// the receiver fetches it.
+    /// Longest message that UCX sends inline, copies, and sends without a copy, in bytes; the receiver
+    /// fetches longer ones.
     limits: Vec<(String, String)>,
     /// The text has limits in lines, as the older protocols print them.
     by_lines: bool,
@@ -36,13 +37,13 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Those of `end`.
+    /// Reads those of `end`.
     pub(super) fn of(ucx: &Ucx, end: ucp_ep_h) -> Lanes {
-        // SAFETY: the end is connected, and the stream is one that `print` made.
+        // SAFETY: the UCX endpoint is connected, and `printed` made the stream.
         Lanes::read(&printed(|stream| unsafe { ucx.ucp_ep_print_info(end, stream) }))
     }
 
-    /// From what UCX printed. Lines of no known form are passed over.
+    /// Parses UCX's output. Skips lines of no known form.
     fn read(text: &str) -> Lanes {
         let mut lanes = Lanes { limits: table(text, MESSAGES), ..Lanes::default() };
         for line in text.lines() {
@@ -66,20 +67,20 @@ impl Lanes {
         lanes
     }
 
-    /// Whether a lane writes memory of the peer's that is not mapped here, by its device: for UCX's shared memory, whose lanes
-    /// can only write what is mapped, and TCP, writes are emulated. `None` where the newer protocols are used, which print
-    /// nothing about puts: they are asked by a put (`asked.rs`).
+    /// Returns whether a lane writes unmapped memory of the peer by its device. Writes are emulated over TCP
+    /// and over UCX's shared memory, whose lanes can only write mapped memory. `None` for the newer
+    /// protocols, which print nothing about puts: a put shows it (`asked.rs`).
     pub(super) fn write_natively(&self) -> Option<bool> {
         let writing = || self.puts.iter().filter_map(|index| self.lanes.get(*index));
         self.by_lines.then(|| writing().any(|lane| !lane.is_emulating()))
     }
 
-    /// Whether all of them are TCP.
+    /// Returns whether all of them are TCP.
     pub(super) fn are_tcp(&self) -> bool {
         !self.lanes.is_empty() && self.lanes.iter().all(|lane| lane.transport == "tcp")
     }
 
-    /// In a few words: `tcp over eth0`. Each way once, the first first.
+    /// Describes them briefly: `tcp over eth0`. Each lane once, in UCX's order.
     pub(super) fn in_words(&self) -> String {
         let mut ways: Vec<String> = Vec::new();
         for way in self.lanes.iter().map(Lane::in_words) {
@@ -90,7 +91,7 @@ impl Lanes {
         if ways.is_empty() { "a way that UCX does not tell".to_owned() } else { ways.join(", ") }
     }
 
-    /// How messages travel, by their length, as a sentence; `None` where UCX does not tell.
+    /// Describes the protocols for messages by length, as a sentence; `None` where UCX does not print them.
     pub(super) fn sizes_in_words(&self) -> Option<String> {
         let part = |(index, (how, up_to)): (usize, &(String, String))| {
             let (what, is_last) = match how.trim_start_matches("egr/") {
@@ -139,8 +140,8 @@ impl Lane {
     }
 }
 
-/// `0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)`: what is done up to which length. The lengths that UCX prints are
-/// where the next begins.
+/// Parses `0..<egr/short>..93..<egr/bcopy>..8256..<rndv>..(inf)` into protocols and their upper limits. The
+/// lengths that UCX prints are where the next begins.
 fn ranges(said: &str) -> Vec<(String, String)> {
     let words: Vec<_> = said.split("..").map(str::trim).collect();
     let how = |word: &str| word.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')).map(str::to_owned);
@@ -157,9 +158,9 @@ fn ranges(said: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The rows of the table with this heading: what is done (`copy-in`), up to which length. A row is
-/// `|     93..8248 | copy-in | sysv/memory |`, with lengths included, of which UCX writes some in units (`256K..inf`); the heading
-/// stands in the table's first row, alone or behind the context's name.
+/// Returns the rows of the table with this heading: protocol (`copy-in`) and upper limit. A row is
+/// `|     93..8248 | copy-in | sysv/memory |`, with lengths included, of which UCX writes some in units
+/// (`256K..inf`); the heading stands in the table's first row, alone or behind the context's name.
 fn table(text: &str, heading: &str) -> Vec<(String, String)> {
     let cells = |line: &str| -> Option<Vec<String>> {
         let row = line.trim_start_matches('#').trim().strip_prefix('|')?.strip_suffix('|')?;
@@ -168,7 +169,7 @@ fn table(text: &str, heading: &str) -> Vec<(String, String)> {
     let is_heading =
         |line: &str| cells(line).is_some_and(|cells| cells.last().is_some_and(|last| last == heading));
     let rows = text.lines().skip_while(|line| !is_heading(line)).skip(1);
-    // A rule, of dashes, stands between the parts of a table. Behind it another heading begins another table.
+    // A rule of dashes stands between the parts of a table. A heading behind it begins another table.
     rows.take_while(|line| line.contains('|') || line.contains("---"))
         .take_while(|line| !line.contains("ucp_") && !line.contains("cfg#"))
         .filter_map(cells)
@@ -184,23 +185,23 @@ fn table(text: &str, heading: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What `print` writes to the stream that it is given; empty where the system has no memory for one.
+/// Returns the text that `print` writes to its stream; empty where the system has no memory for one.
 pub(super) fn printed(print: impl FnOnce(*mut libc::FILE)) -> String {
     let (mut text, mut len) = (ptr::null_mut::<libc::c_char>(), 0_usize);
-    // SAFETY: there is room for both.
+    // SAFETY: both pointers are to locals.
     let stream = unsafe { libc::open_memstream(&mut text, &mut len) };
     if stream.is_null() {
         return String::new();
     }
     print(stream);
-    // SAFETY: opened above, and used no more. Closing it writes text and length.
+    // SAFETY: opened above, and not used again. Closing it writes text and length.
     unsafe { libc::fclose(stream) };
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the system has written so many bytes there, which are ours to free.
+    // SAFETY: the system has written `len` bytes there, which are ours to free.
     let copy = String::from_utf8_lossy(unsafe { slice::from_raw_parts(text.cast::<u8>(), len) }).into_owned();
-    // SAFETY: as above, and used no more.
+    // SAFETY: the text of `open_memstream` above, not used again.
     unsafe { libc::free(text.cast::<c_void>()) };
     copy
 }
@@ -248,13 +249,14 @@ mod tests {
         );
     }
 
-    /// UCX's version, what it printed, the way in words, whether its lanes write natively, and how messages travel.
+    /// UCX's version, its output, the lanes in words, whether they write natively, and the protocols for
+    /// messages.
     type Printed = (&'static str, &'static str, &'static str, Option<bool>, &'static str);
 
     const OVER_SHM: &str = "shared memory of this machine (sysv), shared memory of this machine (posix)";
     const OVER_RC: &str = "reliable RDMA over rxe0:1 (rc_verbs)";
 
-    /// Recorded: what `ucp_ep_print_info` of these versions wrote.
+    /// Recorded output of `ucp_ep_print_info` of these versions.
     const PRINTED: [Printed; 11] = [
         (
             "1.13.1",
@@ -361,7 +363,7 @@ mod tests {
     #[test]
     fn what_is_printed_comes_back() {
         let text = printed(|stream| {
-            // SAFETY: the stream is open, and the text ends.
+            // SAFETY: the stream is open, and the text is a C string.
             unsafe { libc::fputs(c"a line\nand another".as_ptr(), stream) };
         });
         assert_eq!(text, "a line\nand another");

@@ -1,17 +1,17 @@
-//! Whether UCX may use RDMA devices: not where it cannot have the memory that it locks for each.
+//! Whether UCX may use RDMA devices: not without the memory that it locks for each.
 //!
-//! Of a device's datagrams UCX 1.13 registers 6 MiB of buffers for each worker. Where it is refused them it tries again in each
-//! progress, says so each time, and never ends: seen as `ibv_reg_mr(…, length=6291456) failed: Cannot allocate memory` without end in
-//! whatever makes the first connection.
+//! UCX 1.13 registers 6 MiB of buffers for a device's datagrams for each worker. If that fails it tries again
+//! in each progress, logs it each time, and never stops: seen as endless
+//! `ibv_reg_mr(…, length=6291456) failed: Cannot allocate memory` in whatever makes the first connection.
 
 use std::fs;
 
 use crate::memlock;
 
-/// What UCX has to be able to lock for one worker, and some more for what else it registers.
+/// Bytes that UCX must be able to lock for one worker, with some more for its other registrations.
 const LEAST: u64 = 8 << 20;
 
-/// Why RDMA devices are left out, and the mend; `None` where they are not, or there are none.
+/// Why RDMA devices are left out, and the remedy; `None` if they are not, or there are none.
 pub(super) fn no_devices() -> Option<String> {
     let has_device = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
     too_little(memlock::limit(), has_device && !memlock::is_exempt())

@@ -1,4 +1,5 @@
-//! What of this process's memory is mapped: to check a pointer into a peer's region that UCX computed from what the peer said.
+//! The memory mappings of this process, to check a pointer into a peer's region that UCX computed from the
+//! peer's data.
 
 use std::fs;
 use std::ops::Range;
@@ -15,14 +16,15 @@ struct Mapping {
     range: Range<usize>,
     /// Shared, readable and writable.
     is_shared: bool,
-    /// Of which file or segment it is: device and inode, as the system writes them. A segment of System V has its id as inode.
+    /// Device and inode of the mapped file or segment, in the system's notation. A System V segment has its
+    /// id as inode.
     file: (String, u64),
-    /// Where in that file it begins.
+    /// Offset in that file.
     offset: u64,
 }
 
 impl Mappings {
-    /// As they are now.
+    /// Reads the current mappings.
     pub(super) fn now() -> Result<Mappings, Cause> {
         let text = fs::read_to_string("/proc/self/maps").map_err(|error| {
             Cause::System(format!("reading /proc/self/maps failed: {error}; is /proc mounted?"))
@@ -30,7 +32,7 @@ impl Mappings {
         Ok(Mappings(text.lines().filter_map(Mapping::read).collect()))
     }
 
-    /// Whether all of `range` lies in memory that other processes can map, too.
+    /// Returns whether all of `range` lies in memory that other processes can map, too.
     pub(super) fn share(&self, range: &Range<usize>) -> bool {
         let mut at = range.start;
         for mapping in self.0.iter().filter(|mapping| mapping.is_shared) {
@@ -41,9 +43,9 @@ impl Mappings {
         at >= range.end
     }
 
-    /// Whether all of `range` lies in one piece of one segment that is shared and was not mapped when `self` was looked at. What a
-    /// peer says of its region moves the pointer that UCX computes: it must come to lie in what was mapped for it, and not reach
-    /// into what another thread mapped behind that since.
+    /// Returns whether all of `range` lies in one piece of one shared segment that was not mapped when `self`
+    /// was read. The peer's data moves the pointer that UCX computes: it must lie in the mapping made for it,
+    /// and not reach into a later mapping of another thread behind that.
     pub(super) fn have_since_got(&self, range: &Range<usize>) -> Result<bool, Cause> {
         let overlaps =
             |mapping: &&Mapping| mapping.range.start < range.end && range.start < mapping.range.end;
@@ -67,7 +69,7 @@ impl Mappings {
 }
 
 impl Mapping {
-    /// From a line of `/proc/self/maps` (proc_pid_maps(5)).
+    /// Parses a line of `/proc/self/maps` (proc_pid_maps(5)).
     fn read(line: &str) -> Option<Mapping> {
         let mut words = line.split_ascii_whitespace();
         let (from, to) = words.next()?.split_once('-')?;
@@ -79,20 +81,21 @@ impl Mapping {
         Some(Mapping { range: from?..to?, is_shared, file: (device, inode), offset })
     }
 
-    /// Whether `next` begins where this ends, in memory and in the file.
+    /// Returns whether `next` begins at the end of this, in memory and in the file.
     fn goes_on_in(&self, next: &Mapping) -> bool {
         let len = self.range.len() as u64;
         self.range.end == next.range.start && self.file == next.file && self.offset + len == next.offset
     }
 }
 
-/// Has the `len` bytes at `start` mapped now rather than at first touch, and finds out whether there is memory behind all of
-/// them: a write to what is not there ends the process. Linux before 5.14 cannot do it, and nothing is found out there.
+/// Maps the `len` bytes at `start` now rather than at first touch, and checks that there is memory behind all
+/// of them: a write to missing memory ends the process. Linux before 5.14 cannot do it, and nothing is
+/// checked there.
 ///
 /// # Safety
 /// They are mapped, and shared.
 pub(super) unsafe fn populate(start: NonNull<u8>, len: usize) -> Result<(), Cause> {
-    // SAFETY: it changes no byte of what the caller says is mapped.
+    // SAFETY: it changes no byte of the range, which the caller establishes as mapped.
     match unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) } {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(Errno::FAULT) => {
@@ -110,10 +113,10 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// Memory for as long as the process.
+    /// Maps memory for as long as the process.
     fn map(len: usize, flags: MapFlags) -> Range<usize> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: the system chooses an unused address.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
         let start = start.unwrap().addr();
         start..start + len
@@ -141,7 +144,7 @@ mod tests {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         for start in [room.start, middle] {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: in `room`, which is this test's.
+            // SAFETY: in `room`, which belongs to this test.
             unsafe { mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags) }
                 .unwrap();
             assert_eq!(now().share(&room), start == middle);
@@ -158,7 +161,7 @@ mod tests {
         let middle = room.start + 2 * PAGE;
         for start in [room.start, middle] {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            // SAFETY: in `room`, which is this test's.
+            // SAFETY: in `room`, which belongs to this test.
             let got = unsafe {
                 mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags)
             };
@@ -173,7 +176,7 @@ mod tests {
         let place = |start: usize, len: usize, offset: usize, protection: ProtFlags| {
             let (flags, start) =
                 (MapFlags::SHARED | MapFlags::FIXED, std::ptr::without_provenance_mut(start));
-            // SAFETY: in `room`, which is this test's.
+            // SAFETY: in `room`, which belongs to this test.
             unsafe { rustix::mm::mmap(start, len, protection, flags, &file, offset as u64) }.unwrap();
         };
         place(room.start, 2 * PAGE, 0, protection);
@@ -188,7 +191,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE as u64).unwrap();
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses an address at which nothing is.
+        // SAFETY: the system chooses an unused address.
         let start = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), 2 * PAGE, protection, MapFlags::SHARED, &file, 0)
         };

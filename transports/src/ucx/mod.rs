@@ -1,10 +1,11 @@
-//! UCX: frames over everything that it drives, by the library of the distribution.
+//! UCX: frames over all of its transports, by the library of the distribution.
 //!
-//! [`put`] is the backend `ucx-put`, which writes frames into memory of the peer's, [`am`] is `ucx-am`, which sends each frame as
-//! an active message. The library is opened when a backend is
-//! first asked for; nothing here is needed to build, or to run with other backends. Its environment variables (`UCX_TLS`,
-//! `UCX_NET_DEVICES`, …) are read by UCX itself, as in any program that uses it; of its transports some are left out
-//! (`choice.rs`). It logs to standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
+//! [`put`] is the backend `ucx-put`, which writes frames into the peer's memory. [`am`] is `ucx-am`, which
+//! sends each frame as an active message. The library is opened at the first use of a backend; neither the
+//! build nor other backends need it. UCX itself reads its environment variables (`UCX_TLS`,
+//! `UCX_NET_DEVICES`, …), as in any program that uses it; some of its transports are left out (`choice.rs`).
+//! It logs to standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is
+//! opened.
 
 mod address;
 pub mod am;
@@ -42,15 +43,15 @@ use farjump_ucx_sys::{
     UCS_ERR_REJECTED, UCS_ERR_SHMEM_SEGMENT, Ucx, ucs_status_t,
 };
 
-/// What UCX calls a status.
+/// Returns UCX's text for a status.
 fn words(ucx: &Ucx, status: ucs_status_t) -> String {
-    // SAFETY: every number is taken, also one that is no status.
+    // SAFETY: every number is accepted, also one that is not a status.
     let text = unsafe { ucx.ucs_status_string(status) };
-    // SAFETY: what comes back is a constant, or a buffer of this thread that the next such call fills.
+    // SAFETY: UCX returns a constant, or a buffer of this thread that the next such call fills.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Why something that was sent, or received in part, came to nothing.
+/// Returns the cause for a failed send or receive.
 fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
     match status {
         UCS_ERR_CANCELED
@@ -58,7 +59,7 @@ fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
         | UCS_ERR_ENDPOINT_TIMEOUT
         | UCS_ERR_NOT_CONNECTED
         | UCS_ERR_REJECTED
-        // The memory through which it would be reached is there no longer.
+        // The memory on the way to it no longer exists.
         | UCS_ERR_SHMEM_SEGMENT => Cause::PeerGone,
         other => Cause::System(format!("UCX says: {}", words(ucx, other))),
     }

@@ -1,4 +1,5 @@
-//! Whether UCX of this machine has a way to write a peer's memory without the peer: looked at once, on a page of this process's own.
+//! Whether UCX can write a peer's memory on this machine without the peer: tested once, on a page of this
+//! process.
 
 use std::sync::OnceLock;
 
@@ -8,14 +9,14 @@ use super::mappings::Mappings;
 use super::region::{PAGE, Region};
 use super::worker::Worker;
 
-/// In which ways.
+/// The available ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ways {
     /// Memory of processes of this machine can be mapped.
     pub(super) map: bool,
 }
 
-/// The ways there are; why there is none, and the mend, as a sentence.
+/// Returns the available ways; if there are none, the cause and the remedy as a sentence.
 pub(super) fn ways() -> Result<Ways, String> {
     static WAYS: OnceLock<Result<Ways, String>> = OnceLock::new();
     WAYS.get_or_init(look).clone()
@@ -34,30 +35,32 @@ fn look() -> Result<Ways, String> {
     Ok(Ways { map })
 }
 
-/// Whether a context has a transport of an RDMA device's that writes the memory of peers.
+/// Returns whether a context has a transport over an RDMA device that writes the memory of peers.
 fn has_rdma(context: &Context) -> bool {
     has(context, is_rdma)
 }
 
-/// Whether a context has a transport of this kind.
+/// Returns whether a context has a transport of this kind.
 pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
-    // SAFETY: the context is there, and the stream is one that `printed` made.
+    // SAFETY: the context is never dropped, and `printed` made the stream.
     let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
     text.lines().filter_map(transport).any(is_meant)
 }
 
-/// Whether a region of this process is one that others could map: whether UCX takes shared memory for it. It is not asked for a
-/// pointer to it: from 1.15 on UCX gives a process one to any memory of its own, by its transport `self`.
+/// Returns whether other processes could map a region of this process: whether UCX takes shared memory for
+/// it. A pointer from UCX proves nothing: from 1.15 on its transport `self` gives a process one to any memory
+/// of its own.
 fn can_map(context: &'static Context) -> Result<bool, String> {
     let text = |cause: farjump_core::transport::Cause| cause.to_string();
-    // What keeps a worker from being made keeps all links from it.
+    // An error that prevents this worker prevents all links.
     drop(Worker::create(context).map_err(text)?);
     let region = Region::create(context, PAGE).map_err(text)?;
     let start = region.base().addr().get();
     Ok(Mappings::now().map_err(text)?.share(&(start..start + region.len())))
 }
 
-/// The transport that a line of `ucp_context_print_info` names: `#    resource 3  :  md 2  dev 1  flags -- sysv/memory`.
+/// Returns the transport in a line of `ucp_context_print_info`:
+/// `#    resource 3  :  md 2  dev 1  flags -- sysv/memory`.
 fn transport(line: &str) -> Option<&str> {
     let (resource, _) = line.rsplit_once('/')?;
     if !line.contains("resource") {
@@ -66,7 +69,7 @@ fn transport(line: &str) -> Option<&str> {
     resource.split_whitespace().last()
 }
 
-/// Whether it is one of an RDMA device's that writes the memory of peers.
+/// Returns whether it is a transport over an RDMA device that writes the memory of peers.
 fn is_rdma(transport: &str) -> bool {
     ["rc", "dc", "gga", "ugni"].iter().any(|name| transport.starts_with(name))
 }

@@ -1,4 +1,4 @@
-//! An end of `ucx-am` before its peer is known.
+//! The unconnected endpoint of `ucx-am`.
 
 use std::env;
 
@@ -15,20 +15,20 @@ use super::parting;
 use super::place::Place;
 use super::station::{Station, window};
 
-/// The end.
+/// An unconnected endpoint.
 pub(super) struct AmOpening {
-    // The way to the peer before the worker that it belongs to.
+    // Dropped before the worker that it belongs to.
     /// The peer whose address has these bytes, if it was tried.
     reached: Option<(Vec<u8>, Reached)>,
     station: Station,
     version: Version,
     /// Whether its worker has TCP.
     tcp: bool,
-    /// What the peer is told.
+    /// The endpoint address.
     address: Vec<u8>,
 }
 
-/// A peer, and the way there.
+/// A peer, and the UCX endpoint to it.
 struct Reached {
     end: ucp_ep_h,
     told: ToldInbox,
@@ -36,11 +36,11 @@ struct Reached {
     apart: String,
 }
 
-// SAFETY: the way to the peer belongs to the station's worker, which may move between threads and is owned here.
+// SAFETY: the UCX endpoint to the peer belongs to the station's worker, which is `Send` and owned here.
 unsafe impl Send for AmOpening {}
 
 impl AmOpening {
-    /// With a worker that has TCP if `tcp`.
+    /// Opens one with a worker that has TCP if `tcp`.
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<AmOpening, Cause> {
         parting::tend();
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
@@ -94,8 +94,8 @@ impl AmOpening {
     }
 }
 
-/// What is to be added for a version whose TCP finds no way on some devices: 1.20.0 and 1.20.1 misread addresses on `lo` ("no route
-/// to …").
+/// Returns a note for a version whose TCP fails on some devices: 1.20.0 and 1.20.1 misread addresses on `lo`
+/// ("no route to …").
 fn defect_of_tcp(version: Version) -> String {
     match (version.major, version.minor, version.release) {
         (1, 20, 0 | 1) => format!(

@@ -1,8 +1,8 @@
-//! Ends that were dropped before UCX has set the path to their peer up.
+//! Endpoints that were dropped before UCX has set up the path to their peer.
 //!
-//! A worker that ends while that goes on aborts the process (UCX 1.13, over TCP: `ucp_request_send_state_ff`). It goes on for
-//! long only where the peer has met this side and then stands still. Such ends stay here until UCX has closed them, which is looked
-//! at whenever another end is opened or dropped.
+//! A worker that ends during that setup aborts the process (UCX 1.13, over TCP: `ucp_request_send_state_ff`).
+//! The setup takes long only if the peer has finished the handshake and then stands still. Such endpoints
+//! stay here until UCX has closed them, which is checked whenever another endpoint is opened or dropped.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -15,9 +15,9 @@ use super::buffer::Buffer;
 use super::station::Station;
 use super::worker::status_of;
 
-/// An end that is being closed, and all that UCX may still read.
+/// An endpoint that is being closed, and everything that UCX may still read.
 pub(super) struct Parting {
-    /// What closing it, and what was sent beside frames, returned.
+    /// Requests of the close, and of the last message beside the frames.
     pub(super) requests: [*mut c_void; 2],
     /// Dropped before the buffers below, which its worker may read until it is gone.
     pub(super) station: Station,
@@ -25,22 +25,22 @@ pub(super) struct Parting {
     pub(super) _note: Buffer,
 }
 
-// SAFETY: requests belong to the station's worker, which may move between threads and is owned here.
+// SAFETY: the requests belong to the station's worker, which is `Send` and owned here.
 unsafe impl Send for Parting {}
 
 impl Parting {
-    /// Whether UCX has closed it.
+    /// Returns whether UCX has closed it.
     pub(super) fn is_over(&self) -> bool {
         status_of(self.station.inbox().worker().ucx, self.requests[0]) != UCS_INPROGRESS
     }
 
-    /// Lets UCX work. Returns whether it has closed the end.
+    /// Progresses UCX. Returns whether it has closed the endpoint.
     pub(super) fn progress(&self) -> bool {
         self.station.inbox().worker().progress();
         self.is_over()
     }
 
-    /// Whether the path to the peer may still be being set up: nothing has come by it.
+    /// Returns whether the path to the peer may still be in setup: nothing has come by it.
     pub(super) fn is_new(&self) -> bool {
         !self.station.inbox().has_heard()
     }
@@ -51,7 +51,8 @@ impl Drop for Parting {
         let ucx = self.station.inbox().worker().ucx;
         let requests = self.sending.iter().map(|sending| sending.request).chain(self.requests);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: a request that was not freed. What it reads lives longer than the worker (`Parting::station`).
+            // SAFETY: the request was not freed before. The data that it reads outlives the worker
+            // (`Parting::station`).
             unsafe { ucx.ucp_request_free(request) };
         }
     }
@@ -59,12 +60,12 @@ impl Drop for Parting {
 
 static KEPT: Mutex<Vec<Parting>> = Mutex::new(Vec::new());
 
-/// Keeps an end until UCX has closed it.
+/// Keeps an endpoint until UCX has closed it.
 pub(super) fn keep(parting: Parting) {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(parting);
 }
 
-/// Drops those that UCX has closed meanwhile.
+/// Drops the endpoints that UCX has closed meanwhile.
 pub(super) fn tend() {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).retain(|parting| !parting.progress());
 }

@@ -15,35 +15,35 @@ use super::place::Place;
 use super::words;
 use super::worker::Worker;
 
-/// UCX reads a key without knowing how long it is: behind one it finds zeros, and not what happens to be there.
+/// Zeros behind a key, which UCX reads without knowing its length, instead of chance data.
 const BEHIND_KEY: usize = 256;
-/// How often it is tried to have a region mapped where nothing was a moment ago.
+/// Limit of attempts to map a region at an unused address.
 const TRIES: u32 = 10;
 
-/// Held while a region is mapped and looked at: what came since a look before is then this peer's, and not the region of one that
-/// another thread reaches at the same time.
+/// Held while a region is mapped and checked. A mapping since the earlier reading is then this peer's, and
+/// not of a region that another thread reaches at the same time.
 static REACHING: Mutex<()> = Mutex::new(());
 
-/// A region of a peer's that this process may write, through a worker that outlives this.
+/// A peer's region that this process may write, through a worker that outlives this.
 pub(super) struct Peer {
     ucx: &'static Ucx,
     pub(super) end: ucp_ep_h,
     pub(super) key: ucp_rkey_h,
-    /// Where the region begins, as the peer knows it.
+    /// Start of the region, as the peer knows it.
     pub(super) address: u64,
     pub(super) len: usize,
-    /// Where it begins in this process's memory, if it is mapped.
+    /// Its start in this process's memory, if it is mapped.
     pub(super) mapped: Option<NonNull<u8>>,
     pub(super) barriers: u16,
     /// Why it may not be mapped, in words.
     pub(super) apart: String,
 }
 
-/// What is put to find out how UCX puts.
+/// Data of the put that shows how UCX puts.
 static ZEROS: [u64; 1] = [0];
 
 impl Peer {
-    /// Reaches the region that `told` tells of, through `worker`. Waits for nothing.
+    /// Reaches the region that `told` describes, through `worker`. Does not wait.
     pub(super) fn reach(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
         let set = env::var("UCX_TLS").ok();
@@ -56,18 +56,18 @@ impl Peer {
                 why()
             )
         })?;
-        // Closed from here on, whatever happens: by `Peer`, or with the worker.
-        // What the peer told fits: `Mailbox::check` has looked.
+        // Closed from here on in any case: by `Peer`, or with the worker. The length fits: `Mailbox::check`
+        // has checked it.
         let len = told.len as usize;
         let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
         let mut tries = 1;
         loop {
-            // It protects nothing that a panic could leave half done.
+            // It protects no data that a panic could leave inconsistent.
             let alone = REACHING.lock().unwrap_or_else(PoisonError::into_inner);
             let before = Mappings::now()?;
             let mut key = ptr::null_mut();
-            // SAFETY: the end is connected, the key is what UCX of this version made (`super::address`), with zeros behind it,
-            // and there is room for what is made.
+            // SAFETY: the UCX endpoint is connected, the key was made by UCX of this version
+            // (`super::address`), with zeros behind it, and `key` is a local for the result.
             match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
                 UCS_OK => {}
                 status => {
@@ -81,7 +81,7 @@ impl Peer {
             let (address, barriers) = (told.address, told.barriers);
             let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() };
             let mut start = ptr::null_mut();
-            // SAFETY: the key was unpacked above, and there is room for the pointer.
+            // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
             let mapped = unsafe { ucx.ucp_rkey_ptr(key, address, &mut start) } == UCS_OK;
             let Some(start) = NonNull::new(start.cast::<u8>()).filter(|_| mapped) else {
                 peer.apart = why();
@@ -92,20 +92,20 @@ impl Peer {
             drop(alone);
             match checked {
                 Ok(()) => {
-                    // SAFETY: the range is mapped and shared, as was just seen, and stays so as long as the key.
+                    // SAFETY: `check` found the range mapped and shared, and it stays so as long as the key.
                     unsafe { mappings::populate(start, peer.len) }?;
                     peer.mapped = Some(start);
                     return Ok(peer);
                 }
-                // Another thread may have given back memory since, whose place this got. A lie stays one.
+                // The region may lie where another thread freed memory meanwhile. A lie fails every attempt.
                 Err(Cause::Address(_)) if tries < TRIES => tries += 1,
                 Err(cause) => return Err(cause),
             }
         }
     }
 
-    /// Whether the region lies where UCX says, in memory that was mapped for it since `before`: the pointer is the sum of what
-    /// the system and what the peer said.
+    /// Checks that the region lies where UCX says, in memory mapped for it since `before`: the pointer is the
+    /// sum of values from the system and from the peer.
     fn check(&self, start: NonNull<u8>, before: &Mappings) -> Result<(), Cause> {
         let from = start.addr().get();
         let whole = from.checked_add(self.len).map(|end| from..end);
@@ -122,8 +122,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Refuses the peer if UCX says already, without the peer, that it would emulate puts. That it says nothing of the kind is no
-    /// promise yet (`proof.rs`).
+    /// Rejects the peer if UCX reports emulated puts already, without the peer. No such report is no proof
+    /// yet (`proof.rs`).
     fn hear_of_emulation(&self) -> Result<(), Cause> {
         let lanes = self.lanes();
         match lanes.write_natively() {
@@ -131,11 +131,11 @@ impl Peer {
             Some(false) => return Err(self.emulated(None)),
             None => {}
         }
-        // SAFETY: the end is connected, a region is at least a page, and the zeros are always there.
+        // SAFETY: the UCX endpoint is connected, a region is at least a page, and the zeros are static.
         let (request, how) =
             unsafe { asked::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
         if UCS_PTR_IS_PTR(request) {
-            // SAFETY: a request that was not freed. UCX goes on with the put as long as it has the end.
+            // SAFETY: the request was not freed before. UCX continues the put as long as it has the endpoint.
             unsafe { self.ucx.ucp_request_free(request) };
         }
         match how {
@@ -144,7 +144,8 @@ impl Peer {
         }
     }
 
-    /// Why the peer is refused whose memory UCX does not write natively; `said` is what UCX calls it.
+    /// Returns the cause for rejecting a peer whose memory UCX does not write natively; `said` is UCX's
+    /// description.
     pub(super) fn emulated(&self, said: Option<&str>) -> Cause {
         let said = said.map_or_else(String::new, |said| format!(" (it says: {said})"));
         Cause::System(format!(
@@ -155,7 +156,7 @@ impl Peer {
         ))
     }
 
-    /// What writes travel over.
+    /// Returns the lanes of writes.
     pub(super) fn lanes(&self) -> Lanes {
         Lanes::of(self.ucx, self.end)
     }
@@ -163,13 +164,13 @@ impl Peer {
 
 #[cfg(test)]
 impl Peer {
-    /// One whose region is written by puts, whether it could be mapped or not.
+    /// Makes a peer whose region is written by puts, whether it could be mapped or not.
     pub(super) fn unmapped(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
         let end = worker.connect(&told.worker, || "unreachable".to_owned())?;
         let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
-        // SAFETY: the end is connected, the key is what this process's UCX made, with zeros behind it.
+        // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeros behind it.
         match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => return Err(Cause::System(words(ucx, status))),
@@ -181,7 +182,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // SAFETY: unpacked by `reach`, and used no more.
+        // SAFETY: unpacked by `reach`, and not used again.
         unsafe { self.ucx.ucp_rkey_destroy(self.key) };
     }
 }

@@ -1,14 +1,14 @@
-//! Where a process runs, as far as it decides by what UCX can reach it: so that it can be said why no memory is shared.
+//! Locality of a process: what UCX compares before it takes shared memory. Explains a fallback to TCP.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use serde::{Deserialize, Serialize};
 
-/// What an end says of where it is. UCX compares the same before it takes shared memory.
+/// The locality that an endpoint states.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// `/proc/sys/kernel/random/boot_id`: another on each machine, and after each start of it.
+    /// `/proc/sys/kernel/random/boot_id`: another on each machine, and after each of its boots.
     machine: String,
     /// The inode of the process's IPC namespace, which System V memory does not leave.
     ipc: u64,
@@ -17,14 +17,15 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Of this process. What cannot be found out is empty, and the same nowhere.
+    /// Returns that of this process. An unknown value is empty, and equals none.
     pub(super) fn own() -> Place {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |data| data.ino());
         let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Place { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
     }
 
-    /// Why a peer at `other` shares no memory with a process here, in words; `set` is this process's UCX_TLS.
+    /// Returns why a peer at `other` shares no memory with a process here, in words; `set` is this process's
+    /// UCX_TLS.
     pub(super) fn apart(&self, other: &Place, set: Option<&str>) -> String {
         if self.machine.is_empty() || other.machine.is_empty() {
             return "whether the peer runs on this machine cannot be told without /proc".to_owned();

@@ -1,22 +1,10 @@
-//! The proof that puts are native, made by both sides of a link whose memory is not mapped, while the link is connected.
+//! The proof that puts are native, made by both processes of a link whose memory is not mapped, while the
+//! link is connected.
 //!
-//! An emulated put is a message that the peer's UCX carries out when it is called. So a side puts a word into the peer's region
-//! while the peer stands still: it does not call UCX, and watches the word. A native put lands nevertheless, an emulated one does
-//! not. Before that each side asks UCX of puts of all lengths that it makes (`asked.rs`).
-//!
-//! What is said on the way are active messages of 16 bytes, kind and value, little-endian. The side whose address is the lower
-//! one, byte by byte, is the first:
-//!
-//! 1. Both send `HELLO` and await it. Then the lanes of both directions are connected.
-//! 2. Each puts zeros of 8, 64 and each power of two bytes up to [`LONGEST`], asks UCX of each, and flushes.
-//! 3. The first sends `STAND`. The other answers `STANDING`, calls UCX no more and watches the first word of its region. The first
-//!    puts the value there. Once it is there the other zeroes the word, and sends `LANDED`; if it is not there in time, `MISSED`. If
-//!    UCX had to be called to send `STANDING`, and the word was there afterwards, it sends `EARLY`, and the first begins again.
-//! 4. The first sends `DONE`, and the sides change parts.
-//! 5. The second sends `DONE`, and frames may flow.
-//!
-//! A side that finds its puts emulated sends `REFUSED` with the value 1, one that cannot find out with 0, and both refuse. Each wait
-//! has an end: `until`, and half of what is left then for standing still.
+//! An emulated put is a message that the peer's UCX carries out when it is called. So a process puts a word
+//! into the peer's region while the peer stands still: it does not call UCX, and watches the word. A native
+//! put lands nevertheless, an emulated one does not. Before that each process queries UCX about puts of all
+//! lengths that it makes (`asked.rs`). [`Proof`] has the protocol.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,18 +26,18 @@ use super::moving;
 use super::peer::Peer;
 use super::worker::{PARTING, Worker, status_of};
 
-/// Longest put that is made, in bytes: what is longer is put in pieces, so that no more need be asked of.
+/// Longest put, in bytes. Longer data is put in pieces, so that no longer put needs a query.
 pub(super) const LONGEST: usize = 256 << 10;
 /// The active message of the proof.
 const LETTER: c_uint = 2;
-/// Letters that are kept. A faithful peer has two under way.
+/// Limit of kept letters. A faithful peer has two under way.
 const MOST: usize = 16;
-/// How often a side stands still for a peer whose put came too early to prove anything.
+/// Limit of rounds for a peer whose put came too early to prove anything.
 const ROUNDS: u64 = 8;
-/// How often a side that stands still looks.
+/// Interval of the polls while standing still.
 const GLANCE: Duration = Duration::from_micros(20);
 
-/// How often UCX is called with nothing to do before this side sleeps in between.
+/// Idle calls of UCX before the first sleep in between.
 const IDLE: u32 = 100;
 
 const HELLO: u64 = 1;
@@ -64,24 +52,25 @@ const REFUSED: u64 = 8;
 /// Kind and value.
 type Letter = (u64, u64);
 
-/// What a worker's proof needs for as long as the worker: UCX writes and reads it. To be dropped after the worker.
+/// Data of a worker's proof that UCX reads and writes as long as the worker lives. Drop it after the worker.
 pub(super) struct Post {
     /// Owned, behind a pointer because the callback has it too.
     inbox: NonNull<RefCell<VecDeque<Letter>>>,
-    /// What UCX has not sent yet, with its bytes.
+    /// Requests of unsent letters, with their bytes.
     outbox: Vec<(ucs_status_ptr_t, Box<[u8; 16]>)>,
     /// A put or a flush that is not over.
     request: ucs_status_ptr_t,
-    /// What is put.
+    /// Data of the puts.
     zeros: Vec<u64>,
     word: Box<u64>,
 }
 
-// SAFETY: all of it belongs to the value alone; the callback runs on the thread that uses the worker, which has one at a time.
+// SAFETY: all of it belongs to the value alone; the callback runs on the one thread that uses the worker at a
+// time.
 unsafe impl Send for Post {}
 
 impl Post {
-    /// An empty one.
+    /// Makes an empty one.
     pub(super) fn new() -> Post {
         Post {
             inbox: NonNull::from(Box::leak(Box::new(RefCell::new(VecDeque::new())))),
@@ -92,25 +81,26 @@ impl Post {
         }
     }
 
-    /// Has letters to `worker` come here.
+    /// Receives the letters to `worker`.
     ///
     /// # Safety
-    /// The worker goes before this value.
+    /// The worker is dropped before this value.
     pub(super) unsafe fn listen(&self, worker: &Worker) -> Result<(), Cause> {
-        // SAFETY: the inbox stays where it is until this value is dropped, which the caller does after the worker.
+        // SAFETY: the inbox stays in place until this value is dropped, which the caller does after the
+        // worker.
         unsafe { worker.handle(LETTER, Some(came), self.inbox.as_ptr().cast()) }
     }
 
     fn inbox(&self) -> &RefCell<VecDeque<Letter>> {
-        // SAFETY: in its box as long as this value; only shared references to it are ever made.
+        // SAFETY: its box lives as long as this value; only shared references to it are ever made.
         unsafe { self.inbox.as_ref() }
     }
 
-    /// Gives UCX's requests back. What they read stays as long as this value.
+    /// Frees UCX's requests. The data that they read lives as long as this value.
     fn forget(&mut self, worker: &Worker) {
         let requests = self.outbox.iter().map(|(request, _)| *request).chain([self.request]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: a request that was not freed, and is forgotten below.
+            // SAFETY: the request was not freed before, and is cleared below.
             unsafe { worker.ucx.ucp_request_free(request) };
         }
         self.outbox.iter_mut().for_each(|(request, _)| *request = ptr::null_mut());
@@ -134,10 +124,10 @@ unsafe extern "C" fn came(
     _len: usize,
     _params: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: `Post::listen` gave the inbox, which outlives the worker that runs this.
+    // SAFETY: `Post::listen` passed the inbox, which outlives the worker that runs this.
     let inbox = unsafe { &*argument.cast_const().cast::<RefCell<VecDeque<Letter>>>() };
     if header_len == 16 {
-        // SAFETY: UCX lends so many bytes for the time of the callback.
+        // SAFETY: UCX lends `len` bytes for the time of the callback.
         let [kind, value] = unsafe { header.cast::<[[u8; 8]; 2]>().read_unaligned() }.map(u64::from_le_bytes);
         let mut inbox = inbox.borrow_mut();
         if inbox.len() == MOST && kind == REFUSED {
@@ -151,7 +141,7 @@ unsafe extern "C" fn came(
     UCS_OK
 }
 
-/// What a refusal of the peer's says: it is known to emulate, or not known.
+/// Decodes a rejection by the peer: known to emulate, or unknown.
 fn refused(known: u64) -> Unproven {
     if known == 1 { Unproven::PeerRefuses } else { Unproven::PeerFails }
 }
@@ -159,26 +149,26 @@ fn refused(known: u64) -> Unproven {
 /// Why a proof failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unproven {
-    /// UCX says that it emulates puts; its words for it, if it has any.
+    /// UCX reports that it emulates puts, with its description if it has one.
     Emulated(Option<String>),
-    /// The word that was put did not land while the peer stood still.
+    /// The word did not land while the peer stood still.
     Missed,
-    /// The peer had to call UCX before it stood still, each time, and the word came meanwhile.
+    /// In each round the peer had to call UCX before it stood still, and the word came meanwhile.
     Early,
-    /// The peer found that its puts are emulated.
+    /// The peer found its own puts emulated.
     PeerRefuses,
     /// The peer could not find out how it puts.
     PeerFails,
-    /// The time was over while this was waited for.
+    /// The wait for this timed out.
     Late(&'static str),
-    /// The peer said something that was not due.
+    /// The peer sent an unexpected letter.
     Disorder,
     /// UCX failed.
     Failed(Cause),
 }
 
 impl Unproven {
-    /// As the cause of a refusal of `peer`, which took `within` at most.
+    /// Converts it to the cause for rejecting `peer`, after at most `within`.
     pub(super) fn cause(self, peer: &Peer, within: Duration) -> Cause {
         let by = || peer.lanes().in_words();
         match self {
@@ -219,30 +209,46 @@ impl Unproven {
     }
 }
 
-/// A side of a proof.
+/// The state of one process in a proof.
+///
+/// Letters are active messages of 16 bytes, kind and value, little-endian. The process with the lower
+/// address, compared byte by byte, is the first:
+///
+/// 1. Both send `HELLO` and await it. Then the lanes of both directions are connected.
+/// 2. Each puts zeros of 8, 64 and each power of two bytes up to [`LONGEST`], queries UCX about each, and
+///    flushes.
+/// 3. The first sends `STAND`. The other responds with `STANDING`, calls UCX no more and watches the first
+///    word of its region. The first puts the value there. Once it is there the other zeroes the word, and
+///    sends `LANDED`; if it times out, `MISSED`. If UCX had to be called to send `STANDING`, and the word was
+///    there afterwards, it sends `EARLY`, and the first begins again.
+/// 4. The first sends `DONE`, and the roles swap.
+/// 5. The second sends `DONE`, and frames may flow.
+///
+/// A process that finds its puts emulated sends `REFUSED` with the value 1, one that cannot find out with 0,
+/// and both reject. Each wait has a limit: `until`, and half of the time left then for standing still.
 pub(super) struct Proof<'a> {
     pub(super) worker: &'a Worker,
     pub(super) peer: &'a Peer,
     pub(super) post: &'a mut Post,
-    /// The first word of this side's region.
+    /// The first word of this process's region.
     pub(super) own: &'a AtomicU64,
-    /// This side proves its puts first.
+    /// This process proves its puts first.
     pub(super) is_first: bool,
-    /// This side makes puts: it asks UCX of them.
+    /// This process makes puts, and queries UCX about them.
     pub(super) asks: bool,
-    /// This side makes puts: it shows that they land.
+    /// This process makes puts, and shows that they land.
     pub(super) shows: bool,
     pub(super) until: Instant,
-    /// How often UCX had nothing to do since it had.
+    /// Consecutive calls of UCX without work.
     pub(super) idle: Cell<u32>,
 }
 
 impl Proof<'_> {
-    /// Makes the proof, with the peer that does so at the same time.
+    /// Runs the proof, together with the peer.
     pub(super) fn run(&mut self) -> Result<(), Unproven> {
         let proven = self.both();
         if let Err(unproven) = &proven {
-            // What else is under way does not matter.
+            // Other traffic does not matter.
             let is_known = matches!(unproven, Unproven::Emulated(_) | Unproven::Missed);
             let _ = self.send(REFUSED, u64::from(is_known));
             self.until = Instant::now() + PARTING;
@@ -250,7 +256,7 @@ impl Proof<'_> {
         }
         self.post.forget(self.worker);
         if proven.is_ok() {
-            // All that was put has come to the peer.
+            // All puts have landed at the peer.
             self.post.zeros = Vec::new();
         }
         proven
@@ -276,20 +282,21 @@ impl Proof<'_> {
         if self.is_first { self.witness() } else { self.flush() }
     }
 
-    /// Asks UCX of a put of each length.
+    /// Queries UCX about a put of each length.
     fn ask(&mut self) -> Result<(), Unproven> {
         let longest = LONGEST.min(self.peer.len);
         self.post.zeros = vec![0; longest.div_ceil(size_of::<u64>())];
         let lengths = [8].into_iter().chain((6..=LONGEST.ilog2()).map(|power| 1 << power));
         for len in lengths.take_while(|len| *len <= longest) {
             let zeros = self.post.zeros.as_ptr().cast();
-            // SAFETY: the end is connected, the region is as long, and the zeros stay as long as the worker.
+            // SAFETY: the UCX endpoint is connected, the region is as long, and the zeros live as long as the
+            // worker.
             let (request, how) = unsafe { asked::put(self.worker.ucx, self.peer, zeros, len) };
             self.post.request = request;
             match how {
                 How::Native => self.finish("a put")?,
                 How::Emulated(said) => return Err(Unproven::Emulated(Some(said))),
-                // One answer for all lengths.
+                // One result for all lengths.
                 How::Untold => {
                     self.finish("a put")?;
                     let natively = self.peer.lanes().write_natively() == Some(true);
@@ -300,7 +307,7 @@ impl Proof<'_> {
         Ok(())
     }
 
-    /// Has a put land while the peer stands still.
+    /// Shows that a put lands while the peer stands still.
     fn show(&mut self) -> Result<(), Unproven> {
         for value in 1..=ROUNDS {
             self.send(STAND, value)?;
@@ -310,10 +317,11 @@ impl Proof<'_> {
                 _ => return Err(Unproven::Disorder),
             }
             *self.post.word = value.to_le();
-            // SAFETY: UCX looks at the fields that the mask names: none.
+            // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
             let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
             let (Peer { end, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
-            // SAFETY: the end is connected, a region is at least a page, and the word stays as long as the worker.
+            // SAFETY: the UCX endpoint is connected, a region is at least a page, and the word lives as long
+            // as the worker.
             self.post.request = unsafe {
                 self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
             };
@@ -345,13 +353,14 @@ impl Proof<'_> {
         }
     }
 
-    /// Watches for `value` without calling UCX. Returns the kind of the answer to the peer.
+    /// Watches for `value` without calling UCX. Returns the kind of the response to the peer.
     fn stand(&mut self, value: u64) -> Result<u64, Unproven> {
         self.send_all()?;
         self.own.store(0, Ordering::Relaxed);
         self.send(STANDING, value)?;
-        // As a rule UCX sends it within that call, which takes in nothing: a word that is there by now has landed by itself, however
-        // soon. Otherwise UCX is called until it is sent, and those calls may have carried out an emulated put.
+        // Usually UCX sends it within that call, which receives nothing: a word that is there by now has
+        // landed by itself, however soon. Otherwise UCX is called until it is sent, and those calls may have
+        // carried out an emulated put.
         if !self.post.outbox.is_empty() {
             self.send_all()?;
             if self.own.load(Ordering::Acquire) != 0 {
@@ -373,10 +382,10 @@ impl Proof<'_> {
         let mut bytes = Box::new([0; 16]);
         bytes[..8].copy_from_slice(&kind.to_le_bytes());
         bytes[8..].copy_from_slice(&value.to_le_bytes());
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let (ucx, end) = (self.worker.ucx, self.peer.end);
-        // SAFETY: the end is connected; the header stays until it is sent or the worker is gone.
+        // SAFETY: the UCX endpoint is connected; the header stays until it is sent or the worker is gone.
         let sent = unsafe {
             ucx.ucp_am_send_nbx(end, LETTER, bytes.as_ptr().cast(), bytes.len(), ptr::null(), 0, &params)
         };
@@ -390,7 +399,7 @@ impl Proof<'_> {
         }
     }
 
-    /// Waits until all that was said is sent.
+    /// Waits until all letters are sent.
     fn send_all(&mut self) -> Result<(), Unproven> {
         while let Some((request, bytes)) = self.post.outbox.pop() {
             if let Err(unproven) = self.over(request, "sending a message") {
@@ -398,36 +407,36 @@ impl Proof<'_> {
                 return Err(unproven);
             }
             if UCS_PTR_IS_PTR(request) {
-                // SAFETY: a request that was not freed, and is dropped here.
+                // SAFETY: the request was not freed before, and is dropped here.
                 unsafe { self.worker.ucx.ucp_request_free(request) };
             }
         }
         Ok(())
     }
 
-    /// Waits until all that was put and said has come to the peer.
+    /// Waits until all puts and letters have come to the peer.
     fn flush(&mut self) -> Result<(), Unproven> {
         self.send_all()?;
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the end is connected.
+        // SAFETY: the UCX endpoint is connected.
         self.post.request = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.peer.end, &params) };
         self.finish("a flush")
     }
 
-    /// Waits for what is under way, `what`.
+    /// Waits for the request under way, named `what`.
     fn finish(&mut self, what: &'static str) -> Result<(), Unproven> {
         let request = self.post.request;
         self.over(request, what)?;
         self.post.request = ptr::null_mut();
         if UCS_PTR_IS_PTR(request) {
-            // SAFETY: a request that was not freed, and was forgotten above.
+            // SAFETY: the request was not freed before, and was cleared above.
             unsafe { self.worker.ucx.ucp_request_free(request) };
         }
         Ok(())
     }
 
-    /// Waits until `request`, `what`, is over.
+    /// Waits until `request`, named `what`, is over.
     fn over(&self, request: ucs_status_ptr_t, what: &'static str) -> Result<(), Unproven> {
         loop {
             match status_of(self.worker.ucx, request) {
@@ -438,7 +447,7 @@ impl Proof<'_> {
         }
     }
 
-    /// The next thing that the peer says; `what` is waited for.
+    /// Receives the peer's next letter; `what` names the wait.
     fn next(&self, what: &'static str) -> Result<Letter, Unproven> {
         loop {
             if let Some(letter) = self.post.inbox().borrow_mut().pop_front() {
@@ -448,7 +457,7 @@ impl Proof<'_> {
         }
     }
 
-    /// Lets UCX work, while there is time and the peer has not refused.
+    /// Progresses UCX, unless the time is over or the peer has sent a rejection.
     fn work(&self, what: &'static str) -> Result<(), Unproven> {
         if Instant::now() >= self.until {
             return Err(Unproven::Late(what));
@@ -460,7 +469,7 @@ impl Proof<'_> {
             self.idle.set(self.idle.get() + 1);
             if self.idle.get() < IDLE { thread::yield_now() } else { thread::sleep(GLANCE) }
         }
-        // What is waited for does not come from a peer that has gone.
+        // A peer that has gone sends nothing more.
         let inbox = self.post.inbox().borrow();
         let refusal = inbox.iter().find(|(kind, _)| *kind == REFUSED);
         refusal.map_or(Ok(()), |(_, known)| Err(refused(*known)))

@@ -1,5 +1,6 @@
-//! Two ends in one process, each on a thread of its own, over what UCX has everywhere: memory that it allocated, which it writes
-//! natively over shared memory; memory of the heap, and TCP, where it emulates writes.
+//! Two endpoints in one process, each on a thread of its own, over transports that UCX has everywhere: memory
+//! that it allocated, which it writes natively over shared memory; memory of the heap, and TCP, where it
+//! emulates writes.
 
 use std::thread;
 
@@ -14,19 +15,19 @@ use crate::ucx::context::Context;
 use crate::ucx::place::Place;
 use crate::ucx::region::{PAGE, Region};
 
-/// Longer than the longest put that is asked of.
+/// Longer than the longest put with a query.
 const LEN: usize = 2 * LONGEST;
 
-/// How a side's memory is made.
+/// Allocation of an endpoint's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Memory {
     Ucxs,
     Heap,
 }
 
-/// A side that is open, and its memory.
+/// An open endpoint and its memory.
 struct Side {
-    // The worker before what its callbacks use, and before the memory.
+    // The worker before the data of its callbacks, and before the memory.
     worker: Worker,
     post: Post,
     told: Mailbox,
@@ -37,7 +38,8 @@ struct Side {
 // SAFETY: all of it belongs to the value alone.
 unsafe impl Send for Side {}
 
-/// A context with these of UCX's transports, for as long as the process; `None`, said, where UCX has them not.
+/// Returns a context with these transports of UCX, for as long as the process; without them `None`, and a
+/// note.
 fn context(transports: &str) -> Option<&'static Context> {
     let features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
     let mut settings = vec![(c"TLS", transports)];
@@ -56,7 +58,7 @@ fn context(transports: &str) -> Option<&'static Context> {
 fn side(context: &'static Context, memory: Memory) -> Side {
     let post = Post::new();
     let worker = Worker::create(context).unwrap();
-    // SAFETY: the worker goes first, in here and in `Side`.
+    // SAFETY: the worker is dropped first, in here and in `Side`.
     unsafe { post.listen(&worker) }.unwrap();
     let (start, key, region) = match memory {
         Memory::Ucxs => {
@@ -80,16 +82,16 @@ fn side(context: &'static Context, memory: Memory) -> Side {
     Side { worker, post, told, start, _region: region }
 }
 
-/// UCX's key to memory that it did not allocate.
+/// Returns UCX's key to memory that it did not allocate.
 fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
-    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
     let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
     params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
     params.address = start.as_ptr().cast();
     params.length = LEN;
     let ucx = context.ucx;
     let (mut handle, mut packed, mut len) = (ptr::null_mut(), ptr::null_mut(), 0);
-    // SAFETY: the memory is there for as long as the process, and room for all that is made.
+    // SAFETY: the memory lives as long as the process, and all results go to locals.
     unsafe {
         assert_eq!(ucx.ucp_mem_map(context.handle, &params, &mut handle), UCS_OK);
         assert_eq!(ucx.ucp_rkey_pack(context.handle, handle, &mut packed, &mut len), UCS_OK);
@@ -99,7 +101,7 @@ fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
     }
 }
 
-/// Proves the puts of `side`, and says what came of it. The end is closed once both have.
+/// Proves the puts of `side`, and returns the result. The UCX endpoint is closed once both have.
 fn prove(
     mut side: Side,
     theirs: &Mailbox,
@@ -125,20 +127,20 @@ fn prove(
             idle: Cell::new(0),
         };
         let outcome = proof.run();
-        // SAFETY: the end is connected, and used no more.
+        // SAFETY: the UCX endpoint is connected, and not used again.
         unsafe { side.worker.close(peer.end) };
         outcome
     });
     both.wait();
     if outcome.is_ok() {
-        // SAFETY: so many bytes are there, which UCX writes no more.
+        // SAFETY: the region has `LEN` bytes, which UCX writes no more.
         let bytes = unsafe { std::slice::from_raw_parts(side.start.as_ptr(), LEN) };
         assert!(bytes.iter().all(|byte| *byte == 0), "something of the proof is left");
     }
     outcome
 }
 
-/// What both sides find.
+/// Returns the results of both endpoints.
 fn proven(transports: &str, memory: Memory, asks: bool) -> Option<[Result<(), Unproven>; 2]> {
     let context = context(transports)?;
     let (one, other) = (side(context, memory), side(context, memory));
@@ -201,11 +203,11 @@ fn puts_over_tcp_do_not_land_while_the_peer_stands_still_and_are_known_to_be_mes
     }
 }
 
-/// Longer than a test takes that goes well.
+/// Longer than a successful test takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What this side finds of a peer that follows `script` and has `within` for it. The script runs once both have said `HELLO`, has the
-/// peer's side of a proof, and ends when it fails.
+/// Returns the result of this endpoint with a peer that follows `script` and has `within` for it. The script
+/// runs once both have sent `HELLO`, drives the peer's proof, and ends when it fails.
 fn against(
     is_first: bool,
     within: Duration,
@@ -220,7 +222,7 @@ fn against(
             with_proof(other, &to_one, !is_first, LONG, |proof| {
                 proof.send(HELLO, 0).unwrap();
                 assert_eq!(proof.next("a hello"), Ok((HELLO, 0)));
-                // It ends when this side refuses, or by its own last step.
+                // It ends when this endpoint sends a rejection, or by its own last step.
                 let _ = script(proof);
                 let _ = proof.send_all();
                 // Until the other end of the channel is dropped.
@@ -234,7 +236,7 @@ fn against(
     })
 }
 
-/// Gives `run` a side of a proof, and closes the end afterwards.
+/// Calls `run` with a proof, and closes the UCX endpoint afterwards.
 fn with_proof<T>(
     mut side: Side,
     theirs: &Mailbox,
@@ -256,12 +258,12 @@ fn with_proof<T>(
         until: Instant::now() + within,
         idle: Cell::new(0),
     });
-    // SAFETY: the end is connected, and used no more.
+    // SAFETY: the UCX endpoint is connected, and not used again.
     unsafe { side.worker.close(peer.end) };
     result
 }
 
-/// Waits as a peer that says nothing more does, until the other side gives up.
+/// Waits like a peer that sends nothing more, until the other endpoint times out.
 fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
     proof.next("a refusal").map(|_| ())
 }
@@ -281,7 +283,7 @@ fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_time() {
 #[test]
 fn a_peer_that_falls_silent_is_not_waited_for_beyond_the_time() {
     let within = Duration::from_millis(200);
-    // Before it stands still, once it does, and when it should prove its own puts.
+    // Before it stands still, while it does, and when it should prove its own puts.
     let Some(found) = against(true, within, silent) else { return };
     assert_eq!(found, Unproven::Late("the peer's standing still"));
     let found = against(true, within, |peer| {
@@ -304,7 +306,7 @@ fn a_peer_that_has_this_side_stand_still_and_puts_nothing_is_known_to_have_misse
     });
     let Some(found) = found else { return };
     assert_eq!(found, Unproven::Late("the peer's proof"));
-    // As often as it may ask, it gets no more time.
+    // However often it repeats a request, it gets no more time.
     let found = against(false, within, |peer| {
         loop {
             peer.send(STAND, 1)?;

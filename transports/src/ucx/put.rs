@@ -1,9 +1,10 @@
-//! `ucx-put`: frames are written into memory of the peer's that UCX allocated.
+//! `ucx-put`: frames are written into the peer's memory that UCX allocated.
 //!
-//! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for frames at all.
-//! Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that put natively, which both sides
-//! prove while they connect (`proof.rs`). Doorbells are active messages without content. What is refused and why is in
-//! `docs/decisions/ucx-put.md`; the address is in `address.rs`.
+//! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for
+//! frames at all. Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that
+//! put natively, which both processes prove while they connect (`proof.rs`). Doorbells are active messages
+//! without content. The reasons for rejections are in `docs/decisions/ucx-put.md`; the address is in
+//! `address.rs`.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -40,25 +41,25 @@ use crate::twin::Twin;
 /// The backend's name.
 pub const NAME: &str = "ucx-put";
 
-/// The active message that rings.
+/// The active message that is a doorbell.
 const RING: c_uint = 1;
-/// As many puts may be under way for one more to be taken.
+/// Limit of puts under way.
 const QUEUE: usize = 128;
 
-/// The backend. It holds nothing: the process has one context of UCX's for it, and all else is in the ends.
+/// The backend. It is stateless: the process has one context of UCX for it, and its endpoints have the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Put;
 
 impl Put {
-    /// A backend.
+    /// Makes a backend.
     pub const fn new() -> Put {
         Put
     }
 
-    /// Whether it works on this machine: what it can do, or why it cannot and the mend.
+    /// Returns its capabilities on this machine, or why it cannot be used and the remedy.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// A sentence for display.
     pub fn usable() -> Result<Capabilities, String> {
         native::ways().map(|_| Put.capabilities())
     }
@@ -73,7 +74,7 @@ impl Transport for Put {
         let mut arrival = ArrivalRules::FENCED | ArrivalRules::CHECKED;
         let maps = native::ways().is_ok_and(|ways| ways.map);
         arrival.set(ArrivalRules::STORES, maps);
-        // Half of the longest ring: a frame of half a ring always finds room in it, whatever lies before.
+        // Half of the longest ring: a frame of half a ring always fits, whatever lies before.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
         capabilities.wake = WakeSource::Descriptor;
         capabilities.in_place = maps;
@@ -90,34 +91,34 @@ impl Transport for Put {
     }
 }
 
-/// One end before the peer's address is known.
+/// An unconnected endpoint.
 struct PutOpening {
     // The peer before the worker that reaches it, and the worker before the region.
     reached: Option<(Vec<u8>, Peer)>,
     worker: Worker,
-    /// What the worker's callbacks use.
+    /// Data of the worker's callbacks.
     post: Post,
     region: Region,
     /// The worker's, which is open as long as it.
     descriptor: RawFd,
     barriers: Barriers,
     address: Vec<u8>,
-    /// Another end of a link, whose first ends have proven that puts are native.
+    /// A second endpoint of a link, whose first endpoints have proven that puts are native.
     is_proven: bool,
 }
 
-// SAFETY: the peer belongs to the worker, which may move between threads; both are owned here.
+// SAFETY: the peer belongs to the worker, which is `Send`; both are owned here.
 unsafe impl Send for PutOpening {}
 
 impl PutOpening {
     fn open(request: &OpenRequest) -> Result<PutOpening, Cause> {
         let context = Context::for_memory().map_err(Cause::System)?;
-        // Before the worker, which goes first if anything fails.
+        // Declared before the worker, which is dropped first if anything fails.
         let post = Post::new();
         let worker = Worker::create(context)?;
         // SAFETY: the callback uses no argument.
         unsafe { worker.handle(RING, Some(rung), ptr::null_mut())? };
-        // SAFETY: the worker goes before it in here, in `PutOpening` and in `Works`.
+        // SAFETY: the worker is dropped before it in here, in `PutOpening` and in `Works`.
         unsafe { post.listen(&worker)? };
         let len = request.region_len;
         let region = Region::create(context, len)?;
@@ -136,16 +137,18 @@ impl PutOpening {
         Ok(PutOpening { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
     }
 
-    /// Has both sides prove that the puts of this link are native, if there are any, within `deadline_ms`.
+    /// Makes both processes prove within `deadline_ms` that the puts of this link are native, if there are
+    /// any.
     fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
         let puts = reached.mapped.is_none();
-        // The peer comes to the same, by what it has.
+        // The peer decides the same, by its own values.
         let has_part = puts || !native::ways().is_ok_and(|ways| ways.map);
         if self.is_proven || !has_part {
             return Ok(reached);
         }
         let within = Duration::from_millis(u64::from(deadline_ms));
-        // SAFETY: a region begins on a page and has at least one, and is this end's; the peer writes it, and nothing else does now.
+        // SAFETY: a region begins on a page and has at least one, and belongs to this endpoint; only the peer
+        // writes it now.
         let own = unsafe { AtomicU64::from_ptr(self.region.base().cast().as_ptr()) };
         let mut proof = Proof {
             worker: &self.worker,
@@ -162,14 +165,14 @@ impl PutOpening {
             Ok(()) => Ok(reached),
             Err(unproven) => {
                 let cause = unproven.cause(&reached, within);
-                // SAFETY: the end is connected, and used no more.
+                // SAFETY: the UCX endpoint is connected, and not used again.
                 unsafe { self.worker.close(reached.end) };
                 Err(error(Operation::Connect, cause))
             }
         }
     }
 
-    /// The peer whose address has these bytes.
+    /// Returns the peer whose address has these bytes.
     fn reach(&mut self, bytes: &[u8]) -> Result<Peer, TransportError> {
         if let Some((_, peer)) = self.reached.take_if(|(known, _)| known == bytes) {
             return Ok(peer);
@@ -223,7 +226,7 @@ impl Opening for PutOpening {
                 descriptor,
                 works: Arc::clone(&works),
                 is_mapped: mapped.is_some(),
-                // The peer decides by the same two flags whether it leaves its fence out.
+                // The peer decides by the same two flags whether it omits its fence.
                 peer_has_no_fence: barrier::spares_fence(theirs, ours),
             }),
             remote: Box::new(PutRemote {
@@ -242,45 +245,47 @@ struct Sending {
     frame: u64,
 }
 
-/// What both halves of an end need: UCX wants one caller at a time, and each half may be dropped first.
+/// Shared state of both halves of an endpoint: UCX permits one caller at a time, and each half may be dropped
+/// first.
 struct Works {
     ucx: &'static Ucx,
     /// Oldest first.
     sending: VecDeque<Sending>,
-    /// A ring is to be sent once all in `sending` are done.
+    /// A doorbell is to be sent once all in `sending` are done.
     owes_ring: bool,
-    /// The request of the ring that was sent last.
+    /// The request of the last doorbell.
     ringing: *mut c_void,
-    /// The fence, where it is a flush.
+    /// The fence, if it is a flush.
     fence: Fence,
     next_word: usize,
     // Dropped in this order.
     peer: Peer,
     worker: Worker,
-    /// What the worker's callbacks use.
+    /// Data of the worker's callbacks.
     _post: Post,
-    /// Words that are being put, once any was. One is used again after `QUEUE` others, when it is done; what is not done goes on until
-    /// the worker is gone.
+    /// Words of puts, allocated at the first. One is used again after `QUEUE` others, when its put is done;
+    /// unfinished puts go on until the worker is gone.
     words: Option<Box<[u64; QUEUE]>>,
 }
 
-// SAFETY: requests, peer and words belong to the worker, which may move between threads and is owned here.
+// SAFETY: requests, peer and words belong to the worker, which is `Send` and owned here.
 unsafe impl Send for Works {}
 
 impl Works {
     /// Starts to write `len` bytes at `from` to `offset` of the peer's region.
     ///
     /// # Safety
-    /// They stay as they are until the put is done.
+    /// They stay unchanged until the put is done.
     unsafe fn put(&mut self, offset: usize, from: *const u8, len: usize, frame: u64) -> Result<(), Cause> {
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let Peer { end, key, address, .. } = self.peer;
         self.fence.note_put();
-        // Of longer ones UCX was not asked whether it emulates them.
+        // For longer ones no query has shown whether UCX emulates them.
         for piece in (0..len).step_by(LONGEST) {
             let (at, rest) = (address + (offset + piece) as u64, LONGEST.min(len - piece));
-            // SAFETY: the end is connected, the caller has checked that all of it lies in the region, and keeps the bytes.
+            // SAFETY: the UCX endpoint is connected; the caller has checked the range against the region, and
+            // keeps the bytes.
             let sent = unsafe { self.ucx.ucp_put_nbx(end, from.add(piece).cast(), rest, at, key, &params) };
             self.sent(sent, frame)?;
         }
@@ -298,7 +303,7 @@ impl Works {
         }
     }
 
-    /// Whether UCX takes one more put now.
+    /// Returns whether UCX takes one more put now.
     fn has_room(&mut self) -> Result<bool, TransportError> {
         if self.sending.len() >= QUEUE {
             self.work()?;
@@ -306,7 +311,7 @@ impl Works {
         Ok(self.sending.len() < QUEUE)
     }
 
-    /// Lets UCX work, and forgets what it is done with.
+    /// Progresses UCX, and drops finished puts.
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.worker.progress();
         while let Some(oldest) = self.sending.front() {
@@ -315,7 +320,7 @@ impl Works {
                 break;
             }
             let Some(Sending { request, frame }) = self.sending.pop_front() else { break };
-            // SAFETY: a request that was not freed, and is dropped here.
+            // SAFETY: the request was not freed before, and is dropped here.
             unsafe { self.ucx.ucp_request_free(request) };
             if status != UCS_OK {
                 return Err(error(Operation::Put, moving(self.ucx, status)).with_frame(frame));
@@ -328,20 +333,20 @@ impl Works {
         Ok(moved)
     }
 
-    /// Has what is put from now on land behind what was put before. `false` if that is not so yet: to be called again.
+    /// Orders later puts behind earlier ones. `false`: not yet, call again.
     fn pass_fence(&mut self) -> Result<bool, Cause> {
         if fence::waits(self.ucx.version()) {
             let mut flushes = EndFlushes { worker: &self.worker, end: self.peer.end };
             return self.fence.is_passed(&mut flushes, TURNS);
         }
-        // SAFETY: the worker is there.
+        // SAFETY: `self.worker` owns the handle.
         match unsafe { self.ucx.ucp_worker_fence(self.worker.handle) } {
             UCS_OK => Ok(true),
             status => Err(moving(self.ucx, status)),
         }
     }
 
-    /// Whether the ring that was sent last is still on its way.
+    /// Returns whether the last doorbell is still on its way.
     fn is_ringing(&mut self) -> Result<bool, Cause> {
         if self.ringing.is_null() {
             return Ok(false);
@@ -350,19 +355,20 @@ impl Works {
         if status == UCS_INPROGRESS {
             return Ok(true);
         }
-        // SAFETY: a request that was not freed, and is forgotten here.
+        // SAFETY: the request was not freed before, and is cleared here.
         unsafe { self.ucx.ucp_request_free(self.ringing) };
         self.ringing = ptr::null_mut();
         if status == UCS_OK { Ok(false) } else { Err(moving(self.ucx, status)) }
     }
 
-    /// Rings behind what is being put: who is woken is to find it. Until then the ring is owed, and [`Works::work`] sends it.
+    /// Sends a doorbell behind the puts under way, so that the woken peer finds them. Until then it is owed,
+    /// and [`Works::work`] sends it.
     fn ring(&mut self) -> Result<(), Cause> {
         self.owes_ring = !self.sending.is_empty();
         if self.owes_ring { Ok(()) } else { self.send_ring() }
     }
 
-    /// Rings, unless the last ring is still on its way: one is as good as many.
+    /// Sends a doorbell, unless the last one is still on its way: one is as good as many.
     fn send_ring(&mut self) -> Result<(), Cause> {
         if !self.ringing.is_null() {
             self.worker.progress();
@@ -370,9 +376,9 @@ impl Works {
                 return Ok(());
             }
         }
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the end is connected; there is neither header nor data.
+        // SAFETY: the UCX endpoint is connected; there is neither header nor data.
         let sent =
             unsafe { self.ucx.ucp_am_send_nbx(self.peer.end, RING, ptr::null(), 0, ptr::null(), 0, &params) };
         if UCS_PTR_IS_PTR(sent) {
@@ -388,19 +394,19 @@ impl Works {
 
 impl Drop for Works {
     fn drop(&mut self) {
-        // SAFETY: the end is connected, and used no more. What it is still to put lies in memory that core keeps until both
-        // halves are dropped, or in `words`.
+        // SAFETY: the UCX endpoint is connected, and not used again. Data of its unfinished puts lies in
+        // memory that core keeps until both halves are dropped, or in `words`.
         unsafe { self.worker.close(self.peer.end) };
         let requests =
             self.sending.iter().map(|sending| sending.request).chain([self.ringing, self.fence.request()]);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: a request that was not freed.
+            // SAFETY: the request was not freed before.
             unsafe { self.ucx.ucp_request_free(request) };
         }
     }
 }
 
-/// Flushes of the peer's end.
+/// Flushes of the UCX endpoint to the peer.
 struct EndFlushes<'a> {
     worker: &'a Worker,
     end: ucp_ep_h,
@@ -408,9 +414,9 @@ struct EndFlushes<'a> {
 
 impl Flushes for EndFlushes<'_> {
     fn begin(&mut self) -> ucs_status_ptr_t {
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: `Works` keeps the end connected.
+        // SAFETY: `Works` keeps the UCX endpoint connected.
         unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &params) }
     }
 
@@ -421,7 +427,7 @@ impl Flushes for EndFlushes<'_> {
 
     fn free(&mut self, flush: ucs_status_ptr_t) {
         if UCS_PTR_IS_PTR(flush) {
-            // SAFETY: a request of `begin`'s, which `Fence` frees once.
+            // SAFETY: a request from `begin`, which `Fence` frees once.
             unsafe { self.worker.ucx.ucp_request_free(flush) };
         }
     }
@@ -431,7 +437,7 @@ impl Flushes for EndFlushes<'_> {
     }
 }
 
-/// UCX's callback for [`RING`]: that it came is all.
+/// UCX's callback for [`RING`]: its arrival is all.
 unsafe extern "C" fn rung(
     _argument: *mut c_void,
     _header: *const c_void,
@@ -444,7 +450,7 @@ unsafe extern "C" fn rung(
 }
 
 fn locked(works: &Mutex<Works>) -> MutexGuard<'_, Works> {
-    // Nothing in it is left half done by a panic: there is none between two steps that belong together.
+    // A panic leaves nothing inconsistent: none can occur between two steps that belong together.
     works.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -460,8 +466,8 @@ struct PutRemote {
 unsafe impl Send for PutRemote {}
 
 impl PutRemote {
-    /// Whether `len` bytes at `offset` lie in the region. UCX does not look: over shared memory it would write to this process's
-    /// own memory behind it.
+    /// Checks that `len` bytes at `offset` lie in the region. UCX does not: over shared memory it would write
+    /// to this process's own memory behind it.
     fn check(&self, offset: usize, len: usize, frame: u64) -> Result<(), TransportError> {
         let region = self.len;
         match offset.checked_add(len) {
@@ -471,9 +477,10 @@ impl PutRemote {
     }
 }
 
-// SAFETY: `Peer::reach` has checked that the pointer is the start of so many bytes of shared memory, on a page, which stay mapped
-// as long as the key in `works`. That the memory behind them does not vanish: System V memory, which UCX takes where it can, has
-// one length for its life; a peer that shortens the file of POSIX memory is one that docs/security.md speaks of.
+// SAFETY: `Peer::reach` has checked that the pointer is the start of `len` bytes of shared memory, on a page,
+// which stay mapped as long as the key in `works`. The memory behind them does not vanish: System V memory,
+// which UCX takes where it can, has one length for its life; docs/security.md covers a peer that shortens the
+// file of POSIX memory.
 unsafe impl RemoteMemory for PutRemote {
     fn len(&self) -> usize {
         self.len
@@ -512,7 +519,7 @@ unsafe impl RemoteMemory for PutRemote {
         let words = works.words.get_or_insert_with(|| Box::new([0; QUEUE]));
         words[slot] = word.to_le();
         let from = words[slot..].as_ptr().cast();
-        // SAFETY: the word's place is used again after `QUEUE` puts, of which fewer are under way at a time.
+        // SAFETY: the word is used again after `QUEUE` puts, of which fewer are under way at a time.
         unsafe { works.put(offset, from, size_of::<u64>(), frame) }
             .map_err(|cause| error(Operation::Put, cause).with_frame(frame))
     }
@@ -551,22 +558,22 @@ unsafe impl RemoteMemory for PutRemote {
     }
 }
 
-/// The region of this side.
+/// The region of this process.
 struct PutLocal {
-    /// The same memory, executable, once that was asked for.
+    /// The executable alias of that memory, once requested.
     twin: Option<Twin>,
     region: Region,
     /// The worker's, which is open as long as it.
     descriptor: RawFd,
     works: Arc<Mutex<Works>>,
-    /// The two sides map each other's memory: what one stores the other sees in order.
+    /// The two processes map each other's memory, so each sees the other's stores in order.
     is_mapped: bool,
-    /// The peer has no fence between storing a frame and looking whether this side sleeps.
+    /// The peer has no fence between storing a frame and checking whether this process sleeps.
     peer_has_no_fence: bool,
 }
 
-// SAFETY: the region keeps its memory, on a page and zero when it was made, until it is dropped; UCX gives it to nobody but those
-// who have its key.
+// SAFETY: the region keeps its memory, on a page and zero when it was made, until it is dropped; UCX gives
+// access to holders of its key only.
 unsafe impl LocalMemory for PutLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.base()
@@ -577,14 +584,14 @@ unsafe impl LocalMemory for PutLocal {
     }
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
-        // Where UCX shares no memory it takes what the system gives it, which has no second mapping.
+        // Where UCX shares no memory it takes private memory of the system, which has no second mapping.
         if !native::ways().is_ok_and(|ways| ways.map) {
             return Err(error(
                 Operation::Open,
                 Cause::Unsupported("a second mapping of memory that is not shared"),
             ));
         }
-        // SAFETY: a region is whole pages of one mapping; it is a shared one, where UCX has that.
+        // SAFETY: a region is whole pages of one mapping; `ways.map` above makes it a shared one.
         unsafe { Twin::kept(&mut self.twin, self.region.base(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
@@ -595,23 +602,23 @@ unsafe impl LocalMemory for PutLocal {
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
-        // A put of "asleep" that is on its way could be overtaken by a frame whose sender then does not ring.
+        // A put of "asleep" on its way could be overtaken by a frame whose sender then sends no doorbell.
         if !self.is_mapped {
             return Ok(false);
         }
         let mut works = locked(&self.works);
         for _ in 0..TURNS {
-            // What UCX could not send yet it sends only when it is called. Asked before it is, too: the peer may have fallen asleep
-            // before a put was done, and core has not looked since.
+            // UCX sends pending puts only when it is called. Read before that, too: the peer may have fallen
+            // asleep before a put was done, and core has not polled since.
             let was_sending = !works.sending.is_empty();
             while works.work()? {}
             let is_ringing = works.is_ringing().map_err(|cause| error(Operation::Wake, cause))?;
             if was_sending || is_ringing || !works.sending.is_empty() {
                 return Ok(false);
             }
-            // Armed before core's look for a frame: a ring that comes after it is heard.
+            // Armed before core polls for a frame: a doorbell after that poll is heard.
             let armed = works.worker.arm().map_err(|cause| error(Operation::Wake, cause))?;
-            // An RDMA device rings for what comes once it is armed, and not for what came since the last look.
+            // An armed RDMA device signals later events, but not those since the last poll.
             if armed && !works.work()? {
                 drop(works);
                 return Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence));
@@ -622,7 +629,8 @@ unsafe impl LocalMemory for PutLocal {
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         let mut works = locked(&self.works);
-        // As many rings as one look finds: a peer that rings all the time does not keep us here.
+        // As many doorbells as one poll finds: a peer that sends them without end does not hold this process
+        // here.
         for _ in 0..TURNS {
             if !works.work()? {
                 break;

@@ -1,4 +1,4 @@
-//! Two ends in one process, honest and lying.
+//! Two endpoints in one process, honest and lying.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::slice;
@@ -13,7 +13,7 @@ use crate::ucx::region::PAGE;
 
 const LEN: usize = 4 * PAGE;
 
-/// An end that is open; `None`, said, where UCX cannot map memory.
+/// An open endpoint; where UCX cannot map memory `None`, and a note.
 fn open() -> Option<Box<PutOpening>> {
     match native::ways() {
         Ok(ways) if ways.map => Some(Box::new(PutOpening::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
@@ -45,7 +45,7 @@ fn pair() -> Option<(Halves, Halves)> {
 }
 
 fn bytes(local: &dyn LocalMemory) -> Vec<u8> {
-    // SAFETY: the local memory has so many bytes, and nobody writes them now.
+    // SAFETY: the local memory has `len` bytes, and nothing writes them now.
     unsafe { slice::from_raw_parts(local.base().as_ptr(), local.len()) }.to_vec()
 }
 
@@ -118,7 +118,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
     let Some(((_, mut remote), (mut local, _keep))) = pair() else { return };
     let descriptor = local.descriptor().unwrap().try_clone_to_owned().unwrap();
     for _ in 0..5 {
-        // UCX rings too, as long as it sets the way up (seen with 1.20.1).
+        // UCX wakes too, while it sets up the path (seen with 1.20.1).
         let quiet = (0..20).any(|_| {
             assert!(local.before_sleep().unwrap(), "it cannot promise to be woken");
             let quiet = !readable(descriptor.as_fd());
@@ -132,7 +132,7 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
         assert!(readable(descriptor.as_fd()), "nobody rang");
         local.after_sleep().unwrap();
     }
-    // Rings that nobody hears yet are no error, and no more than one is kept.
+    // Unheard doorbells are no error, and no more than one is kept.
     for _ in 0..10_000 {
         remote.ring().unwrap();
     }
@@ -149,7 +149,7 @@ fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reac
     assert_eq!(remote.mapped(), start);
 }
 
-/// What an end says to an address that its peer made up out of its own.
+/// Returns the cause for rejecting an address that a peer made by changing its own.
 fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
     let (left, right) = (open()?, open()?);
     let version = right.worker.ucx.version();
@@ -162,7 +162,7 @@ fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
     Some(error.cause().clone())
 }
 
-/// Whether it was found out as a lie.
+/// Returns whether it was found to be a lie.
 fn is_found_out(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> bool {
     match answer(lie) {
         None => true,
@@ -173,12 +173,12 @@ fn is_found_out(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> bool {
 
 #[test]
 fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_reached() {
-    // Its region starts a page later than it says, so the last page is behind what UCX mapped.
+    // Its region starts a page later than it says, so the last page is behind UCX's mapping.
     assert!(is_found_out(|_, told| told.address += PAGE as u64));
     assert!(is_found_out(|_, told| told.address -= PAGE as u64));
     assert!(is_found_out(|_, told| told.address += 8));
     assert!(is_found_out(|_, told| told.len += 1 << 30));
-    // The distance between the peer's region and what it wants to hit, as a peer that guessed it would say it.
+    // The distance between the peer's region and its victim, as a peer that guessed it would state it.
     assert!(is_found_out(|left, told| told.address = left.region.base().addr().get() as u64));
     assert!(is_found_out(|_, told| told.address = PAGE as u64));
 }
@@ -187,14 +187,14 @@ fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_r
 fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean() {
     let heap = vec![0_u64; LEN];
     let cause = answer(|left, told| {
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
         params.address = heap.as_ptr().cast_mut().cast();
         params.length = LEN;
         let (ucx, context) = (left.worker.ucx, Context::for_memory().unwrap());
         let (mut handle, mut packed, mut len) = (ptr::null_mut(), ptr::null_mut(), 0);
-        // SAFETY: the memory is there, and room for all that is made; nothing is used after it was given back.
+        // SAFETY: the memory lives here, and all results go to locals; nothing is used after it was freed.
         unsafe {
             assert_eq!(ucx.ucp_mem_map(context.handle, &params, &mut handle), UCS_OK);
             assert_eq!(ucx.ucp_rkey_pack(context.handle, handle, &mut packed, &mut len), UCS_OK);
@@ -231,7 +231,7 @@ fn what_is_written_runs_in_the_executable_mapping() {
     #[cfg(target_arch = "x86_64")]
     {
         farjump_core::icache::sync_foreign(twin.addr().get() as u64 + PAGE as u64, 1);
-        // SAFETY: what is there is `ret`.
+        // SAFETY: the code there is `ret`.
         let run: extern "C" fn() = unsafe { std::mem::transmute(twin.add(PAGE).as_ptr()) };
         run();
     }

@@ -14,10 +14,10 @@ use farjump_ucx_sys::{
 use super::context::Context;
 use super::words;
 
-/// What a region's start and length are multiples of, in bytes.
+/// Granularity of a region's start and length, in bytes.
 pub(super) const PAGE: usize = 4096;
 
-/// A region of this process, given back when it is dropped.
+/// A region of this process, freed when it is dropped.
 pub(super) struct Region {
     context: &'static Context,
     handle: ucp_mem_h,
@@ -25,11 +25,11 @@ pub(super) struct Region {
     len: usize,
 }
 
-// SAFETY: memory that belongs to the value alone, of a context that all threads may use.
+// SAFETY: the memory belongs to the value alone; all threads may use its context, which is `Sync`.
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Has UCX make a region of `len` bytes, a multiple of 4096: zero, and with all of its memory there.
+    /// Makes a region of `len` bytes, a multiple of 4096: zeroed, with all of its memory present.
     pub(super) fn create(context: &'static Context, len: usize) -> Result<Region, Cause> {
         if len == 0 || !len.is_multiple_of(PAGE) {
             return Err(Cause::System(format!("a region of {len} bytes is not a positive number of pages")));
@@ -44,23 +44,23 @@ impl Region {
             };
             Cause::System(format!("UCX {what} {len} bytes of memory ({}){hint}", words(ucx, status)))
         };
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS);
         params.length = len;
         params.flags = UCP_MEM_MAP_ALLOCATE;
         let mut handle = ptr::null_mut();
-        // SAFETY: the context lives as long as the process, and there is room for what is made.
+        // SAFETY: the context lives as long as the process, and `handle` is a local for the result.
         match unsafe { ucx.ucp_mem_map(context.handle, &params, &mut handle) } {
             UCS_OK => {}
             status => return Err(failed("does not allocate", status)),
         }
-        // From here on it is given back whatever happens.
+        // Freed from here on in any case.
         let mut region = Region { context, handle, base: NonNull::dangling(), len };
         // SAFETY: as above.
         let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.field_mask = u64::from(UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH);
-        // SAFETY: the memory was mapped above, and there is room for what is told.
+        // SAFETY: the memory was mapped above, and `attributes` is a local for the result.
         match unsafe { ucx.ucp_mem_query(handle, &mut attributes) } {
             UCS_OK => {}
             status => return Err(failed("does not say where it put", status)),
@@ -75,26 +75,26 @@ impl Region {
             )));
         };
         region.base = base;
-        // SAFETY: UCX allocated so many bytes there, which nobody else knows of yet.
+        // SAFETY: UCX allocated `len` bytes there, and no peer has its key yet.
         unsafe { base.write_bytes(0, len) };
         Ok(region)
     }
 
-    /// Where it begins: on a page.
+    /// Returns its start, which is on a page.
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// By which a peer's UCX reaches it.
+    /// Returns the key by which a peer's UCX reaches it.
     pub(super) fn key(&self) -> Result<Vec<u8>, Cause> {
         let ucx = self.context.ucx;
         let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the memory is mapped, and there is room for both.
+        // SAFETY: the memory is mapped, and both pointers are to locals.
         match unsafe { ucx.ucp_rkey_pack(self.context.handle, self.handle, &mut start, &mut len) } {
             UCS_OK => {}
             status => {
@@ -103,7 +103,7 @@ impl Region {
         }
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let key = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from the call above, and used no more.
+        // SAFETY: from the call above, and not used again.
         unsafe { ucx.ucp_rkey_buffer_release(start) };
         Ok(key)
     }
@@ -111,7 +111,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped by `create`, and used no more. That it fails cannot be mended, and costs memory alone.
+        // SAFETY: mapped by `create`, and not used again. A failure has no remedy, and costs only memory.
         let _ = unsafe { self.context.ucx.ucp_mem_unmap(self.context.handle, self.handle) };
     }
 }

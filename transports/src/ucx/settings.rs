@@ -1,9 +1,10 @@
-//! Settings of UCX that both ends of a link must have alike.
+//! Settings of UCX that must be equal at both ends of a link.
 //!
-//! Each end works out for itself which of the peer's devices it uses for what, and UCX takes for granted that the peer comes to
-//! the same. Where settings make that untrue UCX 1.13 aborts its process ("endpoint reconfiguration not supported yet"), and
-//! where an end has room for less than the peer sends it reads memory that is not there. So each end tells what it has set,
-//! and ends that differ are refused before UCX hears of them. Different transports and devices (`UCX_TLS`, `UCX_NET_DEVICES`) do no harm.
+//! Each endpoint computes for itself which of the peer's devices it uses for what, and UCX assumes that the
+//! peer computes the same. Where settings make that untrue UCX 1.13 aborts its process ("endpoint
+//! reconfiguration not supported yet"), and an endpoint with less space than the peer sends reads memory out
+//! of bounds. So each endpoint states its settings, and differing ones are rejected before UCX learns of
+//! them. Different transports and devices (`UCX_TLS`, `UCX_NET_DEVICES`) do no harm.
 
 use std::env;
 use std::sync::OnceLock;
@@ -26,7 +27,7 @@ const ALIKE: [&str; 12] = [
     "UCX_UNIFIED_MODE",
 ];
 
-/// What this process has set of them, as UCX reads it: when it is first used.
+/// The values in this process, as UCX reads them: at its first use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Settings {
     /// `NAME=VALUE`, joined by spaces.
@@ -34,7 +35,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// This process's.
+    /// Returns those of this process.
     pub(super) fn own() -> &'static Settings {
         static OWN: OnceLock<Settings> = OnceLock::new();
         OWN.get_or_init(|| {
@@ -47,7 +48,7 @@ impl Settings {
         Settings { text: set.collect::<Vec<_>>().join(" ") }
     }
 
-    /// A checksum: zero if none is set, and never if one is.
+    /// Returns a checksum: zero if none is set, and never if one is.
     pub(super) fn sum(&self) -> u16 {
         match self.text.as_str() {
             "" => 0,
@@ -55,7 +56,7 @@ impl Settings {
         }
     }
 
-    /// Whether a peer with the checksum `theirs` has set the same.
+    /// Checks that a peer with the checksum `theirs` has set the same.
     pub(super) fn agree(&self, theirs: u16) -> Result<(), Cause> {
         if self.sum() == theirs {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A worker of `ucx-am`, and what comes through it.
+//! A worker of `ucx-am`, and its inbox.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -11,23 +11,24 @@ use super::doors::{self, Doors};
 use super::inbox::Inbox;
 use super::worker::Worker;
 
-/// One that frames can come to.
+/// A worker that receives frames.
 pub(super) struct Station {
     /// Owned, behind a pointer because callbacks have it too.
     inbox: NonNull<Inbox>,
-    /// What to sleep on: the worker's, which is open as long as it.
+    /// The descriptor to sleep on: the worker's, which is open as long as it.
     descriptor: RawFd,
-    /// By which UCX reaches the worker.
+    /// The worker's address.
     pub(super) address: Vec<u8>,
-    /// The sockets on which UCX takes connections, where the worker has TCP.
+    /// The sockets on which UCX accepts connections, if the worker has TCP.
     doors: Option<Doors>,
 }
 
-// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the value.
+// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the
+// value.
 unsafe impl Send for Station {}
 
 impl Station {
-    /// One with a worker of `context`, which has TCP if `tcp`.
+    /// Opens one with a worker of `context`, which has TCP if `tcp`.
     pub(super) fn open(
         context: &'static Context,
         request: &OpenRequest,
@@ -45,19 +46,20 @@ impl Station {
         Ok(station)
     }
 
-    /// What to sleep on.
+    /// Returns the descriptor to sleep on.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox until this value is dropped.
+        // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox until this value is
+        // dropped.
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 
-    /// Whether sockets are open that are to be closed once the peer is connected.
+    /// Returns whether sockets are open that are to be closed once the peer is connected.
     #[inline]
     pub(super) fn has_doors(&self) -> bool {
         self.doors.is_some()
     }
 
-    /// Where they are.
+    /// Returns their addresses.
     #[cfg(test)]
     pub(super) fn ports(&self) -> Vec<std::net::SocketAddr> {
         self.doors.iter().flat_map(Doors::addresses).collect()
@@ -72,7 +74,7 @@ impl Station {
 
     #[inline]
     pub(super) fn inbox(&self) -> &Inbox {
-        // SAFETY: in its box as long as this value; only shared references to it are ever made.
+        // SAFETY: its box lives as long as this value; only shared references to it are ever made.
         unsafe { self.inbox.as_ref() }
     }
 }
@@ -80,13 +82,13 @@ impl Station {
 impl Drop for Station {
     fn drop(&mut self) {
         self.inbox().clear();
-        // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before what its
-        // callbacks use and what UCX fetches into.
+        // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before
+        // the data of its callbacks and the buffers that UCX fetches into.
         drop(unsafe { Box::from_raw(self.inbox.as_ptr()) });
     }
 }
 
-/// How many bytes an end holds undelivered for which this is asked.
+/// Returns the bytes that an endpoint for this request holds undelivered.
 pub(super) fn window(request: &OpenRequest) -> u64 {
     request.region_len.max(LINE) as u64
 }

@@ -1,68 +1,70 @@
-//! How much may be under way: UCX bounds nothing by itself, so the receiver says how much it holds, and the sender counts.
+//! Flow control: UCX bounds nothing by itself, so the receiver states its window, and the sender counts.
 //!
-//! A frame longer than all that a side holds is taken when nothing else is under way, and nothing else then goes with it.
+//! A frame longer than the whole window is accepted when nothing else is under way, and then travels alone.
 //!
-//! Both sides count frames. Each message carries how many the sender of it has consumed of the other direction; a side that
-//! has nothing to send tells it in a message of its own, when a quarter of the window is used up, or when asked.
+//! Both endpoints count frames. Each message carries the number of frames that its sender has consumed. A
+//! receiver with nothing to send returns credit in a message of its own, when a quarter of the window is used
+//! up, or on request.
 
 use std::collections::VecDeque;
 
-/// Frames that may be under way, whatever their length: a small one takes UCX up to 8 KiB.
+/// Limit of frames under way, whatever their length: a small one takes UCX up to 8 KiB.
 pub(super) const MAX_FRAMES: u64 = 1024;
 
-/// What a peer did that an honest one does not, as words to put behind "the peer".
+/// A fault of a dishonest peer, as words to put behind "the peer".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Violation(pub(super) &'static str);
 
-/// The sender's side.
+/// The sender's state.
 pub(super) struct Outward {
-    /// Bytes that the peer holds.
+    /// The peer's window in bytes.
     limit: u64,
     /// Lengths of frames under way, oldest first.
     under_way: VecDeque<u32>,
-    /// Their sum.
+    /// Sum of the lengths.
     bytes: u64,
     /// Frames that the peer has consumed, modulo 2^32.
     consumed: u32,
 }
 
 impl Outward {
-    /// To a peer that holds `limit` bytes.
+    /// Makes one for a peer with a window of `limit` bytes.
     pub(super) fn new(limit: u64) -> Outward {
         Outward { limit, under_way: VecDeque::new(), bytes: 0, consumed: 0 }
     }
 
-    /// The peer holds `limit` bytes.
+    /// Sets the peer's window to `limit` bytes.
     pub(super) fn open(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Whether a frame of `len` bytes, which is not over the peer's limit for one, may go.
+    /// Returns whether there is credit for a frame of `len` bytes, which is within the peer's limit for one.
     #[inline]
     pub(super) fn has_room(&self, len: usize) -> bool {
         let fits = len as u64 <= self.limit.saturating_sub(self.bytes) || self.under_way.is_empty();
         fits && (self.under_way.len() as u64) < MAX_FRAMES
     }
 
-    /// A frame goes.
+    /// Counts a frame that is sent.
     #[inline]
     pub(super) fn sent(&mut self, len: u32) {
         self.under_way.push_back(len);
         self.bytes += u64::from(len);
     }
 
-    /// Number of the frame that goes next, modulo 2^32.
+    /// Returns the number of the next frame, modulo 2^32.
     #[inline]
     pub(super) fn next(&self) -> u32 {
         self.consumed.wrapping_add(self.under_way.len() as u32)
     }
 
-    /// Frames that the peer has consumed, as it said last, modulo 2^32.
+    /// Returns the peer's last stated number of consumed frames, modulo 2^32.
     pub(super) fn consumed(&self) -> u32 {
         self.consumed
     }
 
-    /// The peer says that it has consumed `total` frames, modulo 2^32. What it said before and comes later changes nothing.
+    /// Takes the peer's number of consumed frames, modulo 2^32. An earlier number that comes later changes
+    /// nothing.
     #[inline]
     pub(super) fn told(&mut self, total: u32) -> Result<(), Violation> {
         let more = total.wrapping_sub(self.consumed).cast_signed();
@@ -77,34 +79,35 @@ impl Outward {
     }
 }
 
-/// The receiver's side.
+/// The receiver's state.
 pub(super) struct Inward {
-    /// Bytes that this side holds.
+    /// The window in bytes.
     limit: u64,
-    /// Frames that have come and are not consumed, and their bytes.
+    /// Frames received and not consumed, and their bytes.
     held: (u64, u64),
     /// Frames consumed in all.
     consumed: u64,
-    /// Of which the peer knows.
+    /// Frames whose credit was returned.
     told: u64,
-    /// Bytes of those that it does not know of.
+    /// Bytes whose credit was not returned.
     untold: u64,
-    /// The peer waits for room.
+    /// The peer waits for credit.
     asked: bool,
 }
 
 impl Inward {
-    /// Holds `limit` bytes.
+    /// Makes one with a window of `limit` bytes.
     pub(super) fn new(limit: u64) -> Inward {
         Inward { limit, held: (0, 0), consumed: 0, told: 0, untold: 0, asked: false }
     }
 
-    /// A frame comes, which is not over this side's limit for one.
+    /// Counts a received frame, which is within the limit for one.
     #[inline]
     pub(super) fn came(&mut self, len: usize) -> Result<(), Violation> {
         self.held.0 += 1;
         self.held.1 += len as u64;
-        // What the peer may not know to be consumed counts as held by it, never the other way round: what it takes to be alone is.
+        // Credit that was not returned counts as held by the peer, never the other way round: a frame it
+        // sends alone is alone.
         let fits = self.held.1 <= self.limit || self.held.0 == 1;
         match fits && self.held.0 <= MAX_FRAMES {
             true => Ok(()),
@@ -112,7 +115,7 @@ impl Inward {
         }
     }
 
-    /// The oldest is done with.
+    /// Counts the oldest as consumed.
     #[inline]
     pub(super) fn done(&mut self, len: usize) {
         self.held.0 -= 1;
@@ -121,19 +124,19 @@ impl Inward {
         self.untold += len as u64;
     }
 
-    /// The peer has no room.
+    /// Records that the peer has no credit.
     pub(super) fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// Whether it is time for a message that only tells.
+    /// Returns whether it is time for a message that only returns credit.
     #[inline]
     pub(super) fn must_tell(&self) -> bool {
         let frames = self.consumed - self.told;
         frames >= MAX_FRAMES / 4 || self.untold >= self.limit / 4 && frames > 0 || self.asked && frames > 0
     }
 
-    /// What to tell, which is being told: frames consumed in all, modulo 2^32.
+    /// Returns the credit to send now: all frames consumed, modulo 2^32.
     #[inline]
     pub(super) fn tell(&mut self) -> u32 {
         if self.told != self.consumed {
@@ -248,7 +251,7 @@ mod tests {
         inward.came(64).unwrap();
         inward.ask();
         assert!(!inward.must_tell());
-        // Another message carries the count meanwhile, and says nothing new.
+        // Another message carries the count meanwhile, and adds nothing.
         assert_eq!(inward.tell(), 0);
         inward.done(64);
         assert!(inward.must_tell());
@@ -261,7 +264,7 @@ mod tests {
         let mut queue = VecDeque::new();
         for _ in 0..100_000 {
             dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            // Up to twice what is held.
+            // Up to twice the window.
             let len = 64 * (1 + (dice >> 33) as u32 % 128);
             while !out.has_room(len as usize) {
                 inward.ask();

@@ -1,4 +1,4 @@
-//! A worker: what sends and receives for one end, with sockets and memory of its own.
+//! A worker of UCX: sends and receives for one endpoint, with sockets and memory of its own.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -22,10 +22,10 @@ use farjump_ucx_sys::{
 use super::context::Context;
 use super::words;
 
-/// How long a dropped end lets UCX send what it has taken. A peer that is alive takes it in far less.
+/// Time in which a dropped endpoint may send messages that UCX has taken. A live peer takes them in far less.
 pub(super) const PARTING: Duration = Duration::from_millis(20);
-/// How often a sleep is tried before it is a nap: UCX refuses as long as it has not seen all that rang, once after each message
-/// as a rule.
+/// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once after each
+/// message.
 pub(super) const TURNS: u32 = 16;
 
 /// A worker of this process's context. Used by one thread at a time.
@@ -34,20 +34,21 @@ pub(super) struct Worker {
     pub(super) handle: ucp_worker_h,
 }
 
-// SAFETY: made with `UCS_THREAD_MODE_SERIALIZED`: any thread may use it, one at a time, and `Worker` is not `Sync`.
+// SAFETY: made with `UCS_THREAD_MODE_SERIALIZED`: any thread may use it, one at a time, and `Worker` is not
+// `Sync`.
 unsafe impl Send for Worker {}
 
 impl Worker {
     pub(super) fn create(context: &'static Context) -> Result<Worker, Cause> {
         let ucx = context.ucx;
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask =
             u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT);
         params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
         params.am_alignment = LINE;
         let mut handle = ptr::null_mut();
-        // SAFETY: the context lives as long as the process, and there is room for what is made.
+        // SAFETY: the context lives as long as the process, and `handle` is a local for the result.
         let status = unsafe { ucx.ucp_worker_create(context.handle, &params, &mut handle) };
         match status {
             UCS_OK => Ok(Worker { ucx, handle }),
@@ -55,37 +56,37 @@ impl Worker {
         }
     }
 
-    /// By which other workers reach this one.
+    /// Returns the address by which other workers reach it.
     pub(super) fn address(&self) -> Result<Vec<u8>, Cause> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is there, and there is room for both.
+        // SAFETY: `self` owns the handle, and both pointers are to locals.
         let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
         if status != UCS_OK {
             return Err(system(self.ucx, "tells no address", status));
         }
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from this worker, and used no more.
+        // SAFETY: from this worker, and not used again.
         unsafe { self.ucx.ucp_worker_release_address(self.handle, start) };
         Ok(bytes)
     }
 
-    /// The number of the descriptor that becomes readable when there is something to do, once the worker is armed. It is open
-    /// as long as the worker.
+    /// Returns the descriptor that becomes readable when the armed worker has something to do. It is open as
+    /// long as the worker.
     pub(super) fn descriptor(&self) -> Result<RawFd, Cause> {
         let mut descriptor = -1;
-        // SAFETY: the worker is there, and there is room for the number.
+        // SAFETY: `self` owns the handle, and `descriptor` is a local for the number.
         match unsafe { self.ucx.ucp_worker_get_efd(self.handle, &mut descriptor) } {
             UCS_OK => Ok(descriptor),
             status => Err(system(self.ucx, "has nothing to sleep on", status)),
         }
     }
 
-    /// Has `callback` called with `argument`, in [`Worker::progress`], for each active message numbered `id`; it may keep
-    /// data.
+    /// Makes [`Worker::progress`] call `callback` with `argument` for each active message numbered `id`; it
+    /// may keep data.
     ///
     /// # Safety
-    /// `argument` is what `callback` expects, until the worker is gone.
+    /// `argument` is valid for `callback` until the worker is gone.
     pub(super) unsafe fn handle(
         &self,
         id: c_uint,
@@ -104,26 +105,26 @@ impl Worker {
             cb: callback,
             arg: argument,
         };
-        // SAFETY: the worker is there; the caller answers for callback and argument.
+        // SAFETY: `self` owns the handle; the caller establishes callback and argument.
         match unsafe { self.ucx.ucp_worker_set_am_recv_handler(self.handle, &params) } {
             UCS_OK => Ok(()),
             status => Err(system(self.ucx, "takes no active messages", status)),
         }
     }
 
-    /// An end that sends to the worker with this address; where UCX knows no way there, `unreachable` says so for people. Waits
-    /// for nothing: that the peer is not there shows later.
+    /// Makes a UCX endpoint that sends to the worker with this address; where UCX has no lane, `unreachable`
+    /// explains it. Does not wait: a missing peer shows later.
     pub(super) fn connect(
         &self,
         address: &[u8],
         unreachable: impl FnOnce() -> String,
     ) -> Result<ucp_ep_h, Cause> {
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
         params.address = address.as_ptr().cast();
         let mut end = ptr::null_mut();
-        // SAFETY: the worker is there, and the address is one that UCX of this version made (`super::address`).
+        // SAFETY: `self` owns the handle, and UCX of this version made the address (`super::address`).
         match unsafe { self.ucx.ucp_ep_create(self.handle, &params, &mut end) } {
             UCS_OK => Ok(end),
             UCS_ERR_UNREACHABLE => Err(Cause::System(unreachable())),
@@ -131,35 +132,36 @@ impl Worker {
         }
     }
 
-    /// Closes an end of this worker's, which sends first what it has taken, for `PARTING` at most.
+    /// Closes a UCX endpoint of this worker, after sending the messages that it has taken, for at most
+    /// `PARTING`.
     ///
     /// # Safety
-    /// The end is used no more.
+    /// The UCX endpoint is not used again.
     pub(super) unsafe fn close(&self, end: ucp_ep_h) {
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the end is this worker's, and the caller uses it no more.
+        // SAFETY: the UCX endpoint is this worker's, and the caller does not use it again.
         let closing = unsafe { self.ucx.ucp_ep_close_nbx(end, &params) };
         let began = Instant::now();
         while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < PARTING {
             self.progress();
         }
         if UCS_PTR_IS_PTR(closing) {
-            // SAFETY: a request that was not freed. Should it go on, it ends with the worker.
+            // SAFETY: the request was not freed before. If it continues, it ends with the worker.
             unsafe { self.ucx.ucp_request_free(closing) };
         }
     }
 
-    /// Lets UCX work. Returns whether anything moved. Callbacks run in here, and nowhere else.
+    /// Progresses UCX. Returns whether anything moved. Callbacks run in here, and nowhere else.
     #[inline]
     pub(super) fn progress(&self) -> bool {
-        // SAFETY: the worker is there, and no callback calls this.
+        // SAFETY: `self` owns the handle, and no callback calls this.
         unsafe { self.ucx.ucp_worker_progress(self.handle) != 0 }
     }
 
-    /// Has the descriptor become readable at whatever comes from now on; `false` if something has come already.
+    /// Arms the descriptor to become readable at the next event; `false` if one has come already.
     pub(super) fn arm(&self) -> Result<bool, Cause> {
-        // SAFETY: the worker is there, and its context has `UCP_FEATURE_WAKEUP`.
+        // SAFETY: `self` owns the handle, and its context has `UCP_FEATURE_WAKEUP`.
         match unsafe { self.ucx.ucp_worker_arm(self.handle) } {
             UCS_OK => Ok(true),
             UCS_ERR_BUSY => Ok(false),
@@ -170,22 +172,22 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: made by `create`; whoever owns it has taken no request or data along.
+        // SAFETY: made by `create`; the owner has kept no request or data.
         unsafe { self.ucx.ucp_worker_destroy(self.handle) };
     }
 }
 
-/// What is known of a request of which UCX said `returned`.
+/// Returns the status of a request from UCX's result `returned`.
 pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
     if UCS_PTR_IS_PTR(returned) {
-        // SAFETY: a request that was not freed.
+        // SAFETY: the request was not freed before.
         unsafe { ucx.ucp_request_check_status(returned) }
     } else {
         UCS_PTR_STATUS(returned)
     }
 }
 
-/// The statuses are what UCX makes of a /dev/shm without room, and of a value that a device of its does not take.
+/// The statuses are UCX's for a full /dev/shm, and for a value that one of its devices does not take.
 fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
     let mend = match status {
         UCS_ERR_NO_MEMORY | UCS_ERR_NO_RESOURCE => {
