@@ -1,4 +1,4 @@
-//! Questions: answered without a link, refused in words where they are none, and never waited for.
+//! Admin requests: answered without a link, rejected in words where they are invalid, and never waited for.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ fn question(question: Question) -> Vec<u8> {
     framed(&postcard::to_stdvec(&Message::Ask(question)).unwrap())
 }
 
-/// The next process that connects, which asks.
+/// Accepts the next process, which sends an admin request.
 fn asked(listener: &Listener) -> Result<Asker, Error> {
     let mut arrival = Arrival::new(accept(listener)?, target_options());
     loop {
@@ -37,7 +37,7 @@ fn asked(listener: &Listener) -> Result<Asker, Error> {
     }
 }
 
-/// A list that no socket takes at once.
+/// A list longer than any socket takes at once.
 fn long() -> Answer {
     let image = |id: u128| HeldCode {
         id: id.to_le_bytes(),
@@ -85,7 +85,7 @@ fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_f
     let Progress::Asked(mut asker) = arrival.advance(&mut shm()).unwrap() else { panic!("it has asked") };
     assert!(arrival.as_fd().is_none(), "the connection is the asker's");
     asker.answer(&long()).unwrap();
-    // Each of these returns at once: there is nobody who reads, and nothing else that could end it.
+    // Each of these returns at once: no process reads, and nothing else could end it.
     let error = loop {
         match asker.advance() {
             Ok(done) => assert!(!done),
@@ -183,7 +183,7 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
     let place = Place::new();
     let listener = UnixListener::bind(place.path()).unwrap();
     let soon = Instant::now() + Duration::from_millis(20);
-    // It is not even accepted.
+    // The target does not even accept it.
     let error = ask(&place.address(), Question::Stats, soon).unwrap_err();
     assert!(matches!(error, Error::TooLate { .. }) && error.to_string().contains("its answer"), "{error}");
     drop(listener.accept().unwrap());
@@ -200,7 +200,7 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
         let error = thread::scope(|scope| {
             let source = scope.spawn(|| ask(&place.address(), Question::Stats, far()).unwrap_err());
             let (mut stream, _) = listener.accept().unwrap();
-            // What has come is read: a socket that is closed with something unread resets the connection.
+            // Read first: closing a socket with unread bytes resets the connection.
             poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], None).unwrap();
             let _ = stream.read(&mut [0; 64]).unwrap();
             stream.write_all(&bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Peers that pass descriptors whose close blocks. Nobody waits for these closes: if somebody did, the watchdog would end the
-//! test.
+//! Peers that pass descriptors whose close blocks. No thread waits for these closes; otherwise the watchdog
+//! would end the test.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -42,8 +42,9 @@ impl Stuck {
         Stuck { ours: ours.into(), other }
     }
 
-    /// Sends `bytes` over `stream` with this socket `count` times beside them. From then on the receiver has the last
-    /// descriptor, and keeping the other end keeps its close from returning. A receiver may have left.
+    /// Sends `bytes` over `stream` with this socket `count` times beside them. From then on the receiver has
+    /// the last descriptor, whose close blocks while the caller keeps the other end. A receiver may have
+    /// closed.
     fn pass(self, stream: &UnixStream, bytes: &[u8], count: usize, flags: SendFlags) -> TcpStream {
         let other = self.other.try_clone().unwrap();
         match send_with(stream, bytes, &vec![self.ours.as_fd(); count], flags) {
@@ -70,7 +71,7 @@ fn send_with(
     sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, flags)
 }
 
-/// The prefix and `message`, which announces `descriptors`.
+/// Returns the preamble and `message`, which announces `descriptors`.
 fn said(message: &Message, descriptors: u8) -> Vec<u8> {
     let body = postcard::to_stdvec(message).unwrap();
     [&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[descriptors, 0, 0, 0], &body].concat()
@@ -101,7 +102,7 @@ fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
 
-/// Whether a test that needs another user can run.
+/// Returns whether a test that needs another user can run.
 fn has_other_users() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -110,8 +111,8 @@ fn has_other_users() -> bool {
     root
 }
 
-/// Runs what the test `name` does in a process of its own: a process that another test started would get copies of what cannot be
-/// closed, and could not run its own program before it has closed them.
+/// Runs the test `name` in a process of its own. A process that another test started would get copies of the
+/// descriptors with stuck closes, and could not run its own program before it has closed them.
 fn alone(name: &str, test: impl FnOnce()) {
     let Some((_path, _watchdog)) = as_child() else {
         let place = Place::new();
@@ -165,8 +166,8 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
         || {
             let place = Place::new();
             let listener = place.listener();
-            // With as many as a message may have, as the system delivers, and out of band, where receivers that do not look at it
-            // have the system close them.
+            // With as many as a message may have, as many as the system delivers, and out of band, where
+            // inattentive receivers have the system close them.
             let ways = [
                 (1, SendFlags::empty()),
                 (8, SendFlags::empty()),
@@ -178,7 +179,7 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
                     let stream = UnixStream::connect(place.path()).unwrap();
                     let other = match flags {
                         SendFlags::OOB => {
-                            // The last byte of what is sent is the one out of band.
+                            // The last byte sent is the one out of band.
                             let other = Stuck::new().pass(&stream, &PREFIX[..1], 1, flags);
                             (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
                             other
@@ -223,9 +224,9 @@ fn connections_that_end_with_such_messages_unread_block_nobody() {
         let listener = place.listener();
         let (mut stream, _other) = pass();
         drop(accept(&listener).unwrap());
-        // The end is seen at once, whenever the close comes.
+        // The peer sees the end at once, whenever the close comes.
         assert!(!matches!(std::io::Read::read(&mut stream, &mut [0; 100]), Ok(1..)));
-        // Accepted by nobody, neither this one nor an honest one.
+        // Not accepted, neither this one nor an honest one.
         let (_stream, _other) = pass();
         let mut honest = UnixStream::connect(place.path()).unwrap();
         drop(listener);
@@ -234,8 +235,8 @@ fn connections_that_end_with_such_messages_unread_block_nobody() {
     });
 }
 
-/// What a source says, that comes by `ask`, to a process that has its target's path, accepts, and at once sends `bytes` with two
-/// descriptors that cannot be closed.
+/// Returns the error of a source, run by `ask`, with a process that has its target's path, accepts, and at
+/// once sends `bytes` with two descriptors whose close blocks.
 fn squatted<T>(
     as_other_user: bool,
     bytes: Vec<u8>,
@@ -262,7 +263,7 @@ fn squatted<T>(
     })
 }
 
-/// Meets as a source that has some seconds. Past them it is the watchdog's.
+/// Connects as a source with some seconds of time. After them the watchdog ends the test.
 fn meet_soon(address: &PeerAddress) -> Result<(), Error> {
     let deadline = Instant::now() + Duration::from_secs(20);
     meet_target(address, &mut shm(), &source_options(), deadline).map(drop)
@@ -274,7 +275,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
         return;
     }
     alone("a_source_reads_nothing_of_another_user_that_squats_its_targets_path", || {
-        // Whoever read this would say that it is not farjump.
+        // A process that read this would report that it is not farjump.
         let garbage = || b"GET / HTTP/1.1".to_vec();
         let error = squatted(true, garbage(), meet_soon);
         assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
@@ -307,13 +308,13 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
         assert!(matches!(error, Error::Descriptors { .. }), "{error}");
         let error = squatted(false, welcome("ucx-am"), meet_soon);
         assert!(matches!(error, Error::Terms { .. }), "{error}");
-        // In the place of a region and a doorbell.
+        // Instead of a region and a doorbell.
         let error = squatted(false, welcome("shm"), meet_soon);
         assert!(matches!(error, Error::Transport(_)), "{error}");
     });
 }
 
-/// In a process of its own: what is stuck there would be in the way of the other tests.
+/// In a process of its own: its stuck closes would disturb the other tests.
 #[test]
 fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
     const NAME: &str = "closing::with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be";
@@ -336,7 +337,7 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
     };
     let text = refused.to_string();
     assert!(matches!(refused, Error::System { .. }) && text.contains("cannot be closed"), "{text}");
-    // The process has descriptors and memory left, and links that it has would go on.
+    // The process has descriptors and memory left, and its links would continue.
     let (mut one, mut other) = farjump_fixtures::stage::controls();
     one.send(&Message::Bye, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Bye);

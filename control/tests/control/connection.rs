@@ -66,7 +66,7 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
     let (mut one, mut other) = controls();
     let files: Vec<_> = (0..MAX_DESCRIPTORS).map(|_| tempfile::tempfile().unwrap()).collect();
     let (mut sent, mut received) = (0, 0);
-    // Far more than a socket holds at once, so that messages wait, are cut, and share readings.
+    // Far more than a socket holds at once, so that messages wait, are cut, and share reads.
     while received < 300 {
         while sent < 300 {
             let borrowed: Vec<_> = files[..sent % 9].iter().map(AsFd::as_fd).collect();

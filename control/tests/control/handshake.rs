@@ -1,4 +1,4 @@
-//! Honest meetings: what both sides know afterwards, and what they tell each other when they cannot meet.
+//! Honest handshakes: what both processes know afterwards, and the causes of their rejections.
 
 use std::time::{Duration, Instant};
 use std::{process, thread};
@@ -55,7 +55,7 @@ impl Transport for Disguised {
     }
 }
 
-/// Lets a source with `offered` and a target with `had` meet: both results.
+/// Runs a handshake of a source with `offered` and a target with `had`, and returns both results.
 fn meeting_of(
     mut offered: Vec<Box<dyn Transport>>,
     mut had: Vec<Box<dyn Transport>>,
@@ -120,7 +120,7 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
     for limits in [Limits::default(), Limits { payload: Some(1000), image: Some(70_000) }] {
         let (mut source, mut target) = of(limits);
         assert_eq!((source.limits, target.limits), (limits, limits));
-        // Code of that length may travel now, and no longer one.
+        // An image of that length may travel now, but no longer one.
         let image = |len: u64| Message::Code { id: [1; 16], image: vec![7; len as usize] };
         let fits = image(limits.image.unwrap_or(100_000));
         source.control.send(&fits, &[]).unwrap();

@@ -1,4 +1,5 @@
-//! Peers that lie. Each lie ends in an error that says what it was, the liar is told, and the target serves on.
+//! Peers that lie. Each lie ends in an error that names it, the liar is told, and the target continues to
+//! serve.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -41,15 +42,15 @@ pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[Borrow
     assert_eq!(sent, bytes.len());
 }
 
-/// Has `lie` told to a target: what the target says of it. The target introduces itself and tells the liar why it is refused,
-/// unless the liar left in the middle. Afterwards the same target meets an honest source.
+/// Returns the target's error for `lie`. The target introduces itself and tells the liar why it is rejected,
+/// unless the liar closed in the middle. Afterwards the same target connects with an honest source.
 fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> Error {
     let (error, answer) = answered(lie);
     assert_eq!(answer[..PREFIX.len()], PREFIX, "the target does not introduce itself");
     error
 }
 
-/// The same, with what the liar reads behind its lie.
+/// The same, with the bytes that the liar reads behind its lie.
 fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();
@@ -59,7 +60,8 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
             lie(&mut stream);
             stream.shutdown(Shutdown::Write).unwrap();
             let mut answer = Vec::new();
-            // A target that closes with bytes of ours unread resets the connection; its words come before that.
+            // A target that closes with bytes of ours unread resets the connection; its words come before
+            // that.
             let _ = stream.read_to_end(&mut answer);
             answer
         });
@@ -112,7 +114,7 @@ fn a_giant_length_is_refused_when_it_is_announced() {
         let Error::MessageTooLong { len, limit, .. } = announced(length) else { panic!("{length}") };
         assert_eq!((len, limit), (length as usize, MAX_MEETING_MESSAGE));
     }
-    // What is due has such a length where a library is brought.
+    // An expected message has such a length when it brings a library.
     for length in [MAX_MESSAGE as u32, MAX_MEETING_MESSAGE as u32 + 1] {
         let error = announced(length);
         assert!(matches!(error, Error::MissingRight { .. }), "{error}");
@@ -189,7 +191,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
     }
 }
 
-/// They are many times larger once they are strings.
+/// The names are many times larger once they are strings.
 #[test]
 fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_MEETING_MESSAGE - 100];
@@ -221,7 +223,7 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
     }
 }
 
-/// Says hello honestly and reads the welcome; then `ready` makes a lie of the source's honest end.
+/// Sends an honest hello and reads the welcome; then `ready` makes a lie of the source's honest endpoint.
 fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Error {
     let lie = |stream: &mut UnixStream| {
         let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
@@ -236,13 +238,13 @@ fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Erro
         };
         stream.set_nonblocking(false).unwrap();
         ready(end, stream, opening.as_ref());
-        // Dropped, it would end the connection for the other copy too.
+        // Dropping it would end the connection for the other copy too.
         std::mem::forget(control);
     };
     answered(lie).0
 }
 
-/// The opening's own descriptors: memfd and doorbell.
+/// Returns the opening's own descriptors: memfd and doorbell.
 fn honest(opening: &dyn Opening) -> [OwnedFd; 2] {
     let address = opening.address().try_to_owned().unwrap();
     address.descriptors.try_into().expect("shm has two descriptors")
@@ -344,7 +346,7 @@ fn an_end_that_cannot_be_is_refused() {
     }
 }
 
-/// Has a source meet a target that first sends `lie` and then waits until the source has closed: what the source says.
+/// Returns the error of a source whose target first sends `lie` and then waits until the source has closed.
 fn source_told(lie: Vec<u8>) -> Error {
     let place = Place::new();
     let listener = UnixListener::bind(place.path()).unwrap();
@@ -353,7 +355,7 @@ fn source_told(lie: Vec<u8>) -> Error {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&lie).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
-            // May be reset, if the source closes first.
+            // May be reset if the source closes first.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         meet(&place.address()).expect_err("the lie was believed")
@@ -391,7 +393,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
 }
 
 proptest! {
-    /// Whatever bytes of an honest source's are changed, dropped or doubled, the target ends with an answer.
+    /// Whichever bytes of an honest source are changed, dropped or doubled, the target ends with a response.
     #[test]
     fn no_bytes_make_a_target_panic_or_wait(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3), 0..6),

@@ -1,4 +1,4 @@
-//! Where a target listens: permissions, stale files, files of others.
+//! Listening targets: permissions, stale files, files of others.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -51,7 +51,7 @@ fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
         assert_eq!(won.len(), 1, "{won:?}");
         assert!(lost.iter().all(|result| matches!(result, Err(Error::InUse { .. }))), "{lost:?}");
         let winner = won.into_iter().next().unwrap().unwrap();
-        // The others looked whether anybody listens here, and left. The path leads to the winner.
+        // The others checked whether a process listens here, and closed. The path leads to the winner.
         while let Some(mut looked) = winner.accept().unwrap() {
             assert!(matches!(looked.recv(), Err(Error::PeerGone { .. })));
         }
@@ -67,7 +67,7 @@ fn a_path_on_which_a_target_listens_is_in_use_and_goes_on_working() {
     let error = Listener::bind(&place.address()).unwrap_err();
     assert!(matches!(error, Error::InUse { .. }), "{error}");
     assert!(error.to_string().contains("already in use by a running target"), "{error}");
-    // The look whether it is in use was a connection that ended without a word.
+    // The check whether it is in use was a connection that ended without a byte.
     assert!(matches!(first.accept().unwrap().unwrap().recv(), Err(Error::PeerGone { .. })));
     met_over(&place, &first);
 }
@@ -138,7 +138,7 @@ fn a_target_that_accepts_nobody_is_waited_for_up_to_the_deadline() {
     let _first = UnixStream::connect(place.path()).unwrap();
     let error = Control::connect(&place.address(), Instant::now()).unwrap_err();
     assert!(matches!(error, Error::TooLate { .. }), "{error}");
-    // A full queue is no stale socket.
+    // A full backlog is no stale socket.
     assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
 }
 

@@ -1,4 +1,4 @@
-//! Two sides meet, lie, stall and die, in one process and in several.
+//! Two processes connect, lie, stall and die, in one process and in several.
 
 mod admin;
 mod closing;

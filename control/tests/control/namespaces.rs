@@ -1,4 +1,5 @@
-//! Users that a user namespace hides: all of them have the overflow uid there, so who has it is nobody's own user.
+//! Users that a user namespace hides: all of them have the overflow uid there, so a user with it equals no
+//! known user.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,29 +16,29 @@ use farjump_control::{
 };
 use farjump_fixtures::stage::{Place, accept, far, meet, next};
 
-/// A map in which no user of this machine is, and in which the overflow uid is a user.
+/// A map without any user of this machine, in which the overflow uid is a user.
 const MAP: &str = "0 100000 65536";
 /// A user that is neither root nor unknown.
 const OTHER: u32 = 1234;
-/// What a child exits with where the system makes no user namespace for it.
+/// Exit code of a child where the system makes no user namespace for it.
 const NO_NAMESPACE: i32 = 77;
 
 /// A child that does not outlive the test.
 struct Forked(libc::pid_t);
 
 impl Forked {
-    /// Runs `act` in a forked child that is in a user namespace of its own: without a map, as nobody that the namespace knows; or
-    /// with [`MAP`], as the user who has the overflow uid in it.
+    /// Runs `act` in a forked child in a user namespace of its own: without a map, as an unknown user; or
+    /// with [`MAP`], as the user with the overflow uid in it.
     fn start(mapped: bool, act: impl FnOnce()) -> Forked {
         let (mut ready, is_unshared) = std::io::pipe().unwrap();
         let (go, mut is_mapped) = std::io::pipe().unwrap();
         let (is_unshared, go) = (OwnedFd::from(is_unshared), OwnedFd::from(go));
-        // SAFETY: the child takes no lock that a thread of its parent could hold but the allocator's, which survives a fork, and
-        // ends without running what the test program does at its end.
+        // SAFETY: the only lock of the parent that the child takes is the allocator's, which survives a fork.
+        // It ends by `_exit`, without the test program's exit handlers.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let in_child = move || {
-                // SAFETY: both only change this process.
+                // SAFETY: both calls only change this process.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::alarm(100);
@@ -50,31 +51,31 @@ impl Forked {
                     // Until the parent has written the map and closes its end.
                     drop(is_mapped);
                     assert_eq!(rustix::io::read(&go, &mut [0; 1]), Ok(1));
-                    // SAFETY: it only changes this process.
+                    // SAFETY: the call only changes this process.
                     assert_eq!(unsafe { libc::setresuid(65_534, 65_534, 65_534) }, 0);
                 }
                 act();
                 0
             };
             let code = catch_unwind(AssertUnwindSafe(in_child)).unwrap_or(101);
-            // SAFETY: it ends the process.
+            // SAFETY: `_exit` ends the process.
             unsafe { libc::_exit(code) };
         }
         assert!(child > 0);
         drop((is_unshared, go));
         ready.read_to_end(&mut Vec::new()).unwrap();
         if mapped {
-            // Fails where there is no namespace, which the child says.
+            // Fails where there is no namespace, which the child reports.
             let _ = fs::write(format!("/proc/{child}/uid_map"), MAP);
             let _ = is_mapped.write(b"g");
         }
         Forked(child)
     }
 
-    /// Waits for its end. `false` if there are no user namespaces here.
+    /// Waits for its end. Returns `false` if there are no user namespaces here.
     fn succeeds(mut self) -> bool {
         let mut status = 0;
-        // SAFETY: `status` is valid to be written.
+        // SAFETY: `status` is a local, valid for writes.
         assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
         self.0 = 0;
         match libc::WEXITSTATUS(status) {
@@ -92,13 +93,13 @@ impl Forked {
 impl Drop for Forked {
     fn drop(&mut self) {
         if self.0 > 0 {
-            // SAFETY: the child is this process's and was not waited for.
+            // SAFETY: the child is this process's and was not waited for: `succeeds` clears it.
             unsafe { (libc::kill(self.0, libc::SIGKILL), libc::waitpid(self.0, std::ptr::null_mut(), 0)) };
         }
     }
 }
 
-/// Runs `act` as another user where this process may: what the namespace hides is that it is another one.
+/// Runs `act` as another user where this process may: the namespace hides the difference.
 fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     let act = || {
         if rustix::process::geteuid().is_root() {
@@ -113,7 +114,7 @@ fn open_for_all(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Whether namespaces without a map, and with one, are to be tried: only root may write a map of many users.
+/// Returns whether to try namespaces without a map, and with one: only root may write a map of many users.
 fn ways() -> &'static [bool] {
     match rustix::process::geteuid().is_root() {
         true => &[false, true],
@@ -177,7 +178,7 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
             let error = meet(&addresses[0]).expect_err("it met");
             assert!(matches!(error, Error::OwnUserUnknown { .. }), "{error}");
         });
-        // The target introduces itself, for without that it is not known on loopback. It is asked nothing.
+        // On loopback the target is known only once it has introduced itself. It gets no request.
         let heard = thread::scope(|scope| {
             let prefix = [&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0]].concat();
             let target = scope.spawn(move || {
@@ -189,7 +190,7 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
             });
             let worked = child.succeeds();
             if !worked {
-                // Nobody else connects.
+                // No other process connects.
                 drop(Control::connect(&at, far()));
             }
             worked.then_some(target.join().unwrap())

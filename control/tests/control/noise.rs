@@ -1,4 +1,5 @@
-//! Meeting with a key: who has it, who has not, and who sits in between and repeats, cuts, changes or makes up what is said.
+//! Handshakes with a key: with the right one, without it, and with a process between that repeats, cuts,
+//! changes or forges bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,17 +15,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
 
-/// The prefix of a side that has a key, and of one that has none.
+/// The preamble of a process with a key, and of one without.
 const KEYED: [u8; 12] = *b"FARJUMP\0\x04\0\x01\0";
 const PLAIN: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
-/// Bytes that each side sends before the first message: prefix, length, handshake.
+/// Bytes that each process sends before the first message: preamble, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;
 
-/// What became of a question: the source's result and the target's.
+/// Outcome of an admin request: the source's result and the target's.
 type Outcome = (Result<Answer, Error>, Result<(), Error>);
 
-/// One direction of a connection that somebody sits in: everything that came, and what is done with it.
+/// Changes to one direction of an intercepted connection, by offset and byte.
 type Meddling<'m> = &'m (dyn Fn(usize, u8) -> u8 + Sync);
 
 fn as_it_is(_: usize, byte: u8) -> u8 {
@@ -35,7 +36,7 @@ fn socket_address(listener: &Listener) -> SocketAddr {
     listener.address().to_string()["tcp:".len()..].parse().unwrap()
 }
 
-/// Copies bytes from one side to the other until one ends, changed by `meddle`. Returns what came.
+/// Copies bytes from one end to the other until one closes, changed by `meddle`. Returns the original bytes.
 fn copy(mut from: TcpStream, mut to: TcpStream, meddle: Meddling<'_>) -> Vec<u8> {
     let (mut seen, mut buffer) = (Vec::new(), [0; 65_536]);
     while let Ok(read @ 1..) = from.read(&mut buffer) {
@@ -46,13 +47,13 @@ fn copy(mut from: TcpStream, mut to: TcpStream, meddle: Meddling<'_>) -> Vec<u8>
             break;
         }
     }
-    // Either may be closed already, which is what is wanted.
+    // Either may be closed already, as intended.
     let _ = to.shutdown(Shutdown::Write);
     seen
 }
 
-/// A source with `source`'s key asks a target with `target`'s, through somebody who sits in between. Returns what became of
-/// it, and the bytes of both directions: the source's and the target's.
+/// Runs an admin request of a source with `source`'s key to a target with `target`'s, through an interceptor.
+/// Returns the outcome, and the bytes of both directions: the source's and the target's.
 fn between(
     source: &TcpOptions,
     target: &TcpOptions,
@@ -62,7 +63,7 @@ fn between(
     between_until(far(), source, target, from_source, from_target)
 }
 
-/// The same by a source that waits no longer than that.
+/// The same with a source that times out then.
 fn between_until(
     deadline: Instant,
     source: &TcpOptions,
@@ -86,13 +87,13 @@ fn between_until(
     })
 }
 
-/// The same with nobody in between.
+/// The same without an interceptor.
 fn outcome(source: &TcpOptions, target: &TcpOptions) -> Outcome {
     let (outcome, _, _) = between(source, target, &as_it_is, &as_it_is);
     outcome
 }
 
-/// Sends `bytes` to a keyed target and closes: what the target says of it, and what it answers.
+/// Sends `bytes` to a keyed target and closes. Returns the target's error and its response.
 fn stranger(bytes: &[u8]) -> (Error, Vec<u8>) {
     let listener = listener(&key(1));
     let mut stream = TcpStream::connect(socket_address(&listener)).unwrap();
@@ -100,7 +101,7 @@ fn stranger(bytes: &[u8]) -> (Error, Vec<u8>) {
     stream.shutdown(Shutdown::Write).unwrap();
     let error = asked(accept(&listener).unwrap()).unwrap_err();
     let mut answer = Vec::new();
-    // A target that did not take all of it resets the connection, behind its answer.
+    // A target that did not read all of it resets the connection, behind its response.
     let _ = stream.read_to_end(&mut answer);
     (error, answer)
 }
@@ -112,7 +113,7 @@ fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
     assert_eq!(answer.unwrap(), ANSWER);
     answered.unwrap();
     assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
-    // A question in the open ends in its head and these two bytes; the handshake of another time looks different.
+    // A request in the clear ends in its head and these two bytes; each handshake looks different.
     let open = postcard::to_stdvec(&farjump_control::Message::Ask(QUESTION)).unwrap();
     assert_eq!(there.len(), SOURCE_SHAKES + 2 + 8 + open.len() + 16);
     let (_, again, back_again) = between(&key(1), &key(1), &as_it_is, &as_it_is);
@@ -188,7 +189,7 @@ fn a_connection_cannot_be_talked_down_to_one_without_a_key() {
     assert!(matches!(answer, Err(Error::KeyUnknown { .. })), "{answer:?}");
     let (answer, answered) = between(&key(1), &key(1), &plain, &plain).0;
     assert!(answer.is_err() && answered.is_err());
-    // A source without a key is not let in by saying that it has one.
+    // A source without a key is not admitted by claiming one.
     let keyed = |at: usize, byte| if at == 10 { 1 } else { byte };
     let (answer, answered) = between(&TcpOptions::default(), &key(1), &keyed, &plain).0;
     assert!(answer.is_err() && answered.is_err());
@@ -199,11 +200,11 @@ fn a_repeated_connection_comes_to_nothing() {
     let _watchdog = Watchdog::new();
     let (outcome, there, _) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     outcome.0.unwrap();
-    // The first packet is one that the target believes: it shows a key. What follows it does not open.
+    // The first packet is one that the target believes: it proves a key. What follows does not decrypt.
     let (error, answer) = stranger(&there);
     assert!(matches!(error, Error::Tampered { .. }), "{error}");
     assert_eq!(answer.len(), TARGET_SHAKES, "it said more than its handshake");
-    // The handshake alone is not even a source: nothing was said.
+    // The handshake alone does not even make a source: no message came.
     let (error, _) = stranger(&there[..SOURCE_SHAKES]);
     assert!(matches!(error, Error::PeerGone { .. }), "{error}");
 }
@@ -230,7 +231,7 @@ fn a_source_is_not_deceived_by_what_it_said_itself_or_by_an_earlier_answer() {
 fn no_bit_of_a_handshake_or_message_can_be_changed_on_the_way() {
     let _watchdog = Watchdog::new();
     let (_, there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
-    // A packet that became longer is waited for, until the source has enough.
+    // A lengthened packet is waited for, until the source times out.
     let lengths = [SOURCE_SHAKES, SOURCE_SHAKES + 1, TARGET_SHAKES, TARGET_SHAKES + 1];
     let until = |at| if lengths.contains(&at) { Instant::now() + Duration::from_millis(100) } else { far() };
     for at in 0..there.len() {
@@ -254,7 +255,7 @@ fn a_handshake_that_is_cut_anywhere_is_cut_short() {
         match error {
             Error::PeerGone { .. } if [0, 12, SOURCE_SHAKES].contains(&len) => {}
             Error::CutShort { found, needed, .. } if found < needed => {}
-            // A packet of the message that is not whole comes behind a handshake that is another connection's.
+            // The rest of a cut packet of the message follows the handshake of another connection.
             error => panic!("cut at {len}: {error:?}"),
         }
     }
@@ -300,7 +301,7 @@ fn a_stranger_that_says_nothing_is_not_waited_for_beyond_the_deadline() {
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = ask_with(listener.address(), &key(1), QUESTION, deadline).unwrap_err();
     assert!(matches!(error, Error::TooLate { .. }), "{error}");
-    // The other one goes on when it is looked at.
+    // The other one continues when it is polled.
     let mut target = accept(&listener).unwrap();
     silent.flush().unwrap();
     poll(&mut [PollFd::new(&target, PollFlags::IN)], None).unwrap();

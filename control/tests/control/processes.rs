@@ -1,4 +1,4 @@
-//! Two real processes: this test program starts itself again, with a variable that tells the child its part.
+//! Two real processes: this test program starts itself again, with a variable that gives the child its role.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     let mut met = loop {
         match meet(&place.address()) {
             Ok(met) => break met,
-            // It has not begun to listen. The watchdog ends this if it never does.
+            // It does not listen yet. The watchdog ends this if it never does.
             Err(Error::NobodyListens { .. }) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
@@ -97,7 +97,8 @@ fn open(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Goes on as another user. Done by the child itself: a user who may not read the program could not start it.
+/// Continues as another user. The child does this itself: a user without read access to the program could not
+/// start it.
 fn become_other() {
     rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
 }
@@ -106,7 +107,7 @@ fn become_other() {
 fn a_process_of_another_user_is_refused_and_told_why() {
     if let Some((path, _watchdog)) = as_child() {
         become_other();
-        // Each side sees it for itself; what the target says is there too.
+        // Each process sees it for itself; the target's message is there too.
         let error = meet(&address(path.clone())).unwrap_err();
         assert!(matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
         let mut stranger = Control::connect(&address(path), far()).unwrap();

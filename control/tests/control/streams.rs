@@ -1,4 +1,4 @@
-//! The second connection of a link: whose it becomes, in whichever order things come, and what becomes of those that nobody awaits.
+//! The second connection of a link: the link it joins, in any order of events, and the end of unawaited ones.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -26,7 +26,7 @@ use crate::tcp::{key, listener};
 /// The first twelve bytes of a stream.
 const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\x02\0";
 
-/// A transport whose frames travel on a stream. It keeps the streams that it is given, and moves nothing.
+/// A transport whose frames travel on a stream. It keeps the streams that it gets, and moves nothing.
 #[derive(Clone, Default)]
 struct Streamed(Arc<Mutex<Vec<Stream>>>);
 
@@ -39,7 +39,7 @@ impl Streamed {
         vec![Box::new(self.clone())]
     }
 
-    /// The only stream that it was given.
+    /// Returns the only stream that it got.
     fn stream(&self) -> Stream {
         let mut streams = self.0.lock().unwrap();
         assert_eq!(streams.len(), 1);
@@ -97,12 +97,12 @@ fn wait(arrival: &Arrival) {
     poll(&mut [PollFd::from_borrowed_fd(arrival.as_fd().unwrap(), events)], None).unwrap();
 }
 
-/// A target's arrival that waits for its source.
+/// Returns a target's arrival that waits for its source.
 fn arrival(listener: &Listener) -> Arrival {
     Arrival::new(accept(listener).unwrap(), target_options())
 }
 
-/// The stream that a connection turns out to be.
+/// Returns the stream that a connection turns out to be.
 fn incoming(listener: &Listener) -> IncomingStream {
     let mut arrival = arrival(listener);
     loop {
@@ -116,12 +116,12 @@ fn incoming(listener: &Listener) -> IncomingStream {
     }
 }
 
-/// Drives the meeting of `arrival` until it waits for its stream, or is done.
+/// Drives the handshake of `arrival` until it waits for its stream, or is done.
 fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Error> {
     arrival.advance(&mut target.one())
 }
 
-/// A target meets the next source, whose connections come in any order.
+/// Runs a target's handshake with the next source, whose connections come in any order.
 fn meet_next(listener: &Listener, target: &Streamed) -> Met {
     let mut meeting = arrival(listener);
     let mut others: Vec<Arrival> = Vec::new();
@@ -144,7 +144,8 @@ fn meet_next(listener: &Listener, target: &Streamed) -> Met {
     }
 }
 
-/// Has a source and a target meet, and says what their transports were given: (the source's stream, the target's).
+/// Runs a handshake of a source and a target, and returns their transports' streams: (the source's, the
+/// target's).
 fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     let (source, target) = (Streamed::default(), Streamed::default());
     let (address, theirs) = (listener.address().clone(), source.clone());
@@ -159,7 +160,7 @@ fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     (source.stream(), target.stream())
 }
 
-/// Checks that the two are the ends of one connection, on which nothing is.
+/// Checks that the two are the ends of one connection, which carries no bytes.
 fn joined(source: &Stream, target: &Stream) {
     assert_eq!((source.side, target.side), (Side::Source, Side::Target));
     assert_eq!(source.token, target.token);
@@ -234,7 +235,7 @@ fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
     }
 }
 
-/// A source by hand: its control connection, welcomed, and what the target offered.
+/// A source by hand: its welcomed control connection, and the target's offer.
 struct Source {
     control: Control,
     offer: StreamOffer,
@@ -242,7 +243,7 @@ struct Source {
 }
 
 impl Source {
-    /// Connects and says hello. The target's arrival is `arrival`.
+    /// Connects and sends a hello. Returns the target's arrival too.
     fn welcomed(place: &Place, listener: &Listener, target: &Streamed) -> (Source, Arrival) {
         let mut control = Control::connect(&place.address(), far()).unwrap();
         let hello = Message::Hello {
@@ -293,7 +294,7 @@ fn the_stream_and_the_sources_end_come_in_either_order() {
         let mut stream = None;
         for step in [stream_first, !stream_first] {
             if step {
-                // What comes behind the opening at once is the transport's.
+                // Bytes right behind the opening are the transport's.
                 stream = Some(connected(&place, &[&source.opening()[..], b"behind"].concat()));
                 arrival.take_stream(incoming(&listener)).unwrap();
             } else {
@@ -387,7 +388,7 @@ fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
             let piece = &bytes[sent..bytes.len().min(sent + pace)];
             stream.write_all(piece).unwrap();
             sent += piece.len();
-            // What it is shows by its twelve bytes, and nothing is said to it before or after.
+            // Its twelve bytes show its kind, and nothing is sent to it before or after.
             assert!(!arrival.wants_write() && !arrival.is_known());
         };
         assert!(sent >= OPENING_LEN);
@@ -401,7 +402,8 @@ fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
     }
 }
 
-/// What becomes of a connection that sends `bytes` and then ends, or waits for the deadline; and what was said to it.
+/// Returns the error for a connection that sends `bytes` and then ends, or waits for the deadline; and the
+/// bytes sent to it.
 fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();
@@ -459,7 +461,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
     let error = advance(&mut arrival, &target).unwrap_err();
     assert!(matches!(&error, Error::Terms { what, .. } if what.contains("no stream")), "{error}");
 
-    // A target that offers none for a transport that has one, and one that offers one for a transport that has none.
+    // A target that offers none for a transport with one, and one that offers one for a transport without.
     for (name, offers) in [("streamed", false), ("shm", true)] {
         let place = Place::new();
         let listener = place.listener();
@@ -500,7 +502,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
 #[test]
 fn a_stream_goes_to_where_the_control_connection_does() {
     let _watchdog = Watchdog::new();
-    // A forwarded port: the address that the source has is not the target's.
+    // A forwarded port: the source's address is not the target's.
     let listener = listener(&key(1));
     let inner = listener.address().to_string()["tcp:".len()..].to_owned();
     let outer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,5 @@
-//! Meeting over TCP without a key: on loopback, between processes of one user; and machines that fall silent.
+//! Handshakes over TCP without a key: on loopback, between processes of one user; and machines that fall
+//! silent.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -16,7 +17,7 @@ use farjump_fixtures::stage::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::UnshareFlags;
 
-/// What the tests ask, and are answered.
+/// The admin request of the tests.
 pub(crate) const QUESTION: Question = Question::DropAll;
 pub(crate) const ANSWER: Answer = Answer::Dropped(Dropped { images: 7, kept: 9 });
 /// A user that is not root.
@@ -26,12 +27,12 @@ pub(crate) fn key(byte: u8) -> TcpOptions {
     TcpOptions::default().with_key(Some(Key::from_bytes([byte; 32])))
 }
 
-/// A listener on a port that the system chooses.
+/// Returns a listener on a port that the system chooses.
 pub(crate) fn listener(options: &TcpOptions) -> Listener {
     Listener::bind_with(&"tcp:127.0.0.1:0".parse().unwrap(), options.clone()).unwrap()
 }
 
-/// Has the next process that connects ask, and answers it.
+/// Accepts the next process, which sends an admin request, and responds.
 pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
     let mut asker = asked(accept(listener)?)?;
     assert_eq!(*asker.question(), QUESTION);
@@ -42,7 +43,7 @@ pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `control` brings, which must be a question.
+/// Returns the message of `control`, which must be an admin request.
 pub(crate) fn asked(control: Control) -> Result<Asker, Error> {
     let mut arrival = Arrival::new(control, target_options());
     loop {
@@ -58,7 +59,7 @@ pub(crate) fn asked(control: Control) -> Result<Asker, Error> {
     }
 }
 
-/// A source and a target that are connected, without a key: (source's side, target's side).
+/// Returns a connected source and target without a key: (source's end, target's end).
 fn connected(options: &TcpOptions) -> (Control, Control) {
     let listener = listener(options);
     let mut source = Control::connect_with(listener.address(), options, far()).unwrap();
@@ -136,12 +137,12 @@ fn a_port_is_listened_on_again_while_a_connection_of_before_closes_down() {
     let first = listener(&TcpOptions::default());
     let address = first.address().clone();
     let source = Control::connect(&address, far()).unwrap();
-    // The side that closes first is the one whose port stays behind for a while.
+    // The port of the process that closes first stays in use for a while.
     drop(accept(&first).unwrap());
     drop(first);
     drop(source);
-    // A process that another test starts has a copy of the first one's socket for the moment until it runs its own program. The
-    // connection that stays behind would keep the port for a minute.
+    // A process that another test starts has a copy of the first one's socket until it runs its own program.
+    // The remaining connection would keep the port for a minute.
     let moment = Instant::now() + Duration::from_secs(10);
     while let Err(error) = Listener::bind(&address) {
         assert!(matches!(error, Error::PortTaken { .. }) && Instant::now() < moment, "{error}");
@@ -198,19 +199,19 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
         });
         let error = accept(&plain).unwrap_err();
         assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
-        // Both sides see it: which one is told depends on which was faster.
+        // Both processes see it: which one is told depends on which was faster.
         let error = source.join().unwrap();
         let told = matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. });
         assert!(told || matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
     });
 
-    // A target of another user's, where ours was expected: it is not believed.
+    // A target of another user, where ours was expected, is not believed.
     let theirs = as_other(|| listener(&TcpOptions::default()));
     let address = theirs.address().clone();
     thread::scope(|scope| {
         let target = scope.spawn(|| {
             as_other(|| {
-                // It admits anybody: what a target checks is not what protects a source.
+                // It admits every process: a target's check does not protect a source.
                 let (stream, _) = accept_raw(&theirs);
                 answer_raw(stream);
             });
@@ -228,14 +229,14 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
     });
 }
 
-/// The next connection of `listener`, which is not looked at.
+/// Accepts the next connection of `listener`, without checks.
 fn accept_raw(listener: &Listener) -> (TcpStream, std::net::SocketAddr) {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], None).unwrap();
     let copy = listener.as_fd().try_clone_to_owned().unwrap();
     TcpListener::from(copy).accept().unwrap()
 }
 
-/// Answers a question that it does not read, until the other side closes.
+/// Responds to a request without reading it, until the peer closes.
 fn answer_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
@@ -243,7 +244,7 @@ fn answer_raw(mut stream: TcpStream) {
     let body = postcard::to_stdvec(&Message::Answer { bytes }).unwrap();
     let head = [&(body.len() as u32).to_le_bytes()[..], &[0; 4]].concat();
     stream.write_all(&[b"FARJUMP\0\x04\0\0\0", &head[..], &body].concat()).unwrap();
-    // How the other side ends does not matter.
+    // The way in which the peer ends does not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
@@ -262,7 +263,7 @@ fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
     // The namespace is the thread's, and ends with it.
     thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: the table of descriptors is shared as before; only the network is another.
+            // SAFETY: the table of descriptors stays shared; only the network changes.
             if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
                 return println!("skipped: no network namespace can be made: {error}");
             }
@@ -272,7 +273,7 @@ fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
             let (mut idle, _other) = connected(&options);
             let (mut busy, _another) = connected(&options);
             loopback("down");
-            // Something that is not acknowledged, and silence: both end.
+            // Unacknowledged data, and silence: both end.
             busy.send(&Message::Bye, &[]).unwrap();
             for control in [&mut busy, &mut idle] {
                 let error = next(control).unwrap_err();
@@ -285,7 +286,7 @@ fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
 
 #[test]
 fn a_target_that_does_not_answer_a_connection_is_waited_for_up_to_the_deadline() {
-    // A listener whose queue is full swallows what else comes.
+    // A listener with a full backlog swallows further connections.
     let full =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     rustix::net::bind(&full, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! What is left of a key in memory: nothing, once all that had it is dropped. Another process does what is done with keys, and then looks
-//! through all memory of its own that can be written.
+//! Traces of a key in memory: none is left once all its holders are dropped. A child process works with keys,
+//! and then searches all of its own writable memory.
 
 use std::env;
 use std::fs::{self, File};
@@ -28,14 +28,14 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
 use crate::tcp::{ANSWER, QUESTION, answer_one, key, listener};
 
-/// What the keys that are looked for are disguised by, so that the search itself has none of them in memory.
+/// Disguises the wanted keys, so that the search itself has none of them in memory.
 const MASK: u8 = 0x5a;
-/// Bytes of a key that are a trace of it: half of it is enough.
+/// Bytes of a key that count as a trace of it: half of it is enough.
 const TRACE: usize = 16;
-/// Bytes that are never taken from memory in use.
+/// Length of allocations that never reuse freed memory, in bytes.
 const APART: usize = 64 << 20;
 
-/// Where in this process's memory a trace is of one of `disguised`: of its bytes, or of its digits.
+/// Returns the locations of traces of `disguised` in this process's memory: of its bytes, or of its digits.
 fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let memory = File::open("/proc/self/mem").unwrap();
@@ -44,10 +44,10 @@ fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
         let (range, _) = line.split_once(' ').unwrap();
         let (from, to) = range.split_once('-').unwrap();
         let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
-        // So much is mapped where nothing was before, and not looked through itself.
+        // So much is mapped at unused addresses, and not searched itself.
         let mut room = vec![0; APART.max((to - from) as usize)];
         let bytes = &mut room[..(to - from) as usize];
-        // Some are the system's, and cannot be read.
+        // Some are the system's, and unreadable.
         if memory.read_exact_at(bytes, from).is_err() {
             continue;
         }
@@ -65,14 +65,14 @@ fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
                 );
             }
         }
-        // Nothing found here is to be found once more.
+        // Copies made here must not be found again.
         bytes.fill(0);
         std::hint::black_box(bytes);
     }
     found
 }
 
-/// A target whose keys are in a file.
+/// Returns a target whose keys are in a file.
 fn serving(path: &Path) -> (Listener, KeyFile) {
     let (file, keys) = KeyFile::open(path).unwrap();
     let mut options = TcpOptions::default();
@@ -91,7 +91,7 @@ fn ask_by(listener: &Listener, key: &Path) -> (Result<(), Error>, Result<(), Err
     })
 }
 
-/// What is done with keys: handshakes that succeed, fail, and end in the middle, and a file that changes.
+/// Works with keys: handshakes that succeed, fail, and end in the middle, and a file that changes.
 fn use_keys(folder: &Path) {
     let [taken, other, file] = ["taken", "other", "file"].map(|name| folder.join(name));
     let (mut listener, mut watched) = serving(&file);
@@ -103,7 +103,7 @@ fn use_keys(folder: &Path) {
         assert!(matches!(source, Err(Error::WrongKey { .. })), "{source:?}");
         assert!(matches!(target, Err(Error::WrongKey { .. })), "{target:?}");
     }
-    // A source whose target says nothing, and a target whose source says half of what is due.
+    // A source whose target sends nothing, and a target whose source sends half of a handshake.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", silent.local_addr().unwrap()).parse().unwrap();
     let options = TcpOptions::default().with_key(Some(Key::read(&taken).unwrap()));
@@ -120,7 +120,7 @@ fn use_keys(folder: &Path) {
         }
     };
     assert!(matches!(late, Error::TooLate { .. }), "{late}");
-    // The file changes, is no good, and is gone.
+    // The file changes, is malformed, and is gone.
     for text in [fs::read(&other).unwrap(), b"no key".to_vec()] {
         fs::write(&file, text).unwrap();
         for _ in 0..4 {
@@ -133,12 +133,13 @@ fn use_keys(folder: &Path) {
     assert!(ask_by(&listener, &other).0.is_ok() && ask_by(&listener, &taken).0.is_err());
     fs::remove_file(&file).unwrap();
     assert!((0..4).filter_map(|_| watched.look(watched.due())).all(|keys| keys.is_empty()));
-    // One that is added to a file, and what is read wrongly.
+    // Adds one to a file, and reads malformed ones.
     Keys::add(&taken, "more", None).unwrap();
     assert!(Key::read(&taken).is_err() && Keys::read(&taken).unwrap().len() == 2);
 }
 
-/// Does what is done with the secret of a stream, and leaves nothing of it on the stack itself. `held` is done while there are ends.
+/// Works with the secret of a stream, and leaves no trace on its own stack. Runs `held` while there are
+/// endpoints.
 fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     fn end(
         peer: &dyn Opening,
@@ -175,7 +176,8 @@ fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     held();
 }
 
-/// What the keys of a stream are derived by (`docs/protocol.md`): for each direction the first chain, the first key, and the next chain.
+/// Returns the key derivation of a stream (`docs/protocol.md`): first chain, first key and next chain a
+/// direction.
 fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
     fn expand(prk: &Prk, label: &str) -> [u8; 32] {
         let mut bytes = [0; 32];
@@ -193,7 +195,7 @@ fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
         .collect()
 }
 
-/// The secret, of which nothing else is left.
+/// Returns the secret without leaving another copy.
 fn secret(disguised: &[u8]) -> Secret {
     #[inline(never)]
     fn make(disguised: &[u8]) -> Secret {
@@ -222,7 +224,7 @@ fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
         assert_eq!(found.len(), 4, "one copy, of four parts: {found:?}");
         drop(held);
         use_secret(&both, || {
-            // Of each direction the ends have the key and the next chain. What both are derived by is gone.
+            // For each direction the endpoints have the key and the next chain. The inputs of both are gone.
             for (number, disguised) in disguised.iter().enumerate() {
                 let found = traces(std::slice::from_ref(disguised));
                 assert_eq!(found.is_empty(), number % 3 == 0, "{number}: {found:?}");
@@ -242,10 +244,10 @@ fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
     assert_eq!(run_child(name, folder).code(), Some(DONE), "the child failed");
 }
 
-/// A secret, disguised, and how many traces of it were in memory when it was noted.
+/// A secret, disguised, and its number of traces in memory when it was noted.
 type Noted = (Vec<u8>, usize);
 
-/// `tcp`, noting the secrets that it is given.
+/// `tcp` that notes the secrets that it gets.
 #[derive(Clone, Default)]
 struct Spy(Arc<Mutex<Vec<Noted>>>);
 
@@ -280,7 +282,7 @@ impl Opening for SpyOpening {
     }
 }
 
-/// A target meets the next source over `tcp`.
+/// Runs a target's handshake with the next source over `tcp`.
 fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met {
     let mut meeting = Arrival::new(accept(listener).unwrap(), target_options());
     let mut others: Vec<Arrival> = Vec::new();
@@ -333,7 +335,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
     assert_eq!(run_child(name, place.folder.path()).code(), Some(DONE), "the child failed");
 }
 
-/// Has this test done by another process, in `folder`.
+/// Runs this test in another process, in `folder`.
 fn run_child(name: &str, folder: &Path) -> ExitStatus {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -356,7 +358,7 @@ fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
         assert_eq!(traces(&disguised).len(), 2, "one copy, of two halves: {:?}", traces(&disguised));
         drop(held);
         assert_eq!(traces(&disguised), [""; 0], "a key was read");
-        // On a stack that stays, and on one that goes on being used.
+        // On a stack that stays, and on one that is used further.
         use_keys(&folder);
         let found = traces(&disguised);
         assert_eq!(found, [""; 0]);

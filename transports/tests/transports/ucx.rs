@@ -1,4 +1,4 @@
-//! Peers over UCX that are killed, each in processes of their own with the transports of UCX that are being tried.
+//! Peers over UCX that are killed, each in processes of their own with the transports of UCX under test.
 
 use std::env;
 use std::path::Path;
@@ -13,11 +13,11 @@ use farjump_fixtures::stage::{Place, accept, drive, far, next, source_options, t
 
 /// Its presence makes a process the target's.
 const TARGET: &str = "TRANSPORTS_TEST_TARGET";
-/// What UCX is told to use, one after the other.
+/// Values of UCX's setting, one after the other.
 const TRANSPORTS: [&str; 3] = ["posix,self", "sysv,self", "tcp,self"];
 /// Frames that a source sends before it is killed in traffic.
 const TAKEN: u32 = 1000;
-/// How often somebody sends to a peer that is gone.
+/// Number of sends to a peer that is gone.
 const TRIES: u32 = 20_000;
 
 fn am() -> Vec<Box<dyn Transport>> {
@@ -42,7 +42,7 @@ fn again(name: &str) -> Command {
     command
 }
 
-/// Runs the test `name` once more, as a target over each of UCX's transports; says so where UCX is not there.
+/// Runs the test `name` again, as a target over each of UCX's transports; prints a note without UCX.
 fn over_each(name: &str) {
     if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
@@ -69,22 +69,23 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Both fail if it has ended, which is what is wanted.
+        // Both fail if it has ended, as intended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Sends a line, or says why not.
+/// Sends a line, or returns why not.
 fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
     let told = |error: farjump_core::transport::TransportError| error.cause().clone();
     let room = messages.reserve(64).map_err(told)?;
-    // SAFETY: `reserve` lends so many bytes.
+    // SAFETY: `reserve` lends 64 bytes.
     unsafe { room.write_bytes(1, 64) };
     messages.commit(64, 0).map_err(told)
 }
 
-/// Uses an end whose peer is dead, in every way: errors name it, nothing waits, and the end can be dropped.
+/// Uses an endpoint whose peer is dead, in every way: errors name it, nothing waits, and the endpoint can be
+/// dropped.
 fn use_up(mut messages: Box<dyn Messages>) {
     for _ in 0..TRIES {
         let outcome = send(&mut *messages).and_then(|()| {
@@ -104,7 +105,7 @@ fn use_up(mut messages: Box<dyn Messages>) {
     }
 }
 
-/// A new source, over what is left.
+/// Connects a new source, over what is left.
 fn meets_again(name: &str, place: &Place, listener: &Listener) {
     let source = Source::start(name, &place.path());
     let Met { endpoint, control, .. } = arrive(listener);
@@ -125,15 +126,15 @@ fn source(path: std::path::PathBuf) -> ! {
             messages.progress().unwrap();
         }
     }
-    // Until it is killed; should the target end first, the control connection says so.
+    // Until it is killed. If the target ends first, the control connection shows it.
     while !matches!(met.control.recv(), Err(Error::PeerGone { .. })) {
         messages.progress().unwrap();
     }
     exit(DONE)
 }
 
-/// The test `name`: a source that is killed once `take` has taken some of its messages is gone at once, what is left of the link
-/// can be used and dropped, and another source meets.
+/// Runs the test `name`: a source is killed once `take` has taken some of its messages. It is gone at once,
+/// the rest of the link can be used and dropped, and another source connects.
 fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     if let Some((path, _watchdog)) = as_child() {
         source(path);
@@ -174,7 +175,7 @@ fn a_source_that_is_killed_in_traffic_is_gone_at_once_and_another_one_meets() {
     killed(NAME, |messages| {
         for _ in 0..TAKEN / 2 {
             take_one(messages);
-            // Nobody takes these: the source's window fills up.
+            // These are not taken, so the source's window fills up.
             match send(messages) {
                 Ok(()) | Err(Cause::Full) => {}
                 Err(cause) => panic!("{cause}"),

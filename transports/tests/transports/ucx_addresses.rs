@@ -1,4 +1,5 @@
-//! Peers that tell an address over UCX that is cut off, damaged, of something else, or of another UCX. UCX itself would believe it.
+//! Peers with a UCX address that is cut off, damaged, of another kind, or of another UCX. UCX itself would
+//! trust it.
 
 use std::thread;
 
@@ -10,10 +11,10 @@ use farjump_transports::ucx::Am;
 
 use farjump_fixtures::stage::{Place, accept, drive, far, source_options, target_options};
 
-/// What becomes of an address before it is told.
+/// A change to an address before it is sent.
 type Warp = fn(&mut Vec<u8>);
 
-/// `ucx-am`, whose ends tell other addresses than they have.
+/// `ucx-am` with endpoints that state false addresses.
 struct Lying(Warp);
 
 impl Transport for Lying {
@@ -44,7 +45,7 @@ impl Opening for LyingEnd {
     }
 }
 
-/// Both sides of a meeting: what the source, and what the target comes to.
+/// Runs a handshake and returns both results: the source's and the target's.
 fn meeting(
     place: &Place,
     listener: &Listener,
@@ -68,7 +69,7 @@ fn sum_up(bytes: &mut [u8]) {
     bytes[12..16].copy_from_slice(&hasher.finalize().to_le_bytes());
 }
 
-/// What is told, and words of the reason for which it is refused.
+/// The lies, and words of the cause for each rejection.
 const LIES: [(Warp, &str); 7] = [
     (Vec::clear, "it has 0 bytes"),
     (|bytes| bytes.truncate(19), "it has 19 bytes"),
@@ -108,7 +109,7 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
                 true => meeting(&place, &listener, honest, lying),
                 false => meeting(&place, &listener, lying, honest),
             };
-            // What the liar comes to depends on what it sees first: why, or that the other's worker is gone.
+            // The liar's result depends on what it sees first: the cause, or that the peer's worker is gone.
             let deceived = if target_lies { source } else { target };
             let error = deceived.expect_err("it was believed").to_string();
             assert!(error.contains("ucx-am") && error.contains(words), "{error}");
