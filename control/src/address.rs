@@ -58,8 +58,7 @@ impl PeerAddress {
         matches!(self, PeerAddress::Unix(_))
     }
 
-    /// Returns whether connections to this address can set up `transport`: only Unix sockets carry file
-    /// descriptors.
+    /// Returns whether `transport` can be set up over this address: only Unix sockets carry descriptors.
     pub fn suits(&self, transport: &dyn Transport) -> bool {
         self.carries_descriptors() || !transport.capabilities().descriptors
     }
@@ -75,8 +74,7 @@ impl PeerAddress {
         }
     }
 
-    /// Returns whether it is a number of a device of this machine. Packets to it stay here, unless a port is
-    /// forwarded.
+    /// Returns whether it is a number of a device here. Packets to it stay here, unless a port is forwarded.
     pub fn is_own_device(&self) -> bool {
         match self {
             PeerAddress::Unix(_) => false,

@@ -8,8 +8,7 @@ use farjump_core::transport::TransportError;
 
 use crate::{MAX_PATH, MeetRefusal, PeerAddress};
 
-/// A failed handshake, or a failure of the control connection afterwards. Its text says what failed, where,
-/// and what to do.
+/// A failed handshake or control connection. Its text says what failed, where, and what to do.
 ///
 /// `peer` is the other process as people know it: its name and process id.
 #[derive(Debug, thiserror::Error)]

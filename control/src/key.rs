@@ -16,8 +16,8 @@ use crate::keys::Keys;
 
 /// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
-/// It is in memory once, however often it is copied. The last copy wipes it when dropped, and nothing prints
-/// it.
+/// It is in memory once, however often it is copied. The last copy wipes it when dropped. It is never
+/// printed.
 #[derive(Clone)]
 pub struct Key(Arc<Secret>);
 
@@ -28,8 +28,7 @@ impl Key {
     /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// Makes a key of these bytes, which must be as hard to guess as random ones: no password. Callers wipe
-    /// their own copies.
+    /// Makes a key of bytes as hard to guess as random ones: no password. Callers wipe their own copies.
     pub fn from_bytes(mut bytes: [u8; Key::LEN]) -> Key {
         let mut key = Key::blank();
         key.fill(|own| own.copy_from_slice(&bytes));
@@ -76,8 +75,8 @@ impl Key {
         })
     }
 
-    /// Draws a key and writes it to a new file at `path`, as 64 hexadecimal digits and a newline, for its
-    /// owner alone.
+    /// Draws a key and writes it to a new file at `path`, for its owner alone, as 64 hexadecimal digits and a
+    /// newline.
     ///
     /// # Errors
     /// [`Error::KeyFileExists`] when `path` exists, which is left alone; [`Error::System`].

@@ -54,9 +54,9 @@ impl KeyFile {
         self.due
     }
 
-    /// If a check is due and the file has changed, returns the keys that count from now on: none if the file
-    /// is gone or holds none. Returns `None` if the keys in force stay, also when the file is unreadable or
-    /// malformed, which is logged.
+    /// If a check is due and finds a change, returns the keys that count from now on: none if the file is
+    /// gone or holds none. `None` if the keys in force stay, also for an unreadable or malformed file, which
+    /// is logged.
     pub fn look(&mut self, now: Instant) -> Option<Keys> {
         if now < self.due {
             return None;

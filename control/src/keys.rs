@@ -30,8 +30,7 @@ const ALLOW: &str = "allow=";
 pub struct NamedKey {
     /// The key.
     pub key: Key,
-    /// The operator's name for it, which never travels. Defaults to its line in the file; `None` for a key
-    /// from no file.
+    /// The operator's name, never sent; defaults to its line in the file. `None` for a key from no file.
     pub name: Option<String>,
     /// Rights of processes that hold it; `None` means the target's default.
     pub rights: Option<Rights>,
@@ -91,8 +90,7 @@ impl Keys {
     /// for its owner alone. The contents stay; the file is replaced as a whole.
     ///
     /// # Errors
-    /// As [`Keys::read`]; [`Error::KeyFile`] also when the name is taken or invalid, or there are
-    /// [`MAX_KEYS`] keys already.
+    /// As [`Keys::read`]; [`Error::KeyFile`] also for a taken or invalid name, or [`MAX_KEYS`] keys already.
     pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, Error> {
         // Keeps a symbolic link in place.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -237,8 +235,7 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
-/// Returns the bytes of a key file and its state. A file that is too long yields one byte more than the
-/// limit.
+/// Returns the bytes of a key file, one more than the limit if it is too long, and its state.
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
     require_key_feature(format_args!("the key {}", path.display()))?;
     let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);

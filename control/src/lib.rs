@@ -1,14 +1,11 @@
 //! Control connections: the handshake of two processes, and the messages beside their frames.
 //!
-//! A target has a [`Listener`]. It drives an [`Arrival`] for each process that connects, and never waits. A
-//! source calls [`meet_target`], which waits up to a deadline. Both get [`Met`]: a connected [`Endpoint`],
-//! the terms of each direction, and the [`Control`] connection. **The end of the control connection is the
-//! peer's death**, whatever the transport sees. An admin request ([`ask`], [`Asker`]) uses a connection of
-//! its own and makes no link.
-//!
-//! Everything received is checked before use. A process that connects and sends nonsense, half a message or
-//! nothing costs the target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature
-//! `key`.
+//! A target's [`Listener`] drives an [`Arrival`] for each process that connects, and never waits. A source
+//! calls [`meet_target`], which waits up to a deadline. Both get [`Met`]: a connected [`Endpoint`], the terms
+//! of each direction, and the [`Control`] connection. **The end of the control connection is the peer's
+//! death**, whatever the transport sees. An admin request ([`ask`], [`Asker`]) uses its own connection and
+//! makes no link. Everything received is checked before use. Bad, partial or missing data costs the target at
+//! most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature `key`.
 //!
 //! [`Endpoint`]: farjump_core::transport::Endpoint
 

@@ -45,14 +45,13 @@ pub struct Listener {
     options: TcpOptions,
 }
 
-/// A listening socket. Closing a Unix socket closes its unaccepted connections, with the descriptors sent
-/// over them.
+/// A listening socket. Closing a Unix socket closes its unaccepted connections and the descriptors sent
+/// there.
 #[derive(Debug)]
 struct ListeningSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
-    /// The process that listens. A forked child has a copy, and must not stop the listening when it drops
-    /// that.
+    /// The process that listens. A forked child has a copy, and must not stop the listening.
     process: u32,
 }
 

@@ -1,6 +1,5 @@
 //! The effective user of the process at the other end of a loopback connection. `SO_PEERCRED` covers only
-//! Unix sockets. For TCP the system's table of connections (`/proc/net/tcp` in proc(5)) has both endpoints
-//! when both are on one machine.
+//! Unix sockets; for TCP, `/proc/net/tcp` (proc(5)) lists both endpoints if both are on one machine.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -15,9 +14,8 @@ const ESTABLISHED: &str = "01";
 /// if there is no such connection, if it is not accepted yet or closed already (the table names the user only
 /// while a process has the socket), or if the system does not know the user here.
 pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
-    // Of this thread: another thread may be in another network namespace. A v4 connection is in the v6 table
-    // if its socket serves both. The tables are read in pieces and change meanwhile; the second reading finds
-    // missed lines.
+    // Of this thread: others may be in other network namespaces. A v4 connection is in the v6 table if its
+    // socket serves both. Tables change while they are read in pieces; the second reading finds missed lines.
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     for table in tables.into_iter().chain(tables) {
         let file = match File::open(table) {
@@ -35,8 +33,7 @@ pub(crate) fn owner(end: SocketAddr, other: SocketAddr) -> io::Result<Option<u32
     Ok(None)
 }
 
-/// Returns the user id in a line of the table, if it is the connection from `end` to `other` and a process
-/// has it.
+/// Returns the user id in a table line for the connection from `end` to `other`, if a process has it.
 fn owner_in(line: &str, end: SocketAddr, other: SocketAddr) -> Option<u32> {
     // sl, local address, remote address, state, queues, timer, retransmissions, uid, timeout, inode
     let fields: Vec<&str> = line.split_ascii_whitespace().take(10).collect();

@@ -87,15 +87,13 @@ pub(crate) fn own_user() -> Option<u32> {
     known(rustix::process::geteuid().as_raw())
 }
 
-/// Returns the user id that stands for unknown users. An administrator can change it, so it is read each
-/// time.
+/// Returns the user id of unknown users. An administrator can change it, so it is read each time.
 pub(crate) fn overflow_uid() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(DEFAULT_OVERFLOW_UID)
 }
 
-/// Returns `text` from a peer made fit for a terminal or a log: at most `limit` characters, and no control
-/// characters.
+/// Makes a peer's `text` fit for a terminal or a log: at most `limit` characters, no control characters.
 pub fn plain(text: &str, limit: usize) -> String {
     text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

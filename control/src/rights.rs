@@ -15,8 +15,8 @@ bitflags::bitflags! {
         const OBSERVE = 1;
         /// Make a link, and run functions that the target has: its own by name, others by code id.
         const CALL = 2;
-        /// Bring code to a link: in frames, on request, or to run in place. Useless without [`Rights::CALL`],
-        /// which makes the link.
+        /// Bring code to a link: in frames, on request, or to run in place. Needs [`Rights::CALL`] for the
+        /// link.
         const INJECT = 4;
         /// Drop code of any source from the target's code store.
         const DROP = 8;

@@ -122,8 +122,8 @@ pub(crate) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// Makes a socket that listens at `address`; returns it and its port. An earlier one still closing there does
-/// not matter.
+/// Makes a socket that listens at `address`, even if an earlier one is still closing there; returns its port
+/// too.
 pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -198,8 +198,7 @@ pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
     set().map_err(|error| Error::system("setting up a TCP connection", error))
 }
 
-/// Undoes [`tune`] on a connection that another part takes over: on a stream a slow peer must not count as
-/// gone.
+/// Undoes [`tune`] on a connection for a stream, where a slow peer must not count as gone.
 pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(&socket, 0)?;
     sockopt::set_socket_keepalive(&socket, false)
@@ -223,8 +222,7 @@ pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
     }
 }
 
-/// Converts an error of a connection's socket: a system that gave up the peer's machine reports it in several
-/// ways.
+/// Converts an error of a connection's socket: systems report a machine that they gave up in several ways.
 pub(crate) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
     match errno {
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {

@@ -47,8 +47,7 @@ impl DeferredFd {
     /// Returns the descriptor itself. Dropping that waits for its close.
     pub fn into_owned_fd(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: this is the only take: `ManuallyDrop` keeps `this` from being dropped, and nothing uses it
-        // afterwards.
+        // SAFETY: the only take: `ManuallyDrop` keeps `this` from being dropped, and it is not used again.
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
@@ -85,8 +84,7 @@ pub fn close(descriptor: OwnedFd) {
         match spawn("farjump-closer", || closer.run()) {
             // The thread counts as idle from now on, although it has not started yet.
             Ok(()) => (state.threads, state.idle) = (state.threads + 1, state.idle + 1),
-            // The next descriptor tries again. Without any thread the descriptor stays open, like one whose
-            // close is stuck.
+            // The next descriptor tries again. Without any thread it stays open, like one with a stuck close.
             Err(error) => log::warn!("no thread to close a descriptor: {error}"),
         }
     }

@@ -3,8 +3,8 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value of one process. A forked child has its parent's memory, none of its threads, and perhaps its locks in held state,
-/// so it makes a new value.
+/// A value of one process. A forked child makes a new one: it has its parent's memory, perhaps its locks in
+/// held state, but none of its threads.
 pub struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {

@@ -1,7 +1,7 @@
 //! Admin requests to a target: a process connects, sends one request, and gets one response.
 //!
-//! It makes no link and is no source. Each process times out at its own deadline, so a requester that does
-//! not read blocks no target.
+//! It makes no link and is no source. Both processes time out on their own: an unread response blocks no
+//! target.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -316,8 +316,7 @@ mod tests {
 
     #[test]
     fn the_longest_list_with_the_longest_names_fits_a_message() {
-        // Four bytes a character: 255 bytes of an ifunc's name; 64 characters of a program's, and its process
-        // id.
+        // Four bytes a character: an ifunc's name of 255 bytes; a program's of 64 characters, and its pid.
         let (name, source) = ("n".repeat(255), format!("{} (pid {})", "\u{10000}".repeat(64), u32::MAX));
         let most = u64::MAX;
         let image = HeldCode {

@@ -50,8 +50,7 @@ pub enum Message {
         #[serde(deserialize_with = "few")]
         transports: Vec<String>,
     },
-    /// Target to source: identifies the target, and gives its endpoint. The endpoint's descriptors travel
-    /// beside it.
+    /// Target to source: identifies it and its endpoint. The endpoint's descriptors travel beside it.
     Welcome {
         /// The target's epoch: a new one each time a target starts. Code indexes are bound within one.
         epoch: u64,
@@ -75,8 +74,7 @@ pub enum Message {
     },
     /// Target to source: both endpoints are connected, frames may flow.
     Go,
-    /// Either way, at any time before [`Message::Go`]: rejects the link. The sender then closes the
-    /// connection.
+    /// Either way, before [`Message::Go`]: rejects the link. The sender then closes the connection.
     Refuse {
         /// The cause.
         cause: MeetRefusal,
@@ -127,12 +125,12 @@ pub enum Message {
         /// Time from the copy in the target's own memory to callable code.
         nanoseconds: u64,
     },
-    /// Target to source, once before [`Message::Go`], from a target with such limits: what it refuses, so
-    /// that a source need not send it.
+    /// Target to source, once before [`Message::Go`], if it has limits, so that a source sends nothing
+    /// beyond.
     Limits(Limits),
     /// Source to target: a frame is to come that exceeds the link's mailbox. The response is
-    /// [`Message::Offer`] or [`Message::Decline`]. Also releases a large mailbox that the link already has:
-    /// it is empty.
+    /// [`Message::Offer`] or [`Message::Decline`]. Also releases the link's earlier large mailbox, which is
+    /// empty.
     Enlarge {
         /// Upper bound of the frame's length in bytes, all included.
         frame: u64,
@@ -144,9 +142,8 @@ pub enum Message {
         /// Its endpoint, of the link's own transport.
         end: End,
     },
-    /// Source to target: the source's endpoint of the large mailbox. Its descriptors travel beside it. The
-    /// response is [`Message::Go`], after which frames may lie there, or [`Message::Decline`] if it comes too
-    /// late.
+    /// Source to target: the source's endpoint of the large mailbox, with descriptors beside it. The response
+    /// is [`Message::Go`], after which frames may lie there, or [`Message::Decline`] if it is too late.
     Accept {
         /// Its endpoint.
         end: End,
@@ -160,8 +157,7 @@ pub enum Message {
     },
     /// Source to target: releases the large mailbox, or the offer of one. It is empty.
     Shrink,
-    /// An admin request, instead of [`Message::Hello`], from a process that makes no link. It sends no more
-    /// after it.
+    /// An admin request, instead of [`Message::Hello`], from a process that makes no link; its only message.
     Ask(Question),
     /// Target to requester: the admin response. The target then closes the connection.
     Answer {
@@ -170,8 +166,7 @@ pub enum Message {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// Target to source, once before [`Message::Go`]: the source's rights, so that it need not try anything
-    /// beyond them.
+    /// Target to source, once before [`Message::Go`]: the source's rights, which spare it futile attempts.
     Rights(Rights),
 }
 
@@ -270,8 +265,8 @@ pub struct End {
     pub address: Vec<u8>,
     /// Key of the frames that the endpoint receives ([`farjump_core::signal::LinkKey`]).
     pub key: [u8; 16],
-    /// The arrival rules that the endpoint can honour, as bits of [`farjump_core::transport::ArrivalRules`].
-    /// Unknown bits are ignored.
+    /// The endpoint's arrival rules, bits of [`farjump_core::transport::ArrivalRules`]; unknown ones are
+    /// ignored.
     pub rules: u8,
     /// Whether the endpoint's transport places an aligned line whole.
     pub line_whole: bool,

@@ -44,8 +44,7 @@ use noise::Seal;
 
 /// Longest text of a rejection, in characters.
 const MAX_TEXT: usize = 4096;
-/// Limit of reads in one [`Control::recv`], so that a peer that never completes a message cannot hold the
-/// caller.
+/// Limit of reads in one [`Control::recv`]: a peer that never completes a message cannot hold the caller.
 const READS: usize = 16;
 /// Delay before connecting again to a target whose backlog is full.
 const RETRY: Duration = Duration::from_millis(5);
@@ -84,9 +83,8 @@ impl Control {
         Control::connect_with(address, &TcpOptions::default(), deadline)
     }
 
-    /// Connects to the target at `address`, waiting up to `deadline`: on a Unix socket only for space in its
-    /// backlog. With a key nothing is ever sent over TCP without it; without a key only this machine's
-    /// loopback is tried.
+    /// Connects to the target at `address`, waiting up to `deadline`, on a Unix socket only for backlog
+    /// space. With a key nothing is sent over TCP without it; without a key only loopback is tried.
     ///
     /// # Errors
     /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::FeatureMissing`],
@@ -303,8 +301,7 @@ impl Control {
         Ok(socket)
     }
 
-    /// Checks that the peer of the accepted `stream` runs as this process's user, unless a key proves the
-    /// peer.
+    /// Checks that the peer of the accepted `stream` is of this process's user, unless a key proves it.
     pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
         match self.seal.is_some() || self.peer.address.is_none() {
             true => Ok(()),
@@ -312,13 +309,12 @@ impl Control {
         }
     }
 
-    /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this one's
-    /// user are: the system reports the user of a Unix socket at connect, and of a loopback connection once
-    /// it is accepted.
+    /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this user
+    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once it is
+    /// accepted.
     ///
     /// # Errors
-    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not
-    /// report it.
+    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`], [`Error::OwnUserUnknown`] if the system does not tell.
     pub(crate) fn admit(&mut self) -> Result<(), Error> {
         if self.seal.is_some() {
             return Ok(());
@@ -333,11 +329,9 @@ impl Control {
     /// sent; on a Unix socket also before anything is read, because descriptors could come with that.
     ///
     /// # Errors
-    /// As there; [`Error::Refused`] when the target rejected first; those of waiting for its preamble over
-    /// TCP.
+    /// As there; [`Error::Refused`] when the target rejected first; over TCP those of awaiting its preamble.
     pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
-        // On loopback the target's user is known once it has accepted the connection, which its preamble
-        // shows.
+        // On loopback the target's user is known once its preamble shows that it has accepted.
         self.await_prefix(deadline)?;
         let Err(error) = self.admit() else { return Ok(()) };
         if self.peer.address.is_none() {
@@ -355,8 +349,8 @@ impl Control {
         &self.peer
     }
 
-    /// Rejects the link with a cause, and closes. Text that the socket does not take at once is lost, so that
-    /// an unwanted process causes no wait.
+    /// Rejects the link with a cause, and closes. Text that the socket does not take at once is lost: there
+    /// is no wait.
     pub fn refuse(mut self, cause: MeetRefusal, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Refuse { cause, text }, &[]) {
@@ -364,8 +358,7 @@ impl Control {
         }
     }
 
-    /// Sets the peer's name as it introduced itself, and its process id, which is used where the system
-    /// reports none.
+    /// Sets the peer's own name, and its process id, which is used where the system reports none.
     pub(crate) fn introduce(&mut self, program: &str, pid: u32) {
         self.peer.rename(program);
         if self.peer.address.is_some() {
@@ -414,8 +407,7 @@ impl Control {
         expected: &'static str,
     ) -> Result<(Message, Vec<DeferredFd>), Error> {
         loop {
-            // Receive before sending: sending to a peer that rejected and closed fails, but its reason is
-            // here.
+            // Receive first: sending to a peer that rejected and closed fails, but its reason is here.
             if let Some(message) = self.recv()? {
                 return Ok(message);
             }
@@ -456,8 +448,7 @@ impl Control {
     }
 }
 
-/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for space in its
-/// backlog.
+/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for backlog space.
 pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
     let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
     let name = SocketAddrUnix::new(path).map_err(system)?;
@@ -490,8 +481,7 @@ pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant
 /// Checks that `uid`, the user of `peer` from the system, is this process's own.
 ///
 /// # Errors
-/// [`Error::OtherUser`]; [`Error::OwnerUnknown`] and [`Error::OwnUserUnknown`] where the system does not
-/// report it.
+/// [`Error::OtherUser`]; [`Error::OwnerUnknown`], [`Error::OwnUserUnknown`] if the system does not tell.
 pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
     let own = own_user();
     if admit(uid, own) {

@@ -1,7 +1,7 @@
 //! Noise encryption of a control connection over TCP. Only holders of the key can join or read it.
 //!
-//! Handshake and encryption are those of the Noise protocol framework (revision 34), pattern `NNpsk0`, by the
-//! crate snow. Ours is the layout of its messages in the stream:
+//! It uses the Noise protocol framework (revision 34), pattern `NNpsk0`, by the crate snow. Ours is the
+//! layout:
 //!
 //! ```text
 //! source                                target
@@ -10,9 +10,9 @@
 //! packets                 ◀────────────▶ packets
 //! ```
 //! A packet is its length (`u16`, little-endian) and that many bytes. Length 0 instead of the target's
-//! handshake says that the keys differ. The source's prefix goes into Noise's prologue and the target's into
-//! the handshake, so both processes notice a change on the way. Later packets hold the connection's messages,
-//! cut where a packet is full.
+//! handshake says that the keys differ. The source's prefix is in Noise's prologue and the target's in the
+//! handshake, so both notice a change. Later packets hold the connection's messages, cut where a packet is
+//! full.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -32,8 +32,7 @@ use crate::tcp;
 
 /// The Noise protocol in use. Both processes must agree on its name.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Start of the prologue; the source's preamble follows. Noise keeps the parts apart: the source writes
-/// first.
+/// Start of the prologue, before the source's preamble. Noise separates the parts: the source writes first.
 const PROLOGUE: &[u8] = b"farjump control connection, source to target";
 /// Bytes that Noise adds to each packet.
 const TAG: usize = 16;
@@ -266,8 +265,7 @@ impl Seal {
         Ok(())
     }
 
-    /// Checks the peer's preamble; returns whether it is here. A target sends its own, even to a peer that
-    /// cannot continue.
+    /// Returns whether the peer's preamble is here and valid. A target sends its own even if versions differ.
     fn greet(&mut self, outgoing: &mut Outgoing, peer: &PeerIdentity) -> Result<bool, Error> {
         let theirs = read_prefix(&self.raw, peer);
         let is_target = matches!(self.state, State::Waiting(_));
@@ -283,8 +281,7 @@ impl Seal {
     }
 }
 
-/// Checks the length of a handshake, which is fixed. A target may send an empty packet instead if the keys
-/// differ.
+/// Checks the fixed length of a handshake. A target may send an empty packet instead if the keys differ.
 fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(), Error> {
     let expected = if by_target { HANDSHAKES.1 } else { HANDSHAKES.0 };
     match len {
@@ -301,8 +298,7 @@ fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(
 fn finish(mut noise: HandshakeState, packet: &[u8], peer: &PeerIdentity) -> Result<TransportState, Error> {
     let mut payload = [0; PREFIX_LEN];
     let read = noise.read_message(packet, &mut payload);
-    // The target has decrypted this process's handshake, so it has the key: a change can only come from the
-    // way.
+    // The target decrypted our handshake, so it has the key: this can only have changed on the way.
     let authentic = read.is_ok() && payload == prefix(Security::Key);
     if !authentic {
         return Err(Error::Tampered { peer: peer.to_string() });

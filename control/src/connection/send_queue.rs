@@ -108,8 +108,7 @@ impl Outgoing {
         self.parts.front().is_some_and(|part| part.ready || seal.is_none_or(Seal::is_open))
     }
 
-    /// Sends what `socket` takes without blocking, encrypted if there is a seal. Messages wait until that is
-    /// open.
+    /// Sends what `socket` takes without blocking, encrypted by the seal. Messages wait until that is open.
     pub(crate) fn flush(
         &mut self,
         socket: BorrowedFd<'_>,

@@ -13,8 +13,7 @@ use rustix::net::{Shutdown, shutdown, sockopt};
 pub(crate) struct ControlSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
-    /// The process that owns the connection. A forked child has a copy, and must not end the connection with
-    /// it.
+    /// The process that owns the connection. A forked child has a copy, and must not end it.
     process: u32,
 }
 

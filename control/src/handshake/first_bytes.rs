@@ -1,5 +1,4 @@
-//! The first bytes of an accepted connection, which show its kind: a control connection, or the stream of a
-//! link.
+//! First bytes of an accepted connection, which show its kind: control connection, or stream of a link.
 
 use farjump_core::transport::Stream;
 use farjump_os::deferred_close::DeferredFd;

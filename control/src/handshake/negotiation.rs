@@ -39,8 +39,7 @@ pub struct Met {
     pub epoch: u64,
     /// The peer.
     pub peer: PeerIdentity,
-    /// The peer's instruction set, from the peer. It may differ from this process's: a library may carry
-    /// images for several.
+    /// The peer's instruction set, from the peer. It may differ from ours: libraries carry several images.
     pub peer_machine: Machine,
     /// Further limits of the target: as a source was told, or as a target sets them.
     pub limits: Limits,
@@ -73,8 +72,7 @@ pub struct Direction {
     pub max_frame: usize,
     /// Both transports place an aligned line whole: a frame of one line needs no trailer.
     pub line_whole: bool,
-    /// One-sided: length in bytes of the region that the receiver reads; the endpoint's may be longer.
-    /// Two-sided: a hint.
+    /// One-sided: bytes of the region that the receiver reads, perhaps less than all. Two-sided: a hint.
     pub region_len: usize,
 }
 

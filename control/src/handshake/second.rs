@@ -1,7 +1,6 @@
 //! A second pair of endpoints for two linked processes: for a large mailbox, made while the link is in use.
 //!
-//! The endpoints are made, described and connected like those of the handshake; the caller decides on order
-//! and time.
+//! They are made, described and connected like those of the handshake; the caller decides on order and time.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -32,8 +31,7 @@ impl SecondEnd {
         OwnEnd::open(transport, &request.second()).map(SecondEnd)
     }
 
-    /// Returns the largest frame in bytes that it receives: the requested one, or less if the transport takes
-    /// no more.
+    /// Returns the largest frame in bytes that it receives: as requested, or less by the transport's limit.
     pub fn max_frame(&self) -> usize {
         self.0.max_frame()
     }
@@ -51,13 +49,12 @@ impl SecondEnd {
         self.0.tell(use_it)
     }
 
-    /// Connects it to the endpoint that `peer` described. A transport that has to wait for that takes until
+    /// Connects it to the endpoint that `peer` described. Transports that wait for that do so until
     /// `deadline` at most.
     ///
     /// # Errors
     /// [`Error::Terms`], [`Error::NoCommonRule`] and [`Error::Transport`] when the peer's endpoint is
-    /// invalid, incompatible or unreachable. Nothing is left behind, and the descriptors are closed in any
-    /// case.
+    /// invalid, incompatible or unreachable. Nothing is left behind, and the descriptors are always closed.
     pub fn join(
         self,
         peer: &PeerIdentity,

@@ -36,8 +36,7 @@ impl SourceOptions {
 }
 
 /// Connects to the target at `address`, over the first of `transports` that it also has and that works. After
-/// a transport fails, it connects once more with the others ([`Met::passed_over`]). Returns once frames may
-/// flow.
+/// one fails, it connects once more with the others ([`Met::passed_over`]). Returns once frames may flow.
 ///
 /// # Errors
 /// If none works, the error of the last, with the others' reasons. At `deadline` [`Error::TooLate`].
@@ -95,8 +94,7 @@ fn meet_once(
 ) -> Result<Met, Error> {
     let names = offers(transports, address)?;
     if let [only] = transports {
-        // UCX takes long to load. Its findings about the machine are ready before the target's timeout
-        // starts.
+        // UCX takes long to load. Its view of the machine is known before the target's timeout starts.
         let _ = only.capabilities();
     }
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;

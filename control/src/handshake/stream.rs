@@ -112,8 +112,8 @@ impl Awaited {
         self.came.is_some()
     }
 
-    /// Returns the stream, if it has come. It is encrypted like the control connection, unless both processes
-    /// permit a clear stream.
+    /// Returns the stream, if it has come. It is encrypted like the control connection, unless both permit a
+    /// clear one.
     pub(crate) fn join(self, answer: StreamAnswer, is_sealed: bool) -> Option<Joining> {
         let sealed = is_sealed && !(self.clear && answer.clear);
         let shares = sealed.then_some(Shares { target: self.share, source: answer.share });
@@ -127,8 +127,7 @@ fn same(one: &[u8; Stream::TOKEN], other: &[u8; Stream::TOKEN]) -> bool {
     std::hint::black_box(differ) == 0
 }
 
-/// Opens the stream that the target at the other end of `control` has offered, by connecting to the same
-/// address.
+/// Opens the stream offered by the target of `control`, by connecting to the same address.
 pub(crate) fn open(
     control: &Control,
     address: &PeerAddress,

@@ -1,5 +1,4 @@
-//! The target's part of a handshake: driven step by step, so that no process that connects can delay the
-//! others.
+//! The target's part of a handshake: driven in steps, so that no connecting process delays the others.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -32,8 +31,8 @@ pub struct ArrivalOptions {
     pub epoch: u64,
     /// The target's own endpoint: the mailbox that the source writes into, and the largest frame accepted.
     pub request: OpenRequest,
-    /// The largest frame over a transport that delivers whole ones, which needs no mailbox for it. Defaults
-    /// to that of the request.
+    /// The largest frame over a transport without mailboxes, which delivers whole ones. Defaults to the
+    /// request's.
     pub longest_delivered: usize,
     /// Timeout of the handshake, from the connection until both processes know each other's endpoint. A
     /// transport whose connect waits for the peer has as long again for that. Defaults to 2 s.
@@ -234,14 +233,14 @@ impl Arrival {
         }
     }
 
-    /// Rejects sources with `reason` from now on ([`MeetRefusal::Full`]), unless it is `None`. Admin requests
-    /// still pass.
+    /// Rejects sources with `reason` from now on ([`MeetRefusal::Full`]); `None` ends that. Admin requests
+    /// pass.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
-    /// Rejects control connections with `reason` from now on ([`MeetRefusal::Full`]), unless it is `None`.
-    /// The stream of a link still passes.
+    /// Rejects control connections with `reason` from now on ([`MeetRefusal::Full`]); `None` ends that.
+    /// Streams pass.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }
@@ -414,8 +413,7 @@ impl Arrival {
         }
     }
 
-    /// Accepts only these keys from now on. Returns a reason if the process may stay no longer: then refuse
-    /// it.
+    /// Accepts only these keys from now on. Returns a reason if the process may not stay: then refuse it.
     pub fn rekey(&mut self, keys: &Keys) -> Option<String> {
         let rights = self.options.rights;
         let control = self.control.as_mut()?;

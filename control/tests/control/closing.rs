@@ -1,5 +1,5 @@
-//! Peers that pass descriptors whose close blocks. No thread waits for these closes; otherwise the watchdog
-//! would end the test.
+//! Peers that pass descriptors whose close blocks. A wait for such a close would end the test by the
+//! watchdog.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -43,8 +43,7 @@ impl Stuck {
     }
 
     /// Sends `bytes` over `stream` with this socket `count` times beside them. From then on the receiver has
-    /// the last descriptor, whose close blocks while the caller keeps the other end. A receiver may have
-    /// closed.
+    /// the last descriptor; its close blocks while the other end is kept. A receiver may have closed.
     fn pass(self, stream: &UnixStream, bytes: &[u8], count: usize, flags: SendFlags) -> TcpStream {
         let other = self.other.try_clone().unwrap();
         match send_with(stream, bytes, &vec![self.ours.as_fd(); count], flags) {

@@ -1,5 +1,4 @@
-//! Peers that lie. Each lie ends in an error that names it, the liar is told, and the target continues to
-//! serve.
+//! Peers that lie. Each lie ends in an error that names it, the liar is told, and the target serves on.
 
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -60,8 +59,7 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
             lie(&mut stream);
             stream.shutdown(Shutdown::Write).unwrap();
             let mut answer = Vec::new();
-            // A target that closes with bytes of ours unread resets the connection; its words come before
-            // that.
+            // A close with bytes of ours unread resets the connection; the target's words come before.
             let _ = stream.read_to_end(&mut answer);
             answer
         });

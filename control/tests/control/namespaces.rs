@@ -1,5 +1,4 @@
-//! Users that a user namespace hides: all of them have the overflow uid there, so a user with it equals no
-//! known user.
+//! Users hidden by a user namespace: all have the overflow uid there, so it equals no known user.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

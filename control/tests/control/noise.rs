@@ -1,5 +1,4 @@
-//! Handshakes with a key: with the right one, without it, and with a process between that repeats, cuts,
-//! changes or forges bytes.
+//! Handshakes with a key, without it, and with an interceptor that repeats, cuts, changes or forges bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -97,8 +97,7 @@ fn open(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Continues as another user. The child does this itself: a user without read access to the program could not
-/// start it.
+/// Continues as another user. Done by the child: a user without read access could not start the program.
 fn become_other() {
     rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(OTHER)).unwrap();
 }

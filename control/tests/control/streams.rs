@@ -144,8 +144,7 @@ fn meet_next(listener: &Listener, target: &Streamed) -> Met {
     }
 }
 
-/// Runs a handshake of a source and a target, and returns their transports' streams: (the source's, the
-/// target's).
+/// Runs a handshake, and returns the transports' streams: (the source's, the target's).
 fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     let (source, target) = (Streamed::default(), Streamed::default());
     let (address, theirs) = (listener.address().clone(), source.clone());
@@ -402,8 +401,7 @@ fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
     }
 }
 
-/// Returns the error for a connection that sends `bytes` and then ends, or waits for the deadline; and the
-/// bytes sent to it.
+/// Returns the error for a connection that sends `bytes` and ends, or times out; and the bytes sent to it.
 fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();

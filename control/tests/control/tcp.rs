@@ -1,5 +1,4 @@
-//! Handshakes over TCP without a key: on loopback, between processes of one user; and machines that fall
-//! silent.
+//! Handshakes over TCP without a key: on loopback, between processes of one user; and silent machines.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;

@@ -138,8 +138,7 @@ fn use_keys(folder: &Path) {
     assert!(Key::read(&taken).is_err() && Keys::read(&taken).unwrap().len() == 2);
 }
 
-/// Works with the secret of a stream, and leaves no trace on its own stack. Runs `held` while there are
-/// endpoints.
+/// Works with a stream's secret, and leaves no trace on its own stack. Runs `held` while endpoints exist.
 fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     fn end(
         peer: &dyn Opening,
@@ -176,8 +175,7 @@ fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     held();
 }
 
-/// Returns the key derivation of a stream (`docs/protocol.md`): first chain, first key and next chain a
-/// direction.
+/// Returns a stream's keys (`docs/protocol.md`): first chain, first key and next chain of each direction.
 fn derived(secret: &[u8], token: &[u8]) -> Vec<[u8; 32]> {
     fn expand(prk: &Prk, label: &str) -> [u8; 32] {
         let mut bytes = [0; 32];

@@ -62,8 +62,8 @@ impl Am {
 
     /// Makes a backend whose workers have TCP too. Each endpoint then listens on a port of every device of
     /// this machine that `UCX_NET_DEVICES` does not leave out, until the peer is heard of. **A process that
-    /// reaches one may write any address of this process meanwhile, without a request to it; the peer may as
-    /// long as the link lasts.**
+    /// reaches one may write any address of this process meanwhile, without a request; the peer may as long
+    /// as the link lasts.**
     pub const fn with_tcp() -> Am {
         Am { tcp: true }
     }
@@ -206,8 +206,7 @@ impl Post {
         Ok(())
     }
 
-    /// Returns credit to the peer, and requests the peer's credit if `id` is [`ASK`]. Returns whether the
-    /// message went out.
+    /// Returns credit to the peer, and asks for the peer's if `id` is [`ASK`]. Returns whether it could.
     fn send_aside(&mut self, id: c_uint) -> Result<bool, TransportError> {
         if !self.aside.is_null() {
             let status = status_of(self.ucx, self.aside);
@@ -238,8 +237,7 @@ impl Post {
         }
     }
 
-    /// Sends the peer a first message at once if the peer waits for it to close its listening sockets, as
-    /// this process does.
+    /// Sends a first message at once if the peer, like this process, waits for it to close listening sockets.
     pub(super) fn greet(&mut self) -> Result<(), TransportError> {
         if self.station.has_doors() {
             self.send_aside(TELL)?;
@@ -395,8 +393,7 @@ impl Drop for Post {
     fn drop(&mut self) {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends the messages that
-        // UCX has taken.
+        // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends taken messages.
         let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
         // SAFETY: neither is used again: this is `drop`.
         let (station, note) =

@@ -17,8 +17,8 @@ const DEVICES: &str = "ib";
 /// UCX's name for its transport over TCP.
 pub(super) const TCP: &str = "tcp";
 
-/// Returns the user's UCX_TLS, without RDMA devices if UCX cannot have memory for them. Fails with the reason
-/// and the remedy if nothing is left.
+/// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; if nothing is left, why,
+/// and the remedy.
 fn setting() -> Result<Option<String>, String> {
     static TOLD: Once = Once::new();
     let set = env::var("UCX_TLS").ok();

@@ -28,9 +28,9 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// Returns the context for active messages alone: with `UCP_FEATURE_RMA` UCX would carry out peers'
-    /// writes to any address that they name, in software, on transports that cannot do so themselves. Its
-    /// workers have TCP, over which UCX does that whatever the features are, only if `tcp`. An error is a
-    /// sentence with cause and remedy.
+    /// writes to any address that they name, in software, on transports that cannot. Over TCP UCX does that
+    /// whatever the features are, so workers have it only if `tcp`. An error is a sentence with cause and
+    /// remedy.
     pub(super) fn for_messages(tcp: bool) -> Result<&'static Context, String> {
         static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
@@ -51,9 +51,9 @@ impl Context {
         place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the context for memory that peers write. It has no TCP, on which UCX carries writes out in
-    /// software; active messages for doorbells; and memory from the system alone, because a device may go on
-    /// writing freed memory.
+    /// Returns the context for memory that peers write. It has no TCP, on which UCX writes in software;
+    /// active messages for doorbells; and only memory of the system, because a device may go on writing freed
+    /// memory.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
@@ -85,7 +85,7 @@ impl Context {
             )
         };
         let mut config = ptr::null_mut();
-        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` is a local for the
+        // SAFETY: without prefix and file UCX reads the environment alone; `config` is a local for the
         // result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         if status != UCS_OK {
@@ -126,8 +126,7 @@ impl Context {
     }
 }
 
-/// Returns the name of `UCX_TCP_PUT_ENABLE` for `ucp_config_modify`, which reports success for the wrong one,
-/// too.
+/// Returns `ucp_config_modify`'s name for `UCX_TCP_PUT_ENABLE`. It reports success for the wrong one, too.
 fn put_over_tcp(version: Version) -> &'static CStr {
     if (version.major, version.minor) < (1, 17) { c"PUT_ENABLE" } else { c"TCP_PUT_ENABLE" }
 }

@@ -91,24 +91,21 @@ impl Door {
         if asked != 0 || listens == 0 {
             return None;
         }
-        // SAFETY: a descriptor was open under this number just now. If another thread closes it meanwhile,
-        // only its name is requested.
+        // SAFETY: the number was open just now. If another thread closes it meanwhile, only its name is read.
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
         Some(Door { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
     }
 
     /// Makes the system drop all packets to it. Existing connections are not affected.
     fn close(&self) {
-        // UCX keeps the descriptor open as long as the worker. If it does not, the number may now be another
-        // file's.
+        // UCX keeps it open as long as the worker. If it does not, the number may be another file's now.
         if Door::at(self.descriptor) != Some(*self) {
             return;
         }
         let mut take_nothing =
             libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
         let program = libc::sock_fprog { len: 1, filter: &mut take_nothing };
-        // SAFETY: the check above found a listening socket; the program is one instruction, which the system
-        // copies.
+        // SAFETY: the check above found a listening socket; the system copies the program of one instruction.
         let status = unsafe {
             libc::setsockopt(
                 self.descriptor,

@@ -46,8 +46,7 @@ impl Fence {
         self.is_dirty = true;
     }
 
-    /// Returns the request of the flush under way, or null. The caller frees it once this value is used no
-    /// more.
+    /// Returns the request of the flush under way, or null. The caller frees it after this value's last use.
     pub(super) fn request(&self) -> ucs_status_ptr_t {
         self.flush
     }

@@ -1,8 +1,8 @@
 //! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super::am`].
 //!
 //! Each frame has a number, because UCX may send the pieces of a long message over several devices and
-//! deliver a later short one first. Frames leave in the order of their numbers; one that is still being
-//! fetched delays those behind it.
+//! deliver a later short one first. Frames leave in the order of their numbers; one that is being fetched
+//! delays later ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -86,8 +86,7 @@ impl Inbox {
     /// It must not move until the worker is gone.
     pub(super) unsafe fn listen(&self) -> Result<(), Cause> {
         let own: *mut c_void = ptr::from_ref(self).cast_mut().cast();
-        // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through the
-        // pointer.
+        // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through it.
         unsafe {
             self.worker.handle(FRAME, Some(frame_came), own)?;
             self.worker.handle(TELL, Some(told), own)?;
@@ -258,8 +257,7 @@ impl Inbox {
         Ok(Body::Own(buffer))
     }
 
-    /// Returns all of UCX's memory and requests, and accepts no more frames. Fetches continue until the
-    /// worker ends.
+    /// Returns UCX's memory and requests, and accepts no more frames. Fetches go on until the worker ends.
     pub(super) fn clear(&self) {
         self.fail(Cause::PeerGone);
         for message in self.frames.borrow_mut().iter_mut().flatten() {

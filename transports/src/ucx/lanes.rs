@@ -18,8 +18,8 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// Indexes of lanes with a stated way of writing memory.
     puts: Vec<usize>,
-    /// Longest message that UCX sends inline, copies, and sends without a copy, in bytes; the receiver
-    /// fetches longer ones.
+    /// Protocols of messages (inline, copied, without a copy) and their limits in bytes; longer ones are
+    /// fetched.
     limits: Vec<(String, String)>,
     /// The text has limits in lines, as the older protocols print them.
     by_lines: bool,
@@ -249,8 +249,7 @@ mod tests {
         );
     }
 
-    /// UCX's version, its output, the lanes in words, whether they write natively, and the protocols for
-    /// messages.
+    /// UCX's version, its output, the lanes in words, whether they write natively, and message protocols.
     type Printed = (&'static str, &'static str, &'static str, Option<bool>, &'static str);
 
     const OVER_SHM: &str = "shared memory of this machine (sysv), shared memory of this machine (posix)";

@@ -1,5 +1,4 @@
-//! The memory mappings of this process, to check a pointer into a peer's region that UCX computed from the
-//! peer's data.
+//! Memory mappings of this process, to check a pointer that UCX computed from data of the peer.
 
 use std::fs;
 use std::ops::Range;
@@ -16,8 +15,8 @@ struct Mapping {
     range: Range<usize>,
     /// Shared, readable and writable.
     is_shared: bool,
-    /// Device and inode of the mapped file or segment, in the system's notation. A System V segment has its
-    /// id as inode.
+    /// Device and inode of the file or segment, as the system writes them. A System V segment's id is its
+    /// inode.
     file: (String, u64),
     /// Offset in that file.
     offset: u64,
@@ -88,9 +87,8 @@ impl Mapping {
     }
 }
 
-/// Maps the `len` bytes at `start` now rather than at first touch, and checks that there is memory behind all
-/// of them: a write to missing memory ends the process. Linux before 5.14 cannot do it, and nothing is
-/// checked there.
+/// Maps the `len` bytes at `start` now rather than at first touch, and checks that memory backs all of them:
+/// a write to missing memory ends the process. Linux before 5.14 cannot do it, so nothing is checked there.
 ///
 /// # Safety
 /// They are mapped, and shared.

@@ -1,5 +1,4 @@
-//! Whether UCX can write a peer's memory on this machine without the peer: tested once, on a page of this
-//! process.
+//! Whether UCX of this machine can write a peer's memory without the peer: tested once, on a page of our own.
 
 use std::sync::OnceLock;
 
@@ -47,9 +46,8 @@ pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
     text.lines().filter_map(transport).any(is_meant)
 }
 
-/// Returns whether other processes could map a region of this process: whether UCX takes shared memory for
-/// it. A pointer from UCX proves nothing: from 1.15 on its transport `self` gives a process one to any memory
-/// of its own.
+/// Returns whether UCX takes shared memory for a region, so that other processes could map it. A pointer from
+/// UCX proves nothing: from 1.15 on its transport `self` gives a process one to all of its own memory.
 fn can_map(context: &'static Context) -> Result<bool, String> {
     let text = |cause: farjump_core::transport::Cause| cause.to_string();
     // An error that prevents this worker prevents all links.

@@ -94,8 +94,7 @@ impl AmOpening {
     }
 }
 
-/// Returns a note for a version whose TCP fails on some devices: 1.20.0 and 1.20.1 misread addresses on `lo`
-/// ("no route to …").
+/// Returns a note on TCP of UCX 1.20.0 and 1.20.1, which misread addresses on `lo` ("no route to …").
 fn defect_of_tcp(version: Version) -> String {
     match (version.major, version.minor, version.release) {
         (1, 20, 0 | 1) => format!(

@@ -51,8 +51,7 @@ impl Drop for Parting {
         let ucx = self.station.inbox().worker().ucx;
         let requests = self.sending.iter().map(|sending| sending.request).chain(self.requests);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: the request was not freed before. The data that it reads outlives the worker
-            // (`Parting::station`).
+            // SAFETY: not freed before. The data that it reads outlives the worker (`Parting::station`).
             unsafe { ucx.ucp_request_free(request) };
         }
     }

@@ -56,8 +56,7 @@ impl Peer {
                 why()
             )
         })?;
-        // Closed from here on in any case: by `Peer`, or with the worker. The length fits: `Mailbox::check`
-        // has checked it.
+        // From here on `Peer` or the worker closes it. `Mailbox::check` has checked that the length fits.
         let len = told.len as usize;
         let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
         let mut tries = 1;
@@ -122,8 +121,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Rejects the peer if UCX reports emulated puts already, without the peer. No such report is no proof
-    /// yet (`proof.rs`).
+    /// Rejects the peer if UCX reports emulated puts without it. No report is no proof yet (`proof.rs`).
     fn hear_of_emulation(&self) -> Result<(), Cause> {
         let lanes = self.lanes();
         match lanes.write_natively() {
@@ -144,8 +142,7 @@ impl Peer {
         }
     }
 
-    /// Returns the cause for rejecting a peer whose memory UCX does not write natively; `said` is UCX's
-    /// description.
+    /// Returns the cause for rejecting a peer with emulated writes; `said` is UCX's description.
     pub(super) fn emulated(&self, said: Option<&str>) -> Cause {
         let said = said.map_or_else(String::new, |said| format!(" (it says: {said})"));
         Cause::System(format!(

@@ -24,8 +24,7 @@ impl Place {
         Place { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
     }
 
-    /// Returns why a peer at `other` shares no memory with a process here, in words; `set` is this process's
-    /// UCX_TLS.
+    /// Explains why a peer at `other` shares no memory with a process here; `set` is the UCX_TLS here.
     pub(super) fn apart(&self, other: &Place, set: Option<&str>) -> String {
         if self.machine.is_empty() || other.machine.is_empty() {
             return "whether the peer runs on this machine cannot be told without /proc".to_owned();

@@ -1,5 +1,5 @@
-//! The proof that puts are native, made by both processes of a link whose memory is not mapped, while the
-//! link is connected.
+//! The proof that puts are native, made by both processes of a link without mapped memory, while it is
+//! connected.
 //!
 //! An emulated put is a message that the peer's UCX carries out when it is called. So a process puts a word
 //! into the peer's region while the peer stands still: it does not call UCX, and watches the word. A native
@@ -65,8 +65,7 @@ pub(super) struct Post {
     word: Box<u64>,
 }
 
-// SAFETY: all of it belongs to the value alone; the callback runs on the one thread that uses the worker at a
-// time.
+// SAFETY: all of it belongs to the value alone; the callback runs on the one thread that uses the worker.
 unsafe impl Send for Post {}
 
 impl Post {
@@ -86,8 +85,7 @@ impl Post {
     /// # Safety
     /// The worker is dropped before this value.
     pub(super) unsafe fn listen(&self, worker: &Worker) -> Result<(), Cause> {
-        // SAFETY: the inbox stays in place until this value is dropped, which the caller does after the
-        // worker.
+        // SAFETY: the inbox stays in place until this value's drop, which the caller does after the worker's.
         unsafe { worker.handle(LETTER, Some(came), self.inbox.as_ptr().cast()) }
     }
 
@@ -289,8 +287,7 @@ impl Proof<'_> {
         let lengths = [8].into_iter().chain((6..=LONGEST.ilog2()).map(|power| 1 << power));
         for len in lengths.take_while(|len| *len <= longest) {
             let zeros = self.post.zeros.as_ptr().cast();
-            // SAFETY: the UCX endpoint is connected, the region is as long, and the zeros live as long as the
-            // worker.
+            // SAFETY: the UCX endpoint is connected, the region has `len` bytes, and `post` keeps the zeros.
             let (request, how) = unsafe { asked::put(self.worker.ucx, self.peer, zeros, len) };
             self.post.request = request;
             match how {
@@ -320,8 +317,7 @@ impl Proof<'_> {
             // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
             let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
             let (Peer { end, key, address, .. }, word) = (self.peer, ptr::from_ref(&*self.post.word));
-            // SAFETY: the UCX endpoint is connected, a region is at least a page, and the word lives as long
-            // as the worker.
+            // SAFETY: the UCX endpoint is connected, a region is at least a page, and `post` keeps the word.
             self.post.request = unsafe {
                 self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
             };
@@ -358,9 +354,8 @@ impl Proof<'_> {
         self.send_all()?;
         self.own.store(0, Ordering::Relaxed);
         self.send(STANDING, value)?;
-        // Usually UCX sends it within that call, which receives nothing: a word that is there by now has
-        // landed by itself, however soon. Otherwise UCX is called until it is sent, and those calls may have
-        // carried out an emulated put.
+        // Usually UCX sends it within that call, which receives nothing: a word that is there by now landed
+        // by itself. Otherwise UCX is called until it is sent, and those calls may carry out an emulated put.
         if !self.post.outbox.is_empty() {
             self.send_all()?;
             if self.own.load(Ordering::Acquire) != 0 {

@@ -1,6 +1,5 @@
-//! Two endpoints in one process, each on a thread of its own, over transports that UCX has everywhere: memory
-//! that it allocated, which it writes natively over shared memory; memory of the heap, and TCP, where it
-//! emulates writes.
+//! Two endpoints in one process, each on its own thread, over transports that UCX has everywhere: memory that
+//! it allocated, which it writes natively over shared memory; heap memory, and TCP, where it emulates writes.
 
 use std::thread;
 
@@ -38,8 +37,7 @@ struct Side {
 // SAFETY: all of it belongs to the value alone.
 unsafe impl Send for Side {}
 
-/// Returns a context with these transports of UCX, for as long as the process; without them `None`, and a
-/// note.
+/// Returns a context with these transports, kept as long as the process; without them `None`, and a note.
 fn context(transports: &str) -> Option<&'static Context> {
     let features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
     let mut settings = vec![(c"TLS", transports)];

@@ -137,8 +137,7 @@ impl PutOpening {
         Ok(PutOpening { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
     }
 
-    /// Makes both processes prove within `deadline_ms` that the puts of this link are native, if there are
-    /// any.
+    /// Makes both processes prove within `deadline_ms` that any puts of this link are native.
     fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
         let puts = reached.mapped.is_none();
         // The peer decides the same, by its own values.
@@ -147,8 +146,8 @@ impl PutOpening {
             return Ok(reached);
         }
         let within = Duration::from_millis(u64::from(deadline_ms));
-        // SAFETY: a region begins on a page and has at least one, and belongs to this endpoint; only the peer
-        // writes it now.
+        // SAFETY: a region of this endpoint has at least a page, and starts on one; only the peer writes it
+        // now.
         let own = unsafe { AtomicU64::from_ptr(self.region.base().cast().as_ptr()) };
         let mut proof = Proof {
             worker: &self.worker,
@@ -245,8 +244,7 @@ struct Sending {
     frame: u64,
 }
 
-/// Shared state of both halves of an endpoint: UCX permits one caller at a time, and each half may be dropped
-/// first.
+/// Shared state of an endpoint's halves: UCX permits one caller at a time, and either may be dropped first.
 struct Works {
     ucx: &'static Ucx,
     /// Oldest first.
@@ -284,8 +282,7 @@ impl Works {
         // For longer ones no query has shown whether UCX emulates them.
         for piece in (0..len).step_by(LONGEST) {
             let (at, rest) = (address + (offset + piece) as u64, LONGEST.min(len - piece));
-            // SAFETY: the UCX endpoint is connected; the caller has checked the range against the region, and
-            // keeps the bytes.
+            // SAFETY: the UCX endpoint is connected; the caller has checked the range, and keeps the bytes.
             let sent = unsafe { self.ucx.ucp_put_nbx(end, from.add(piece).cast(), rest, at, key, &params) };
             self.sent(sent, frame)?;
         }
@@ -361,8 +358,8 @@ impl Works {
         if status == UCS_OK { Ok(false) } else { Err(moving(self.ucx, status)) }
     }
 
-    /// Sends a doorbell behind the puts under way, so that the woken peer finds them. Until then it is owed,
-    /// and [`Works::work`] sends it.
+    /// Sends a doorbell once the puts under way are done, so that the peer finds them. [`Works::work`] sends
+    /// an owed one.
     fn ring(&mut self) -> Result<(), Cause> {
         self.owes_ring = !self.sending.is_empty();
         if self.owes_ring { Ok(()) } else { self.send_ring() }
@@ -478,9 +475,8 @@ impl PutRemote {
 }
 
 // SAFETY: `Peer::reach` has checked that the pointer is the start of `len` bytes of shared memory, on a page,
-// which stay mapped as long as the key in `works`. The memory behind them does not vanish: System V memory,
-// which UCX takes where it can, has one length for its life; docs/security.md covers a peer that shortens the
-// file of POSIX memory.
+// which stay mapped as long as the key in `works`. That memory does not vanish: System V memory, which UCX
+// takes where it can, has one length for its life; docs/security.md covers a peer that shortens a POSIX file.
 unsafe impl RemoteMemory for PutRemote {
     fn len(&self) -> usize {
         self.len
@@ -572,8 +568,8 @@ struct PutLocal {
     peer_has_no_fence: bool,
 }
 
-// SAFETY: the region keeps its memory, on a page and zero when it was made, until it is dropped; UCX gives
-// access to holders of its key only.
+// SAFETY: the region keeps its memory, on a page and zero at first, until its drop; UCX gives access only to
+// key holders.
 unsafe impl LocalMemory for PutLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.base()
@@ -629,8 +625,7 @@ unsafe impl LocalMemory for PutLocal {
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
         let mut works = locked(&self.works);
-        // As many doorbells as one poll finds: a peer that sends them without end does not hold this process
-        // here.
+        // As many doorbells as one poll finds: a peer that sends them without end cannot hold us here.
         for _ in 0..TURNS {
             if !works.work()? {
                 break;

@@ -23,8 +23,7 @@ pub(super) struct Station {
     doors: Option<Doors>,
 }
 
-// SAFETY: the inbox belongs to the value alone, and its worker's callbacks run on whatever thread uses the
-// value.
+// SAFETY: the inbox belongs to the value alone; its worker's callbacks run on any thread that uses the value.
 unsafe impl Send for Station {}
 
 impl Station {
@@ -48,8 +47,7 @@ impl Station {
 
     /// Returns the descriptor to sleep on.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox until this value is
-        // dropped.
+        // SAFETY: the worker keeps it open (`Worker::descriptor`), and lives in the inbox of this value.
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 

@@ -3,8 +3,8 @@
 //! A frame longer than the whole window is accepted when nothing else is under way, and then travels alone.
 //!
 //! Both endpoints count frames. Each message carries the number of frames that its sender has consumed. A
-//! receiver with nothing to send returns credit in a message of its own, when a quarter of the window is used
-//! up, or on request.
+//! receiver with nothing to send returns credit in its own message, when a quarter of the window is used up,
+//! or on request.
 
 use std::collections::VecDeque;
 
@@ -63,8 +63,7 @@ impl Outward {
         self.consumed
     }
 
-    /// Takes the peer's number of consumed frames, modulo 2^32. An earlier number that comes later changes
-    /// nothing.
+    /// Takes the peer's number of consumed frames, modulo 2^32. A late, earlier number changes nothing.
     #[inline]
     pub(super) fn told(&mut self, total: u32) -> Result<(), Violation> {
         let more = total.wrapping_sub(self.consumed).cast_signed();
@@ -106,8 +105,7 @@ impl Inward {
     pub(super) fn came(&mut self, len: usize) -> Result<(), Violation> {
         self.held.0 += 1;
         self.held.1 += len as u64;
-        // Credit that was not returned counts as held by the peer, never the other way round: a frame it
-        // sends alone is alone.
+        // Unreturned credit counts as held by the peer, never vice versa: a frame it sends alone is alone.
         let fits = self.held.1 <= self.limit || self.held.0 == 1;
         match fits && self.held.0 <= MAX_FRAMES {
             true => Ok(()),

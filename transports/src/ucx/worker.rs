@@ -24,8 +24,7 @@ use super::words;
 
 /// Time in which a dropped endpoint may send messages that UCX has taken. A live peer takes them in far less.
 pub(super) const PARTING: Duration = Duration::from_millis(20);
-/// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once after each
-/// message.
+/// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
 
 /// A worker of this process's context. Used by one thread at a time.
@@ -71,8 +70,8 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// Returns the descriptor that becomes readable when the armed worker has something to do. It is open as
-    /// long as the worker.
+    /// Returns the descriptor that becomes readable when an armed worker has work. It is open as long as the
+    /// worker.
     pub(super) fn descriptor(&self) -> Result<RawFd, Cause> {
         let mut descriptor = -1;
         // SAFETY: `self` owns the handle, and `descriptor` is a local for the number.

@@ -84,8 +84,7 @@ fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
     messages.commit(64, 0).map_err(told)
 }
 
-/// Uses an endpoint whose peer is dead, in every way: errors name it, nothing waits, and the endpoint can be
-/// dropped.
+/// Uses an endpoint with a dead peer in every way: errors name it, nothing waits, and it can be dropped.
 fn use_up(mut messages: Box<dyn Messages>) {
     for _ in 0..TRIES {
         let outcome = send(&mut *messages).and_then(|()| {

@@ -1,5 +1,4 @@
-//! Peers with a UCX address that is cut off, damaged, of another kind, or of another UCX. UCX itself would
-//! trust it.
+//! Peers with a UCX address that is cut off, damaged, of another kind or UCX. UCX itself would trust it.
 
 use std::thread;
 
