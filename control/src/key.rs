@@ -16,8 +16,7 @@ use crate::keys::Keys;
 
 /// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
-/// It is in memory once, however often it is copied. The last copy wipes it when dropped. It is never
-/// printed.
+/// It is in memory once, however often it is copied. The last copy wipes it when dropped. Nothing prints it.
 #[derive(Clone)]
 pub struct Key(Arc<Secret>);
 
@@ -75,7 +74,7 @@ impl Key {
         })
     }
 
-    /// Draws a key and writes it to a new file at `path`, for its owner alone, as 64 hexadecimal digits and a
+    /// Draws a key and writes it to a new file at `path`, for its owner alone: 64 hexadecimal digits and a
     /// newline.
     ///
     /// # Errors

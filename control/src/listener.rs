@@ -45,8 +45,7 @@ pub struct Listener {
     options: TcpOptions,
 }
 
-/// A listening socket. Closing a Unix socket closes its unaccepted connections and the descriptors sent
-/// there.
+/// A listening socket. Closing a Unix socket closes its unaccepted connections and descriptors sent there.
 #[derive(Debug)]
 struct ListeningSocket {
     descriptor: ManuallyDrop<OwnedFd>,

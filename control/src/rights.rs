@@ -6,8 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 bitflags::bitflags! {
-    /// Rights of a process at a target: set for the target's user, and for each key. [`Rights::default`] is
-    /// to observe, call and inject.
+    /// Rights at a target, of its own user or a key. [`Rights::default`] is to observe, call and inject.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     #[serde(from = "u8", into = "u8")]
     pub struct Rights: u8 {
@@ -15,8 +14,7 @@ bitflags::bitflags! {
         const OBSERVE = 1;
         /// Make a link, and run functions that the target has: its own by name, others by code id.
         const CALL = 2;
-        /// Bring code to a link: in frames, on request, or to run in place. Needs [`Rights::CALL`] for the
-        /// link.
+        /// Bring code to a link: in frames, on request, or to run in place. Needs [`Rights::CALL`], too.
         const INJECT = 4;
         /// Drop code of any source from the target's code store.
         const DROP = 8;

@@ -122,8 +122,7 @@ pub(crate) fn new_socket(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// Makes a socket that listens at `address`, even if an earlier one is still closing there; returns its port
-/// too.
+/// Makes a socket that listens at `address`, and returns its port. An earlier one closing there does no harm.
 pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, u16), Errno> {
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;

@@ -1,17 +1,12 @@
 //! Deferred close: threads of this module close descriptors whose close(2) may block.
 //!
-//! The close of a file's last descriptor blocks on a TCP socket with `SO_LINGER` and unacknowledged data, on a file on FUSE
-//! whose server does not answer, and on a Unix socket in whose queue such a descriptor lies. A peer can pass any of these. So
-//! descriptors that a peer passed are closed here, and so are Unix sockets over which a peer could pass descriptors.
+//! The last close of a file blocks on a TCP socket with `SO_LINGER` and unacknowledged data, on a FUSE file
+//! with an unresponsive server, and on a Unix socket with such a descriptor in its queue. A peer can pass any
+//! of these. So descriptors from peers are closed here, and Unix sockets over which a peer could pass some.
 //!
-//! **Limits.** At most [`THREADS`] closes are under way at a time; further descriptors wait in a queue. The system offers no
-//! close that does not block, so a stuck descriptor keeps its thread. [`is_clogged`] holds while [`MOST_PENDING`] descriptors
-//! wait, or while [`MOST_STUCK`] wait and no close has returned for 50 ms. Then no connection is accepted on a Unix socket, so
-//! a process that was not admitted cannot use up this process's descriptors. Descriptors of admitted peers are always taken;
-//! the number of connections bounds theirs.
-//!
-//! A thread ends after one second without work. A forked child starts with an empty queue: the parent closes the descriptors
-//! that wait in its own queue, and the child's copies of them stay open.
+//! At most [`THREADS`] closes are under way; further descriptors queue. The system has no nonblocking close,
+//! so a stuck descriptor keeps its thread. A thread ends after one second without work. A forked child starts
+//! with an empty queue: the parent closes the descriptors in its own, and the child's copies stay open.
 
 use std::collections::VecDeque;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -29,8 +24,9 @@ pub const THREADS: usize = 8;
 pub const MOST_STUCK: usize = 64;
 /// Number of waiting descriptors that counts as clogged in any case.
 pub const MOST_PENDING: usize = 512;
-/// Limit of descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have space for all of them,
-/// though no message may have so many: the system closes the excess ones in the receiving thread, and that can block.
+/// Limit of descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have space for
+/// all, though no message may have so many: the system closes excess ones in the receiving thread and may
+/// block it.
 pub const MOST_DELIVERED: usize = 253;
 /// Time without a returning close after which the waiting descriptors count as stuck.
 const STALL: Duration = Duration::from_millis(50);
@@ -92,7 +88,9 @@ pub fn close(descriptor: OwnedFd) {
     closer.work.notify_one();
 }
 
-/// Returns whether too many descriptors wait to accept another process that could pass one.
+/// Returns whether [`MOST_PENDING`] descriptors wait, or [`MOST_STUCK`] wait and no close has returned for 50
+/// ms. Then no connection is accepted on a Unix socket, so a process that was not admitted cannot use up our
+/// descriptors. Descriptors of admitted peers are always taken; the number of connections bounds theirs.
 pub fn is_clogged() -> bool {
     let state = CLOSER.get().lock();
     let stuck = || state.progress.is_none_or(|last| last.elapsed() >= STALL);

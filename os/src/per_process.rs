@@ -29,8 +29,8 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         let process = std::process::id();
         let mut found = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: the pointer is null or comes from `Box::into_raw` below. A box is published by the exchange alone, and a
-            // published one is never freed or changed.
+            // SAFETY: the pointer is null or comes from `Box::into_raw` below. Only the exchange publishes a
+            // box, and a published one is never freed or changed.
             if let Some(owned) = unsafe { found.as_ref() }
                 && owned.process == process
             {

@@ -2,7 +2,7 @@
 
 use zeroize::Zeroize;
 
-/// Bytes of dead stack that are overwritten after work with a key: a multiple of the depth that such work reaches.
+/// Bytes of dead stack overwritten after work with a key: a multiple of the depth that such work reaches.
 const SCRUBBED: usize = 64 << 10;
 
 /// Runs `work`, which handles keys, and then overwrites the stack that it has used below the caller.

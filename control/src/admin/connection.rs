@@ -1,7 +1,6 @@
 //! Admin requests to a target: a process connects, sends one request, and gets one response.
 //!
-//! It makes no link and is no source. Both processes time out on their own: an unread response blocks no
-//! target.
+//! It makes no link and is no source. Both processes have deadlines: an unread response blocks no target.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -125,12 +125,10 @@ pub enum Message {
         /// Time from the copy in the target's own memory to callable code.
         nanoseconds: u64,
     },
-    /// Target to source, once before [`Message::Go`], if it has limits, so that a source sends nothing
-    /// beyond.
+    /// Target to source, once before [`Message::Go`], if it has limits: the source sends nothing beyond them.
     Limits(Limits),
     /// Source to target: a frame is to come that exceeds the link's mailbox. The response is
-    /// [`Message::Offer`] or [`Message::Decline`]. Also releases the link's earlier large mailbox, which is
-    /// empty.
+    /// [`Message::Offer`] or [`Message::Decline`]. Also releases the link's earlier, empty large mailbox.
     Enlarge {
         /// Upper bound of the frame's length in bytes, all included.
         frame: u64,
@@ -265,8 +263,7 @@ pub struct End {
     pub address: Vec<u8>,
     /// Key of the frames that the endpoint receives ([`farjump_core::signal::LinkKey`]).
     pub key: [u8; 16],
-    /// The endpoint's arrival rules, bits of [`farjump_core::transport::ArrivalRules`]; unknown ones are
-    /// ignored.
+    /// The endpoint's arrival rules: bits of [`farjump_core::transport::ArrivalRules`], unknown ones ignored.
     pub rules: u8,
     /// Whether the endpoint's transport places an aligned line whole.
     pub line_whole: bool,

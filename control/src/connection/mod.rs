@@ -310,7 +310,7 @@ impl Control {
     }
 
     /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this user
-    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once it is
+    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once
     /// accepted.
     ///
     /// # Errors
@@ -349,8 +349,8 @@ impl Control {
         &self.peer
     }
 
-    /// Rejects the link with a cause, and closes. Text that the socket does not take at once is lost: there
-    /// is no wait.
+    /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take at once is
+    /// lost.
     pub fn refuse(mut self, cause: MeetRefusal, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Refuse { cause, text }, &[]) {

@@ -1,7 +1,6 @@
 //! Noise encryption of a control connection over TCP. Only holders of the key can join or read it.
 //!
-//! It uses the Noise protocol framework (revision 34), pattern `NNpsk0`, by the crate snow. Ours is the
-//! layout:
+//! It uses the Noise protocol framework (revision 34), pattern `NNpsk0`, by the crate snow, in this layout:
 //!
 //! ```text
 //! source                                target
@@ -9,10 +8,6 @@
 //!                         ◀───────────── prefix, packet: e, ee, with the prefix once more inside
 //! packets                 ◀────────────▶ packets
 //! ```
-//! A packet is its length (`u16`, little-endian) and that many bytes. Length 0 instead of the target's
-//! handshake says that the keys differ. The source's prefix is in Noise's prologue and the target's in the
-//! handshake, so both notice a change. Later packets hold the connection's messages, cut where a packet is
-//! full.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -48,6 +43,11 @@ const MAX_PACKET: usize = 65_535;
 const READ: usize = 4096;
 
 /// The encryption of one process's end of a connection.
+///
+/// A packet is its length (`u16`, little-endian) and that many bytes. Length 0 instead of the target's
+/// handshake says that the keys differ. The source's preamble ("prefix") is in Noise's prologue and the
+/// target's in the handshake, so both notice a change. Later packets hold the connection's messages, cut
+/// where a packet is full.
 pub(crate) struct Seal {
     state: State,
     /// Bytes not yet decrypted: a part of one packet, or some small ones.

@@ -31,8 +31,7 @@ pub struct ArrivalOptions {
     pub epoch: u64,
     /// The target's own endpoint: the mailbox that the source writes into, and the largest frame accepted.
     pub request: OpenRequest,
-    /// The largest frame over a transport without mailboxes, which delivers whole ones. Defaults to the
-    /// request's.
+    /// Largest frame over a transport that delivers whole ones, without a mailbox. Defaults to the request's.
     pub longest_delivered: usize,
     /// Timeout of the handshake, from the connection until both processes know each other's endpoint. A
     /// transport whose connect waits for the peer has as long again for that. Defaults to 2 s.
@@ -233,14 +232,14 @@ impl Arrival {
         }
     }
 
-    /// Rejects sources with `reason` from now on ([`MeetRefusal::Full`]); `None` ends that. Admin requests
-    /// pass.
+    /// Rejects sources, not admin requests, with `reason` ([`MeetRefusal::Full`]) from now on. `None` ends
+    /// that.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
-    /// Rejects control connections with `reason` from now on ([`MeetRefusal::Full`]); `None` ends that.
-    /// Streams pass.
+    /// Rejects control connections, not streams, with `reason` ([`MeetRefusal::Full`]) from now on. `None`
+    /// ends that.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }

@@ -1,5 +1,4 @@
-//! Peers that pass descriptors whose close blocks. A wait for such a close would end the test by the
-//! watchdog.
+//! Peers that pass descriptors whose close blocks. The watchdog ends a test that waits for such a close.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;

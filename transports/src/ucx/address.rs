@@ -1,5 +1,4 @@
-//! The endpoint address of a UCX backend: the worker's address, opaque to all but UCX, and the backend's
-//! fields.
+//! The address of a UCX endpoint: the worker's address, opaque to all but UCX, and the backend's fields.
 //!
 //! Little-endian: version (`u16`, 4), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor
 //! version (`u16` each), checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else

@@ -17,8 +17,7 @@ const DEVICES: &str = "ib";
 /// UCX's name for its transport over TCP.
 pub(super) const TCP: &str = "tcp";
 
-/// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; if nothing is left, why,
-/// and the remedy.
+/// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or why nothing is left.
 fn setting() -> Result<Option<String>, String> {
     static TOLD: Once = Once::new();
     let set = env::var("UCX_TLS").ok();

@@ -29,8 +29,7 @@ unsafe impl Sync for Context {}
 impl Context {
     /// Returns the context for active messages alone: with `UCP_FEATURE_RMA` UCX would carry out peers'
     /// writes to any address that they name, in software, on transports that cannot. Over TCP UCX does that
-    /// whatever the features are, so workers have it only if `tcp`. An error is a sentence with cause and
-    /// remedy.
+    /// with any features, so workers have it only if `tcp`. An error is a sentence with cause and remedy.
     pub(super) fn for_messages(tcp: bool) -> Result<&'static Context, String> {
         static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
@@ -51,8 +50,8 @@ impl Context {
         place.get_or_init(make).as_ref().map_err(Clone::clone)
     }
 
-    /// Returns the context for memory that peers write. It has no TCP, on which UCX writes in software;
-    /// active messages for doorbells; and only memory of the system, because a device may go on writing freed
+    /// Returns the context for memory that peers write: without TCP, on which UCX writes in software; with
+    /// active messages for doorbells; and with system memory alone, because a device may still write freed
     /// memory.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
@@ -85,8 +84,7 @@ impl Context {
             )
         };
         let mut config = ptr::null_mut();
-        // SAFETY: without prefix and file UCX reads the environment alone; `config` is a local for the
-        // result.
+        // SAFETY: without prefix and file UCX reads only the environment; `config` is a local for the result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         if status != UCS_OK {
             return Err(failed("does not understand its settings", status));

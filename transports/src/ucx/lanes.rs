@@ -3,8 +3,7 @@
 //! UCX 1.13 has no other interface to a UCX endpoint's lanes. The output is for people and not a stable
 //! format: an unreadable line never causes a rejection, except for writes into unmapped memory, which must be
 //! known not to be emulated. UCX chooses lanes by one of two sets of rules ("protocols"), and prints them in
-//! two forms: lines with limits (1.13 to 1.15) and tables (from 1.16 on). `printed/` has original output of
-//! both.
+//! two forms: lines with limits (1.13 to 1.15) and tables (from 1.16 on). `printed/` has samples of both.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -18,8 +17,7 @@ pub(super) struct Lanes {
     lanes: Vec<Lane>,
     /// Indexes of lanes with a stated way of writing memory.
     puts: Vec<usize>,
-    /// Protocols of messages (inline, copied, without a copy) and their limits in bytes; longer ones are
-    /// fetched.
+    /// Protocols of messages (inline, copied, without a copy), each with its limit in bytes, then fetching.
     limits: Vec<(String, String)>,
     /// The text has limits in lines, as the older protocols print them.
     by_lines: bool,

@@ -15,8 +15,7 @@ struct Mapping {
     range: Range<usize>,
     /// Shared, readable and writable.
     is_shared: bool,
-    /// Device and inode of the file or segment, as the system writes them. A System V segment's id is its
-    /// inode.
+    /// Device and inode of the file or segment, as the system writes them: for System V its id is the inode.
     file: (String, u64),
     /// Offset in that file.
     offset: u64,

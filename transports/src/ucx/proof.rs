@@ -1,5 +1,4 @@
-//! The proof that puts are native, made by both processes of a link without mapped memory, while it is
-//! connected.
+//! The proof that puts are native, made by both processes of a link without mapped memory, as it connects.
 //!
 //! An emulated put is a message that the peer's UCX carries out when it is called. So a process puts a word
 //! into the peer's region while the peer stands still: it does not call UCX, and watches the word. A native

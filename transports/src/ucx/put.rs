@@ -146,8 +146,7 @@ impl PutOpening {
             return Ok(reached);
         }
         let within = Duration::from_millis(u64::from(deadline_ms));
-        // SAFETY: a region of this endpoint has at least a page, and starts on one; only the peer writes it
-        // now.
+        // SAFETY: a region of this endpoint starts on a page and has at least one; only the peer writes it.
         let own = unsafe { AtomicU64::from_ptr(self.region.base().cast().as_ptr()) };
         let mut proof = Proof {
             worker: &self.worker,
@@ -358,8 +357,8 @@ impl Works {
         if status == UCS_OK { Ok(false) } else { Err(moving(self.ucx, status)) }
     }
 
-    /// Sends a doorbell once the puts under way are done, so that the peer finds them. [`Works::work`] sends
-    /// an owed one.
+    /// Sends a doorbell once the puts under way are done, so that the peer finds them, by [`Works::work`] if
+    /// later.
     fn ring(&mut self) -> Result<(), Cause> {
         self.owes_ring = !self.sending.is_empty();
         if self.owes_ring { Ok(()) } else { self.send_ring() }
@@ -568,8 +567,8 @@ struct PutLocal {
     peer_has_no_fence: bool,
 }
 
-// SAFETY: the region keeps its memory, on a page and zero at first, until its drop; UCX gives access only to
-// key holders.
+// SAFETY: the region keeps its memory, on a page and zero at first, until dropped; UCX admits only key
+// holders.
 unsafe impl LocalMemory for PutLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.base()

@@ -70,8 +70,8 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// Returns the descriptor that becomes readable when an armed worker has work. It is open as long as the
-    /// worker.
+    /// Returns the descriptor, open as long as the worker, that becomes readable when an armed worker has
+    /// work.
     pub(super) fn descriptor(&self) -> Result<RawFd, Cause> {
         let mut descriptor = -1;
         // SAFETY: `self` owns the handle, and `descriptor` is a local for the number.
@@ -81,8 +81,8 @@ impl Worker {
         }
     }
 
-    /// Makes [`Worker::progress`] call `callback` with `argument` for each active message numbered `id`; it
-    /// may keep data.
+    /// Makes [`Worker::progress`] call `callback`, which may keep data, with `argument` for each message
+    /// `id`.
     ///
     /// # Safety
     /// `argument` is valid for `callback` until the worker is gone.
