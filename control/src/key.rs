@@ -74,8 +74,7 @@ impl Key {
         })
     }
 
-    /// Draws a key and writes it to a new file at `path`, for its owner alone: 64 hexadecimal digits and a
-    /// newline.
+    /// Draws a key and writes it to a new file at `path` for its owner alone: 64 hexadecimal digits, newline.
     ///
     /// # Errors
     /// [`Error::KeyFileExists`] when `path` exists, which is left alone; [`Error::System`].

@@ -55,8 +55,8 @@ impl KeyFile {
     }
 
     /// If a check is due and finds a change, returns the keys that count from now on: none if the file is
-    /// gone or has none. `None` if the keys in force stay, also for an unreadable or malformed file, which is
-    /// logged.
+    /// gone or has none. `None` if the keys in force stay, also for a file that is unreadable or malformed
+    /// (logged).
     pub fn look(&mut self, now: Instant) -> Option<Keys> {
         if now < self.due {
             return None;

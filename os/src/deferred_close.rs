@@ -25,8 +25,8 @@ pub const MOST_STUCK: usize = 64;
 /// Number of waiting descriptors that counts as clogged in any case.
 pub const MOST_PENDING: usize = 512;
 /// Limit of descriptors that the system delivers at once (`SCM_MAX_FD` of unix(7)). Receivers have space for
-/// all, though no message may have so many: the system closes excess ones in the receiving thread and may
-/// block it.
+/// all, though no message may have so many: the system closes excess ones in the receiving thread, which can
+/// block.
 pub const MOST_DELIVERED: usize = 253;
 /// Time without a returning close after which the waiting descriptors count as stuck.
 const STALL: Duration = Duration::from_millis(50);

@@ -40,7 +40,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             match self.0.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => found = new,
                 Err(other) => {
-                    // SAFETY: the exchange failed, so the box was not published: `new` is the only pointer to it.
+                    // SAFETY: the exchange failed, so the box was not published: `new` is its only pointer.
                     drop(unsafe { Box::from_raw(new) });
                     found = other;
                 }

@@ -310,8 +310,7 @@ impl Control {
     }
 
     /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this user
-    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once
-    /// accepted.
+    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once taken.
     ///
     /// # Errors
     /// [`Error::OtherUser`]; [`Error::OwnerUnknown`], [`Error::OwnUserUnknown`] if the system does not tell.
@@ -349,8 +348,7 @@ impl Control {
         &self.peer
     }
 
-    /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take at once is
-    /// lost.
+    /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
     pub fn refuse(mut self, cause: MeetRefusal, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Refuse { cause, text }, &[]) {

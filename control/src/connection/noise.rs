@@ -46,7 +46,7 @@ const READ: usize = 4096;
 ///
 /// A packet is its length (`u16`, little-endian) and that many bytes. Length 0 instead of the target's
 /// handshake says that the keys differ. The source's preamble ("prefix") is in Noise's prologue and the
-/// target's in the handshake, so both notice a change. Later packets hold the connection's messages, cut
+/// target's in the handshake, so both notice changes. Later packets hold messages of the connection, cut
 /// where a packet is full.
 pub(crate) struct Seal {
     state: State,

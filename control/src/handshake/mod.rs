@@ -7,11 +7,7 @@
 //! Ready + descriptors     ─────────────▶ connects
 //! connects                ◀───────────── Rights; Limits, from a target that has any; Go
 //! ```
-//! Either process may send `Refuse` instead, with a reason as text, and close. If the transport's frames
-//! travel on a stream, the source opens it before it sends `Ready` ([`stream`]). An admin request sends `Ask`
-//! instead of `Hello`, gets `Answer`, and the connection ends. Processes of one user on one machine connect
-//! over a Unix socket. Over TCP both have a key, which encrypts the connection; without one TCP serves
-//! loopback alone, between processes of one user.
+//! A link's stream is opened before `Ready` ([`stream`]). An admin request is `Ask`; `Answer` ends it.
 
 pub(crate) mod first_bytes;
 pub(crate) mod negotiation;

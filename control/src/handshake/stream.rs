@@ -112,8 +112,8 @@ impl Awaited {
         self.came.is_some()
     }
 
-    /// Returns the stream, if it has come. Encrypted like the control connection, unless both permit a clear
-    /// one.
+    /// Returns the stream, if it has come. It is encrypted like the control connection, unless both processes
+    /// permit a clear one.
     pub(crate) fn join(self, answer: StreamAnswer, is_sealed: bool) -> Option<Joining> {
         let sealed = is_sealed && !(self.clear && answer.clear);
         let shares = sealed.then_some(Shares { target: self.share, source: answer.share });

@@ -232,14 +232,12 @@ impl Arrival {
         }
     }
 
-    /// Rejects sources, not admin requests, with `reason` ([`MeetRefusal::Full`]) from now on. `None` ends
-    /// that.
+    /// From now on rejects sources, but not admin requests, with `reason` ([`MeetRefusal::Full`]), if any.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
-    /// Rejects control connections, not streams, with `reason` ([`MeetRefusal::Full`]) from now on. `None`
-    /// ends that.
+    /// From now on rejects control connections, not streams, with `reason` ([`MeetRefusal::Full`]), if any.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }

@@ -154,7 +154,7 @@ fn what_one_side_writes_the_other_finds_in_its_region() {
         };
         assert_eq!(remote.len(), local.len());
         let (to, from) = (remote.mapped().unwrap(), local.base());
-        // SAFETY: both mappings are `len` bytes long and live as long as the endpoints; only this thread uses
+        // SAFETY: both mappings have `len` bytes and live as long as the endpoints; only this thread uses
         // them.
         unsafe {
             assert!((0..local.len()).all(|at| from.add(at).read_volatile() == 0));

@@ -34,8 +34,8 @@ pub(super) enum How {
 /// Puts `len` bytes at `zeros` to the start of the peer's region. Returns UCX's result and description.
 ///
 /// # Safety
-/// The peer's UCX endpoint is connected, and its region has `len` bytes. `zeros` has as many until put or
-/// worker are over.
+/// The peer's UCX endpoint is connected; its region has `len` bytes, and so has `zeros` while the put and
+/// worker last.
 pub(super) unsafe fn put(
     ucx: &Ucx,
     peer: &Peer,

@@ -51,8 +51,8 @@ impl Context {
     }
 
     /// Returns the context for memory that peers write: without TCP, on which UCX writes in software; with
-    /// active messages for doorbells; and with system memory alone, because a device may still write freed
-    /// memory.
+    /// active messages for doorbells; and with system memory alone, because a device may still write after a
+    /// free.
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {

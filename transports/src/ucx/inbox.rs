@@ -1,8 +1,8 @@
 //! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super::am`].
 //!
 //! Each frame has a number, because UCX may send the pieces of a long message over several devices and
-//! deliver a later short one first. Frames leave in numerical order; one that is being fetched delays later
-//! ones.
+//! deliver a later short one first. Frames leave in numerical order; one that is being fetched delays the
+//! rest.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 //! sends each frame as an active message. The library is opened at the first use of a backend; neither the
 //! build nor other backends need it. UCX itself reads its environment variables (`UCX_TLS`,
 //! `UCX_NET_DEVICES`, …), as in any program; some of its transports are left out (`choice.rs`). It logs to
-//! standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) before.
+//! standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
 
 mod address;
 pub mod am;

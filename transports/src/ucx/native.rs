@@ -41,7 +41,7 @@ fn has_rdma(context: &Context) -> bool {
 
 /// Returns whether a context has a transport of this kind.
 pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
-    // SAFETY: the context is never dropped, and `printed` made the stream.
+    // SAFETY: `context` owns the handle, and `printed` made the stream.
     let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
     text.lines().filter_map(transport).any(is_meant)
 }

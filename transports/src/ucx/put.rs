@@ -146,7 +146,7 @@ impl PutOpening {
             return Ok(reached);
         }
         let within = Duration::from_millis(u64::from(deadline_ms));
-        // SAFETY: a region of this endpoint starts on a page and has at least one; only the peer writes it.
+        // SAFETY: this endpoint's region starts on a page and has one or more; only the peer writes it now.
         let own = unsafe { AtomicU64::from_ptr(self.region.base().cast().as_ptr()) };
         let mut proof = Proof {
             worker: &self.worker,
@@ -357,7 +357,7 @@ impl Works {
         if status == UCS_OK { Ok(false) } else { Err(moving(self.ucx, status)) }
     }
 
-    /// Sends a doorbell once the puts under way are done, so that the peer finds them, by [`Works::work`] if
+    /// Sends a doorbell behind the puts under way, so that the peer finds them; [`Works::work`] sends it
     /// later.
     fn ring(&mut self) -> Result<(), Cause> {
         self.owes_ring = !self.sending.is_empty();
@@ -567,8 +567,8 @@ struct PutLocal {
     peer_has_no_fence: bool,
 }
 
-// SAFETY: the region keeps its memory, on a page and zero at first, until dropped; UCX admits only key
-// holders.
+// SAFETY: the region keeps its memory, on a page and zero at first, until dropped; UCX admits key holders
+// only.
 unsafe impl LocalMemory for PutLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.base()

@@ -2,9 +2,9 @@
 //!
 //! A frame longer than the whole window is accepted when nothing else is under way, and then travels alone.
 //!
-//! Both endpoints count frames. Each message carries the number of frames that its sender has consumed.
-//! Without messages to send a receiver returns credit in its own, when a quarter of the window is used up, or
-//! on request.
+//! Both endpoints count frames. Each message carries the number of frames that its sender has consumed. A
+//! receiver with nothing to send returns credit in its own message, at a quarter of the window used or on
+//! request.
 
 use std::collections::VecDeque;
 

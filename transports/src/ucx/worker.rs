@@ -70,8 +70,8 @@ impl Worker {
         Ok(bytes)
     }
 
-    /// Returns the descriptor, open as long as the worker, that becomes readable when an armed worker has
-    /// work.
+    /// Returns the descriptor that becomes readable when an armed worker has work. It is open as long as the
+    /// worker.
     pub(super) fn descriptor(&self) -> Result<RawFd, Cause> {
         let mut descriptor = -1;
         // SAFETY: `self` owns the handle, and `descriptor` is a local for the number.
