@@ -8,6 +8,8 @@ use farjump_core::wait::{Turn, Waiter};
 
 use super::Target;
 use super::session::Session;
+#[cfg(doc)]
+use super::thread::Stopper;
 use crate::Error;
 use crate::wait::{LONGEST_SLEEP, NAPS, Rest};
 
