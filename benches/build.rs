@@ -1,4 +1,4 @@
-//! Tells the guard which compiler made it: instructions are compared with those that the same one made.
+//! Tells the guard its compiler: instructions are compared only between builds of one compiler.
 
 use std::process::Command;
 

@@ -23,9 +23,9 @@ use farjump_benches::program::failure::EXIT_CODES;
 
 /// Injects functions into other processes
 ///
-/// Machine code and its payload go straight into the memory of another process, which links the code against what it has
-/// and calls it. Whoever may inject may do anything that the target may do: a target takes connections of its own user
-/// only, and from other machines of who has its key.
+/// Machine code and its payload go straight into the memory of another process, which links and calls the
+/// code. Injected code has all rights of the target's process. A target takes connections of its own user
+/// only, and from other machines only of peers that hold its key.
 #[derive(Parser, Debug)]
 #[command(
     name = "farjump",
@@ -36,8 +36,8 @@ use farjump_benches::program::failure::EXIT_CODES;
     max_term_width = 100
 )]
 pub(crate) struct Arguments {
-    /// The RDMA device that verbs-write and verbs-send use, with its port: rxe0, rxe0:1 (`farjump transports` lists them)
-    /// [default: the first that is active]
+    /// The RDMA device and port for verbs-write and verbs-send: rxe0, rxe0:1 (`farjump transports` lists
+    /// them) [default: the first active one]
     #[cfg(feature = "verbs")]
     #[arg(long, global = true, value_name = "NAME[:PORT]")]
     pub(crate) device: Option<String>,

@@ -12,9 +12,9 @@ use farjump_benches::program::output;
 
 /// Make an ifunc library
 ///
-/// From C, C++ or Rust sources, from crates, and from objects or archives of any compiler. What NAME_main reaches becomes
-/// an image, which is what travels; the whole is an ordinary shared library besides. What an image cannot have is refused
-/// by symbol, section and object.
+/// Sources are C, C++ or Rust files, crates, and objects or archives of any compiler. The code that NAME_main
+/// reaches becomes an image, which travels; the file as a whole is an ordinary shared library. Code that
+/// cannot be part of an image is refused by symbol, section and object.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -47,15 +47,15 @@ pub(crate) struct Build {
     /// A flag for the compiler, and for the link of the library; may be repeated
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
-    /// Add debugging information for `farjump inspect --symbols`; what travels stays the same
+    /// Add debugging information for `farjump inspect --symbols`; the image stays the same
     #[arg(short = 'g', long)]
     pub(crate) debug: bool,
-    /// Show what was built as JSON
+    /// Show the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Builds a library and shows what it carries.
+/// Builds a library and shows its contents.
 pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
     let Build { sources, output, name, cc, linker, cflags, debug, json } = arguments;
     let built = farjump::build::build(&Options { inputs: sources, output, name, cc, cflags, linker, debug })?;

@@ -1,11 +1,11 @@
-//! What the program takes from its environment.
+//! The program's environment variables.
 
 use std::env;
 use std::io::Write;
 
 use farjump_benches::program::output;
 
-/// The variables that mean something, as the long help shows them.
+/// farjump's variables, as the long help shows them.
 pub(crate) const VARIABLES: &str = "\
 Environment:
   FARJUMP_LOG        what to log: off, error, warn (as if unset), info, debug or trace; for single
@@ -32,9 +32,9 @@ const KNOWN: [&str; 8] = [
 ];
 const PREFIX: &str = "FARJUMP_";
 
-/// What UCX logs goes to standard error, unless the user has it go elsewhere: by default it writes to standard output, between the
-/// answers of this program. What its hooks of memory functions log goes to standard output in any case, so they are told to be
-/// silent.
+/// Sends UCX's log to standard error, unless the user chose another place: by default UCX writes it to
+/// standard output, among this program's results. The log of UCX's memory hooks always goes to standard
+/// output, so it is silenced.
 ///
 /// # Safety
 /// No other thread runs.
@@ -42,25 +42,26 @@ const PREFIX: &str = "FARJUMP_";
 pub(crate) unsafe fn direct_log_of_ucx() {
     for (name, value) in [("UCX_LOG_FILE", "stderr"), ("UCX_MEM_LOG_LEVEL", "fatal")] {
         if env::var_os(name).is_none() {
-            // SAFETY: nobody else reads or writes the environment, for the caller keeps other threads away.
+            // SAFETY: the caller keeps other threads away, so no access to the environment races with this
+            // write.
             unsafe { env::set_var(name, value) };
         }
     }
 }
 
-/// Has this process, and those that it starts, use the UCX of this library.
+/// Makes this process and its children use the UCX of this library.
 ///
 /// # Safety
 /// No other thread runs.
 #[cfg(all(feature = "ucx", feature = "build"))]
 pub(crate) unsafe fn choose_ucx(library: &std::path::Path) {
-    // Processes that it starts may work in other folders.
+    // Children may run in other folders.
     let library = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
-    // SAFETY: no other thread reads or writes the environment, as the caller says.
+    // SAFETY: the caller keeps other threads away, so no access to the environment races with this write.
     unsafe { env::set_var("FARJUMP_UCX", library) };
 }
 
-/// Says which variables look like farjump's and are not, because a misspelt one does nothing, silently.
+/// Warns of variables that resemble farjump's: a misspelt one is ignored silently.
 pub(crate) fn warn_of_unknown() {
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
@@ -73,7 +74,7 @@ pub(crate) fn warn_of_unknown() {
     }
 }
 
-/// Sends what the libraries log to standard error.
+/// Sends the libraries' log to standard error.
 pub(crate) fn start_log() {
     env_logger::Builder::from_env(env_logger::Env::new().filter_or("FARJUMP_LOG", "warn"))
         .format(|out, record| {
@@ -83,7 +84,7 @@ pub(crate) fn start_log() {
         .init();
 }
 
-/// The variable that was probably meant. What all have in common does not count.
+/// Returns the variable closest to `name`. The common prefix does not count.
 fn nearest(name: &str) -> &'static str {
     let own = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_uppercase();
     let likeness = |known: &str| strsim::normalized_damerau_levenshtein(&own(known), &own(name));

@@ -1,4 +1,4 @@
-//! `export`: a library for a target that runs, whose symbols go before what it offers.
+//! `export`: gives a running target a library whose symbols take precedence over its others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use farjump_benches::program::units::parse_duration;
 
 /// Give a running target a library to link against
 ///
-/// What the library defines itself is offered from then on before all that the target offers (interposing): code that is linked
-/// later gets it, code that is linked already keeps what it had.
+/// The library's own definitions take precedence over all others of the target (interposing). Code that is
+/// linked later uses them, code that is linked already keeps its own.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel, the file need not be there; the
@@ -37,15 +37,15 @@ pub(crate) struct Export {
     to: String,
     #[command(flatten)]
     key: KeyFile,
-    /// How long it may take, such as 500ms or 2s
+    /// Time limit, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     timeout: Duration,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Sends it, and says what it takes the place of.
+/// Sends the library, and reports the definitions that it interposes.
 pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let library = &arguments.library;
     let bytes = fs::read(library)

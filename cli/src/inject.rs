@@ -1,4 +1,4 @@
-//! `inject`: the function of a library, run in a target.
+//! `inject`: runs the function of a library in a target.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,12 +18,13 @@ use farjump_benches::program::output;
 use farjump_benches::program::routines;
 use farjump_benches::program::units::{median, microseconds, parse_duration, show_count, show_duration};
 
-/// How long the target's report of its linking may be behind the reply.
+/// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Run the function of a library in a target
 ///
-/// The reply goes to standard output as it is, of several calls that of the last; figures go to standard error.
+/// The reply goes to standard output unchanged, of several calls the last one's; figures go to standard
+/// error.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Figures: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, how
@@ -37,7 +38,8 @@ Examples:
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
 pub(crate) struct Inject {
-    /// The library. It is only read, unless it has payload routines of its own, which then run in this process (farjump inspect)
+    /// The library. It is only read, unless it has payload routines of its own, which then run in this
+    /// process (farjump inspect)
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
     /// The target: unix:PATH or tcp:HOST:PORT
@@ -49,38 +51,42 @@ pub(crate) struct Inject {
     pub(crate) peer_timeout: PeerTimeout,
     #[command(flatten)]
     pub(crate) clear: Clear,
-    /// What the library's payload routines get as source_args [default: no bytes]
+    /// The source_args of the library's payload routines [default: no bytes]
     #[arg(long, value_name = "STR", conflicts_with = "args_file", allow_hyphen_values = true)]
     pub(crate) args: Option<OsString>,
     /// As --args, from a file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) args_file: Option<PathBuf>,
-    /// How the code comes to run: `cached` sends it with the first call, `always` with each; in mode `local` the target has
-    /// the library itself; `in-place` sends it with each call and runs it where it lies, in the mailbox
+    /// How code reaches the target: `cached` sends it with the first call, `always` with each; in mode
+    /// `local` the target has the library itself; `in-place` sends it with each call and runs it inside the
+    /// mailbox
     #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
     pub(crate) mode: Mode,
-    /// How many times to call it, one after the other
+    /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
-    /// How long connecting and each call may take, such as 500ms or 2s
+    /// Time limit for connecting and for each call, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else what it has]
+    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else
+    /// the target's choice]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
-    /// Show the path to the target, too: what frames travel over, whether they are sealed, and why not another way
+    /// Also show the path to the target: the transport, whether frames are encrypted, and the reasons against
+    /// other paths
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
-    /// Figures as JSON
+    /// Print figures as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Injects.
+/// Runs the command.
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
-    // SAFETY: the user names the library whose function is to be injected, and trusts its author with what runs here.
+    // SAFETY: the user names the library to inject (`arguments.library`), and trusts its routines to run
+    // here.
     let library = unsafe { routines::open(&arguments.library) }?;
     let args = source_args(arguments)?;
     let mut builder = Link::builder(&arguments.to)
@@ -122,7 +128,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         sent: link.stats(),
         reply: reply.len(),
         first_call,
-        // A target that ends now has answered: the figure is missing, nothing else.
+        // The reply has come even if the target ends now; then only this figure is missing.
         link: link.link_time(&library, REPORT_DELAY).unwrap_or_default(),
         later_calls: later_calls.len(),
         later_call: median(later_calls),
@@ -135,7 +141,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bytes that the payload routines get.
+/// Returns the arguments of the payload routines.
 fn source_args(arguments: &Inject) -> Result<Vec<u8>, Failure> {
     let Some(file) = &arguments.args_file else {
         return Ok(arguments.args.as_deref().unwrap_or_default().as_bytes().to_vec());
@@ -151,10 +157,10 @@ fn source_args(arguments: &Inject) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// What a run took.
+/// The times of a run.
 struct Figures {
     mode: Mode,
-    /// The transport, and whether frames are sealed on it.
+    /// The transport, and whether its frames are encrypted.
     path: String,
     transport: String,
     rule: String,

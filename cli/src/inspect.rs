@@ -1,4 +1,4 @@
-//! `inspect`: what an ifunc library carries.
+//! `inspect`: shows the contents of an ifunc library.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,10 @@ use farjump::inspect::{Report, inspect, symbols};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 
-/// Show what an ifunc library carries
+/// Show the contents of an ifunc library
 ///
-/// What its payloads are, and its images by architecture: sizes, code id, alignment, imports. The file is read, nothing in it is run.
+/// The kind of its payloads, and its images by architecture: sizes, code id, alignment, imports. The file is
+/// read, no code of it runs.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -28,12 +29,12 @@ pub(crate) struct Inspect {
     /// Write the image as an ELF file with its symbols, for gdb's add-symbol-file; into a folder as NAME.MACHINE.elf
     #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
     pub(crate) symbols: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Shows what a library carries, or writes its symbols.
+/// Shows the contents of a library, or writes its symbols.
 pub(crate) fn run(arguments: &Inspect) -> Result<(), Failure> {
     match &arguments.symbols {
         Some(output) => write_symbols(&arguments.library, output),
@@ -41,7 +42,7 @@ pub(crate) fn run(arguments: &Inspect) -> Result<(), Failure> {
     }
 }
 
-/// Writes the symbols of each image to a file for debuggers, and says how it is used.
+/// Writes the symbols of each image to a file for debuggers, and prints how to use it.
 fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
     let all = symbols(library)?;
     let into_folder = output.is_dir();
@@ -68,7 +69,7 @@ fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows what was read of a library.
+/// Shows the report on a library.
 pub(crate) fn show(report: &Report, json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string_pretty(report)

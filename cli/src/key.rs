@@ -1,4 +1,4 @@
-//! `key`: a key for targets and sources that meet over TCP.
+//! `key`: makes a key for targets and sources that connect over TCP.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,12 @@ use farjump::{Error, Key as Secret, Keys, Rights};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 
-/// Make a key for meeting over TCP
+/// Make a key for connecting over TCP
 ///
-/// Both sides have a copy of it, and who has one may do what the targets that have it allow. It authenticates both
-/// and encrypts what is said on the control connection, code on request and reasons of refusals among it. What the transport
-/// carries, calls and replies, is encrypted by tcp alone (docs/security.md).
+/// Target and source each have a copy. A source with the key has the rights that the targets with this key
+/// grant. The key authenticates both and encrypts the control connection, code on request and reasons of
+/// refusals included. Of the transports, which carry calls and replies, tcp alone is encrypted
+/// (docs/security.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
@@ -32,15 +33,16 @@ Examples:
 pub(crate) struct Key {
     /// The file to write
     pub(crate) file: Option<PathBuf>,
-    /// Add a key to FILE, or make it, under this name, by which the target's log and `farjump stats` call it
+    /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// What who has it may do at the targets that have FILE, separated by commas [default: what serve --allow says]
+    /// The rights of this key at the targets that have FILE, separated by commas [default: those of serve
+    /// --allow]
     #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
     pub(crate) rights: Option<Rights>,
 }
 
-/// Makes a key.
+/// Runs the command.
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
     match &arguments.file {
         Some(file) if let Some(name) = &arguments.name => {

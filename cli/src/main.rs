@@ -1,4 +1,4 @@
-//! `farjump`: functions injected from the command line, and a target to inject them into.
+//! `farjump`: injects functions from the command line, and runs a target for them.
 
 mod arguments;
 #[cfg(feature = "build")]
@@ -29,7 +29,7 @@ use arguments::{Arguments, Command};
 
 fn main() -> ExitCode {
     #[cfg(feature = "ucx")]
-    // SAFETY: the program has just begun and has no other thread.
+    // SAFETY: `main` has just begun, and the process has no other thread.
     unsafe {
         environment::direct_log_of_ucx();
     }
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     if let Command::Perf(perf) = &arguments.command
         && let Some(library) = perf.ucx_library()
     {
-        // SAFETY: nothing that came before has started a thread.
+        // SAFETY: no line of `main` above starts a thread.
         unsafe { environment::choose_ucx(library) };
     }
     match choose_device(&arguments).and_then(|()| run(arguments.command)) {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has the transports over RDMA use the device that is asked for.
+/// Sets the device of the transports over RDMA.
 #[cfg(feature = "verbs")]
 fn choose_device(arguments: &Arguments) -> Result<(), Failure> {
     let Some(device) = &arguments.device else { return Ok(()) };
@@ -83,10 +83,10 @@ fn run(command: Command) -> Result<(), Failure> {
         #[cfg(feature = "build")]
         Command::DemoTarget(arguments) => demo::target::run(&arguments),
         #[cfg(feature = "build")]
-        // SAFETY: this is the program `farjump`, and its user names the libraries.
+        // SAFETY: this program is `farjump`, and its user names the libraries.
         Command::Perf(arguments) => unsafe { perf::run(&arguments) },
         #[cfg(feature = "build")]
-        // SAFETY: the command is for `farjump perf` alone, which starts this process as its own user.
+        // SAFETY: only `farjump perf` uses this command; it starts this process as its own user.
         Command::PerfOther(arguments) => unsafe { perf::run_other(&arguments) },
     }
 }

@@ -1,4 +1,4 @@
-//! `stats`: what a running target has counted.
+//! `stats`: shows the statistics of a running target.
 
 use std::time::Duration;
 
@@ -12,14 +12,15 @@ use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
 use farjump_benches::program::units::{microseconds, parse_duration, show_count, show_duration};
 
-/// What is said of a target that allows UCX's TCP.
+/// Warning about a target that allows UCX's TCP.
 const UCX_TCP_WARNING: &str =
     "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory";
 
 /// Show what a target has done, and who is connected
 ///
-/// Links, frames, calls, refusals by their cause, the code store, and a line for each source: the bytes of its frames, the
-/// memory that it has taken where that is limited, and whether its next frames wait for code or for room for an answer.
+/// Links, frames, calls, refusals by cause, the code store, and a line for each source: the bytes of its
+/// frames, its memory where that is limited, and whether its next frames wait for code or for credit for a
+/// reply.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Counters begin at 0 when a target starts. It answers when the function that it is running has
@@ -38,15 +39,15 @@ pub(crate) struct Stats {
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
-    /// How long the question may take, such as 500ms or 2s
+    /// Time limit, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Asks and shows.
+/// Runs the command.
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
     let stats = admin(&arguments.to, &arguments.key, arguments.timeout)?.stats()?;
     if arguments.json {
@@ -109,12 +110,12 @@ fn as_text(stats: &TargetStats) -> String {
     format!("{}\n{}", output::table(&rows), output::table(&sources))
 }
 
-/// A limit of a store.
+/// Formats a limit of a store.
 fn at_most(limit: Option<u64>, unit: &str) -> String {
     limit.map_or_else(|| "any number".to_owned(), |limit| format!("{}{unit}", show_count(limit)))
 }
 
-/// The causes that there were.
+/// Lists the causes of refusals that occurred.
 fn refusals(stats: &TargetStats) -> String {
     let all: u64 = stats.refusals().map(|(_, frames)| frames).sum();
     let causes = stats.refusals().filter(|(_, frames)| *frames != 0);
@@ -165,7 +166,7 @@ fn as_json(stats: &TargetStats) -> Value {
     json!({
         "program": stats.program,
         "pid": stats.pid,
-        // A number of 64 random bits: more than the numbers of many readers of JSON hold.
+        // 64 random bits: many readers of JSON have numbers of fewer.
         "epoch": format!("{:016x}", stats.epoch),
         "links": stats.links,
         "links_made": stats.links_made,

@@ -1,4 +1,4 @@
-//! `store`: the code that a running target holds, shown and dropped.
+//! `store`: shows and drops the code of a running target.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
 use farjump_benches::program::units::{microseconds, parse_duration, show_ago, show_count, show_duration};
 
-/// Show the code that a target holds, or drop it
+/// Show the code of a target, or drop it
 ///
-/// Each image by its code id: the name under which it first came, its bytes, how often it was called and how long that took,
-/// when last, and the program that brought it. Of short calls only some are timed: that time is an estimate.
+/// Each image by its code id: the name under which it first came, its bytes, the number and time of its
+/// calls, the time of the last call, and the program that brought it. Only some of the short calls are timed;
+/// that time is an estimate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 What was used last comes first. To drop code takes the right to it (serve --allow). Code that is dropped loses its statics, and no call: a source that
@@ -36,21 +37,21 @@ pub(crate) struct Store {
     pub(crate) to: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
-    /// Drop the code with this id, of which 4 digits or more are enough if no other id begins so
+    /// Drop the code with this id. 4 digits or more are enough if no other id begins so
     #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
     pub(crate) drop: Option<Beginning>,
     /// Drop all code
     #[arg(long)]
     pub(crate) drop_all: bool,
-    /// How long each question may take, such as 500ms or 2s
+    /// Time limit for each request, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Lists, or drops.
+/// Runs the command.
 pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
     let admin = admin(&arguments.to, &arguments.key, arguments.timeout)?;
     if arguments.drop_all {
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
     show_dropped(arguments, &dropped)
 }
 
-/// For questions to the target at `address`.
+/// Returns the admin interface of the target at `address`.
 pub(crate) fn admin(address: &str, key: &KeyFile, timeout: Duration) -> Result<Admin, Failure> {
     let admin = Admin::new(address)?.timeout(timeout);
     Ok(match key.read([address])? {
@@ -88,7 +89,7 @@ pub(crate) struct Beginning(String);
 /// Reads the beginning of a code id.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_beginning(text: &str) -> Result<Beginning, String> {
     if !(4..=32).contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(format!(
@@ -98,7 +99,7 @@ pub(crate) fn parse_beginning(text: &str) -> Result<Beginning, String> {
     Ok(Beginning(text.to_ascii_lowercase()))
 }
 
-/// The one image whose id begins so.
+/// Returns the one image whose id begins so.
 fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<&'a HeldCode, Failure> {
     let meant = |image: &&HeldCode| CodeId(image.id).to_string().starts_with(beginning);
     let found: Vec<_> = listing.images.iter().filter(meant).collect();
@@ -131,7 +132,7 @@ fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
     output::print_line(text)
 }
 
-/// A number of images, in words.
+/// Formats a number of images.
 pub(crate) fn images(count: u64) -> String {
     format!("{} image{}", show_count(count), if count == 1 { "" } else { "s" })
 }

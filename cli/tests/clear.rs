@@ -1,4 +1,4 @@
-//! `--clear`: which commands have it, and where each says whether frames of `tcp` are sealed.
+//! `--clear`: the commands that have it, and their reports on whether frames of `tcp` are encrypted.
 
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
         let report = json(&mut measure(&address, more));
         assert_eq!(rows(&report).iter().map(sealing).collect::<Vec<_>>(), [expected], "{more:?}");
     }
-    // Both over one target, one held against the other.
+    // Both over one target, each against the other.
     let report = json(&mut measure(&address, &["--transports", "tcp,tcp-clear", "--against", "clear"]));
     assert_eq!(rows(&report).len(), 1);
     check_measured(&rows(&report)[0]);

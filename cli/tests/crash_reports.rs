@@ -1,4 +1,4 @@
-//! Injected code that crashes its target, and what the target says before it ends.
+//! Injected code that crashes its target, and the target's report before it ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::workbench::{Done, Watched, Workbench, kill};
 
-/// An ifunc `fall` that does what `body` says.
+/// An ifunc `fall` whose body is `body`.
 fn fall(bench: &Workbench, body: &str) -> PathBuf {
     bench.library(
         "fall",
@@ -31,7 +31,7 @@ fn fall(bench: &Workbench, body: &str) -> PathBuf {
     )
 }
 
-/// Injects it into a target with libc to link against, and takes what the target said.
+/// Injects it into a target with libc to link against, and returns the target's output.
 fn ended(bench: &Workbench, library: &Path) -> Done {
     let serving = bench.serve(&["--allow-process-symbols"]);
     let injected = bench.inject(library, &["--args", "x"]);
@@ -39,7 +39,7 @@ fn ended(bench: &Workbench, library: &Path) -> Done {
     serving.finish()
 }
 
-/// The one report in what a target said, without what is in parentheses behind it, and the code id from there.
+/// The one report in a target's output, without the parentheses after it, and the code id from there.
 #[track_caller]
 fn report(done: &Done) -> (&str, &str) {
     let mut lines = done.err.lines().filter_map(|line| line.strip_prefix("farjump: "));
@@ -111,7 +111,7 @@ fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
     assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
 }
 
-/// Loading UCX takes the handlers of these signals away, unless they are put back.
+/// Loading UCX removes the handlers of these signals, unless they are restored.
 #[test]
 fn a_crash_of_code_that_came_over_ucx_is_reported_by_farjump_and_not_by_ucx() {
     let bench = Workbench::new();
@@ -142,7 +142,7 @@ fn a_crash_of_code_that_came_over_ucx_is_reported_by_farjump_and_not_by_ucx() {
         assert_eq!(id, Library::open(&library).expect("it was built").images()[0].id().to_string());
         assert!(!done.err.contains("backtrace"), "{}", done.err);
     }
-    // Its terminal goes: UCX would have it live on.
+    // Its terminal goes away: UCX would keep it alive.
     let serving = bench.serve(&["--transport", "ucx-am"]);
     serving.signal(Signal::HUP);
     assert_eq!(serving.finish().code, 128 + libc::SIGHUP);
@@ -176,7 +176,7 @@ fn code_that_uses_its_stack_up_is_reported() {
     let bench = Workbench::new();
     let library = fall(&bench, "char top[1] = {0}; int sum = deeper(top); farjump_reply(&sum, sizeof sum);");
     let done = ended(&bench, &library);
-    // Rust's handler, which was there before, says what it knows and aborts.
+    // Rust's handler, installed earlier, reports and aborts.
     assert!([libc::SIGSEGV, libc::SIGABRT].map(|signal| 128 + signal).contains(&done.code), "{}", done.err);
     let (what, _) = report(&done);
     assert!(
@@ -192,9 +192,9 @@ fn signals_that_are_not_the_codes_fault_are_not_blamed_on_it() {
         &bench,
         "extern int puts(const char *); puts(\"in\"); while (!zero); farjump_reply(payload, 1);",
     );
-    // Not SIGSEGV and SIGBUS: Rust's own handler, which was there before, takes one that was sent for a mistake.
+    // Not SIGSEGV and SIGBUS: Rust's own handler, installed earlier, ignores one that was sent.
     for signal in [Signal::ABORT, Signal::FPE] {
-        // No call runs, then one does: the signal comes from elsewhere.
+        // First without a running call, then with one: the signal comes from elsewhere.
         let idle = bench.serve(&[]);
         idle.signal(signal);
         let done = idle.finish();

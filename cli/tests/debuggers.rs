@@ -1,4 +1,4 @@
-//! Injected code as perf and gdb see it.
+//! Injected code in perf and gdb.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ FARJUMP_IFUNC void busy_main(void *payload, size_t size, void *args)
     farjump_reply(&size, sizeof size);
 }";
 
-/// Turns until somebody else sets `released`, in a function that `linger_main` calls.
+/// Turns until another process sets `released`, in a function that `linger_main` calls.
 const LINGER: &str = "
 FARJUMP_COPY_ARGS(linger)
 static volatile int released;
@@ -37,7 +37,7 @@ FARJUMP_IFUNC void linger_main(void *payload, size_t size, void *args)
     farjump_reply(&turns, sizeof turns);
 }";
 
-/// A target's perf map, which is removed with this value: targets leave theirs.
+/// A target's perf map, removed on drop: targets leave theirs behind.
 struct PerfMap(PathBuf);
 
 impl PerfMap {
@@ -60,7 +60,7 @@ impl Drop for PerfMap {
     }
 }
 
-/// Whether a program can be run.
+/// Whether a program runs here.
 fn is_there(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -73,7 +73,7 @@ fn perf_names_the_function_that_keeps_a_target_busy() {
     }
     let bench = Workbench::new();
     let library = bench.library("busy", BUSY);
-    // The processor's own counters are not to be had in most virtual machines.
+    // Most virtual machines lack the processor's own counters.
     let probe = finish(bench.program("perf").args(["record", "-e", "cpu-clock", "-o", "probe", "true"]));
     if probe.code != 0 {
         eprintln!("skipped: perf may not record here: {}", probe.err.trim().replace('\n', " "));
@@ -88,7 +88,7 @@ fn perf_names_the_function_that_keeps_a_target_busy() {
     record.args([OsStr::new(env!("CARGO_BIN_EXE_farjump")), OsStr::new("inject"), library.as_os_str()]);
     record.args(["--to", &address, "--timeout", "50s", "--args-file"]).arg(turns);
     finish(&mut record).worked();
-    // The target has ended when perf looks.
+    // The target has ended before perf reads the map.
     serving.stop().worked();
     let report =
         finish(bench.program("perf").args(["report", "--stdio", "--sort", "symbol", "-i", "recorded"]))
@@ -173,7 +173,7 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
         .find(|line| line.contains(" in turn_until_released (first=") && line.contains("=42) at linger.c:"));
     assert!(frame.is_some(), "{text}{}", said.err);
     assert!(text.lines().any(|line| line.contains(" in linger_main (")), "{text}");
-    // Statics are where the symbols say, a gigabyte above the code: the call ends.
+    // Statics are at the addresses of the symbols, a gigabyte above the code, so the call ends.
     let done = injecting.finish().worked();
     assert_eq!(done.out, 43_i32.to_ne_bytes());
     serving.stop().worked();
@@ -190,11 +190,11 @@ fn symbols_of_a_library_that_was_not_built_for_debugging_have_the_names_of_its_f
     for name in ["linger_main", "turn_until_released", "released"] {
         assert!(names.text().lines().any(|line| line.ends_with(&format!(" {name}"))), "{}", names.text());
     }
-    // With more in the file, the same code travels.
+    // The file is larger, the code that travels is the same.
     let id = wrote.text().split(' ').nth(4).expect("an id").to_owned();
     bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
     assert!(bench.run(["inspect", "liblinger.so"]).worked().text().contains(&id));
-    // And the symbols can be taken away alone.
+    // The symbols can be removed on their own.
     finish(bench.program("strip").args(["-R", ".farjump.symbols.*"]).arg(&plain)).worked();
     assert!(bench.run(["inspect", "liblinger.so"]).worked().text().contains(&id));
     let done = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]);

@@ -1,4 +1,4 @@
-//! `demo`: what it shows, what it checks, and that nothing of it stays.
+//! `demo`: its output, its checks, and the absence of leftovers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn the_target_is_started_by_the_words_that_are_given_and_a_launcher_that_is_not_
     assert_eq!(demo_json(&bench, &["prose", "--launch", "nice -n 1"])["file"], "prose");
     let done = bench.run(["demo", "prose", "--launch", "no-such-launcher here"]);
     assert!(done.error(1).contains("by `no-such-launcher here`: No such file"), "{}", done.err);
-    // That a launcher runs, and nothing of the target comes of it, shows too.
+    // A launcher that runs without starting the target is reported too.
     assert!(bench.run(["demo", "prose", "--launch", "true"]).error(1).contains("did not get ready"));
     assert!(bench.leftovers().is_empty());
 }
@@ -148,7 +148,7 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
     assert!(error.contains("cannot run `no-such-cc`") && error.contains("Install a C compiler"), "{error}");
 }
 
-/// The program in a folder of its own, as if it was installed there, so that nobody else's traces are found.
+/// The program in a folder of its own, as if installed there, so that traces of other runs are not found.
 pub(crate) fn installed(bench: &Workbench) -> PathBuf {
     let folder = bench.path("installed");
     fs::create_dir(&folder).expect("a folder can be made");
@@ -169,7 +169,7 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
     assert!(finish(bench.program(&program).args(["demo", "missing"])).code == 1);
     assert!(finish(bench.program(&program).arg("demo").env("FARJUMP_CC", "no-such-cc")).code == 1);
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
-    // A folder that is marked as cargo marks its own, and no other place to write to.
+    // A folder marked as cargo marks its own, and no other place to write to.
     let folder = program.parent().expect("it has a folder");
     let tag = folder.join("CACHEDIR.TAG");
     fs::write(&tag, "").expect("a file can be written");
@@ -180,10 +180,10 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
     assert_eq!(left, [tag, program]);
 }
 
-/// A demo that has begun and is not over soon, and its target's process id.
+/// A demo that has begun and takes long, and its target's process id.
 fn begun(bench: &Workbench) -> (Watched, u32) {
     let program = installed(bench);
-    // It takes seconds to compute on this three times over, and milliseconds to see that it has begun.
+    // The computations on this take seconds; noticing that it has begun takes milliseconds.
     fs::File::create(bench.path("large")).and_then(|file| file.set_len(128 << 20)).expect("a sparse file");
     let mut command = bench.program(program);
     command.args(["demo", "large"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -197,7 +197,7 @@ fn begun(bench: &Workbench) -> (Watched, u32) {
     (demo, target)
 }
 
-/// The same, held up because the target is stopped.
+/// The same demo, blocked because the target is stopped.
 fn held_up(bench: &Workbench) -> (Watched, u32) {
     let (demo, target) = begun(bench);
     kill(target, Signal::STOP);

@@ -1,4 +1,4 @@
-//! `doctor`: what it says of a machine as it is, and of one where something is wrong.
+//! `doctor`: its findings on a healthy machine, and on one with faults.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,7 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
     findings.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// The rows of the table of findings in the document: name, and its figures.
+/// The table of findings in the document: each name, with its figures.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/doctor.md");
     let document = fs::read_to_string(document).expect("the document is there");
@@ -83,14 +83,14 @@ fn every_finding_is_as_documented() {
 
 #[test]
 fn where_memory_may_not_become_executable_farjump_is_impossible() {
-    // linux/prctl.h; what a process may not do, its children and their programs may not either.
+    // From linux/prctl.h. Children and their programs inherit the restriction.
     const PR_SET_MDWE: i32 = 65;
     const PR_MDWE_REFUSE_EXEC_GAIN: libc::c_ulong = 1;
     let zero: libc::c_ulong = 0;
     let bench = Workbench::new();
     let mut command = doctor(&bench);
     command.arg("--json");
-    // SAFETY: between fork and exec only a system call is made, which takes a right from the child.
+    // SAFETY: the closure runs between fork and exec, and makes only a system call that restricts the child.
     unsafe {
         command.pre_exec(move || {
             match libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, zero, zero, zero) {
@@ -123,7 +123,8 @@ fn one_processor_is_slow_and_no_reason_to_fail() {
     one.set(first);
     let mut command = doctor(&bench);
     command.arg("--json");
-    // SAFETY: between fork and exec only a system call is made, with memory that was there before.
+    // SAFETY: the closure runs between fork and exec, and makes only a system call on memory allocated
+    // before.
     unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &one)?)) };
     let report = report(&finish(&mut command).worked());
     let cores = finding(&report, "cores");
@@ -157,7 +158,7 @@ fn missing_and_useless_tools_are_notes_that_name_them() {
         assert!(found["means"].as_str().is_some_and(|text| text.contains("`farjump build`")), "{found}");
         assert!(found["mend"].is_string(), "{found}");
     }
-    // A compiler that tells its version and compiles nothing is found out by trying.
+    // Trying it exposes a compiler that prints a version and compiles nothing.
     let liar =
         script("liar", "[ \"$1\" = --version ] && echo liar 1.0 && exit; echo 'no crti.o' >&2; exit 1");
     let report = report_with("FARJUMP_CC", &liar);

@@ -1,4 +1,4 @@
-//! `export`: a library for a target that runs, shown to people and to programs, and refused where it is not allowed.
+//! `export`: its output as text and as JSON, and its refusal by a target that does not allow it.
 
 use serde_json::Value;
 

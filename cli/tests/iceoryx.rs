@@ -1,4 +1,5 @@
-//! `perf --against iceoryx2`: what it says in a program without it, and in one with it what is measured and that nothing stays.
+//! `perf --against iceoryx2`: the message of a program without it; with it, the measured rows and the absence
+//! of leftovers.
 
 use serde_json::Value;
 
@@ -47,7 +48,7 @@ mod with_it {
         }
     }
 
-    /// Shared memory whose name begins so.
+    /// Shared memory whose name begins with `name`.
     fn shared(name: &str) -> Vec<String> {
         let entries = fs::read_dir("/dev/shm").expect("it is there");
         let names =
@@ -63,7 +64,7 @@ mod with_it {
         let name = wait_for("the samples", || {
             let folder = bench.leftovers().into_iter().next()?;
             let name = folder.file_name()?.to_str()?.to_owned();
-            // The data of two services each way.
+            // The data of two services in each direction.
             let data = shared(&name).iter().filter(|name| name.ends_with(".data")).count();
             (data >= 4).then_some(name)
         });

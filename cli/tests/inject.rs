@@ -1,4 +1,4 @@
-//! `inject`: replies, figures, and everything that can go wrong.
+//! `inject`: replies, figures and failures.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ pub(crate) const ECHO: &str = "
 FARJUMP_COPY_ARGS(echo)
 FARJUMP_IFUNC void echo_main(void *payload, size_t size, void *args) { farjump_reply(payload, size); }";
 
-/// CRC-32 bit by bit, unlike any other in this repository.
+/// CRC-32 bit by bit, independent of the others in this repository.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -59,7 +59,7 @@ fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
     let refused = bench.inject(&library, &["--repeat", "2"]);
     let text = refused.error(3);
     assert!(text.contains("only always, local") && text.contains("--mode cached"), "{text}");
-    // A function that the target does not have.
+    // The target lacks this function.
     let other = bench.library("other", &ECHO.replace("echo", "other"));
     let refused = bench.inject(&other, &["--mode", "local"]);
     let text = refused.error(3);
@@ -90,7 +90,7 @@ fn figures_count_what_was_sent_and_code_travels_once() {
     let number = |name: &str| first[name].as_f64().unwrap_or_else(|| panic!("{name} in {first}"));
     assert!(number("link_us") > 0.0 && number("link_us") < number("first_call_us"), "{first}");
     assert!(number("later_call_us") > 0.0);
-    // Another source, whose code the target has already: nothing is linked again.
+    // Another source; the target has its code already and does not link again.
     let second = figures(&bench.inject(&library, &["--json"]).worked().err);
     assert_eq!((&second["link_us"], &second["later_call_us"]), (&Value::Null, &Value::Null));
     let done = serving.stop().worked();
@@ -163,7 +163,7 @@ fn files_that_are_no_ifunc_libraries_are_told_apart() {
     }
 }
 
-/// C for a library that carries `name` and the image that `farjump build` made of [`ECHO`], and these definitions.
+/// C source of a library with `name`, the image that `farjump build` made of [`ECHO`], and these definitions.
 fn crafted(bench: &Workbench, library: &str, name: &str, definitions: &str) -> std::path::PathBuf {
     bench.write("echo.c", format!("#include <farjump_ifunc.h>\n{ECHO}"));
     let built = farjump::build::build(&farjump::build::Options {
@@ -173,7 +173,7 @@ fn crafted(bench: &Workbench, library: &str, name: &str, definitions: &str) -> s
     })
     .expect("it is built");
     let image = BundleImage { sizes: Sizes::default(), bytes: &built.image };
-    // A name of the same length takes the place of one that can be encoded.
+    // A stand-in of the same length can be encoded; `name` then replaces it.
     let stand_in = "x".repeat(name.len());
     let mut bundle = Bundle { name: &stand_in, images: vec![image] }.encode().expect("a bundle");
     bundle[12..12 + name.len()].copy_from_slice(name.as_bytes());

@@ -1,4 +1,4 @@
-//! How the program is invoked: arguments, environment, output.
+//! The program's command line, environment and output.
 
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -80,7 +80,7 @@ fn the_log_follows_its_variable() {
 fn every_transport_is_listed_for_people_and_for_programs() {
     let bench = Workbench::new();
     let table = bench.run(["transports"]).worked();
-    // Which UCX they are over stands behind them.
+    // The version of UCX stands behind their names.
     let rows: Vec<Vec<&str>> = table
         .text()
         .lines()

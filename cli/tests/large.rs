@@ -2,7 +2,7 @@
 
 use crate::workbench::Workbench;
 
-/// Replies the sum of its payload's words, each times its number from 1 on.
+/// Replies the sum of its payload's words, each times its number, counted from 1.
 const WEIGH: &str = "
 FARJUMP_COPY_ARGS(weigh)
 FARJUMP_IFUNC void weigh_main(void *payload, size_t size, void *args)

@@ -1,4 +1,5 @@
-//! The program `farjump`, run as its users run it. Every test has a folder of its own, and every process a watchdog.
+//! The program `farjump`, run as its users run it. Every test has its own folder, and every process a
+//! watchdog.
 
 mod build;
 #[cfg(feature = "tcp")]

@@ -1,4 +1,5 @@
-//! Two machines, as far as the network goes: a target and its sources in network namespaces of their own, joined by a cable.
+//! Two machines as far as the network goes: a target and its sources in network namespaces of their own,
+//! joined by a cable.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,22 +12,22 @@ use crate::perf_remote::check_alone;
 use crate::tcp_key::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
-/// Where targets are; sources are at the other side.
+/// The side of the targets; sources are at the other one.
 const TARGET: Side = Side::Right;
 const SOURCE: Side = Side::Left;
-/// What either side is given beside its own arguments.
+/// Arguments that both sides get besides their own.
 const KEYED: [&str; 4] = ["--key", "k", "--peer-timeout", "1s"];
-/// The same, where UCX chooses.
+/// The same, with UCX choosing the transport.
 const UCX: [&str; 7] = ["--transport", "ucx", "--ucx-tcp", "--key", "k", "--peer-timeout", "1s"];
 
-/// A folder with a key, and two networks, in which UCX reaches across by TCP alone.
+/// A folder with a key, and two networks between which UCX has only TCP.
 struct Networks {
     namespaces: Namespaces,
     bench: Workbench,
 }
 
 impl Networks {
-    /// `None`, which it says, where UCX or namespaces are not to be had.
+    /// `None`, with a message, without UCX or namespaces.
     fn join() -> Option<Networks> {
         if !has_ucx() {
             return None;
@@ -44,7 +45,7 @@ impl Networks {
         }
     }
 
-    /// `farjump` on one of them. Both are of one machine, whose memory UCX would find to be shared.
+    /// `farjump` on one side. Both sides run on one machine, whose memory UCX would recognise as shared.
     fn farjump(&self, side: Side, args: &[&str]) -> Command {
         let words = self.namespaces.launcher(side);
         let mut command = self.bench.program(&words[0]);
@@ -66,7 +67,7 @@ impl Networks {
         finish(&mut self.farjump(SOURCE, args))
     }
 
-    /// Bytes that came to either side.
+    /// Bytes received by each side.
     fn received(&self) -> [u64; 2] {
         [TARGET, SOURCE].map(|side| self.namespaces.received(side).expect("the cable is there"))
     }
@@ -92,7 +93,7 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
     let wait = ["inject", "libwait.so", "--to", &address, "--timeout", "60m"];
     let mut command = networks.farjump(SOURCE, &[&wait[..], &with_key].concat());
     let waiting = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    // It runs: nothing else keeps a target of one thread from an answer.
+    // A running function alone keeps a target of one thread from a reply.
     wait_for("the function to run", || {
         let stats = ["stats", "--to", &address, "--key", "k", "--timeout", "200ms"];
         (networks.source(&stats).code == 4).then_some(())
@@ -101,7 +102,7 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
     let done = waiting.finish();
     let told = done.error(5);
     assert!(told.contains(&address) && told.contains("did not answer for 1 s"), "{}", done.err);
-    // A new one says in time that it does not get through.
+    // A new source reports in time that it does not get through.
     let cut = networks.source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat());
     assert!(cut.error(4).contains("did not come in time"), "{}", cut.err);
     serving.kill();
@@ -125,7 +126,7 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
         for name in ["ucx-put", "ucx-am", "verbs-write", "verbs-send"] {
             assert!(why(name).contains("no RDMA device"), "{shown}");
         }
-        // The target's own machine has the same path, and learns how to get another.
+        // On the target's own machine the path is the same, with advice on how to get another one.
         let near = finish(&mut networks.farjump(TARGET, &path)).worked();
         let near: Value = serde_json::from_slice(&near.out).expect("it is JSON");
         assert_eq!(near["transport"], "tcp");
@@ -139,7 +140,7 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
         };
         let (near, far): (String, String) = (ucx(&near), ucx(&shown));
         assert!(near.contains("listen at unix:PATH") && !far.contains("listen at"), "{near}; {far}");
-        // Nothing was tried for it.
+        // The target tried neither.
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", serving.pid())).expect("it runs");
         assert!(!maps.contains("libucp") && !maps.contains("libibverbs"), "{maps}");
     }
@@ -165,7 +166,7 @@ fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
     assert!(passed["why"].as_str().is_some_and(|why| why.contains("emulates writes")), "{shown}");
 
     bench.library("echo", ECHO);
-    // As long as a reply may be.
+    // The longest possible reply.
     let payload: Vec<u8> =
         (0..1_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     bench.write("args", &payload);

@@ -1,10 +1,10 @@
-//! `transports --to` and `--transport ucx`: which path is taken between two processes, and what is said of it.
+//! `transports --to` and `--transport ucx`: the path between two processes, and its report.
 
 use serde_json::Value;
 
 use crate::workbench::{Done, Serving, Workbench, finish};
 
-/// A target that takes `transport`, under this setting of UCX_TLS.
+/// A target with `transport`, under this setting of UCX_TLS.
 fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Serving {
     serve_with(bench, &["--transport", transport], tls)
 }
@@ -16,7 +16,7 @@ fn serve_with(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Serving {
     Serving::start(&mut command)
 }
 
-/// What is shown of the path to it.
+/// The report on the path to it.
 fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
     let mut command = bench.farjump();
     command.args(["transports", "--to", &bench.address()]).args(more).env("UCX_LOG_LEVEL", "fatal");
@@ -28,7 +28,7 @@ fn json(done: Done) -> Value {
     serde_json::from_slice(&done.worked().out).expect("JSON")
 }
 
-/// Whether a transport is usable here; says so where it is not.
+/// Whether a transport is usable here; prints a message if not.
 fn is_usable(bench: &Workbench, transport: &str) -> bool {
     let listed: Value =
         serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");
@@ -111,7 +111,7 @@ fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown()
     ] {
         assert!(shown.text().contains(part), "{part}: {}", shown.text());
     }
-    // Where puts are all that is wanted the same is an error.
+    // Where only puts are wanted the same is an error.
     let refused = path(&bench, &["--transport", "ucx-put"], Some("sysv,tcp"));
     let error = refused.error(1);
     assert!(
@@ -160,7 +160,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
             rows.as_array().expect("a list").iter().map(|row| row["transport"].as_str().map(String::from));
         rows.collect::<Option<Vec<_>>>().expect("each has a name")
     };
-    // The variable says what to take, not what to look at.
+    // The variable chooses the transport to use, not those to list.
     assert_eq!(names(&[]), ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", "tcp"]);
     assert_eq!(names(&["--transport", "verbs-send"]), ["verbs-send"]);
     assert_eq!(names(&["--transport", "ucx"]), ["ucx-put", "ucx-am"]);

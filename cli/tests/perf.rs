@@ -1,5 +1,5 @@
-//! `perf`: that it measures what it was asked to and says so, what it says of what is not there, and that nothing of it stays.
-//! How fast anything is, is not looked at.
+//! `perf`: it measures the requested cases and names them, reports what is missing, and leaves nothing
+//! behind. Speed is not checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::demo::{child_of, installed};
 use crate::workbench::{Done, Watched, Workbench, finish, kill, runs, wait_for};
 
-/// Few calls: it is measured, but not well.
+/// Few calls: a quick measurement, not a good one.
 const FEW: [&str; 6] = ["--rounds", "2", "--iterations", "70", "--warmup", "3"];
 
 pub(crate) fn perf(bench: &Workbench, args: &[&str]) -> Command {
@@ -58,7 +58,7 @@ pub(crate) fn check_measured(row: &Value) {
     assert_eq!(row["missing"], Value::Null);
 }
 
-/// Whether UCX is there; if not that is said.
+/// Whether UCX is there; prints a message if not.
 pub(crate) fn has_ucx(bench: &Workbench) -> bool {
     let listed = bench.run(["transports", "--json"]).worked();
     let listed: Value = serde_json::from_slice(&listed.out).expect("it is JSON");
@@ -70,7 +70,7 @@ pub(crate) fn has_ucx(bench: &Workbench) -> bool {
     ucx["usable"] == true
 }
 
-/// Whether there are two processors to measure with; if not that is said.
+/// Whether there are two processors to measure with; prints a message if not.
 pub(crate) fn has_processors() -> bool {
     let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !enough {
@@ -94,7 +94,7 @@ fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
         "--against",
         "raw,memcpy",
     ];
-    // Where it is not beside cargo's files, and what it leaves would be found.
+    // Installed away from cargo's files, so that leftovers would be found.
     let report = json(&mut begin(bench.program(installed(&bench)), &args));
     let rows = rows(&report);
     let found: BTreeSet<_> = rows
@@ -144,7 +144,7 @@ fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
         let [row] = &rows(&report)[..] else { panic!("{report:#}") };
         check_measured(row);
         assert_eq!([&row["metric"], &row["unit"], &row["reference"]], [metric, unit, reference]);
-        // Only what is called one by one has percentiles.
+        // Only calls made one by one have percentiles.
         assert_eq!(row["p99"].is_number(), unit == "us", "{row}");
     }
 }
@@ -155,7 +155,7 @@ fn messages_that_are_given_together_are_counted_like_any_others() {
     if !has_processors() {
         return;
     }
-    // Neither 70 messages nor 3 are whole batches of 16, and those of 300 bytes share no frame.
+    // Neither 70 calls nor 3 fill whole batches of 16, and those of 300 bytes share no frame.
     let report = json(&mut perf(&bench, &["rate", "--sizes", "0,8,300", "--batch", "16"]));
     for row in rows(&report) {
         check_measured(row);
@@ -260,7 +260,7 @@ fn without_ucx_its_references_say_why_and_all_else_is_measured() {
         return;
     }
     let bench = Workbench::new();
-    // What stands in its place is found first, and is none.
+    // The stand-in is found first, and is not UCX.
     let library = bench.plain_library("other", "int other;");
     fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
     let args = ["latency", "--against", "ucx-am,ucx-put,raw"];
@@ -358,7 +358,7 @@ fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured(
     assert!(["shm", "ucx-am", "tcp"].iter().all(|name| transports.contains(name)), "{transports:?}");
 }
 
-/// A run that does not end by itself and has some rounds behind it, and its other process.
+/// A run without an end that has some rounds behind it, and its other process.
 pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Watched, u32) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]).args(more);
@@ -368,7 +368,7 @@ pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Watched, u32) {
         assert!(runs(pid), "it has ended");
         let other = child_of(pid)?;
         let status = fs::read_to_string(format!("/proc/{other}/status")).ok()?;
-        // It waits for orders, of which a round has some.
+        // It waits for commands, of which a round has some.
         let waited = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
         let is_other = fs::read_to_string(format!("/proc/{other}/cmdline")).ok()?.contains("perf-other");
         (is_other && waited.trim().parse::<u32>().ok()? > 100).then_some(other)
@@ -403,7 +403,7 @@ fn a_run_that_is_interrupted_or_killed_leaves_no_process_and_no_folder() {
         run.signal(signal);
         assert_eq!(run.finish().code, code);
         wait_for("the other process to end", || (!runs(other)).then_some(()));
-        // Where the run was killed that is the other process's to do.
+        // If the run was killed, the other process removes the folder.
         wait_for("the folder to go", || bench.leftovers().is_empty().then_some(()));
     }
 }

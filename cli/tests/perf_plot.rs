@@ -1,4 +1,4 @@
-//! `perf --plot`: what the picture shows, and what is said where it cannot be written.
+//! `perf --plot`: the contents of the picture, and the message where it cannot be written.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::perf::{has_processors, perf, under_way};
 use crate::workbench::{Workbench, finish, kill};
 
-/// Its text, after it was checked that all of it lies in the picture.
+/// The picture's text. Checks that all of it lies inside the picture.
 fn labels(picture: &Document<'_>) -> BTreeSet<String> {
     let size: Vec<f64> = picture
         .root_element()
@@ -26,7 +26,7 @@ fn labels(picture: &Document<'_>) -> BTreeSet<String> {
         .map(|node| {
             for (name, most) in [("x", size[2]), ("y", size[3])] {
                 let at: f64 = node.attribute(name).expect("it has a place").parse().expect("a number");
-                // What would lie outside is drawn at the border.
+                // A point beyond the scale is drawn at the border.
                 assert!((10.0..most - 10.0).contains(&at), "{node:?} lies outside");
             }
             node.text().unwrap_or_default().trim().to_owned()
@@ -34,7 +34,7 @@ fn labels(picture: &Document<'_>) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lines with so many points.
+/// Counts the lines with so many points.
 fn paths(picture: &Document<'_>, tag: &str, points: usize) -> usize {
     let paths = picture.descendants().filter(|node| node.has_tag_name(tag));
     paths
@@ -59,7 +59,7 @@ fn a_picture_has_a_curve_for_everything_measured_and_one_for_each_ratio() {
     finish(perf(&bench, &args).args(["--plot", "latency.svg"])).worked();
     let text = read(&bench.path("latency.svg"));
     let picture = Document::parse(&text).expect("it is XML");
-    // Two modes and two references, and each of these by each of those, over four sizes.
+    // Two modes, two baselines, and the ratio of each mode to each baseline, over four sizes.
     assert_eq!(paths(&picture, "polyline", 4), 2 + 2 + 2 * 2, "{text}");
     assert!(text.contains("prefers-color-scheme: dark"), "{text}");
     let labels = labels(&picture);

@@ -1,4 +1,4 @@
-//! `perf --peer`: a target that was started by itself is measured, its counts are believed as little as any, and its end is told.
+//! `perf --peer`: measures a target that was started separately, distrusts its counters, and reports its end.
 
 use std::process::{Command, Stdio};
 
@@ -29,10 +29,10 @@ fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
         ("rate", "cached,always"),
         ("bandwidth", "cached"),
         ("first-call", "cached,always,in-place"),
-        // The target has seen another run's code, and counted for it.
+        // The target has code and a counter of an earlier run.
         ("rate", "cached"),
     ] {
-        // 24 bytes are as long as the question for the count.
+        // 24 bytes are as long as the request for the counter.
         let args = [metric, "--sizes", "8,24,4K", "--mode", modes, "--peer", &address];
         let report = json(&mut perf(&bench, &args));
         assert_eq!(rows(&report).len(), 3 * modes.split(',').count());
@@ -145,7 +145,7 @@ fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
 }
 
-/// A run to the target that does not end by itself, and has some rounds behind it.
+/// A run against the target that has no end, and some rounds behind it.
 fn under_way(bench: &Workbench) -> Watched {
     let address = bench.address();
     let mut command = bench.farjump();
@@ -185,7 +185,7 @@ fn calls_that_the_target_does_not_count_end_the_run() {
     let bench = Workbench::new();
     let _serving = bench.serve(&["--allow", "observe,call,inject,drop"]);
     let run = under_way(&bench);
-    // The count goes with the code, which comes again and begins at 0.
+    // The counter goes with the code, which returns and starts at 0.
     wait_for("the run to notice", || {
         bench.run(["store", "--drop-all", "--to", &bench.address()]).worked();
         (!runs(run.pid())).then_some(())

@@ -1,5 +1,5 @@
-//! `perf scaling`: that each number of sources is measured beside a single one, whether they are processes or not, and that nothing
-//! of them stays. How fast anything is, is not looked at.
+//! `perf scaling`: each number of sources is measured beside a single one, as processes or not, and leaves
+//! nothing behind. Speed is not checked.
 
 use std::fs;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::demo::installed;
 use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Watched, Workbench, kill, process_fields, runs, wait_for};
 
-/// Processes that `parent` has started and that have not ended.
+/// Running processes that `parent` has started.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     let parent = parent.to_string();
     let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
@@ -43,7 +43,8 @@ fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_s
         for cpu in ["cpu_ns_target", "cpu_ns_source"] {
             assert_eq!(row[cpu].as_f64().is_some_and(|time| time > 0.0), is_rate, "{row}");
         }
-        // What further sources take, of which one has none. A mailbox has a page at least that was written.
+        // Memory of further sources, absent for a single one. A mailbox has at least one page that was
+        // written.
         assert_eq!(row["peer_bytes"].is_number(), sources > 1, "{row}");
         assert_eq!(row["mailbox_bytes"].as_u64().is_some_and(|bytes| bytes >= 4096), sources > 1, "{row}");
     }
@@ -69,7 +70,7 @@ fn sources_scale_over_messages_of_ucx_too() {
     }
 }
 
-/// A run with four sources that does not end by itself, and its processes when all are there.
+/// A run with four sources that has no end, and its processes once all are there.
 fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "5"]);
@@ -82,7 +83,7 @@ fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
             status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().parse().ok()
         };
-        // Each waits for orders, of which a round has some.
+        // Each waits for commands, of which a round has some.
         let waited: Option<Vec<u32>> = children.iter().map(waited).collect();
         let rounds = waited.is_some_and(|waited| waited.iter().all(|waits| *waits > 7));
         (children.len() == 4 && rounds).then_some(children)
@@ -97,7 +98,7 @@ fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far()
     }
     let bench = Workbench::new();
     let (run, children) = under_way(&bench);
-    // The target was started first, and numbers may begin again: it is the one that works.
+    // The target was started first, but process ids may wrap around; it is the one that works.
     let worked = |pid: &u32| {
         let fields = process_fields(*pid).unwrap_or_default();
         fields.get(11).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or_default()

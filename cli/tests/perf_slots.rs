@@ -1,4 +1,4 @@
-//! `perf` with rings of slots: the paper's, beside one that fits the cache.
+//! `perf` with rings of slots: the paper's ring, beside one that fits the cache.
 
 use std::process::Command;
 

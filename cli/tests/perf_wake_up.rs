@@ -1,5 +1,5 @@
-//! `perf wake-up` and `perf idle`: that what sleeps is woken and what is idle is left alone, beside what would be used otherwise.
-//! How long anything takes is not looked at.
+//! `perf wake-up` and `perf idle`: wake sleepers and leave idle processes alone, beside their baselines.
+//! Times are not checked.
 
 use std::fs;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
     if !has_processors() || !has_ucx(&bench) {
         return;
     }
-    // Each call waits until everybody sleeps.
+    // Each call waits until all of them sleep.
     let mut command = bench.farjump();
     command.args([
         "perf",
@@ -69,7 +69,7 @@ fn idle_targets_with_few_and_many_sources_say_what_they_take_and_how_often_they_
         return;
     }
     let bench = Workbench::new();
-    // One that sleeps wakes about once a second by itself.
+    // A sleeper wakes about once a second by itself.
     let args = ["idle", "--sources", "1,3", "--seconds", "2"];
     let report = json(&mut begin(bench.program(installed(&bench)), &args));
     let [one, three] = &rows(&report)[..] else { panic!("{report:#}") };
@@ -90,7 +90,7 @@ fn without_ucx_what_it_wakes_is_missing_and_all_else_is_measured() {
         return;
     }
     let bench = Workbench::new();
-    // What stands in its place is found first, and is none.
+    // The stand-in is found first, and is not UCX.
     let library = bench.plain_library("other", "int other;");
     fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
     let args = ["wake-up", "--against", "ucx-wait,futex"];
@@ -111,7 +111,8 @@ fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
     command.args(["perf", "idle", "--sources", "1", "--rounds", "10000", "--seconds", "1"]);
     let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let pid = run.pid();
-    // One tells the machine's state, the target and the one on the futex sleep. Without any of them the run cannot go on.
+    // The one that reports the machine's state, the target, and the one on the futex sleep. The run needs
+    // each of them.
     let other = wait_for("the processes", || {
         assert!(runs(pid), "it has ended");
         let children = children_of(pid);

@@ -1,4 +1,4 @@
-//! `perf`: what it says of code that has to travel, by its length, and of functions that do something.
+//! `perf`: its report on code that travels, by length, and on functions that do work.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::perf::{check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Workbench, finish};
 
-/// What is in a column of all rows, each once, as JSON writes it.
+/// The distinct values in a column of all rows, as JSON.
 fn column(rows: &[Value], name: &str) -> BTreeSet<String> {
     rows.iter().map(|row| row[name].to_string()).collect()
 }
@@ -32,7 +32,7 @@ fn images_are_as_long_as_asked_and_each_is_held_against_mode_cached() {
     }
     assert_eq!(column(rows(&report), "image"), ["64", "1000", "4096"].map(String::from).into());
     assert_eq!(column(rows(&report), "mode"), texts(["always", "in-place"]));
-    // Beside another reference mode cached has rows as every mode.
+    // Beside another baseline, mode cached has rows like every mode.
     let args = ["rate", "--image", "64", "--mode", "always", "--against", "raw,cached"];
     let report = json(&mut perf(&bench, &args));
     let found: Vec<_> = rows(&report).iter().map(|row| [&row["mode"], &row["reference"]]).collect();
@@ -83,7 +83,7 @@ fn messages_and_fetching_do_the_same_work_over_every_transport() {
     if !has_processors() || !has_ucx(&bench) {
         return;
     }
-    // Short and long enough for UCX to fetch them.
+    // Sizes below and above the limit at which UCX fetches payloads.
     for (tls, devices, transports) in [("posix", "all", "shm,ucx-am"), ("tcp", "lo", "shm,tcp")] {
         let args = ["work", "--sizes", "64,128K", "--transports", transports, "--against", "ucx-am,fetch"];
         let mut command = perf(&bench, &args);

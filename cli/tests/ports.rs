@@ -1,4 +1,4 @@
-//! What listens in a target and in its source: nothing but the target's own socket, whatever the transport.
+//! Listening sockets of a target and its source: only the target's own socket, whatever the transport.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,8 @@ fn sockets(pid: u32) -> BTreeSet<String> {
         .collect()
 }
 
-/// Where sockets of a process wait for connections or datagrams, as proc(5) has them: of TCP those that listen, of UDP and raw IP all, of
-/// Unix those that accept.
+/// A process's sockets that wait for connections or datagrams, by proc(5): of TCP those that listen, of UDP
+/// and raw IP all, of Unix those that accept.
 fn listening(pid: u32) -> Vec<String> {
     let own = sockets(pid);
     let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
@@ -93,7 +93,7 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
             let source = Watched::start(
                 inject(&wait).args(["--timeout", "60m"]).stdout(Stdio::piped()).stderr(Stdio::piped()),
             );
-            // It runs: nothing else keeps a target of one thread from an answer.
+            // A running function alone keeps a target of one thread from a reply.
             wait_for("the function to run", || {
                 let asked = bench.run(["stats", "--to", &address, "--timeout", "100ms"]);
                 (asked.code == 4).then_some(())
@@ -105,7 +105,7 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
         }
     }
     if has_ucx() {
-        // The sockets that UCX listens on where it may are found, so that finding none says something.
+        // With UCX's TCP allowed its listening sockets are found, so the search itself works.
         let address = bench.address();
         let ucx = ["--transport", "ucx-am", "--ucx-tcp"];
         let mut command = bench.farjump();

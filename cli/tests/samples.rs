@@ -1,4 +1,4 @@
-//! The samples of `docs/writing-ifuncs.md`, run as it says.
+//! The samples of `docs/writing-ifuncs.md`, run as the guide says.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ fn codec_replies_a_file_as_it_is_and_sends_less() {
     serving.stop().worked();
 }
 
-/// A target whose data has `bytes` bytes, and which knows the next one of a ring of `count`.
+/// A target with `bytes` bytes of data that knows the next one in a circle of `count`.
 fn shard(bench: &Workbench, number: usize, count: usize) -> Serving {
     let address = |number: usize| match number % count {
         0 => bench.address(),

@@ -1,4 +1,4 @@
-//! `serve`: how a target begins, what it allows, how it ends.
+//! `serve`: a target's start, its policy and its end.
 
 use std::fs;
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::workbench::{Serving, Watched, Workbench, process_fields, runs, wait_for};
 
-/// Says on the target's standard output that it runs, and never returns.
+/// Prints to the target's standard output that it runs, and never returns.
 pub(crate) const STUCK: &str = "
 #include <unistd.h>
 FARJUMP_COPY_ARGS(stuck)
@@ -113,7 +113,7 @@ fn an_idle_target_with_a_connection_uses_no_processor_time() {
         let fields = process_fields(serving.pid()).expect("it runs");
         fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
     };
-    // It spins for a while first, and naps until then.
+    // Before that it spins for a while, and naps.
     wait_for("the target to sleep", || {
         let before = ticks();
         std::thread::sleep(Duration::from_millis(200));
@@ -175,7 +175,7 @@ fn code_gets_the_exports_of_a_library_and_nothing_that_was_not_offered() {
     assert!(error.contains("refused `price`: it exports no `shop_price`"), "{error}");
     let stopped = serving.stop().worked();
     assert!(stopped.err.contains("0 calls, 0 images linked, 1 frames refused"), "{}", stopped.err);
-    // By a bare file name, which is found where the target works.
+    // By a bare file name, found in the target's working folder.
     let serving = bench.serve(&["--export", "libshop.so"]);
     let done = bench.inject(&library, &["--args", "12345"]).worked();
     assert_eq!(done.out, 105_i32.to_le_bytes());
@@ -191,7 +191,7 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
     command.arg("inject").arg(&library).args(["--to", &bench.address(), "--timeout", "60m"]);
     let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     assert_eq!(serving.line(), "stuck");
-    // Two that come at once count as one, so there are as many as it takes.
+    // Two pending signals count as one, so the signal is repeated as often as needed.
     wait_for("the target to end", || {
         serving.signal(Signal::TERM);
         (!runs(serving.pid())).then_some(())

@@ -1,4 +1,4 @@
-//! `serve` with limits: what it lets in, what it refuses, and what makes no sense.
+//! `serve` with limits: accepted frames, refused ones, and contradictory limits.
 
 use crate::workbench::Workbench;
 
@@ -40,7 +40,7 @@ fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_o
         let serving = bench.serve(limit);
         let done = bench.inject(&crc32, &["--args-file", "args"]);
         assert!(done.error(code).contains(words), "{limit:?}: {}", done.err);
-        // The target is there still, for what is within the limit.
+        // The target still runs, and takes frames within the limit.
         let done = bench.inject(&crc32, &[]);
         let takes_none = limit.iter().any(|word| ["--max-image", "--max-source-memory"].contains(word));
         assert_eq!(done.code, if takes_none { 3 } else { 0 }, "{limit:?}: {}", done.err);

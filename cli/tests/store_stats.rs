@@ -1,4 +1,4 @@
-//! `store` and `stats`: what they show of a target, what they drop, and what they say where there is none.
+//! `store` and `stats`: their report on a target, the code they drop, and their message without a target.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -62,7 +62,7 @@ fn what_was_injected_is_listed_with_its_calls_for_people_and_for_programs() {
     let done = ask(&bench, "store", &[]).worked();
     let row = done.text().lines().nth(1).expect("a row");
     for part in [image["id"].as_str().expect("a text"), "crc32", "  7  ", "just now", "farjump (pid "] {
-        // A slow machine is some seconds later.
+        // A slow machine may be some seconds late.
         assert!(row.contains(part) || (part == "just now" && row.contains(" ago")), "{part} in {row}");
     }
     serving.stop().worked();
@@ -182,7 +182,7 @@ fn where_no_target_answers_it_ends_with_a_code_that_says_how() {
 fn what_is_no_target_or_dies_in_the_middle_of_its_answer_is_told_from_one_that_is_busy() {
     let bench = Workbench::new();
     let listener = UnixListener::bind(bench.path("s")).expect("the path is free");
-    // It listens, and that is all.
+    // It listens and does nothing else.
     let done = ask(&bench, "stats", &["--timeout", "100ms"]);
     assert!(done.error(4).contains("took too long"), "{}", done.err);
     drop(listener.accept().expect("it had connected"));

@@ -1,4 +1,4 @@
-//! Meeting over TCP: keys, who is let in, and everything that works on a Unix socket, over UCX between two processes.
+//! Connecting over TCP: keys, admission, and the features of a Unix socket, over UCX between two processes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::inject::ECHO;
 use crate::serve::STUCK;
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
-/// Whether frames can go by `ucx-am` here; says so if not.
+/// Whether `ucx-am` carries frames here; prints a message if not.
 pub(crate) fn has_ucx() -> bool {
     let backends = farjump::available();
     match backends.into_iter().find(|backend| backend.name == "ucx-am").map(|backend| backend.usable) {
@@ -24,7 +24,7 @@ pub(crate) fn has_ucx() -> bool {
     }
 }
 
-/// `farjump` that meets over TCP. Frames go through UCX's shared memory, whatever the address.
+/// `farjump` that connects over TCP. Frames go through UCX's shared memory, whatever the address.
 fn over_tcp(bench: &Workbench, args: &[&str]) -> Command {
     let mut command = bench.farjump();
     command.args(args).env("UCX_TLS", "posix,sysv,self");
@@ -87,7 +87,7 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
     ] {
         assert!(done.error(1).contains(part), "{part}: {}", done.err);
     }
-    // A key that is not needed is not looked at.
+    // An unneeded key is not read.
     assert!(inject("unix:none", &["--key", "missing"]).error(5).contains("no such file"));
     let done = serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]);
     assert!(done.error(2).contains("1s to 32767s"), "{}", done.err);
@@ -124,7 +124,7 @@ fn everything_works_over_tcp_with_a_key() {
     let figures: Value = serde_json::from_str(&done.err).expect("it is JSON");
     assert_eq!((&figures["transport"], &figures["target_pid"]), (&"ucx-am".into(), &serving.pid().into()));
 
-    // The key from the variable, and questions.
+    // The key from the variable, with admin requests.
     let by_variable = |args: &[&str]| finish(bench.farjump().args(args).env("FARJUMP_KEY", "k")).worked();
     let stats: Value =
         serde_json::from_slice(&by_variable(&["stats", "--to", &address, "--json"]).out).expect("JSON");
@@ -159,11 +159,11 @@ fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was(
     assert!(inject(&bench, &address, &["--key", "right.key"]).error(3).contains("has no key"));
     assert_eq!(inject(&bench, &address, &[]).worked().text(), "hello");
     open.stop().worked();
-    // And nobody there any more.
+    // The target is gone.
     assert!(inject(&bench, &address, &[]).error(5).contains("refuses connections"));
 }
 
-/// The line of this key in a file, in a file of its own.
+/// Copies the line of this key to a file of its own.
 fn hand_over(bench: &Workbench, file: &str, name: &str) {
     let text = fs::read_to_string(bench.path(file)).expect("it is there");
     let line = text.lines().find(|line| line.contains(&format!(" {name}"))).expect("its line");
@@ -201,7 +201,7 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
     };
     wait_for("calls", || (stats()["calls"].as_u64() > Some(0)).then_some(()));
     assert_eq!(stats()["sources"][0]["key"], "maker");
-    // What is held may be called by its id.
+    // Code in the store may be called by its id.
     inject(&bench, &address, &["--key", "caller"]).worked();
 
     fs::copy(bench.path("caller"), bench.path("farm")).expect("it can be written");
@@ -240,10 +240,10 @@ fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
     serving.signal(Signal::STOP);
     let done = source.finish();
     assert!(done.error(4).contains(&address) && done.err.contains("the deadline passed"), "{}", done.err);
-    // One that only begins to meet it.
+    // A source stops during the handshake.
     let done = inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]);
     assert!(done.error(4).contains("did not come in time"), "{}", done.err);
-    // It goes on where it was.
+    // The target continues as before.
     serving.signal(Signal::CONT);
     inject(&bench, &address, &["--key", "k"]).worked();
     serving.stop().worked();

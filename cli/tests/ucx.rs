@@ -1,5 +1,5 @@
-//! UCX that is not what it should be, that is told to do what it cannot, and that has no memory: whoever can act is told, and the
-//! target serves the next source.
+//! Broken UCX libraries, impossible settings and a lack of memory: the message reaches the side that can act,
+//! and the target serves the next source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
 /// Variables that a process gets.
 type Variables = [(&'static str, &'static str)];
 
-/// What `farjump transports` says of `ucx-am`: why it cannot be used, if it cannot.
+/// Returns the reason why `ucx-am` cannot be used, from `farjump transports`; `None` if it can.
 fn unusable(command: &mut Command) -> Option<String> {
     let done = finish(command.args(["transports", "--json"])).worked();
     let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
@@ -29,14 +29,14 @@ fn unusable(command: &mut Command) -> Option<String> {
     }
 }
 
-/// The version of UCX that is used.
+/// The version of UCX in use.
 fn version(bench: &Workbench) -> String {
     let done = finish(bench.farjump().args(["transports", "--json", "--transport", "ucx-am"])).worked();
     let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
     shown[0]["ucx"]["version"].as_str().expect("it is there").to_owned()
 }
 
-/// A folder to work in; `None`, said, where there is no UCX.
+/// A folder to work in; `None`, with a message, without UCX.
 fn with_ucx() -> Option<Workbench> {
     let bench = Workbench::new();
     if let Some(why) = unusable(&mut bench.farjump()) {
@@ -56,7 +56,7 @@ fn inject(bench: &Workbench, mut command: Command, library: &Path, variables: &V
     finish(command.envs(variables.iter().copied()))
 }
 
-/// A folder with a library of UCX's name.
+/// A folder with `library` under UCX's name.
 fn folder_with(bench: &Workbench, name: &str, library: &Path) -> PathBuf {
     let folder = bench.path(&format!("{name}-folder"));
     fs::create_dir(&folder).expect("a folder can be made");
@@ -115,7 +115,7 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
         command.envs(variables.iter().copied());
         let done = finish(&mut command);
         assert!(done.error(1).contains("see the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
-        // UCX itself says which value it is, there too.
+        // UCX's own log names the value there too.
         assert!(done.err.contains("UCX  ERROR"), "{variables:?}: {}", done.err);
         assert!(!bench.path("s").exists());
     }
@@ -164,7 +164,8 @@ fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
     }
 }
 
-/// With these UCX 1.13 aborts the target, or reads memory that is not there, once a source without them sends.
+/// With these settings UCX 1.13 aborts the target, or reads unmapped memory, once a source without them
+/// sends.
 #[test]
 fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refused() {
     let Some(bench) = with_ucx() else { return };
@@ -225,8 +226,8 @@ fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
     assert!(log.contains(said), "{log}");
 }
 
-/// `farjump` where /dev/shm is another: a small file system with these options, filled up if `full`. `None`, said, where this
-/// user cannot have one.
+/// `farjump` with another /dev/shm: a small file system with these options, filled up if `full`. `None`, with
+/// a message, where this user may not mount one.
 fn with_shm(bench: &Workbench, options: &str, full: bool) -> Option<Command> {
     const SCRIPT: &str = r#"
         mount -t tmpfs -o "$1" farjump-test /dev/shm || exit 77
@@ -273,7 +274,7 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
     let library = bench.sample("crc32");
     let full = || with_shm(&bench, "size=256k", true);
     let (Some(target), Some(source), Some(around)) = (full(), full(), full()) else { return };
-    // From 1.14 on UCX looks for room when it starts, and does without such memory by itself.
+    // From 1.14 on UCX checks the space when it starts, and falls back by itself.
     let copes = !version(&bench).starts_with("1.13.");
     let named = |done: Done, code| {
         if copes {
@@ -293,7 +294,7 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
     let serving = serve(&bench, bench.farjump(), &[]);
     named(inject(&bench, source, &library, &[]), 1);
     inject(&bench, bench.farjump(), &library, &[]).worked();
-    // The way around.
+    // The workaround.
     inject(&bench, around, &library, &[("UCX_TLS", "^posix")]).worked();
     serving.stop().worked();
 }

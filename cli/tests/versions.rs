@@ -1,4 +1,5 @@
-//! Which UCX is used: the one that `FARJUMP_UCX` or `--ucx` names, and one that is newer than all that farjump was tried with.
+//! The UCX in use: the one named by `FARJUMP_UCX` or `--ucx`, and one newer than all versions tested with
+//! farjump.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +13,7 @@ use crate::workbench::{Serving, Workbench, finish};
 const NAMED: &str = "FARJUMP_UCX";
 const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
 
-/// What `farjump transports` says of `ucx-am`.
+/// The row of `ucx-am` in `farjump transports`.
 fn shown(command: &mut Command) -> Value {
     let done = finish(command.args(["transports", "--json"])).worked();
     let list: Value = serde_json::from_slice(&done.out).expect("it is JSON");
@@ -20,7 +21,7 @@ fn shown(command: &mut Command) -> Value {
     backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed").clone()
 }
 
-/// The library of the UCX that is used where none is named; `None`, said, without one.
+/// The library of the UCX in use by default; `None`, with a message, without one.
 fn installed(bench: &Workbench) -> Option<PathBuf> {
     let shown = shown(&mut bench.farjump());
     let file = shown["ucx"]["file"].as_str().map(PathBuf::from);
@@ -30,7 +31,7 @@ fn installed(bench: &Workbench) -> Option<PathBuf> {
     file
 }
 
-/// That UCX under another version's number, as a library of its own among links to the rest.
+/// That UCX under a later version number, as a library of its own among links to the rest.
 fn newer(bench: &Workbench, library: &Path) -> PathBuf {
     let folder = bench.path("newer");
     fs::create_dir(&folder).expect("a folder can be made");
@@ -90,7 +91,7 @@ fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
         let stopped = serving.stop().worked();
         assert_eq!(said(&stopped.err), 1, "{}", stopped.err);
     }
-    // One that was tried is nothing to speak of.
+    // A tested version causes no remark.
     let done = finish(bench.farjump().args(["transports", "--json"])).worked();
     assert_eq!(said(&done.err), 0, "{}", done.err);
 }
@@ -109,7 +110,7 @@ fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
         command.args(["--rounds", "1", "--iterations", "20", "--warmup", "1", "--ucx"]).arg(library);
         finish(&mut command)
     };
-    // Sides of different versions refuse each other.
+    // Endpoints of different versions refuse each other.
     let done = perf(&newer).worked();
     let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
     assert_eq!(report["machine"]["ucx"], "1.99.0");

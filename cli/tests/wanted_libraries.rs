@@ -1,4 +1,4 @@
-//! Libraries that code wants, by `build`, `inspect`, `serve` and `inject`: opened by a target that lists them.
+//! Libraries wanted by code, in `build`, `inspect`, `serve` and `inject`: opened by a target that lists them.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::workbench::{Serving, Workbench, finish};
 
 const SONAME: &str = "libfarjump-prices.so.3";
-/// Leaves a file where it was told to when it is opened.
+/// Leaves a file at a given place when it is opened.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ const QUOTE: &str = "extern int price(void);
     FARJUMP_IFUNC void quote_main(void *payload, size_t size, void *args)
     { int found = price(); (void)payload; (void)size; (void)args; farjump_reply(&found, sizeof found); }";
 
-/// A bench with the library, and an ifunc library that wants it.
+/// A fixture with the library, and an ifunc library that wants it.
 fn bench() -> (Workbench, std::path::PathBuf) {
     let bench = Workbench::new();
     let source = bench.write("prices.c", LIBRARY);
@@ -36,7 +36,7 @@ fn bench() -> (Workbench, std::path::PathBuf) {
     let quote = bench.write("quote.c", format!("#include <farjump_ifunc.h>\n{QUOTE}"));
     let output = bench.path("libquote.so");
     let search = format!("-L{}", bench.path("").display());
-    // What only payload routines could use, the image does not want; nor what every process has.
+    // The image wants neither libraries used by payload routines alone nor those of every process.
     let flags = [&*search, "-lfarjump-prices", "-lm", "-pthread"].map(|flag| ["--cflag", flag]).concat();
     let (quote, output_text) = (quote.to_str().expect("plain"), output.to_str().expect("plain"));
     let done = bench.run([&["build", quote, "-o", output_text, "--json"], &flags[..]].concat()).worked();

@@ -1,4 +1,4 @@
-//! A folder to work in, and processes that are watched: none outlives its test, or a minute.
+//! A folder to work in, and processes under a watchdog: each ends with its test, or after a minute.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// When a process is taken to hang.
+/// Time after which a process counts as hung.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A folder with an empty folder `tmp` for temporary files in it.
 pub(crate) struct Workbench(TempDir);
 
-/// How a process ended. A signal counts as 128 and its number.
+/// A process's exit and output. A signal counts as 128 and its number.
 pub(crate) struct Done {
     pub(crate) code: i32,
     pub(crate) out: Vec<u8>,
@@ -31,7 +31,7 @@ impl Done {
         std::str::from_utf8(&self.out).expect("standard output is text")
     }
 
-    /// What `error:` says, after it is checked that it is one sentence, no panic, and the exit code the one expected.
+    /// Returns the text after `error:`. Checks that it is one sentence without a panic, and the exit code.
     #[track_caller]
     pub(crate) fn error(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{}", self.err);
@@ -40,7 +40,7 @@ impl Done {
         line.unwrap_or_else(|| panic!("there is no error in {:?}", self.err))
     }
 
-    /// Checks that it worked.
+    /// Checks that it succeeded.
     #[track_caller]
     pub(crate) fn worked(self) -> Done {
         assert_eq!(self.code, 0, "{}", self.err);
@@ -81,12 +81,12 @@ impl Workbench {
         format!("unix:{}", self.path("s").display())
     }
 
-    /// `farjump`, working in the folder, with none of the variables that it knows.
+    /// `farjump` in this folder, without any of its environment variables.
     pub(crate) fn farjump(&self) -> Command {
         self.program(env!("CARGO_BIN_EXE_farjump"))
     }
 
-    /// Another program in its place.
+    /// Another program in the same environment.
     pub(crate) fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.0.path()).env("TMPDIR", self.path("tmp")).stdin(Stdio::null());
@@ -117,7 +117,7 @@ impl Workbench {
         self.build(&samples.join(format!("{name}.c")), name)
     }
 
-    /// Builds an ifunc library from C, of which the header's line is left out.
+    /// Builds an ifunc library from C, without the line of the header.
     pub(crate) fn library(&self, name: &str, source: &str) -> PathBuf {
         let source = format!("#include <farjump_ifunc.h>\n{source}");
         self.build(&self.write(&format!("{name}.c"), source), name)
@@ -137,8 +137,8 @@ impl Workbench {
         library
     }
 
-    /// A program, copied from `contents`. By another process: a file that this one has written cannot be run while a
-    /// process that another test is just starting has it open too.
+    /// Copies the program `contents`. Another process copies it: while a child that another test is starting
+    /// holds a written file open, that file cannot be executed.
     pub(crate) fn executable(&self, name: &str, contents: &Path) -> PathBuf {
         let path = self.path(name);
         finish(Command::new("cp").arg(contents).arg(&path)).worked();
@@ -153,7 +153,7 @@ impl Workbench {
         Serving::start(&mut command)
     }
 
-    /// What is left of temporary files.
+    /// The temporary files left behind.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("tmp")).expect("the folder is still there");
         entries.map(|entry| entry.expect("it can be read").path()).collect()
@@ -165,7 +165,7 @@ pub(crate) fn finish(command: &mut Command) -> Done {
     Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish()
 }
 
-/// A process that is killed when the value goes, or when it hangs.
+/// A process that is killed on drop, or when it hangs.
 pub(crate) struct Watched(Option<Child>);
 
 impl Watched {
@@ -245,7 +245,7 @@ impl Serving {
         self.process.signal(signal);
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(WATCHDOG).expect("it prints a line")
     }
@@ -274,7 +274,7 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Waits until `condition` gives something.
+/// Waits until `condition` returns a value.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();

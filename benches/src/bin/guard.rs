@@ -1,6 +1,7 @@
-//! `farjump-guard`: the hot path, in instructions and in lines of memory, held against what was recorded.
+//! `farjump-guard`: compares the hot path, in instructions and lines of memory, with a record.
 //!
-//! No time is measured, so neither a machine's speed nor its mood matters: `docs/decisions/hot-path-guard.md`.
+//! It measures no time, so neither the machine's speed nor its load matters:
+//! `docs/decisions/hot-path-guard.md`.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "../guard/mod.rs"]
@@ -8,10 +9,10 @@ mod guard;
 
 use std::process::ExitCode;
 
-/// What went wrong, in words.
+/// An error message.
 type Failure = Box<dyn std::error::Error>;
 
-/// The exit code where nothing can be counted: neither good nor bad.
+/// The exit code where nothing can be counted: neither success nor failure.
 const CANNOT_COUNT: u8 = 3;
 
 fn main() -> ExitCode {
@@ -28,7 +29,7 @@ use guard::run;
 #[global_allocator]
 static ALIGNED: guard::aligned::Aligned = guard::aligned::Aligned;
 
-/// Says that nothing can be counted.
+/// Reports that nothing can be counted.
 #[cfg(not(target_arch = "x86_64"))]
 fn run() -> Result<ExitCode, Failure> {
     eprintln!("cannot count here: instructions are read on x86-64 only");

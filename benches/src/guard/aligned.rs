@@ -5,25 +5,25 @@ use std::alloc::{GlobalAlloc, Layout, System};
 /// Bytes in a line of memory.
 const LINE: usize = 64;
 
-/// The system's allocator, of which each allocation starts at a line. How many lines something lies in then does not depend on what
-/// was allocated before it, which the lengths of paths decide among others.
+/// The system's allocator, with each allocation at the start of a line. The number of lines of an object then
+/// does not depend on earlier allocations, which differ with the lengths of paths for one.
 pub(crate) struct Aligned;
 
-/// The layout at a line; the one given where there is none so large.
+/// Returns `layout` aligned to a line; `layout` itself where that overflows.
 fn at_line(layout: Layout) -> Layout {
     layout.align_to(LINE).unwrap_or(layout)
 }
 
-// SAFETY: the system's allocator keeps the contract, and is given the same layout for the same memory each time: a greater
-// alignment is one that satisfies the caller too. `realloc`, as it is given by the trait, is made of these two.
+// SAFETY: `System` keeps the contract, and gets the same layout for the same memory each time. The caller's
+// alignment is a divisor of the larger one. The trait's default `realloc` uses these two methods.
 unsafe impl GlobalAlloc for Aligned {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's length is not zero.
+        // SAFETY: the contract of `alloc` excludes a length of zero.
         unsafe { System.alloc(at_line(layout)) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `alloc` gave this memory for the same layout, as the caller promises.
+        // SAFETY: by the contract of `dealloc`, `alloc` returned this memory for the same layout.
         unsafe { System.dealloc(memory, at_line(layout)) }
     }
 }

@@ -1,50 +1,50 @@
-//! What is counted: calls of one kind over one transport, and the operations that they are made of.
+//! The counted cases: calls of one kind over one transport, and their operations.
 
 use farjump::{Mode, available};
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// How code travels, and bytes of payload.
+/// Mode, and bytes of payload.
 const KINDS: [(Mode, usize); 4] =
     [(Mode::Cached, 8), (Mode::Cached, 64), (Mode::Cached, 1024), (Mode::Always, 8)];
 
 /// Calls of one kind over one transport.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Case {
-    /// By its name.
+    /// The transport's name.
     pub(crate) transport: String,
     pub(crate) mode: Mode,
     /// Bytes of payload.
     pub(crate) size: usize,
 }
 
-/// Which cases there are on this machine.
+/// The cases of this machine.
 pub(crate) struct Cases {
     pub(crate) usable: Vec<Case>,
-    /// The other transports, each with why it cannot be used.
+    /// The other transports, each with the reason against it.
     pub(crate) unusable: Vec<(&'static str, String)>,
 }
 
-/// Largest payload of which batches are counted, in bytes: larger ones share no frame.
+/// Largest payload of counted batches, in bytes: larger payloads share no frame.
 const BATCHED: usize = 256;
 
-/// Whether batches of such calls are counted, too: where they do not share frames they are what they are made of.
+/// Returns whether batches of such calls are counted too. Calls that share no frame cost the same in a batch.
 pub(crate) fn has_batches(mode: Mode, size: usize) -> bool {
     mode == Mode::Cached && size <= BATCHED
 }
 
 impl Case {
-    /// What is counted of it.
+    /// Returns the operations that are counted.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
         let batches = has_batches(self.mode, self.size);
         Operation::ALL.into_iter().filter(move |operation| batches || !operation.is_batch())
     }
 
-    /// Those of the transports that are `asked` for, or of all.
+    /// Returns the cases of the transports in `asked`, or of all.
     ///
     /// # Errors
-    /// One that is asked for is unknown or cannot be used.
+    /// A transport in `asked` is unknown or unusable.
     pub(crate) fn all(asked: &[String]) -> Result<Cases, Failure> {
         let backends = available();
         let mut cases = Cases { usable: Vec::new(), unusable: Vec::new() };
@@ -75,7 +75,7 @@ impl Case {
     }
 }
 
-/// What the process that is counted is told.
+/// The arguments of the counted process.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Counted {
     /// The transport's name.
@@ -84,37 +84,37 @@ pub(crate) struct Counted {
     pub(crate) mode: Mode,
     /// Bytes of payload.
     pub(crate) size: usize,
-    /// Calls to be counted.
+    /// Number of counted calls.
     pub(crate) turns: u32,
-    /// Turns of an empty loop besides.
+    /// Turns of an additional empty loop.
     pub(crate) burden: u32,
 }
 
-/// What a figure is of.
+/// The operation that a figure belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Operation {
     /// `Link::send`, at the source.
     #[serde(rename = "send")]
     Send,
-    /// `Target::poll` that runs what was sent.
+    /// `Target::poll` that runs a sent call.
     #[serde(rename = "poll")]
     Poll,
-    /// `Link::inject`, `Target::poll` and `Pending::wait`: both sides together.
+    /// `Link::inject`, `Target::poll` and `Pending::wait`: both processes' parts together.
     #[serde(rename = "round trip")]
     RoundTrip,
-    /// `Link::batch` with [`BATCH`] messages, at the source: all of them together.
+    /// `Link::batch` with [`BATCH`] calls, at the source: all of them together.
     #[serde(rename = "batch")]
     Batch,
-    /// `Target::poll` that runs those.
+    /// `Target::poll` that runs a batch.
     #[serde(rename = "poll batch")]
     PollBatch,
 }
 
-/// Messages in a batch.
+/// Calls in a batch.
 pub(crate) const BATCH: u32 = 16;
 
 impl Operation {
-    /// All, in the order in which they are shown.
+    /// All operations, in display order.
     pub(crate) const ALL: [Operation; 5] =
         [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
 

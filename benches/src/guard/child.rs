@@ -1,4 +1,4 @@
-//! The process that is counted: both sides of a link in one thread, so that each poll finds what was just sent.
+//! The counted process: both endpoints of a link in one thread, so that each poll finds the last frame sent.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -11,39 +11,39 @@ use super::case::{BATCH, Counted, Operation, has_batches};
 use super::marker::Mark;
 use crate::Failure;
 
-/// File name of the library whose function is called, in the folder that this process runs in.
+/// File name of the library with the called function, in the working folder of this process.
 pub(crate) const LIBRARY: &str = "libcounter.so";
-/// Calls before those that count: whatever is set up once has been by then.
+/// Calls before the counted ones, to finish all one-time setup.
 const WARM_UP: u32 = 300;
-/// A multiple of the numbers of polls after which a target does what is due now and then.
+/// A multiple of all numbers of polls after which a target does periodic work.
 const ALL_IS_DUE: u32 = 1 << 12;
-/// Polls in which what was sent has to arrive.
+/// Polls within which a frame has to arrive.
 const POLLS: usize = 1000;
-/// Longer than anything here takes, stepped through as it is.
+/// Longer than any step here takes, even single-stepped.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is asked of the system now and then is asked by the clock, which goes on while this process is stepped through.
+/// Periodic system calls follow the clock, which advances while this process is single-stepped.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Builds the library in `folder`.
 ///
 /// # Errors
-/// No C compiler, mostly.
+/// Mostly the lack of a C compiler.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c/counter.c");
     build(&Options { inputs: vec![source], output: folder.join(LIBRARY), ..Options::default() })?;
     Ok(())
 }
 
-/// Makes a link, warms it up and makes the calls that are counted.
+/// Makes a link, warms it up and makes the counted calls.
 ///
 /// # Errors
-/// What the calls say; a call that was lost.
+/// An error of a call; a lost call.
 pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     let library = Library::open(Path::new(".").join(LIBRARY))?;
     let (target, link) = linked(&counted.transport, &library)?;
     link.set_mode(counted.mode);
     let args = vec![7; counted.size];
-    // Not on the stack, where it would lie in as many lines as the stack's start says.
+    // Boxed: on the stack its number of lines would depend on the start of the stack.
     let batches = has_batches(counted.mode, counted.size);
     let mut calls = Box::new(Calls { target, link, library, args, batches, burden: counted.burden });
     calls.run(WARM_UP)?;
@@ -60,7 +60,7 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     }
 }
 
-/// A target and a link to it that has sent the library once.
+/// Returns a target and a link to it that has sent the library once.
 fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link), Failure> {
     const ADDRESS: &str = "unix:guard.sock";
     let spin = WaitPolicy::spin_only();
@@ -81,7 +81,7 @@ fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link),
         }
     });
     let mut polls = 0_u32;
-    // How long the meeting takes does not decide in which of the calls that are counted something is due.
+    // The duration of the handshake must not decide which counted call meets periodic work.
     while !source.is_finished() || !polls.is_multiple_of(ALL_IS_DUE) {
         target.poll()?;
         polls = polls.wrapping_add(1);
@@ -90,7 +90,7 @@ fn linked(transport: &str, library: &Library) -> Result<(Target<'static>, Link),
     Ok((target, link))
 }
 
-/// Both sides, and what is called.
+/// Both endpoints, and the called function.
 struct Calls {
     target: Target<'static>,
     link: Link,
@@ -100,21 +100,21 @@ struct Calls {
     burden: u32,
 }
 
-/// How many batches there are for so many calls: each is of many.
+/// Returns the number of batches for so many calls: each has many.
 fn batches_in(turns: u32) -> u32 {
     turns.div_ceil(4)
 }
 
-/// As long as a line, and aligned to one.
+/// A line in length and alignment.
 #[repr(align(64))]
 struct Line([u8; 64]);
 
 impl Calls {
-    /// `turns` calls without a reply, then as many with one, then batches.
+    /// Makes `turns` calls without a reply, then as many with one, then batches.
     #[inline(never)]
     fn run(&mut self, turns: u32) -> Result<(), Failure> {
-        // How many lines a frame of the stack lies in depends on where it starts, which depends on the environment and on the
-        // program's path: not below a frame that is aligned to a line.
+        // The number of lines of a stack frame depends on its start, which depends on the environment and the
+        // program's path. Below a frame that is aligned to a line it does not.
         let anchor = Line([0; 64]);
         black_box(&anchor.0);
         let Calls { target, link, library, args, batches, burden } = self;
@@ -155,7 +155,7 @@ impl Calls {
     }
 }
 
-/// Polls until something has run, and says how many calls that were.
+/// Polls until calls have run, and returns their number.
 #[inline(always)]
 fn poll(target: &mut Target<'_>) -> Result<usize, Failure> {
     for _ in 0..POLLS {

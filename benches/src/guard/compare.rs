@@ -1,17 +1,17 @@
-//! Holding what is counted against what was recorded.
+//! Compares counts with a record.
 
 use std::fmt;
 
 use super::record::{Key, Record, Row};
 use crate::Failure;
 
-/// What is compared of a row.
+/// A compared figure of a row.
 struct Figure {
     name: &'static str,
     of: fn(&Row) -> u64,
-    /// A change of so much is none.
+    /// Absolute tolerance.
     some: u64,
-    /// Nor is one of so many hundredths of what was recorded.
+    /// Relative tolerance, in hundredths of the recorded figure.
     hundredths: u64,
 }
 
@@ -22,7 +22,7 @@ const FIGURES: [Figure; 3] = [
 ];
 
 impl Figure {
-    /// How much more there is now than was recorded; `None` where that is no change.
+    /// Returns the growth since the record; `None` within the tolerances.
     fn change(&self, recorded: &Row, now: &Row) -> Option<i64> {
         let (recorded, now) = ((self.of)(recorded), (self.of)(now));
         let none = self.some.max(recorded * self.hundredths / 100);
@@ -30,20 +30,20 @@ impl Figure {
     }
 }
 
-/// What is to be told of two records.
+/// The result of comparing two records.
 #[derive(Debug)]
 pub(crate) struct Comparison {
-    /// Each row that was counted, with the one that was recorded.
+    /// Each counted row, with the recorded one.
     pairs: Vec<(Row, Option<Row>)>,
-    /// Rows that were recorded of transports that were counted, and were not counted.
+    /// Recorded rows that were not counted, of transports that were.
     lost: Vec<Key>,
-    /// Transports of which nothing was recorded.
+    /// Transports without recorded rows.
     unheard: Vec<String>,
-    /// The compilers, recorded and now, if they are two.
+    /// The recorded compiler and the present one, if they differ.
     compilers: Option<(String, String)>,
 }
 
-/// Compares.
+/// Compares two records.
 pub(crate) fn compare(recorded: &Record, now: &Record) -> Comparison {
     let of = |record: &Record, key: &Key| record.rows.iter().find(|row| row.key == *key).cloned();
     let knows = |record: &Record, key: &Key| record.rows.iter().any(|row| row.key.transport == key.transport);
@@ -61,7 +61,7 @@ pub(crate) fn compare(recorded: &Record, now: &Record) -> Comparison {
 }
 
 impl Comparison {
-    /// What changed, in words, where the sign of the change is this.
+    /// Describes the changes with this sign.
     fn changes(&self, sign: i64) -> Vec<String> {
         let both = self.pairs.iter().filter_map(|(now, recorded)| Some((now, recorded.as_ref()?)));
         let changes = both.flat_map(|(now, recorded)| {
@@ -73,10 +73,10 @@ impl Comparison {
         changes.collect()
     }
 
-    /// Whether all is well.
+    /// Returns the verdict.
     ///
     /// # Errors
-    /// Something grew, and the compiler is the one that it was; or the two records have not the same rows of a transport.
+    /// A figure grew under the same compiler; or the two records have different rows of a transport.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let new = self.pairs.iter().filter(|(_, recorded)| recorded.is_none()).map(|(now, _)| &now.key);
         let new = new.filter(|key| !self.unheard.contains(&key.transport));
@@ -164,7 +164,7 @@ mod tests {
         Record { rustc: "rustc 1".to_owned(), rows: rows.to_vec() }
     }
 
-    /// What is told, and how it ends, of one row then and now.
+    /// Returns the report and the verdict on one row then and now.
     fn compared(then: [u64; 3], now: [u64; 3]) -> (String, Result<(), String>) {
         let comparison = compare(&record(&[row("shm", then)]), &record(&[row("shm", now)]));
         (comparison.to_string(), comparison.verdict().map_err(|error| error.to_string()))

@@ -1,4 +1,4 @@
-//! What is mapped where in another process, and whose it is.
+//! The mappings of another process, and the owner of each.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -10,23 +10,23 @@ use crate::Failure;
 /// Bytes in a line of memory.
 const LINE: u64 = 64;
 
-/// Whose code it is.
+/// Owner of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
-    /// The program's, which farjump is part of.
+    /// The program, which farjump is part of.
     Own,
-    /// The ifunc's: its payload routines in the library, and what was injected.
+    /// The ifunc: its payload routines in the library, and injected code.
     Ifunc,
     /// A transport's library.
     Library,
-    /// The system's, at work for whoever called it last: libc, the loader, the kernel's page.
+    /// The system, working for its last caller: libc, the loader, the kernel's page.
     System,
 }
 
-/// A line of memory, the same wherever it is mapped.
+/// A line of memory, the same in all its mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Line {
-    /// Which shared memory it is of; `None` where it is the process's own.
+    /// The shared memory that contains it; `None` for private memory.
     object: Option<usize>,
     /// Its number from the start of the object or of the address space.
     number: u64,
@@ -35,32 +35,33 @@ pub(crate) struct Line {
 /// A mapping.
 struct Mapping {
     owner: Owner,
-    /// Whether what lies there stays what it is.
+    /// Whether its contents never change.
     fixed: bool,
     shared: Option<Shared>,
 }
 
 #[derive(Clone, Copy)]
 struct Shared {
-    /// Its place among the objects.
+    /// Its index among the objects.
     object: usize,
-    /// What is to be added to an address to have its place in the object.
+    /// Added to an address, gives the offset in the object.
     shift: u64,
 }
 
 /// The mappings of a process at one moment.
 pub(crate) struct Maps {
-    /// By their first address, with the one after their last.
+    /// By start address, with the end address.
     mappings: BTreeMap<u64, (u64, Mapping)>,
-    /// Shared memory that is mapped for execution somewhere, which no mailbox is: code that came is kept there.
+    /// Shared memory with an executable mapping. It is no mailbox: received code is kept there.
     executable: HashSet<usize>,
 }
 
 impl Maps {
-    /// Reads those of process `pid`, which runs the program `own` and whose ifunc library has the file name `ifunc`.
+    /// Reads the mappings of process `pid`, which runs the program `own` and whose ifunc library has the file
+    /// name `ifunc`.
     ///
     /// # Errors
-    /// The system does not tell them, or not in the form that proc(5) describes.
+    /// The system does not show them, or in another form than that of proc(5).
     pub(crate) fn read(pid: i32, own: &Path, ifunc: &str) -> Result<Maps, Failure> {
         let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
         Maps::parse(&text, own, ifunc)
@@ -94,12 +95,12 @@ impl Maps {
         Some(maps)
     }
 
-    /// Whose the code at `address` is, and whether it stays what it is.
+    /// Returns the owner of the code at `address`, and whether the code never changes.
     pub(crate) fn code(&self, address: u64) -> (Owner, bool) {
         self.at(address).map_or((Owner::Ifunc, false), |mapping| (mapping.owner, mapping.fixed))
     }
 
-    /// The lines that `len` bytes at `address` lie in.
+    /// Returns the lines of `len` bytes at `address`.
     pub(crate) fn lines(&self, address: u64, len: u64) -> impl Iterator<Item = Line> {
         let shared = self.at(address).and_then(|mapping| mapping.shared);
         let start = address.wrapping_add(shared.map_or(0, |shared| shared.shift));
@@ -107,7 +108,7 @@ impl Maps {
         numbers.map(move |number| Line { object: shared.map(|shared| shared.object), number })
     }
 
-    /// Whether a line is in memory that two processes would share, and not in code that came.
+    /// Returns whether a line is in memory that two processes would share, and not in received code.
     pub(crate) fn is_shared(&self, line: Line) -> bool {
         line.object.is_some_and(|object| !self.executable.contains(&object))
     }
@@ -122,7 +123,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// Whose the code of the file at `path` is.
+/// Returns the owner of the code in the file at `path`.
 fn owner(path: &str, own: &Path, ifunc: &str) -> Owner {
     const SYSTEM: [&str; 6] = ["libc.so", "libm.so", "libgcc_s.so", "ld-linux", "libpthread.so", "libdl.so"];
     let name = path.rsplit('/').next().unwrap_or("");

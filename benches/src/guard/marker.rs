@@ -1,15 +1,15 @@
-//! Marks in the process that is counted, by which the one that counts knows what is being done.
+//! Marks in the counted process, which tell the counting one the current operation.
 
 use super::case::Operation;
 
-/// What begins at a mark.
+/// The phase that a mark begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
-    /// Nothing that is counted.
+    /// Not counted.
     Outside,
-    /// The operation.
+    /// An operation.
     Of(Operation),
-    /// Counting: until then marks mean nothing.
+    /// Start of counting: earlier marks have no meaning.
     Counting,
 }
 
@@ -24,7 +24,7 @@ impl Mark {
         Mark::Of(Operation::PollBatch),
     ];
 
-    /// The mark with this number; `None` if there is none.
+    /// Returns the mark with this number; `None` if there is none.
     pub(crate) fn numbered(number: u64) -> Option<Mark> {
         Mark::ALL.get(usize::try_from(number).ok()?).copied()
     }
@@ -41,12 +41,12 @@ impl Mark {
         }
     }
 
-    /// Stops this process for the one that steps through it, which reads the mark's number in the register of a function's first
-    /// argument. Only where there is such a process.
+    /// Stops this process for its tracer, which reads the mark's number in the register of a function's first
+    /// argument. Only for traced processes.
     #[inline(always)]
     pub(crate) fn here(self) {
-        // SAFETY: a breakpoint ends the process unless somebody traces it, and does nothing else; the number is in a register
-        // of which the compiler knows.
+        // SAFETY: a breakpoint ends an untraced process, and has no other effect; `in("rdi")` declares the
+        // register to the compiler.
         unsafe {
             std::arch::asm!("int3", in("rdi") self.number());
         }

@@ -1,4 +1,4 @@
-//! What an instruction does with memory, and where that is when its registers are known.
+//! An instruction's accesses to memory, and their addresses for given registers.
 
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory};
 use nix::libc::user_regs_struct;
@@ -9,14 +9,14 @@ pub(crate) const LONGEST: usize = 15;
 /// An instruction.
 #[derive(Debug)]
 pub(crate) struct Instruction {
-    /// Whether it is the one that marks are made of.
+    /// Whether it is the instruction of marks.
     pub(crate) is_mark: bool,
-    /// What it loads and stores, places that it only names not among it.
+    /// Its loads and stores, without addresses that it only computes.
     accesses: Vec<UsedMemory>,
 }
 
 impl Instruction {
-    /// Reads the one at `address`, whose bytes are the first of `code`; `None` if there is none.
+    /// Decodes the instruction at `address` from the start of `code`; `None` if there is none.
     pub(crate) fn read(
         code: &[u8],
         address: u64,
@@ -33,8 +33,8 @@ impl Instruction {
         })
     }
 
-    /// Where it loads and stores with these registers: addresses, and numbers of bytes. `None` for a place that takes more than the
-    /// registers of which the system tells.
+    /// Returns address and length of its loads and stores with these registers. `None` for an address that
+    /// depends on registers beyond those that the system reports.
     pub(crate) fn places(&self, registers: &user_regs_struct) -> impl Iterator<Item = Option<(u64, u64)>> {
         self.accesses.iter().map(|memory| {
             let address = memory.virtual_address(0, |register, _, _| value(register, registers))?;
@@ -43,7 +43,7 @@ impl Instruction {
     }
 }
 
-/// What a register holds; the address where a segment starts.
+/// Returns the value of a register; for a segment, its base address.
 fn value(register: Register, registers: &user_regs_struct) -> Option<u64> {
     let whole = match register.full_register() {
         Register::RAX => registers.rax,
@@ -77,9 +77,9 @@ fn value(register: Register, registers: &user_regs_struct) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Where the instruction with these bytes, at 0x1000, loads and stores.
+    /// Address and length of the loads and stores of these bytes, decoded at 0x1000.
     fn places(code: &[u8]) -> Vec<Option<(u64, u64)>> {
-        // SAFETY: a struct of integers.
+        // SAFETY: `user_regs_struct` consists of integers, for which zero is valid.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
         registers.rax = 0x1_0000_0040;
         registers.rcx = 3;

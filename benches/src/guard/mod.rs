@@ -1,6 +1,6 @@
-//! Counting the hot path and holding it against what was recorded.
+//! Counts the hot path and compares it with the record.
 //!
-//! What is counted runs in a process of its own ([`child`]), which this one steps through ([`trace`]).
+//! A process of its own ([`child`]) makes the counted calls; this one single-steps it ([`trace`]).
 
 pub(crate) mod aligned;
 mod case;
@@ -24,43 +24,45 @@ use run_cases::Found;
 
 use crate::{CANNOT_COUNT, Failure};
 
-/// Counts the instructions and the lines of memory of farjump's hot path, and compares them with those recorded.
+/// Counts the instructions and the lines of memory of farjump's hot path, and compares them with those
+/// recorded.
 ///
 /// Exits with 0 if nothing grew, with 1 if something did, and with 3 where nothing can be counted.
 #[derive(Parser, Debug)]
 #[command(name = "farjump-guard")]
 struct Guard {
-    /// Writes what is counted into the file, in place of what is there. Rows of transports that cannot be used here stay.
+    /// Writes the counts into the file, in place of its rows. Rows of transports that cannot be used here
+    /// stay
     #[arg(long)]
     record: bool,
-    /// What was recorded.
+    /// The record
     #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/hot-path.json"))]
     file: PathBuf,
-    /// Counts over these transports alone. All that are usable, unless given.
+    /// Counts only these transports [default: all usable ones]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     transports: Vec<String>,
-    /// How many calls of a kind are counted; figures are of the one in the middle.
+    /// How many calls of a kind to count; figures are of the median one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     turns: u32,
-    /// Turns of an empty loop that each operation is given besides, to see that the guard sees them.
+    /// Turns of an additional empty loop in each operation, to test that the guard notices them
     #[arg(long, value_name = "N", default_value_t = 0)]
     burden: u32,
     #[command(subcommand)]
     counted: Option<Counted>,
 }
 
-/// What this program starts itself as.
+/// The program's commands for itself.
 #[derive(clap::Subcommand, Debug)]
 enum Counted {
-    /// The process that is counted.
+    /// Runs as the counted process.
     #[command(hide = true)]
     Counted(case::Counted),
 }
 
-/// Does what the command line says, and returns with which exit code.
+/// Executes the command line, and returns the exit code.
 ///
 /// # Errors
-/// Something cannot be counted, read or written; or something grew.
+/// A failure to count, read or write; or growth.
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let guard = Guard::parse();
     match &guard.counted {

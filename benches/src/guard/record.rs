@@ -1,4 +1,4 @@
-//! What was counted, and the file that it is kept in.
+//! The counts, and their file.
 
 use std::fs;
 use std::path::Path;
@@ -9,34 +9,35 @@ use super::case::{Case, Operation};
 use super::trace::Turn;
 use crate::Failure;
 
-/// Rows, and what they were counted with.
+/// Rows, and the compiler that they belong to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The compiler, as it calls itself.
+    /// The compiler's own name for itself.
     pub(crate) rustc: String,
     /// The figures.
     pub(crate) rows: Vec<Row>,
 }
 
-/// The figures of one operation: of the turn in the middle, when turns are put in the order of that figure. What comes once in
-/// many calls, such as a look at the clock, is in none of them.
+/// The figures of one operation: each is the median over the turns. Work done once in many calls, such as
+/// reading the clock, does not appear in them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// What they are of.
+    /// The case and operation that the figures belong to.
     #[serde(flatten)]
     pub(crate) key: Key,
-    /// farjump's own instructions: neither the ifunc's, nor those of UCX or of another library.
+    /// farjump's own instructions, without those of the ifunc, of UCX or of another library.
     pub(crate) instructions: u64,
-    /// Lines of memory, of 64 bytes, loaded from or stored to; not by UCX.
+    /// Lines of memory, of 64 bytes, loaded from or stored to, UCX's excepted.
     pub(crate) lines: u64,
-    /// Those of them in memory that is shared: in the mailbox, where there is one.
+    /// The lines among these in shared memory: in the mailbox, where there is one.
     pub(crate) shared_lines: u64,
-    /// All other instructions: of the ifunc, the transport's library and libc. They are shown, and not compared.
+    /// All other instructions: those of the ifunc, the transport's library and libc. They are shown, and not
+    /// compared.
     #[serde(skip)]
     pub(crate) others: u64,
 }
 
-/// What figures are of.
+/// The case and operation of figures.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct Key {
     /// The transport's name.
@@ -45,12 +46,12 @@ pub(crate) struct Key {
     pub(crate) mode: String,
     /// Bytes of payload.
     pub(crate) size: usize,
-    /// What is done.
+    /// The operation.
     pub(crate) operation: Operation,
 }
 
 impl Row {
-    /// The figures of `turns`.
+    /// Returns the figures of `turns`.
     pub(crate) fn of(case: &Case, operation: Operation, turns: &[Turn]) -> Row {
         let middle = |of: fn(&Turn) -> u64| {
             let mut figures: Vec<_> = turns.iter().map(of).collect();
@@ -77,15 +78,15 @@ impl std::fmt::Display for Key {
 }
 
 impl Record {
-    /// Rows that this program counted.
+    /// Returns the record of rows that this program counted.
     pub(crate) fn new(rows: Vec<Row>) -> Record {
         Record { rustc: env!("FARJUMP_GUARD_RUSTC").to_owned(), rows }
     }
 
-    /// Reads it from a file.
+    /// Reads a record from a file.
     ///
     /// # Errors
-    /// It cannot be read, or is no such file.
+    /// The file cannot be read, or has another format.
     pub(crate) fn read(file: &Path) -> Result<Record, Failure> {
         let text = fs::read_to_string(file)
             .map_err(|error| format!("{}: {error}. `cargo xtask guard --record` makes it", file.display()))?;
@@ -95,7 +96,7 @@ impl Record {
     /// Writes it to a file, a line for each row.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(crate) fn write(&self, file: &Path) -> Result<(), Failure> {
         let rows: Result<Vec<_>, _> = self.rows.iter().map(serde_json::to_string).collect();
         let rustc = serde_json::to_string(&self.rustc)?;
@@ -103,7 +104,7 @@ impl Record {
         Ok(fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?)
     }
 
-    /// This, with the rows of `kept` over transports of which this has none.
+    /// Adds the rows of `kept` over transports without rows in `self`.
     pub(crate) fn in_place_of(mut self, kept: Option<Record>) -> Record {
         let kept = kept.map_or_else(Vec::new, |kept| kept.rows);
         let lacks = |row: &Row| self.rows.iter().all(|own| own.key.transport != row.key.transport);

@@ -1,4 +1,4 @@
-//! Counting all cases: each in a process of its own, so that none depends on what was counted before it.
+//! Counts all cases: each in a process of its own, so that none depends on earlier ones.
 
 use std::env;
 use std::process::Command;
@@ -8,16 +8,17 @@ use super::record::{Record, Row};
 use super::{child, trace};
 use crate::Failure;
 
-/// What came of counting.
+/// The result of counting.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// Figures.
     Counted(Record),
-    /// Why nothing can be counted on this machine.
+    /// The reason why nothing can be counted on this machine.
     CannotCount(String),
 }
 
-/// Counts `turns` calls of each kind in each case, with so many turns of an empty loop besides in each operation.
+/// Counts `turns` calls of each kind in each case, with so many turns of an additional empty loop in each
+/// operation.
 ///
 /// # Errors
 /// A call fails, or there is no C compiler.
@@ -30,7 +31,7 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Fa
         let mut command = Command::new(&own);
         let numbers = [case.size.to_string(), turns.to_string(), burden.to_string()];
         command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
-        // What this machine's user has set for UCX is not what was recorded.
+        // The record was made without this user's settings of UCX.
         command.current_dir(folder.path()).env_clear();
         let counted = match trace::run(&mut command, child::LIBRARY) {
             Ok(counted) => counted,

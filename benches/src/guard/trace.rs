@@ -1,4 +1,4 @@
-//! Stepping through a process, instruction by instruction: exact, and the same on machines whose processors count for nobody.
+//! Single-steps a process: exact, and possible on machines without hardware performance counters.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -23,23 +23,23 @@ use super::marker::Mark;
 use super::memory_operands::{Instruction, LONGEST};
 use crate::Failure;
 
-/// Steps after which something is wrong with what is counted.
+/// Steps after which the counted process must be faulty.
 const MOST_STEPS: u64 = 200_000_000;
 
-/// What one turn of an operation took.
+/// The cost of one turn of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Turn {
-    /// Instructions of the program's own, which farjump is part of.
+    /// Instructions of the program itself, which farjump is part of.
     pub(crate) own: u64,
     /// Instructions of the ifunc, its payload routines included.
     pub(crate) ifunc: u64,
     /// Instructions of the transport's library.
     pub(crate) library: u64,
-    /// Instructions of the system's libraries, whoever called them.
+    /// Instructions of the system's libraries, for any caller.
     pub(crate) system: u64,
-    /// Lines that were loaded from or stored to, other than by the transport's library.
+    /// Lines loaded from or stored to, except by the transport's library.
     pub(crate) lines: u64,
-    /// Those of them in memory that both sides share.
+    /// The lines among these in memory that both endpoints share.
     pub(crate) shared_lines: u64,
 }
 
@@ -54,7 +54,7 @@ impl Turn {
     }
 }
 
-/// The turns of each operation, in the order in which they were made.
+/// The turns of each operation, in order.
 pub(crate) type Turns = Vec<(Operation, Turn)>;
 
 /// Runs `command`, whose program makes marks, to its end. `ifunc` is the file name of its ifunc library.

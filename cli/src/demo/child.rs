@@ -1,4 +1,4 @@
-//! The demo's end of its target process: starting it, and what comes over the socket to it.
+//! The demo's handle to its target process: starting it, and reading from its socket.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -12,9 +12,9 @@ use super::Demo;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::workspace::{Stage, this_program_by};
 
-/// How long the target may take to start, and then to go on sending the file.
+/// Longest time for the target to start, and then between parts of the file.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Name of the target's socket in the stage's folder, with its slash.
+/// Name of the target's socket in the workspace folder, with its slash.
 const SOCKET: &str = "/target.sock";
 
 /// Starts the target on `file`, which has `bytes` bytes, and waits until it is ready.
@@ -50,18 +50,19 @@ pub(super) fn start(
     }
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     let pid = stage.start(&mut command).map_err(failed)?.id();
-    // The command has a copy of the target's end of the socket, whose closing is to be seen.
+    // The command holds a copy of the target's end of the socket, which would hide the target's end of
+    // stream.
     drop(command);
     let mut target = DemoTarget { stream, address: String::new(), pid, bytes };
     match target.read_ready() {
         Ok(len) if len == bytes as u64 => Ok(target),
         Ok(_) => Err(Failure::new("the file changed its length while the demo started: try one that stays")),
-        // It has said itself why, on standard error.
+        // The target has printed the cause on standard error.
         Err(error) => Err(Failure::new(format!("the target process did not get ready: {error}"))),
     }
 }
 
-/// The target process, and the socket on which it sends the file when asked to.
+/// The target process, and the socket on which it sends the file on request.
 pub(super) struct DemoTarget {
     stream: UnixStream,
     address: String,
@@ -78,7 +79,7 @@ impl DemoTarget {
         self.pid
     }
 
-    /// The bytes of the file as the target has them, moved over the socket.
+    /// Returns the bytes of the file in the target, moved over the socket.
     pub(super) fn fetch(&mut self) -> Result<Vec<u8>, Failure> {
         let failed = |error| Failure::new(format!("the target did not send its file: {error}"));
         self.stream.write_all(&[1]).map_err(failed)?;
@@ -87,7 +88,8 @@ impl DemoTarget {
         Ok(bytes)
     }
 
-    /// What the target says when it is ready: the length of the file, and where it listens, behind the length of that.
+    /// Reads the target's message that it is ready: the length of the file, the length of its address, the
+    /// address.
     fn read_ready(&mut self) -> io::Result<u64> {
         let (mut len, mut address_len) = ([0; 8], [0; 2]);
         self.stream.read_exact(&mut len)?;
@@ -101,7 +103,7 @@ impl DemoTarget {
 
 impl Drop for DemoTarget {
     fn drop(&mut self) {
-        // Tells the target to end, in case that it is not killed.
+        // Asks the target to end, in case it is not killed.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

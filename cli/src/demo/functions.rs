@@ -1,4 +1,4 @@
-//! The three functions of the demo: what is injected, and the same computed here by other code.
+//! The three functions of the demo: their sources, and the same results computed here by other code.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,7 +16,7 @@ pub(super) struct Function {
     pub(super) name: &'static str,
     /// Its source, in C.
     pub(super) source: &'static str,
-    /// What its payload routines get.
+    /// The arguments of its payload routines.
     pub(super) args: Vec<u8>,
     kind: Kind,
 }
@@ -28,12 +28,12 @@ enum Kind {
     Crc32,
 }
 
-/// What a function answers.
+/// The result of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Answer {
-    /// How often each byte value occurs.
+    /// Count of each byte value.
     Histogram(Box<[u64; 256]>),
-    /// How often a literal occurs, overlapping ones included.
+    /// Count of a literal's occurrences, overlapping ones included.
     Occurrences { literal: Vec<u8>, count: u64 },
     /// The CRC-32 of IEEE 802.3.
     Crc32(u32),
@@ -63,7 +63,7 @@ pub(super) fn all(literal: Vec<u8>) -> [Function; 3] {
     ]
 }
 
-/// What grep looks for: what was asked for, or the first of some words that occurs.
+/// Returns the literal for grep: the one asked for, or the first of some words that occurs in the file.
 pub(super) fn literal(wish: Option<&OsStr>, contents: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 5] = [b"panic", b"error", b"the", b"e", b"\0"];
     match wish {
@@ -78,7 +78,7 @@ impl Function {
     /// Reads the reply of the injected function.
     ///
     /// # Errors
-    /// A reply that cannot be one.
+    /// A malformed reply.
     pub(super) fn answer(&self, reply: &[u8]) -> Result<Answer, Failure> {
         let answer = match self.kind {
             Kind::Histogram => read_histogram(reply),
@@ -111,7 +111,7 @@ impl Function {
     }
 }
 
-/// A length, which is the sum of the 256 counts that follow; all words of 64 bits.
+/// Reads a length, which is the sum of the 256 counts that follow; all are words of 64 bits.
 fn read_histogram(reply: &[u8]) -> Option<Answer> {
     let (words, []) = reply.as_chunks::<8>() else { return None };
     let (len, counts) = words.split_first()?;
@@ -134,16 +134,16 @@ fn occurrences(contents: &[u8], literal: &[u8]) -> u64 {
     count
 }
 
-/// Shannon's entropy of bytes with these counts, in bits per byte.
+/// Returns Shannon's entropy, in bits per byte, of bytes with these counts.
 fn bits_per_byte(counts: &[u64; 256]) -> f64 {
     let len = counts.iter().sum::<u64>() as f64;
     let share = |count: &u64| *count as f64 / len;
-    // Beginning with a plain 0, as the sum of nothing is -0.
+    // Starts with a plain 0, as the sum of nothing is -0.
     counts.iter().filter(|count| **count != 0).map(share).fold(0.0, |bits, share| bits - share * share.log2())
 }
 
 impl Answer {
-    /// For programs.
+    /// Renders it as JSON.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Answer::Histogram(counts) => {

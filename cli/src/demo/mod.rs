@@ -1,4 +1,4 @@
-//! `demo`: three functions are injected into a process that has never seen them, and their answers checked.
+//! `demo`: injects three functions into a process without their code, and checks their results.
 
 mod child;
 mod functions;
@@ -22,17 +22,17 @@ use farjump_benches::program::units::{median, microseconds, show_duration};
 use farjump_benches::program::workspace::Stage;
 use functions::{Answer, Function};
 
-/// Most later calls of a function, and how long they may take in all: the first of the two ends them.
+/// Bounds on the later calls of a function, in number and in time. The first one reached ends them.
 const LATER_CALLS: (usize, Duration) = (101, Duration::from_millis(100));
-/// How often the file is moved to the source, and a function computed there.
+/// Rounds of moving the file to the source, and of computing a function there.
 const INSTEAD: usize = 3;
-/// How long the target's report of its linking may be behind the reply.
+/// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// See it work: three functions run in a process that has never seen them
 ///
-/// Starts a target that maps FILE, injects histogram, grep and crc32, and compares the answers with what this process
-/// computes itself. Needs a C compiler, and no privileges; leaves no file behind.
+/// Starts a target that maps FILE, injects histogram, grep and crc32, and compares the results with those
+/// that this process computes itself. Needs a C compiler and no privileges; leaves no file behind.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Columns:
@@ -50,30 +50,31 @@ Ends with 1 if an answer is wrong.")]
 pub(crate) struct Demo {
     /// The file that the target maps [default: this program]
     pub(crate) file: Option<PathBuf>,
-    /// What grep counts [default: a literal that occurs in FILE]
+    /// The literal that grep counts [default: a literal that occurs in FILE]
     #[arg(long, value_name = "STR")]
     pub(crate) literal: Option<OsString>,
-    /// The transport [default: the best]
+    /// The transport [default: the best one]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
-    /// Take libhistogram.so, libgrep.so and libcrc32.so from here, built elsewhere: for a machine without a C compiler
+    /// Take libhistogram.so, libgrep.so and libcrc32.so, built elsewhere, from this folder: for a machine
+    /// without a C compiler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
-    /// Where the target listens, such as tcp:127.0.0.1:0 [default: a Unix socket]
+    /// The target's address, such as tcp:127.0.0.1:0 [default: a Unix socket]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Words, as for a shell without quotes, that start the target on this machine, such as "ip netns exec far" for
-    /// another network
+    /// Command that starts the target on this machine, such as "ip netns exec far" for another network. Split
+    /// at blanks, without quotes
     #[arg(long, value_name = "COMMAND")]
     pub(crate) launch: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
     #[command(flatten)]
     pub(crate) key: KeyFile,
-    /// Have frames travel in the clear by `tcp` although there is a key, for networks that you trust
+    /// Send frames unencrypted by `tcp` although there is a key, for networks that you trust
     #[arg(long)]
     pub(crate) clear: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -99,9 +100,9 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let stage = Stage::set("demo")?;
     let sources = functions.each_ref().map(|function| Source { name: function.name, text: function.source });
     let libraries = match &arguments.libraries {
-        // SAFETY: the user names the folder with the libraries to run.
+        // SAFETY: the user names the folder (`--libraries`) with the libraries to run.
         Some(folder) => unsafe { bundled_ifuncs::open(&sources, folder) }?,
-        // SAFETY: the sources are samples of farjump, whose routines fill in payloads.
+        // SAFETY: `sources` are samples of farjump, whose payload routines only fill in payloads.
         None => unsafe { bundled_ifuncs::build(&sources, &stage) }?,
     };
     let mut target = child::start(&stage, &file, arguments, contents.len())?;
@@ -137,12 +138,12 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     report.verdict()
 }
 
-/// Longest that a call may take: far more than any machine needs, for a file of this length.
+/// Returns the time limit of a call: far more than any machine needs for a file of this length.
 fn call_limit(bytes: usize) -> Duration {
     Duration::from_secs(30 + bytes as u64 / 10_000_000)
 }
 
-/// How long it takes to bring the file's bytes from the target to this process, allocation included.
+/// Measures moving the file's bytes from the target to this process, allocation included.
 fn move_file(target: &mut DemoTarget, contents: &[u8]) -> Result<Duration, Failure> {
     let mut times = Vec::new();
     for _ in 0..INSTEAD {
@@ -158,7 +159,7 @@ fn move_file(target: &mut DemoTarget, contents: &[u8]) -> Result<Duration, Failu
     Ok(median(times).unwrap_or_default())
 }
 
-/// What came of one function.
+/// The result of one function.
 struct Outcome {
     name: &'static str,
     answer: Answer,
@@ -168,7 +169,7 @@ struct Outcome {
     first_call: Duration,
     link: Duration,
     later_call: Duration,
-    /// The median time to compute it in this process.
+    /// Median time to compute it in this process.
     compute: Duration,
 }
 
@@ -224,10 +225,10 @@ impl Outcome {
     }
 }
 
-/// What came of all.
+/// The results of all functions.
 struct Report {
     transport: String,
-    /// The transport, and whether frames are sealed on it.
+    /// The transport, and whether its frames are encrypted.
     path: String,
     file: PathBuf,
     bytes: u64,
@@ -302,7 +303,7 @@ impl Report {
     }
 }
 
-/// A length for a glance: `272 B`, `9.1 MB`. Units of 1000, as files are measured.
+/// Formats a length roughly: `272 B`, `9.1 MB`. Units are powers of 1000, as for files.
 fn show_length(bytes: u64) -> String {
     let exact = bytes as f64;
     match bytes {

@@ -1,4 +1,4 @@
-//! The demo's other process: a target that maps a file and knows no function, started by `demo`.
+//! The demo's other process: a target that maps a file and has no functions, started by `demo`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,13 +14,13 @@ use farjump::{Data, Stopper, Target};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{KeyFile, UcxTcp};
 
-/// How long a function that is running may go on when the demo has ended.
+/// Longest time for a running function to go on after the end of the demo.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The process that `demo` injects into. Standard input is the socket to it.
+/// The process that `demo` injects into. Standard input is its socket to the demo.
 #[derive(Args, Debug)]
 pub(crate) struct DemoTarget {
-    /// Where to listen
+    /// The address to listen at
     #[arg(long)]
     pub(crate) listen: String,
     /// The file to map
@@ -29,19 +29,19 @@ pub(crate) struct DemoTarget {
     /// The demo's folder, to be removed at the end
     #[arg(long)]
     pub(crate) folder: PathBuf,
-    /// The transport to take
+    /// The transport to use
     #[arg(long)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
     #[command(flatten)]
     pub(crate) key: KeyFile,
-    /// Whether frames may travel in the clear
+    /// Allow unencrypted frames
     #[arg(long)]
     pub(crate) clear: bool,
 }
 
-/// Serves until the socket on standard input ends, which it does when `demo` does, however that ends.
+/// Serves until the socket on standard input ends. It ends with the demo, whatever the cause.
 pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     std::thread::Builder::new()
         .name("farjump-demo-file".into())
         .spawn(move || {
-            // Its end is the demo's; how it ended is of no interest.
+            // The end of the stream is the end of the demo; its cause does not matter.
             let _ = send_file(stream, &address, &moved);
             end(&stopper, &folder);
         })
@@ -71,9 +71,9 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the length of the file and where the target listens, then, for each byte received, the file.
+/// Sends the length of the file and the target's address, then the file once for each byte received.
 fn send_file(mut stream: UnixStream, address: &str, bytes: &[u8]) -> std::io::Result<()> {
-    // An address has a name or a path of far fewer bytes than that.
+    // An address holds a name or a path, which is far shorter than that.
     let address_len = u16::try_from(address.len()).map_err(std::io::Error::other)?;
     stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
     stream.write_all(&address_len.to_le_bytes())?;
@@ -85,7 +85,7 @@ fn send_file(mut stream: UnixStream, address: &str, bytes: &[u8]) -> std::io::Re
     Ok(())
 }
 
-/// Stops the target; ends the process if it will not stop.
+/// Stops the target; ends the process if the target does not stop.
 fn end(stopper: &Stopper, folder: &Path) {
     stopper.stop();
     std::thread::sleep(GRACE);
@@ -93,7 +93,7 @@ fn end(stopper: &Stopper, folder: &Path) {
     process::exit(1);
 }
 
-/// The demo removes its folder itself; this is for one that was killed.
+/// Removes the folder of a demo that was killed. A demo that ends by itself has removed it.
 fn remove(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }

@@ -1,14 +1,14 @@
-//! How much processor time the control groups of this process let it have (cgroups(7)).
+//! Processor time that the control groups of this process grant it (cgroups(7)).
 
 use std::path::{Path, PathBuf};
 
 use farjump_benches::program::procfs::read;
 
-/// Groups lie in groups; deeper than this is no machine's.
+/// Bound on the nesting of groups, beyond that of any machine.
 const DEEPEST: usize = 32;
 
-/// Processors' worth of time that this process may use, the least of all groups that it is in. `None` where nothing limits
-/// it, or the groups cannot be seen.
+/// Returns the processor time that this process may use, in processors: the least over all its groups. `None`
+/// without a limit, or where the groups cannot be read.
 pub(super) fn of_this_process() -> Option<f64> {
     let groups = read("/proc/self/cgroup")?;
     let mounts = read("/proc/self/mountinfo")?;
@@ -37,7 +37,8 @@ fn share(quota: f64, period: f64) -> Option<f64> {
     (quota.is_finite() && quota > 0.0 && period.is_finite() && period > 0.0).then(|| quota / period)
 }
 
-/// The folders that may hold a limit: of the group in each hierarchy with the controller `cpu`, and of those around it.
+/// Returns the folders that may hold a limit: in each hierarchy with the controller `cpu`, the group's folder
+/// and its ancestors.
 fn folders(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in groups.lines() {
@@ -51,8 +52,8 @@ fn folders(groups: &str, mounts: &str) -> Vec<PathBuf> {
             continue;
         }
         for (root, point) in mounts.lines().filter_map(|line| hierarchy(line, is_unified)) {
-            // In a container the group's path may be told from outside, where nothing of it is mounted: then the mount
-            // itself is the group.
+            // In a container the group's path may be the one seen from outside, where none of it is mounted.
+            // Then the mount itself is the group.
             let inside = Path::new(group).strip_prefix(&root).unwrap_or(Path::new(""));
             let group = point.join(inside);
             let around = group.ancestors().take(DEEPEST).take_while(|folder| folder.starts_with(&point));
@@ -62,7 +63,7 @@ fn folders(groups: &str, mounts: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Root and mount point of a line of mountinfo (proc(5)), if it is the hierarchy that is looked for.
+/// Returns root and mount point of a line of mountinfo (proc(5)) if it is the wanted hierarchy.
 fn hierarchy(line: &str, is_unified: bool) -> Option<(PathBuf, PathBuf)> {
     let (before, after) = line.split_once(" - ")?;
     let mut before = before.split(' ').skip(3);
@@ -73,7 +74,7 @@ fn hierarchy(line: &str, is_unified: bool) -> Option<(PathBuf, PathBuf)> {
         true => kind == "cgroup2",
         false => kind == "cgroup" && options.split(',').any(|option| option == "cpu"),
     };
-    // Blanks in paths are written as octal numbers.
+    // mountinfo writes blanks in paths as octal numbers.
     fits.then(|| (root.replace("\\040", " ").into(), point.replace("\\040", " ").into()))
 }
 

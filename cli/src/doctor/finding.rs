@@ -1,17 +1,17 @@
-//! What a probe found, as people and as programs read it.
+//! The result of a probe, as text and as JSON.
 
 use serde_json::{Map, Value, json};
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Verdict {
     /// No source or no target can run here.
     Impossible,
-    /// They run, and something here costs time.
+    /// Both run, but something here costs time.
     Slow,
-    /// Neither, but good to know.
+    /// Neither, but worth knowing.
     Note,
-    /// As farjump likes it.
+    /// Ideal for farjump.
     Ok,
 }
 
@@ -26,19 +26,19 @@ impl Verdict {
     }
 }
 
-/// One thing that was looked at.
+/// One property of the machine.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Finding {
-    /// What was looked at. `docs/doctor.md` lists all names.
+    /// Name of the property. `docs/doctor.md` lists all names.
     pub(super) name: &'static str,
     pub(super) verdict: Verdict,
-    /// What is there, with the figure.
+    /// The observed state, with its number.
     pub(super) found: String,
-    /// The same for programs; names as in `docs/doctor.md`.
+    /// The same as JSON; names as in `docs/doctor.md`.
     pub(super) figures: Map<String, Value>,
-    /// What it means for farjump.
+    /// Consequence for farjump.
     pub(super) means: String,
-    /// What to type to mend it, if that can be typed. Words in capitals are for the user to fill in.
+    /// The command that fixes it, if there is one. Words in capitals are placeholders.
     pub(super) mend: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Finding {
     }
 }
 
-/// The worst of several verdicts that is more than a note; `Ok` if there is none.
+/// Returns the worst of several verdicts that is more than a note; `Ok` if there is none.
 pub(super) fn overall(findings: &[Finding]) -> Verdict {
     match findings.iter().map(|finding| finding.verdict).min() {
         Some(verdict @ (Verdict::Impossible | Verdict::Slow)) => verdict,

@@ -1,5 +1,5 @@
-//! Libraries of backends that are opened at run time. Whether they would be found, without opening them here: a library runs
-//! code of its own when it is opened.
+//! Libraries of backends that are opened at run time. They are searched for, not opened: opening a library
+//! runs code of its own.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::finding::{Finding, Verdict};
 use super::run_bounded;
 
-/// How long the list of known libraries may take.
+/// Time limit for listing the known libraries.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Where the dynamic linker looks last (ld.so(8)); first where that of Debian does.
+/// The last folders of the dynamic linker's search (ld.so(8)), in the order of Debian's linker.
 const LAST: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
-/// The library of UCX, and the variable that names another.
+/// The library of UCX, and the variable that names another one.
 const UCX: &str = "libucp.so.0";
 const NAMED: &str = "FARJUMP_UCX";
 
@@ -44,7 +44,7 @@ const WANTED: [Wanted; 2] = [
     },
 ];
 
-/// Everything about libraries.
+/// Probes the libraries.
 pub(super) fn look() -> Vec<Finding> {
     let folders: Vec<PathBuf> = env::var_os("LD_LIBRARY_PATH")
         .map(|paths| env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())
@@ -61,15 +61,15 @@ pub(super) fn look() -> Vec<Finding> {
         .collect()
 }
 
-/// The UCX that farjump opens: version and file, or why none. Asked of another process, since UCX stays in the one that opened
-/// it; `None` where that does not answer.
+/// Returns version and file of the UCX that farjump opens, or the reason for none. Another process opens it,
+/// since UCX stays in the process that opened it. `None` where that process does not answer.
 fn opened() -> Option<Result<(String, String), String>> {
     let mut command = Command::new(env::current_exe().ok()?);
     command.args(["transports", "--json", "--transport", "ucx-am"]);
-    // What is logged would stand between the lines.
+    // Log output would mix with the lines.
     command.env("FARJUMP_LOG", "off").env("UCX_LOG_LEVEL", "fatal");
     let (status, text) = run_bounded::run(command, LIMIT).ok()?;
-    // A warning about the environment may stand before it.
+    // A warning about the environment may come first.
     let list = &text[text.find('[')?..];
     let said: Value = serde_json::from_str(list).ok().filter(|_| status.success())?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -81,7 +81,7 @@ fn opened() -> Option<Result<(String, String), String>> {
     }
 }
 
-/// What is to be said of UCX: `found` is the file that the dynamic linker would take, `opened` what farjump did.
+/// Judges UCX: `found` is the file that the dynamic linker would take, `opened` the outcome of opening it.
 fn judge_ucx(
     wanted: &Wanted,
     found: Option<PathBuf>,
@@ -106,7 +106,7 @@ fn judge_ucx(
     }
 }
 
-/// What users of this version of UCX have to know.
+/// Returns a remark for users of this version of UCX.
 fn remark(version: &str) -> String {
     match version {
         "1.20.0" | "1.20.1" => {
@@ -118,7 +118,7 @@ fn remark(version: &str) -> String {
     }
 }
 
-/// The dynamic linker's own list. Users seldom have the program's folder in their PATH.
+/// Returns the dynamic linker's own list. The program's folder is rarely in PATH.
 fn known() -> String {
     let lists = ["/sbin/ldconfig", "ldconfig"].into_iter().map(|program| {
         let mut command = Command::new(program);
@@ -129,7 +129,7 @@ fn known() -> String {
     said.next().map_or(String::new(), |(_, text)| text)
 }
 
-/// Where the dynamic linker would find a library: in folders given first, in its list, in its last folders.
+/// Finds a library as the dynamic linker does: in folders given first, in its list, in its last folders.
 fn find(soname: &str, folders: &[PathBuf], known: &str) -> Option<PathBuf> {
     let in_folder = |folder: &Path| Some(folder.join(soname)).filter(|path| path.is_file());
     let first = folders.iter().find_map(|folder| in_folder(folder));
@@ -137,7 +137,7 @@ fn find(soname: &str, folders: &[PathBuf], known: &str) -> Option<PathBuf> {
     first.or_else(listed).or_else(|| LAST.iter().find_map(|folder| in_folder(Path::new(folder))))
 }
 
-/// Reads what `ldconfig -p` says: `libucp.so.0 (libc6,x86-64) => /usr/lib/libucp.so.0`.
+/// Reads a line of `ldconfig -p`: `libucp.so.0 (libc6,x86-64) => /usr/lib/libucp.so.0`.
 fn listed(soname: &str, known: &str) -> Option<PathBuf> {
     known.lines().find_map(|line| {
         let (name, rest) = line.trim().split_once(" (")?;

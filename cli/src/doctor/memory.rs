@@ -1,4 +1,4 @@
-//! Memory: whether code can be run from it, whether it can be shared, and what limits it.
+//! Memory: whether code can run from it, whether it can be shared, and its limits.
 
 use farjump::{available, preferred};
 use farjump_loader::{Arena, Error};
@@ -9,13 +9,13 @@ use super::finding::{Finding, Verdict};
 use farjump_benches::program::procfs::{chosen, field, read};
 use farjump_benches::program::units::show_limit;
 
-/// What is mapped to see whether it works, in bytes: the room of a few hundred images.
+/// Bytes mapped for the probe: the capacity for a few hundred images.
 const TRIED: usize = 1 << 20;
 /// A mailbox of `farjump serve`, in bytes.
 const MAILBOX: u64 = 4 << 20;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Everything about memory.
+/// Probes memory.
 pub(super) fn look() -> Vec<Finding> {
     let enforcing = read("/sys/fs/selinux/enforce").as_deref() == Some("1");
     vec![
@@ -27,7 +27,7 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// Judges what came of mapping an arena, as a target does when it is built.
+/// Judges the outcome of mapping an arena, as a target does when it is built.
 fn executable(mapped: Result<usize, Error>, selinux_enforces: bool) -> Finding {
     const NAME: &str = "executable memory";
     match mapped {
@@ -51,7 +51,7 @@ fn executable(mapped: Result<usize, Error>, selinux_enforces: bool) -> Finding {
     }
 }
 
-/// Whether a transport works, and whether memory can be had as `shm` takes it.
+/// Checks that a transport works, and that memory can be allocated as `shm` does it.
 fn shared() -> Finding {
     const NAME: &str = "shared memory";
     let Some(transport) = preferred() else {
@@ -82,7 +82,7 @@ fn dev_shm() -> Finding {
     }
 }
 
-/// `found` is size and free space in bytes, and whether nothing in it may be executed.
+/// Judges /dev/shm. `found` is size and free space in bytes, and whether its mount forbids execution.
 fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     const NAME: &str = "/dev/shm";
     const SMALL: u64 = 64 << 20;
@@ -105,7 +105,8 @@ fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     finding.figure("size_bytes", size).figure("free_bytes", free).figure("noexec", no_exec)
 }
 
-/// `limit` in bytes, `None` for none; `lifted` if it does not hold for this process.
+/// Judges the limit of locked memory. `limit` in bytes, `None` for none; `lifted` if it does not bind this
+/// process.
 fn locked(limit: Option<u64>, lifted: bool) -> Finding {
     const NAME: &str = "locked memory";
     let Some(limit) = limit else {
@@ -151,7 +152,7 @@ fn huge_pages(shmem: Option<String>, meminfo: Option<String>) -> Finding {
     }
 }
 
-/// A number of bytes, in the largest unit that it has two figures in, rounded down, or that it is a multiple of.
+/// Formats a number of bytes in the largest unit that gives two digits, rounded down, or that divides it.
 fn show_rough(bytes: u64) -> String {
     let fits = |shift: u32| bytes >> shift >= 10 || (bytes != 0 && bytes.is_multiple_of(1 << shift));
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];

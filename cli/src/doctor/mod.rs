@@ -1,8 +1,8 @@
-//! `doctor`: what on this machine would make farjump slow or impossible, and the mend.
+//! `doctor`: the properties of this machine that make farjump slow or impossible, and their fixes.
 //!
-//! A probe reads files of the kernel or tries what farjump does, in this process or in one that is ended if it takes too
-//! long; nothing is left changed. What it found is judged by a function of that alone, so that every judgement can be
-//! tested without the machine that it is about.
+//! A probe reads files of the kernel or tries an operation of farjump, in this process or in one with a time
+//! limit. It leaves nothing changed. A pure function judges its result, so every judgement is tested without
+//! the machine it concerns.
 
 mod cgroup;
 mod finding;
@@ -27,8 +27,8 @@ use finding::{Finding, Verdict, overall};
 
 /// Say what on this machine would make farjump slow or impossible
 ///
-/// Processors, memory, the kernel, compilers and libraries: what is there, what it means for farjump, and what to type to
-/// mend it. Nothing on the machine is changed.
+/// Processors, memory, the kernel, compilers and libraries: the state, the consequence for farjump, and the
+/// command that fixes it. Nothing on the machine is changed.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Verdicts:
@@ -53,15 +53,15 @@ With --json, one object:
 
 docs/doctor.md lists the names and figures.")]
 pub(crate) struct Doctor {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Looks at everything, and shows it.
+/// Runs all probes and shows the findings.
 ///
 /// # Errors
-/// When something makes farjump impossible here.
+/// A finding that makes farjump impossible here.
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
     let findings = look();
     if arguments.json {
@@ -91,7 +91,7 @@ fn look() -> Vec<Finding> {
     findings
 }
 
-/// The worst first. What is well takes one line.
+/// Lists the worst findings first. Those that are well take one line each.
 fn show(findings: &[Finding]) -> String {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.verdict);

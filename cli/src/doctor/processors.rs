@@ -1,4 +1,4 @@
-//! Processors: how many this process may use, what they share, and how fast they run.
+//! Processors: the number this process may use, the cores they share, and their speed.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use farjump_benches::program::procfs::{field, numbers, read};
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
-/// Everything about processors.
+/// Probes the processors.
 pub(super) fn look() -> Vec<Finding> {
     let allowed = read("/proc/self/status")
         .and_then(|status| numbers(field(&status, "Cpus_allowed_list")?))
@@ -57,7 +57,7 @@ fn cores(allowed: &BTreeSet<u32>, online: &BTreeSet<u32>, quota: Option<f64>) ->
         let means =
             "source and target take turns: every call waits for the scheduler, and spinning is left out";
         let finding = Finding::new(NAME, Verdict::Slow, found, means);
-        // A processor that is not there cannot be typed.
+        // There is no second processor to put into the command.
         if all == 1 {
             finding
         } else {
@@ -79,7 +79,7 @@ fn cores(allowed: &BTreeSet<u32>, online: &BTreeSet<u32>, quota: Option<f64>) ->
     }
 }
 
-/// `siblings` has, for each allowed processor, all that share its core, this one included.
+/// Judges SMT. `siblings` holds, for each allowed processor, all processors of its core, itself included.
 fn siblings_of(allowed: &BTreeSet<u32>, siblings: Vec<BTreeSet<u32>>) -> Finding {
     const NAME: &str = "smt";
     let cores: BTreeSet<_> = siblings.into_iter().filter(|core| !core.is_empty()).collect();
@@ -139,7 +139,7 @@ fn governor(governors: &BTreeSet<String>) -> Finding {
     Finding::new(NAME, Verdict::Slow, found, means).mend("sudo cpupower frequency-set -g performance")
 }
 
-/// `boost` is 1 where it is on, `no_turbo` is 1 where it is off.
+/// Judges boost. `boost` is 1 where boost is on, `no_turbo` is 1 where it is off.
 fn boost(boost: Option<String>, no_turbo: Option<String>) -> Finding {
     const NAME: &str = "boost";
     let on = match (boost.as_deref(), no_turbo.as_deref()) {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!((quota.verdict, &*quota.found), (Verdict::Slow, "8, time for 1.5 (control group)"));
         assert_eq!((&quota.figures["allowed"], &quota.figures["quota"]), (&8.into(), &1.5.into()));
         assert_eq!(look("", "", None).verdict, Verdict::Note);
-        // More allowed than online is said of is no reason to count less.
+        // Processors allowed beyond those listed as online still count.
         assert_eq!(look("0-1", "", None).figures["online"], 2);
     }
 

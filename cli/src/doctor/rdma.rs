@@ -1,5 +1,5 @@
-//! RDMA devices: which ports there are, and whether links can be made over them. A port is tried as a link would use it; the
-//! verbs library is loaded for that, where there is a device.
+//! RDMA devices: their ports, and whether links work over them. A port is tried as a link would use it. Where
+//! there is a device, this loads the verbs library.
 
 use farjump_transports::verbs::{NodeError, PortReport};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::transports::rdma_ports;
 
 const NAME: &str = "RDMA devices";
 
-/// Everything about RDMA devices.
+/// Probes the RDMA devices.
 pub(super) fn look() -> Finding {
     judge(&rdma_ports::look())
 }
@@ -41,7 +41,7 @@ fn judge(found: &[PortReport]) -> Finding {
         .figure("ports", found.iter().map(rdma_ports::as_json).collect::<Value>())
 }
 
-/// A port in a few words, or what is wrong with it.
+/// Describes a port, or the reason against it, in a few words.
 fn show(port: &PortReport) -> String {
     let (name, state) = (rdma_ports::name(port), rdma_ports::state(port));
     match &port.usable {
@@ -50,7 +50,7 @@ fn show(port: &PortReport) -> String {
     }
 }
 
-/// What to type so that a port can be used, where that is one command; what else there is to do, the reason says.
+/// Returns the command that makes a port usable, if one command does. Other fixes are part of the reason.
 fn mend(port: &PortReport) -> Option<String> {
     match (&port.info.node, &port.info.interface) {
         (Err(NodeError::NoDriver), _) => Some("sudo modprobe ib_uverbs".to_owned()),
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(finding.figures["usable_ports"], 1);
         assert_eq!(finding.figures["ports"][0]["why"], "no cable");
         assert_eq!(judge(&[port(Some("no cable"))]).verdict, Verdict::Note);
-        // One that is well is of no use where another is asked for.
+        // A usable port does not help when another one is asked for.
         let mut well = port(None);
         well.is_taken = false;
         for found in [vec![well.clone()], vec![port(Some("no cable")), well]] {

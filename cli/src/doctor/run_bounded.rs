@@ -1,4 +1,4 @@
-//! Running a program that may say anything, say nothing, or never end.
+//! Runs a program with bounds on its output and its time.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How often to look whether it has ended.
+/// Interval between checks for its end.
 const LOOK: Duration = Duration::from_millis(2);
-/// How much of what it says is read, in bytes.
+/// Bytes of output that are read.
 const LONGEST: u64 = 64 * 1024;
-/// How long its output may stay open after its end.
+/// Longest time for its output to stay open after its end.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Why nothing is known of a program.
+/// Reason for the lack of an answer.
 #[derive(Debug)]
 pub(super) enum Silent {
-    /// It does not start.
+    /// It did not start.
     NotStarted(io::Error),
-    /// It did not end in this time, and was killed with all that it had started.
+    /// It did not end in this time, and was killed with all its children.
     TooLong(Duration),
 }
 
@@ -38,19 +38,19 @@ impl fmt::Display for Silent {
     }
 }
 
-/// Runs `command` without input, in a process group of its own, for at most `limit`. Returns how it ended and what it
-/// said, errors too, without blank around it.
+/// Runs `command` without input, in a process group of its own, for at most `limit`. Returns its exit status
+/// and its output, errors included, trimmed.
 pub(super) fn run(mut command: Command, limit: Duration) -> Result<(ExitStatus, String), Silent> {
     let (mut reader, writer) = io::pipe().map_err(Silent::NotStarted)?;
     let errors = writer.try_clone().map_err(Silent::NotStarted)?;
     command.stdin(Stdio::null()).stdout(writer).stderr(errors).process_group(0).env("LC_ALL", "C");
     let mut child = command.spawn().map_err(Silent::NotStarted)?;
-    // The pipe ends when all have closed it, and the command would keep it open.
+    // The pipe ends once all writers have closed it, and the command holds one.
     drop(command);
     let (sender, said) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is what there is. Nobody may be listening any more.
+        // The bytes before a read error are the output. The receiver may be gone.
         let _ = reader.by_ref().take(LONGEST).read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });
@@ -73,7 +73,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Kills it and all of its group. It has not been waited for, so its number is still its own.
+/// Kills it and its group. It has not been reaped, so its number is still its own.
 fn end(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_program_that_never_stops_talking_is_not_listened_to_for_ever() {
-        // Whoever nobody reads is ended by SIGPIPE.
+        // SIGPIPE ends a program whose output is no longer read.
         let (status, said) = shell("exec yes", LONG).expect("it ends");
         assert!(!status.success() && said.len() as u64 <= LONGEST);
     }

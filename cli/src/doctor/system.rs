@@ -1,4 +1,4 @@
-//! The machine and its kernel: what it is, whether it is a virtual one, and what it lets tools see.
+//! The machine and its kernel: their kind, virtualization, and permissions of tools.
 
 use rustix::process::geteuid;
 use rustix::thread::{MembarrierCommand, membarrier};
@@ -8,10 +8,10 @@ use farjump_benches::program::procfs::{field, read};
 
 /// The first kernel whose madvise(2) keeps an arena from forked children.
 const OLDEST: (u32, u32) = (4, 14);
-/// The first kernel that can back memory before it is used.
+/// The first kernel that can populate memory before its use.
 const POPULATES: (u32, u32) = (5, 14);
 
-/// Everything about the machine and its kernel.
+/// Probes the machine and its kernel.
 pub(super) fn look() -> Vec<Finding> {
     let root = geteuid().is_root();
     let number = |file: &str| read(file).and_then(|text| text.parse().ok());
@@ -57,13 +57,14 @@ fn kernel(release: Option<String>) -> Finding {
     }
 }
 
-/// The first two numbers of a release such as `6.1.0-18-amd64`.
+/// Returns the first two numbers of a release such as `6.1.0-18-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Tried, and not only asked for: a sandbox may forbid the call. It concerns this process alone, which ends soon.
+/// Tries the call, as a sandbox may forbid what the kernel offers. It concerns this process alone, which ends
+/// soon.
 fn barrier() -> Finding {
     let register = membarrier(MembarrierCommand::RegisterGlobalExpedited);
     judge_barrier(
@@ -85,7 +86,7 @@ fn judge_barrier(called: Result<(), String>) -> Finding {
     }
 }
 
-/// `stolen` in percent of the time since the machine started.
+/// Judges virtualization. `stolen` is in percent of the time since the machine started.
 fn virtual_machine(cpuinfo: Option<String>, product: Option<String>, stolen: Option<f64>) -> Finding {
     const NAME: &str = "virtual machine";
     const MUCH: f64 = 1.0;
@@ -111,11 +112,11 @@ fn virtual_machine(cpuinfo: Option<String>, product: Option<String>, stolen: Opt
     }
 }
 
-/// Reads from /proc/stat (proc(5)) which share of all processors' time the host took, in percent.
+/// Reads from /proc/stat (proc(5)) the share of all processors' time that the host took, in percent.
 fn stolen(stat: &str) -> Option<f64> {
     const STEAL: usize = 7;
     let line = stat.lines().find(|line| line.starts_with("cpu "))?;
-    // What comes after is counted in the fields before.
+    // Later fields are part of earlier ones.
     let times = line.split_whitespace().skip(1).take(STEAL + 1).map(str::parse::<u64>);
     let times = times.collect::<Result<Vec<_>, _>>().ok()?;
     let all: u64 = times.iter().fold(0, |sum, time| sum.saturating_add(*time));

@@ -1,4 +1,5 @@
-//! What `farjump build` needs: a C compiler, a linker that follows scripts, and that both together make a library.
+//! The requirements of `farjump build`: a C compiler, a linker that takes scripts, and both together making a
+//! library.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,16 +12,16 @@ use farjump::build::{LINKERS, follows_scripts};
 use super::finding::{Finding, Verdict};
 use super::run_bounded::{self, Silent};
 
-/// How long a program may take to tell its version.
+/// Time limit for a program's version.
 const VERSION_LIMIT: Duration = Duration::from_secs(5);
-/// How long building the smallest library may take.
+/// Time limit for building the smallest library.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
 const NO_BUILD: &str = "`farjump build` and `demo` do not work here; libraries built elsewhere do";
 const SMALLEST: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(probe)\n\
     FARJUMP_IFUNC void probe_main(void *payload, size_t size, void *target_args)\n\
     { (void)payload, (void)size, (void)target_args; }\n";
 
-/// Everything about building.
+/// Probes the build tools.
 pub(super) fn look() -> Vec<Finding> {
     let asked = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cc = asked("FARJUMP_CC").unwrap_or_else(|| "cc".into());
@@ -37,7 +38,7 @@ pub(super) fn look() -> Vec<Finding> {
     findings
 }
 
-/// The first line of what a program says about itself.
+/// Returns the first line of a program's version.
 fn version(program: &OsString) -> Result<String, String> {
     let mut command = Command::new(program);
     command.arg("--version");
@@ -62,7 +63,7 @@ fn compiler(program: &str, version: Result<String, String>) -> Finding {
     }
 }
 
-/// Judges those that were looked for, in this order; one that was `asked` for is the only one.
+/// Judges the linkers that were looked for, in this order; one that was `asked` for is the only one.
 fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, String>)>) -> Finding {
     const NAME: &str = "linker";
     let mut others = Vec::new();
@@ -83,7 +84,7 @@ fn linker(asked: bool, found: impl IntoIterator<Item = (String, Result<String, S
     Finding::new(NAME, Verdict::Note, others.join("; "), NO_BUILD).mend(mend)
 }
 
-/// Builds a library with this program, in a folder that is removed again. Returns what it says.
+/// Builds a library with this program, in a folder that is removed again. Returns the output.
 fn build() -> Result<String, String> {
     let said = |what: &str, error: std::io::Error| format!("{what}: {error}");
     let folder = tempfile::Builder::new().prefix("farjump-doctor-").tempdir();
@@ -92,7 +93,7 @@ fn build() -> Result<String, String> {
     fs::write(&source, SMALLEST).map_err(|error| said("no temporary file", error))?;
     let program = env::current_exe().map_err(|error| said("this program is not found", error))?;
     let mut command = Command::new(program);
-    // What it leaves behind when it is killed goes with the folder.
+    // If the build is killed, its files go with the folder.
     command.current_dir(folder.path()).env("TMPDIR", folder.path());
     command.args(["build", "probe.c", "-o", "libprobe.so"]);
     match run_bounded::run(command, BUILD_LIMIT) {
@@ -108,7 +109,7 @@ fn building(built: Result<String, String>) -> Finding {
     match built {
         Ok(said) => Finding::new(NAME, Verdict::Ok, said, "`farjump build` and `demo` work"),
         Err(said) => {
-            // The linker's first complaint tells most.
+            // The linker's first complaint is the most useful one.
             let mut lines = said.lines().filter(|line| !line.trim().is_empty());
             let first: Vec<_> = lines.by_ref().take(2).map(str::trim).collect();
             Finding::new(NAME, Verdict::Note, first.join(" "), NO_BUILD)

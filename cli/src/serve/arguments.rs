@@ -9,10 +9,11 @@ use super::limits::{Codes, parse_limit};
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
 use farjump_benches::program::units::{parse_bytes, parse_mailbox};
 
-/// Be a target: run what is injected
+/// Be a target: run injected functions
 ///
-/// Runs until SIGINT or SIGTERM; a second one does not wait for the function that is running. Injected functions get a
-/// `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data it has no bytes.
+/// Runs until SIGINT or SIGTERM; a second one does not wait for the running function. Injected functions get
+/// a `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data
+/// it has no bytes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and some figures on standard error when it ends. If injected
@@ -39,13 +40,14 @@ that start with #. What --max-source-memory counts: the source's mailbox and 4 K
 longest frame that it may send, over a transport that delivers whole frames), the code that it was the first to bring
 while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
 pub(crate) struct Serve {
-    /// Where to listen: unix:PATH, where a socket that a target left behind is taken over, or tcp:HOST:PORT, with a key
-    /// (--key) unless HOST is this machine's loopback; port 0 has the system choose one
+    /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, or
+    /// tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has the system choose
+    /// one
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: String,
     #[command(flatten)]
     pub(crate) key: KeyFile,
-    /// The key for peers at tcp: addresses [default: that of --key, if its file holds one alone]
+    /// The key for destinations at tcp: addresses [default: that of --key, if its file holds only one]
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_key: Option<PathBuf>,
     #[command(flatten)]
@@ -55,42 +57,43 @@ pub(crate) struct Serve {
     /// The file that injected functions work on
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
-    /// A shared library to load, whose symbols are offered, by path or soname; may be repeated
+    /// A shared library to load, by path or soname, whose symbols are offered; may be repeated
     #[arg(long = "export", value_name = "LIB.so")]
     pub(crate) exports: Vec<PathBuf>,
-    /// A shared library, by soname (libz.so.1), to load for injected code that wants it; may be repeated
+    /// A shared library to load for injected code that wants it, by soname (libz.so.1); may be repeated
     #[arg(long = "wanted-library", value_name = "NAME")]
     pub(crate) wanted: Vec<String>,
-    /// What those may do who may connect, separated by commas: observe (stats, store), call (functions that are here), inject
-    /// (bring code), drop (store --drop), export (farjump export); or none
+    /// The rights of sources, separated by commas: observe (stats, store), call (functions that are here),
+    /// inject (bring code), drop (store --drop), export (farjump export); or none
     #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
     pub(crate) rights: Rights,
-    /// Let those who may connect also give it further libraries while it runs (farjump export), which go before all that it offers:
-    /// adds export to --allow
+    /// Let sources add libraries while the target runs (farjump export), which take precedence over all
+    /// others: adds export to --allow
     #[arg(long)]
     pub(crate) allow_export: bool,
-    /// Offer the symbols of this process too, all of libc among them
+    /// Offer the symbols of this process too, all of libc included
     #[arg(long)]
     pub(crate) allow_process_symbols: bool,
-    /// How code may come to run, separated by commas: cached, always, local, in-place
+    /// The modes that sources may use, separated by commas: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = Mode::DEFAULT)]
     pub(crate) modes: Vec<Mode>,
-    /// A library whose function is here for sources in mode local; may be repeated
+    /// A library whose function sources may call in mode local; may be repeated
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
     /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
     #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = parse_peer)]
     pub(crate) peers: Vec<Peer>,
-    /// Let in code with this id and no other; may be repeated. @FILE lists several. What --local names need not be among them
+    /// Allow code with this id and no other; may be repeated. @FILE lists several. Libraries of --local are
+    /// always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
     pub(crate) codes: Vec<Codes>,
-    /// Largest frame of a source, with header and code [default: what the largest payload and code need]
+    /// Largest frame of a source, with header and code [default: as the largest payload and code need]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_frame: Option<usize>,
-    /// Largest image of a source [default: no limit but the frame]
+    /// Largest image of a source [default: limited by the frame alone]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_image: Option<usize>,
-    /// Largest payload of a source [default: 64M, or what the mailbox holds]
+    /// Largest payload of a source [default: 64M, or the mailbox's capacity]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_payload: Option<usize>,
     /// Most sources at a time [default: 256]
@@ -99,26 +102,28 @@ pub(crate) struct Serve {
     /// Memory that one source may take here, its mailbox included [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_source_memory: Option<usize>,
-    /// Room for frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets more while it sends
-    /// payloads that do not fit
+    /// Capacity for the frames of each source, such as 64K or 4M, rounded up to a power of two. A source gets
+    /// more while it sends payloads that do not fit
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
-    /// How much code to hold, as it travels; the least recently used goes when more comes, with its statics
+    /// Largest total of code to hold, as it travels; the least recently used code goes first, with its
+    /// statics
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     pub(crate) store_bytes: usize,
-    /// How many images to hold, likewise
+    /// Largest number of images to hold, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
-    /// How often to look for frames before going to sleep: a number of turns, `never` to sleep at once, `always` never to
-    /// sleep [default: by the number of processors]
+    /// How often to look for frames before sleeping: a number of turns, `never` to sleep at once, `always`
+    /// never to sleep [default: by the number of processors]
     #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
     pub(crate) spin: Option<WaitPolicy>,
-    /// Take this transport and no other; `ucx` for ucx-put and ucx-am [default: shm]
+    /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
-    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. It is left for `perf report`
+    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. The file is kept for
+    /// `perf report`
     #[arg(long)]
     pub(crate) perf_map: bool,
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
@@ -126,7 +131,7 @@ pub(crate) struct Serve {
     pub(crate) json: bool,
 }
 
-/// A peer of a target: `NAME=ADDRESS`.
+/// A destination of a target: `NAME=ADDRESS`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
@@ -147,7 +152,7 @@ fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
         "never" => Ok(WaitPolicy::sleep_only()),
         "always" => Ok(WaitPolicy::spin_only()),
         _ => match text.parse() {
-            // A few turns with `pause` and a few yields before sleeping, as by default.
+            // Before sleeping, a few turns with `pause` and a few yields, as by default.
             Ok(spins) => Ok(WaitPolicy { spins, pauses: spins / 4, yields: 16 }),
             Err(_) => Err("write a number of turns, `never` or `always`".to_owned()),
         },

@@ -1,4 +1,4 @@
-//! What `serve` lets sources do, as it is read from the command line.
+//! The policy of `serve`, read from the command line.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use farjump::{CodeId, TargetBuilder};
 use super::Serve;
 use farjump_benches::program::units::parse_bytes;
 
-/// What `--allow-code` names: one identity, or those in a file.
+/// The value of `--allow-code`: one code id, or those in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Codes(Vec<CodeId>);
 
@@ -26,7 +26,7 @@ impl FromStr for Codes {
     }
 }
 
-/// The identities in `list`: the first word of each line, but of those that are empty or start with `#`.
+/// Reads the code ids in `list`: the first word of each line, except lines that are empty or start with `#`.
 fn listed(list: &str) -> Result<Vec<CodeId>, (usize, String)> {
     list.lines()
         .zip(1..)
@@ -52,7 +52,7 @@ fn code_id(text: &str) -> Result<CodeId, String> {
 /// Reads a limit in bytes, which is more than 0.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         0 => Err("a limit of 0 lets nothing in: leave it out for no limit".to_owned()),
@@ -63,7 +63,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
 /// A method that sets a limit.
 type Set<'a> = fn(TargetBuilder<'a>, usize) -> TargetBuilder<'a>;
 
-/// A target with the limits of the command line.
+/// Applies the limits of the command line.
 pub(crate) fn limit<'a>(mut builder: TargetBuilder<'a>, arguments: &Serve) -> TargetBuilder<'a> {
     for codes in &arguments.codes {
         builder = builder.allow_code(codes.0.iter().copied());

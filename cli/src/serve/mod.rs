@@ -1,4 +1,4 @@
-//! `serve`: a target that runs until it is told to stop.
+//! `serve`: a target that runs until a signal stops it.
 
 mod arguments;
 mod limits;
@@ -18,9 +18,9 @@ use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
 use limits::limit;
 
-/// Serves.
+/// Runs the command.
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
-    // Before there is a socket to be removed.
+    // Signals are caught before there is a socket to remove.
     let signals = catch_signals()?;
     buffer_lines();
     let mut data = match &arguments.data {
@@ -40,11 +40,11 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .store_capacity(arguments.store_bytes, arguments.store_images)
         .mailbox(arguments.mailbox);
     for library in &arguments.exports {
-        // SAFETY: the user names the library for this process to load (`--export`).
+        // SAFETY: the user names `library` for this process to load (`--export`).
         builder = unsafe { builder.export_library(path_or_soname(library)) };
     }
     for soname in &arguments.wanted {
-        // SAFETY: the user names the library for this process to load (`--wanted-library`).
+        // SAFETY: the user names `soname` for this process to load (`--wanted-library`).
         builder = unsafe { builder.wanted_library(soname) };
     }
     for library in &arguments.locals {
@@ -94,12 +94,12 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// From now on the signals that end a program wait to be asked for.
+/// Holds back the signals that end a program, until they are read.
 fn catch_signals() -> Result<Signals, Failure> {
     Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
 }
 
-/// The first signal stops the target; a second one ends the process, for a function may never return.
+/// The first signal stops the target; a second one ends the process, as a function may never return.
 fn stop_on(mut signals: Signals, stopper: Stopper) -> Result<(), Failure> {
     let wait = move || {
         for signal in signals.forever() {
@@ -115,17 +115,18 @@ fn stop_on(mut signals: Signals, stopper: Stopper) -> Result<(), Failure> {
     }
 }
 
-/// A library that is there is meant; otherwise a name is searched for, as the dynamic linker does.
+/// Takes an existing file as a path; any other bare name is left to the dynamic linker's search.
 fn path_or_soname(library: &Path) -> PathBuf {
     let bare = library.components().count() == 1 && !library.has_root();
     if bare && library.exists() { Path::new(".").join(library) } else { library.to_owned() }
 }
 
-/// What injected code prints is seen when its line ends, also in a pipe or a file.
+/// Buffers standard output by line, so output of injected code appears at once in a pipe or a file too.
 fn buffer_lines() {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;
     }
-    // SAFETY: `stdout` of stdio.h, which nothing has written to yet, as setvbuf(3) asks; it gets a buffer of its own.
+    // SAFETY: `stdout` of stdio.h. It has not been written to yet, as setvbuf(3) requires, and allocates its
+    // buffer.
     unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
 }

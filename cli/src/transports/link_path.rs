@@ -1,4 +1,4 @@
-//! `transports --to`: the path that frames take to a target, and why not another.
+//! `transports --to`: the path to a target, and the reasons against the others.
 
 use farjump::{ArrivalRules, Link, Path, Rights};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 use farjump_benches::program::units::show_limit;
 
-/// Connects, and shows.
+/// Connects, and shows the path.
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     let mut builder = Link::builder(to)
         .program("farjump transports")
         .connect_timeout(arguments.timeout)
         .ucx_tcp(arguments.ucx.tcp)
         .clear(arguments.clear.clear);
-    // Without --to the variable says nothing, so the command line does not take it.
+    // Without --to the variable has no meaning, so the command line does not read it.
     let transport = arguments.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
     if let Some(transport) = &transport {
         builder = builder.transport(transport);
@@ -33,7 +33,7 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     output::print(as_text(&path, &peer, largest, rights))
 }
 
-/// The path as rows for people.
+/// Renders the path as rows of text.
 pub(crate) fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -> String {
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
@@ -72,7 +72,7 @@ fn as_json(path: &Path, peer: &str, largest: usize, rights: Rights) -> Value {
     })
 }
 
-/// What an arrival rule means.
+/// Describes an arrival rule.
 fn in_words(rule: ArrivalRules) -> &'static str {
     match rule {
         ArrivalRules::STORES => "plain stores into memory of both, the signal last",

@@ -1,4 +1,4 @@
-//! `transports`: which paths there are between two processes, and why not the others.
+//! `transports`: the paths between two processes, and the reasons against the others.
 
 pub(crate) mod link_path;
 #[cfg(feature = "verbs")]
@@ -17,11 +17,12 @@ use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
 use farjump_benches::program::output;
 use farjump_benches::program::units::{parse_duration, show_limit};
 
-/// Show the paths that frames can take
+/// Show the paths of frames
 ///
-/// Every transport, in this build or not: whether it is usable on this machine, or why not and the mend; how a frame is
-/// known to have arrived; the largest frame. Then every port of an RDMA device: state, addresses, and whether links can be made
-/// over it, which is tried. With --to the path to that target: what its frames travel over, and why not another.
+/// Every transport, in this build or not: whether it is usable on this machine, or the reason against it and
+/// the fix; its arrival rule; the largest frame. Then every port of an RDMA device: state, addresses, and
+/// whether links work over it, which is tried. With --to the path to that target, and the reasons against the
+/// others.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Arrival rules:
@@ -42,19 +43,20 @@ pub(crate) struct Transports {
     /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: Option<String>,
-    /// Show this one alone, `ucx` for ucx-put and ucx-am; with --to, take it [default: all; with --to, the best that both have]
+    /// Show only this transport, `ucx` for ucx-put and ucx-am; with --to, use it [default: all; with --to,
+    /// the best that both have]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
-    /// How long connecting may take, such as 500ms or 2s
+    /// Time limit for connecting, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
     #[command(flatten)]
     pub(crate) key: KeyFile,
     #[command(flatten)]
     pub(crate) clear: Clear,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -77,7 +79,7 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     let mut rows = vec![["transport", "built in", "usable", "arrives by", "largest", "on"].map(String::from)];
     for backend in &backends {
         let mut row = as_row(backend);
-        // A reason is read once.
+        // A reason is printed once.
         if backend.usable.is_err() && rows.iter().any(|above| above[5] == row[5]) {
             row[5] = "(as above)".to_owned();
         }
@@ -91,7 +93,7 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     output::print(text)
 }
 
-/// Version and file of the UCX by which this transport was looked at.
+/// Returns version and file of the UCX with which this transport was probed.
 #[cfg(feature = "ucx")]
 fn ucx_of(backend: &BackendInfo) -> Option<(String, String)> {
     let is_by_ucx = backend.name.starts_with("ucx-");
@@ -104,13 +106,13 @@ fn ucx_of(_: &BackendInfo) -> Option<(String, String)> {
     None
 }
 
-/// The ports that transports use, where one of those is shown.
+/// The ports that transports use, if one of those transports is shown.
 #[cfg(feature = "verbs")]
 struct Ports(Vec<farjump_transports::verbs::PortReport>);
 
 #[cfg(feature = "verbs")]
 impl Ports {
-    /// Looks at them, and lets `backends` know what was found.
+    /// Probes the ports, and corrects `backends` by the result.
     fn of(backends: &mut [BackendInfo]) -> Ports {
         let ports = if backends.iter().any(rdma_ports::is_user) { rdma_ports::look() } else { Vec::new() };
         rdma_ports::correct(backends, &ports);
@@ -134,7 +136,7 @@ impl Ports {
     }
 }
 
-/// No transport of this build uses any.
+/// A build whose transports use no ports.
 #[cfg(not(feature = "verbs"))]
 struct Ports;
 
@@ -183,7 +185,7 @@ fn as_json(backend: &BackendInfo, ports: &Ports) -> Value {
     object
 }
 
-/// The rule that two sides with these capabilities would use.
+/// Returns the arrival rule between two endpoints with these capabilities.
 fn rule(can: &Capabilities) -> ArrivalRules {
     can.arrival.agree(can.arrival).unwrap_or(ArrivalRules::empty())
 }

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use farjump_benches::program::output;
 
-/// A mailbox of `farjump serve`, in bytes: so much memory is tried.
+/// Bytes of memory to register for the probe: a mailbox of `farjump serve`.
 const MAILBOX: usize = 4 << 20;
 
-/// All ports, tried.
+/// Probes all ports.
 pub(crate) fn look() -> Vec<PortReport> {
     verbs::ports(&OpenRequest::new(region_len(MAILBOX), MAILBOX))
 }
 
-/// What is wrong with the port that would be used is wrong with the transports that would use it.
+/// A fault of the port that would be used is a fault of the transports that would use it.
 pub(crate) fn correct(backends: &mut [BackendInfo], ports: &[PortReport]) {
     let taken = ports.iter().find(|port| port.is_taken);
     let Some(Err(why)) = taken.map(|port| &port.usable) else { return };
@@ -25,23 +25,24 @@ pub(crate) fn correct(backends: &mut [BackendInfo], ports: &[PortReport]) {
     }
 }
 
-/// Whether a transport uses ports.
+/// Returns whether a transport uses ports.
 pub(crate) fn is_user(backend: &BackendInfo) -> bool {
     backend.name.starts_with("verbs-")
 }
 
-/// Name of a port, as `--device` takes it.
+/// Returns the name of a port, as `--device` takes it.
 pub(crate) fn name(port: &PortReport) -> String {
     format!("{}:{}", port.info.device, port.info.port)
 }
 
-/// Its state and network.
+/// Returns state and network of a port.
 pub(crate) fn state(port: &PortReport) -> String {
     let interface = port.info.interface.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     format!("{}, {}{interface}", port.info.state.to_lowercase(), port.info.link)
 }
 
-/// A block for each port; of those reasons that `told` knows there is only a word.
+/// Renders a block for each port. A reason for which `told` returns true is printed elsewhere, so it is only
+/// named.
 pub(crate) fn as_text(ports: &[PortReport], told: impl Fn(&str) -> bool) -> String {
     let blocks: Vec<_> = ports.iter().map(|port| output::table(&rows(port, &told))).collect();
     blocks.join("\n")
@@ -74,7 +75,7 @@ fn rows(port: &PortReport, told: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
     rows
 }
 
-/// For programs.
+/// Renders a port as JSON.
 pub(crate) fn as_json(port: &PortReport) -> Value {
     let gid = |gid: &verbs::GidInfo| json!({ "index": gid.index, "address": gid.address, "type": gid.kind });
     let usable = port.usable.as_ref();
@@ -102,7 +103,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A port of Ethernet, with or without a reason not to use it.
+    /// A port of Ethernet, with or without a reason against it.
     pub(crate) fn port(why: Option<&str>) -> PortReport {
         let mut info = PortInfo::new("rxe0", 1);
         (info.state, info.link, info.interface) = ("ACTIVE".into(), "Ethernet".into(), Some("eth0".into()));
@@ -134,7 +135,7 @@ packets    of up to 1024 bytes, in partition 0xffff
     fn a_transport_is_not_usable_where_its_port_is_not() {
         let usable = |ports: &[PortReport]| {
             let mut backends = farjump::available();
-            // As on a machine where it opens.
+            // As on a machine where the port opens.
             let can = backends[0].usable.clone();
             backends.iter_mut().filter(|backend| is_user(backend)).for_each(|it| it.usable = can.clone());
             correct(&mut backends, ports);

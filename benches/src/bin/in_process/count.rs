@@ -1,4 +1,5 @@
-//! Counting instructions by stepping through them: exact, and the same on machines whose processors count for nobody.
+//! Counts instructions by single-stepping: exact, and possible on machines without hardware performance
+//! counters.
 
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -7,20 +8,20 @@ use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::Failure;
 
-/// How many instructions of this process's own one turn of `run` takes: the difference between two runs of different length,
-/// in a child that `make` prepares. What the system does on its behalf does not count.
+/// Returns the instructions of this process in one turn of `run`: the difference between two runs of
+/// different length, in a child that `make` prepares. The kernel's instructions do not count.
 pub(crate) fn instructions<T>(
     make: impl Fn() -> Result<T, Failure>,
     run: impl Fn(&mut T, usize),
 ) -> Result<f64, Failure> {
     const TURNS: usize = 64;
-    // SAFETY: this process has one thread, so the child may do anything.
+    // SAFETY: this process has one thread, so the child of `fork` may call any function.
     let child = match unsafe { fork()? } {
         ForkResult::Parent { child } => child,
         ForkResult::Child => {
             let counted = ptrace::traceme().map_err(Failure::from).and_then(|()| {
                 let mut made = make()?;
-                // The first turns are not as the later ones: whatever is set up once.
+                // The first turns differ: they include one-time setup.
                 run(&mut made, TURNS);
                 for turns in [TURNS, 2 * TURNS] {
                     raise(Signal::SIGSTOP)?;
@@ -44,7 +45,8 @@ pub(crate) fn instructions<T>(
     Ok((twice - once) as f64 / TURNS as f64)
 }
 
-/// Instructions between the first and the second stop of the child, and between the third and the fourth.
+/// Counts instructions between the first and the second stop of the child, and between the third and the
+/// fourth.
 fn count(child: Pid) -> Result<[u64; 2], Failure> {
     let mut counts = [0; 2];
     for (pair, steps) in counts.iter_mut().enumerate() {
@@ -68,12 +70,12 @@ fn count(child: Pid) -> Result<[u64; 2], Failure> {
     }
 }
 
-/// Lets the child, which runs, run to where it stops itself.
+/// Resumes the child until it stops itself.
 fn next_stop(child: Pid) -> Result<(), Failure> {
     loop {
         match waitpid(child, None)? {
             WaitStatus::Stopped(_, Signal::SIGSTOP) => return Ok(()),
-            // Signals that mean nothing here, of a child of its own that ended for example.
+            // Signals without meaning here, such as the end of one of its children.
             WaitStatus::Stopped(..) => ptrace::cont(child, None)?,
             other => return Err(format!("the process that is counted ended: {other:?}").into()),
         }

@@ -1,5 +1,5 @@
-//! Mode in place: what it costs the processor to run lines that were just written. Over a link `farjump perf latency --image`
-//! measures it.
+//! Mode in place: the processor's cost of running freshly written lines. `farjump perf latency --image`
+//! measures it over a link.
 
 use std::ffi::c_void;
 use std::hint::black_box;
@@ -11,13 +11,13 @@ use memmap2::MmapOptions;
 use crate::Failure;
 use crate::report::median;
 
-/// Lines that code is called in, in turn.
+/// Numbers of lines that are called in turn.
 const PLACES: [usize; 4] = [1, 16, 256, 4096];
 const TURNS: usize = 100_000;
 const ROUNDS: usize = 5;
 const LINE: usize = 64;
 
-/// What is done to a line before the function in it is called.
+/// The operation on a line before its function is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -27,7 +27,7 @@ enum Before {
     RewriteAndSerialise,
 }
 
-/// Prints what a call costs, in nanoseconds, whose line was or was not written before.
+/// Prints the cost of a call, in nanoseconds, by whether its line was written before.
 pub(crate) fn layers() -> Result<(), Failure> {
     let lines = Lines::new()?;
     println!("\na call of a function of one line, in place; medians of {ROUNDS} rounds of {TURNS}, in ns");
@@ -52,13 +52,13 @@ pub(crate) fn layers() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shared memory mapped for writing and for running, with a function at the start of every second line.
+/// Shared memory mapped for writing and for execution, with a function at the start of every second line.
 struct Lines {
     writable: memmap2::MmapRaw,
     executable: memmap2::MmapRaw,
 }
 
-/// A line of code: one is added to the word at the third argument; then a word of no meaning, and nothing.
+/// A line of code: adds one to the word at the third argument and returns; nops and zeros fill the rest.
 const CODE: [u64; LINE / 8] =
     [u64::from_le_bytes([0x48, 0xff, 0x02, 0xc3, 0x90, 0x90, 0x90, 0x90]), 0, 0, 0, 0, 0, 0, 0];
 
@@ -74,7 +74,8 @@ impl Lines {
             options
         };
         let writable = options.map_raw(&file)?;
-        // SAFETY: the file is ours alone and keeps its length; what is mapped is only reached by its address.
+        // SAFETY: `file` is private to this function and keeps its length; its mapping is only accessed
+        // through pointers.
         let executable = unsafe { options.map_exec(&file)? }.into();
         let lines = Lines { writable, executable };
         (0..PLACES[PLACES.len() - 1]).for_each(|place| lines.write(place));
@@ -83,23 +84,24 @@ impl Lines {
 
     fn line(&self, place: usize) -> *mut [u64; LINE / 8] {
         assert!(place < PLACES[PLACES.len() - 1]);
-        // SAFETY: every second line of the mapping.
+        // SAFETY: the assertion above keeps the address inside the mapping, which has two lines for each
+        // place.
         unsafe { self.writable.as_mut_ptr().add(place * 2 * LINE).cast() }
     }
 
     fn write(&self, place: usize) {
-        // SAFETY: `line` is inside the mapping and aligned, and this thread is alone.
+        // SAFETY: `line` returns an aligned pointer into the mapping, and this thread is the only one.
         unsafe { self.line(place).write_volatile(black_box(CODE)) };
     }
 
-    /// Nanoseconds a call.
+    /// Nanoseconds of a call.
     fn turn(&self, before: Before, places: usize) -> f64 {
         let mut count = 0_u64;
         let start = Instant::now();
         for turn in 0..TURNS {
             let place = turn % places;
             let word = self.line(place).cast::<u64>();
-            // SAFETY: the fifth word of a line; nothing executes it.
+            // SAFETY: the fifth word lies inside the line of `line`; it is never executed.
             unsafe {
                 match before {
                     Before::Nothing => {}
@@ -108,12 +110,13 @@ impl Lines {
                     Before::Rewrite | Before::RewriteAndSerialise => self.write(place),
                 }
             }
-            // SAFETY: as in `line`, of the other mapping of the same length.
+            // SAFETY: as in `line`; the executable mapping has the same length.
             let address = unsafe { self.executable.as_ptr().add(place * 2 * LINE) };
             if before == Before::RewriteAndSerialise {
                 icache::sync_foreign(address.addr() as u64, LINE);
             }
-            // SAFETY: the line holds a function that adds one to the word at its third argument and uses no other.
+            // SAFETY: the line holds `CODE`, which adds one to the word at its third argument and ignores the
+            // others.
             unsafe {
                 let main: unsafe extern "C" fn(*mut c_void, usize, *mut u64) = std::mem::transmute(address);
                 main(std::ptr::null_mut(), 0, &raw mut count);

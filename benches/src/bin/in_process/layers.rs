@@ -1,5 +1,5 @@
-//! What the layers of one cached call cost, in one process with everything in the nearest cache: in nanoseconds, and in
-//! instructions, which do not depend on the machine's mood.
+//! Cost of each layer of a cached call, in one process with all data in the nearest cache: in nanoseconds,
+//! and in instructions, which do not depend on the machine's load.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::{Failure, count};
 
 const TURNS: usize = 200_000;
 const ROUNDS: usize = 11;
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One layer: its name, what it is, and what repeats it.
+/// One layer: its name, a description, and the function that repeats it.
 type Layer = (&'static str, &'static str, fn(&mut Layers, usize));
 
 const LAYERS: [Layer; 8] = [
@@ -43,10 +43,10 @@ struct Layers {
     writer: FrameWriter,
     runner: FrameRunner,
     buffer: AlignedBuffer,
-    /// A frame of its own, decoded again and again.
+    /// A separate frame that is decoded repeatedly.
     decoded: AlignedBuffer,
     count: Box<u64>,
-    /// Both sides of a link over shared memory, in one thread.
+    /// Both endpoints of a link over shared memory, in one thread.
     target: Target<'static>,
     link: Link,
 }
@@ -59,13 +59,13 @@ impl Layers {
         let key = LinkKey::from_bytes([5; 16]);
         let mut executor = Executor::builder().build()?;
         let mut count = Box::new(0_u64);
-        // SAFETY: `counter` adds one to a u64, which lives in a box that is dropped after the executor ran last.
+        // SAFETY: `counter` adds one to a u64; `count` is its box, which outlives the executor's last run.
         unsafe { executor.set_target_args((&raw mut *count).cast()) };
         let mut writer = FrameWriter::new(key, executor.epoch());
         let mut runner = FrameRunner::new(key);
         let mut buffer = AlignedBuffer::new(4096);
         writer.write(&mut buffer, counter, b"first")?;
-        // SAFETY: the frame is that of the writer above.
+        // SAFETY: `writer` above wrote the frame.
         unsafe { runner.run(&mut executor, &mut buffer) }?;
         let mut decoded = AlignedBuffer::new(64);
         FrameWriter::new(key, 0).write(&mut buffer, counter, b"first")?;
@@ -108,7 +108,7 @@ impl Layers {
         }
     }
 
-    /// Sending without a reply, and running it.
+    /// Sends without a reply, and runs the calls.
     fn send(&mut self, turns: usize) {
         for _ in 0..turns {
             drop(black_box(self.link.send(&self.counter, b"cached!!")));
@@ -116,7 +116,7 @@ impl Layers {
         }
     }
 
-    /// Injecting, running and taking the answer.
+    /// Injects, runs and takes the reply.
     fn round_trip(&mut self, turns: usize, mode: Mode) {
         self.link.set_mode(mode);
         for _ in 0..turns {
@@ -130,7 +130,7 @@ impl Layers {
     fn write_and_run(&mut self, turns: usize) {
         for _ in 0..turns {
             let written = self.writer.write(&mut self.buffer, &self.counter, b"cached!!");
-            // SAFETY: the frame is that of the writer above.
+            // SAFETY: `self.writer` wrote the frame.
             let ran = unsafe { self.runner.run(&mut self.executor, &mut self.buffer) };
             assert!(matches!((written, ran), (Ok(_), Ok(Ran::Done { .. }))), "the frame did not run");
         }
@@ -163,16 +163,16 @@ fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), F
     Ok((target, link))
 }
 
-/// The sample `counter`, built in `folder`.
+/// Builds the sample `counter` in `folder`.
 fn counter(folder: &Path) -> Result<Library, Failure> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c/counter.c");
     let output = folder.join("libcounter.so");
     build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() })?;
-    // SAFETY: built above, from a sample whose routines are those of FARJUMP_COPY_ARGS.
+    // SAFETY: `output` was built above, from a sample whose routines are those of FARJUMP_COPY_ARGS.
     Ok(unsafe { Library::load(output) }?)
 }
 
-/// Prints what each layer costs.
+/// Prints the cost of each layer.
 pub(crate) fn run() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let counter = counter(folder.path())?;

@@ -1,4 +1,5 @@
-//! What is measured inside one process: `cargo run --release -p farjump-benches --bin farjump-benches`. What takes two, `farjump perf` measures.
+//! Measurements inside one process: `cargo run --release -p farjump-benches --bin farjump-benches`.
+//! `farjump perf` measures between two processes.
 
 mod count;
 mod in_place;
@@ -8,10 +9,10 @@ mod store;
 
 use std::process::ExitCode;
 
-/// What went wrong, in words.
+/// An error message.
 type Failure = Box<dyn std::error::Error>;
 
-/// Rounds of looking code up, unless another number is given.
+/// Default number of rounds of look-ups.
 const ROUNDS: usize = 15;
 
 fn main() -> ExitCode {
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures what is asked for.
+/// Runs the requested measurements.
 fn run(arguments: &[&str]) -> Result<(), Failure> {
     let (layers, look_ups) = match *arguments {
         [] => (true, Some(ROUNDS)),

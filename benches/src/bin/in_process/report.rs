@@ -1,6 +1,6 @@
 //! Rows of figures.
 
-/// Prints what the figures were taken on.
+/// Prints the machine's description.
 pub(crate) fn machine() {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =
@@ -9,7 +9,7 @@ pub(crate) fn machine() {
     println!("{model}, Linux {}", kernel.trim());
 }
 
-/// Prints what stands above rows.
+/// Prints the head of the table.
 pub(crate) fn heads() {
     println!(
         "\n{:<44} {:>12} {:>12} {:>7}  {:>13}  bound",
@@ -24,7 +24,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Adds a round: farjump's figure and the reference's.
+    /// Adds a round: farjump's figure and the baseline's.
     pub(crate) fn add(&mut self, farjump: f64, reference: f64) {
         self.pairs.push((farjump, reference));
     }

@@ -1,4 +1,4 @@
-//! Looking code up by its identity, as a target does for a frame that names it, in a store of ten thousand images.
+//! Looks code up by its id, as a target does for a frame that names it, in a store of ten thousand images.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,10 +11,10 @@ use crate::report::{self, Series};
 
 const MANY: u32 = 10_000;
 const LOOK_UPS: usize = 1_000_000;
-/// Room for code, in bytes.
+/// Capacity for code, in bytes.
 const ROOM: usize = 16 << 20;
 
-/// A store of `images` images that return one number each, and their identities.
+/// Returns a store of `images` images that return one number each, and their code ids.
 fn filled(images: u32) -> Result<(Store, Vec<CodeId>), Failure> {
     let machine = Machine::native().ok_or("farjump does not know this machine")?;
     let resolver = Resolver::new(Exports::new());
@@ -31,7 +31,7 @@ fn filled(images: u32) -> Result<(Store, Vec<CodeId>), Failure> {
     Ok((store, ids))
 }
 
-/// Nanoseconds for one look-up of these, in turn.
+/// Returns the nanoseconds of one look-up, over these ids in turn.
 fn look_up(store: &Store, ids: &[CodeId]) -> f64 {
     let start = Instant::now();
     for turn in 0..LOOK_UPS {
