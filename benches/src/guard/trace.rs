@@ -60,7 +60,7 @@ pub(crate) type Turns = Vec<(Operation, Turn)>;
 /// Runs `command`, whose program makes marks, to its end. `ifunc` is the file name of its ifunc library.
 ///
 /// # Errors
-/// The program fails, or does what cannot be counted; or nothing can be ([`may_not`]).
+/// The program fails, or makes something that cannot be counted; or nothing can be counted ([`may_not`]).
 pub(crate) fn run(command: &mut Command, ifunc: &str) -> Result<Turns, Failure> {
     let mut traced = Traced::start(command)?;
     loop {
@@ -82,26 +82,26 @@ pub(crate) fn run(command: &mut Command, ifunc: &str) -> Result<Turns, Failure> 
     Ok(stepper.turns)
 }
 
-/// Whether what [`run`] says is that the system lets no process be traced.
+/// Returns whether an error of [`run`] means that the system forbids tracing.
 pub(crate) fn may_not(error: &Failure) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
-/// A process that is traced. It is killed if it has not ended when this is dropped.
+/// A traced process. It is killed on drop if it has not ended.
 struct Traced {
     child: Child,
     pid: Pid,
-    /// Whether it ended, and was waited for.
+    /// Whether it has ended and was reaped.
     ended: bool,
 }
 
 impl Traced {
     /// Starts it; it stands at its first instruction.
     fn start(command: &mut Command) -> Result<Traced, Failure> {
-        // SAFETY: two system calls, and nothing that allocates.
+        // SAFETY: the closure makes two system calls, and does not allocate.
         unsafe {
             command.pre_exec(|| {
-                // Where the system insists on placing memory by chance, some figures may be off by a line.
+                // Where the system insists on address randomization, some figures may be off by a line.
                 let _ = personality::set(Persona::ADDR_NO_RANDOMIZE);
                 ptrace::traceme().map_err(io::Error::from)
             });
@@ -119,7 +119,7 @@ impl Traced {
         Ok(traced)
     }
 
-    /// Waits until it is stopped, by the signal that is returned, or has ended well (`None`).
+    /// Waits until a signal stops it, and returns the signal; `None` after a successful exit.
     fn wait(&mut self) -> Result<Option<Signal>, Failure> {
         match waitpid(self.pid, None)? {
             WaitStatus::Stopped(_, signal) => Ok(Some(signal)),
@@ -133,7 +133,7 @@ impl Traced {
         }
     }
 
-    /// Runs it to its next mark; `None` if there was no other.
+    /// Runs it to its next mark; `None` if there was none.
     fn next_mark(&mut self) -> Result<Option<Mark>, Failure> {
         let mut signal = None;
         loop {
@@ -141,7 +141,7 @@ impl Traced {
             signal = match self.wait()? {
                 None => return Ok(None),
                 Some(Signal::SIGTRAP) => return self.mark(&ptrace::getregs(self.pid)?).map(Some),
-                // Signals are the process's own affair.
+                // Other signals are for the process itself.
                 other => other,
             };
         }
@@ -159,7 +159,7 @@ impl Traced {
         }
     }
 
-    /// Which mark it is at.
+    /// Returns the mark that it stands at.
     fn mark(&self, registers: &user_regs_struct) -> Result<Mark, Failure> {
         let number = registers.rdi;
         Mark::numbered(number).ok_or_else(|| {
@@ -181,18 +181,18 @@ impl Drop for Traced {
     }
 }
 
-/// An instruction, and whose it is.
+/// An instruction and its owner.
 struct Known {
     instruction: Instruction,
     owner: Owner,
 }
 
-/// Counts what is done between marks.
+/// Counts instructions and lines between marks.
 struct Stepper {
     maps: Maps,
     memory: File,
     factory: InstructionInfoFactory,
-    /// Instructions in files, by their addresses: what was injected may change where it lies.
+    /// Instructions in files, by address. Injected code is not here, as its addresses change.
     known: HashMap<u64, Rc<Known>>,
     turns: Turns,
     steps: u64,
@@ -211,11 +211,11 @@ impl Stepper {
         })
     }
 
-    /// Counts up to the next mark, behind which the process then stands.
+    /// Counts up to the next mark, and leaves the process behind it.
     fn count(&mut self, traced: &mut Traced, operation: Operation) -> Result<Mark, Failure> {
         let mut turn = Turn::default();
         let mut lines: HashSet<Line> = HashSet::new();
-        // Who the system's libraries work for.
+        // The caller of the system's libraries.
         let mut caller = Owner::Own;
         let mut registers = ptrace::getregs(traced.pid)?;
         let mut before = None;
@@ -224,7 +224,7 @@ impl Stepper {
             if known.instruction.is_mark {
                 break;
             }
-            // An instruction that repeats is one, and touches something else each time.
+            // A repeated instruction counts once, but each repetition accesses other memory.
             if before.replace(registers.rip) != Some(registers.rip) {
                 turn.add(known.owner);
             }
@@ -255,13 +255,13 @@ impl Stepper {
         Ok(mark)
     }
 
-    /// The instruction at `address`.
+    /// Returns the instruction at `address`.
     fn known(&mut self, address: u64) -> Result<Rc<Known>, Failure> {
         if let Some(known) = self.known.get(&address) {
             return Ok(Rc::clone(known));
         }
         let mut code = [0; LONGEST];
-        // Less is there at the end of what is mapped.
+        // A read at the end of a mapping is shorter.
         let len = self.memory.read_at(&mut code, address)?;
         let (owner, fixed) = self.maps.code(address);
         let instruction = Instruction::read(&code[..len], address, &mut self.factory)
@@ -278,8 +278,8 @@ impl Stepper {
 mod tests {
     use super::*;
 
-    /// A program that makes marks around instructions whose number and lines are known: a send of twelve instructions and four
-    /// lines, one of which is the stack's, and a poll of three, one of which repeats over five.
+    /// A program with marks around instructions of known number and lines: a send of twelve instructions and
+    /// four lines, one of them the stack's, and a poll of three, one of which repeats over five.
     const PROGRAM: &str = r#"
         .globl _start
         .text

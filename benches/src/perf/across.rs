@@ -1,4 +1,4 @@
-//! Two network namespaces, one of the source and one of the target: what lies between two machines, on one.
+//! Two network namespaces, one of the source and one of the target: the network of two machines, on one.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -9,9 +9,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::program::failure::Failure;
 
-/// Where `ip netns` keeps its names.
+/// The folder in which `ip netns` keeps its names.
 const NAMED: &str = "/run/netns";
-/// Where targets and references listen that are on TCP, unless they are in another namespace.
+/// Address of targets and baselines on TCP, unless they are in another namespace.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// The target's namespace, and its address there.
@@ -27,7 +27,7 @@ impl Across {
         &self.namespace
     }
 
-    /// Where the target listens.
+    /// The target's address.
     pub(super) fn host(across: Option<&Across>) -> &str {
         across.map_or(LOOPBACK, |across| &across.host)
     }
@@ -36,7 +36,7 @@ impl Across {
 /// Reads the namespace and the address.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_across(text: &str) -> Result<Across, String> {
     let wrong =
         || format!("`{text}`: write a network namespace and an address of it, for example right,10.77.0.2");
@@ -45,15 +45,15 @@ pub(super) fn parse_across(text: &str) -> Result<Across, String> {
     if namespace.is_empty() {
         return Err(wrong());
     }
-    // A name has no slash, and a path that has one stays as it is.
+    // A name has no slash; a path with one is kept.
     let folder = if namespace.contains('/') { Path::new("") } else { Path::new(NAMED) };
     Ok(Across { namespace: folder.join(namespace), host: host.to_string() })
 }
 
-/// Has this process be in a namespace from here on: before it has a second thread.
+/// Moves this process into a namespace. Call it before there is a second thread.
 ///
 /// # Errors
-/// When it may not, or there is no such namespace.
+/// Lack of permission, or no such namespace.
 pub(super) fn enter(namespace: &Path) -> Result<(), Failure> {
     let entered = File::open(namespace)
         .and_then(|file| Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?));

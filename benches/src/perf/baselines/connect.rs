@@ -1,4 +1,4 @@
-//! Which references there are, and bringing their two sides together.
+//! Chooses the baselines, and connects their endpoints.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::perf::metric::Against;
 use crate::perf::work::{Task, Way};
 use crate::program::failure::Failure;
 
-/// What is needed for what was asked for: `perftest` is held against active messages.
+/// Returns the baselines needed for `asked`: `perftest` is compared with active messages.
 pub(crate) fn wanted(asked: &[Against]) -> Vec<Against> {
     let mut wanted = asked.to_vec();
     if let Some(tool) = asked.iter().position(|against| *against == Against::Perftest)
@@ -22,7 +22,7 @@ pub(crate) fn wanted(asked: &[Against]) -> Vec<Against> {
     wanted
 }
 
-/// A target of farjump's, and what is injected there.
+/// A target of farjump's, and the functions injected there.
 pub(crate) struct Host<'a> {
     pub(crate) transport: &'a str,
     /// The last part of its address.
@@ -31,7 +31,7 @@ pub(crate) struct Host<'a> {
     pub(crate) subject: Subject,
 }
 
-/// The targets that are needed: one for each transport, or where functions work one for each of them.
+/// Returns the targets that are needed: one for each transport, or one for each function that works on data.
 pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
     let host = |transport: &'a str, codes: &'a [Code]| {
         let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));
@@ -44,12 +44,12 @@ pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: us
     transports.iter().flat_map(|transport| alike(codes).map(move |codes| host(transport, codes))).collect()
 }
 
-/// Codes that the same references are for: all that count, and each that works.
+/// Groups codes by their baselines: all that count, and each that works.
 pub(crate) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
     codes.chunk_by(|one, other| one.function == other.function)
 }
 
-/// What the other process needs to have for a reference to `code`, whose work is on up to `longest` bytes.
+/// Returns the other process's part of a baseline for `code`, whose data has up to `longest` bytes.
 pub(crate) fn subject_for(against: Against, code: &Code, longest: usize) -> Option<Subject> {
     match code.function {
         None => subject_of(against),
@@ -57,7 +57,7 @@ pub(crate) fn subject_for(against: Against, code: &Code, longest: usize) -> Opti
     }
 }
 
-/// One way of doing the work of `code`, if it works.
+/// Returns the task of doing `code`'s work in one way, if the function works on data.
 fn task_of(way: Way, code: &Code, longest: usize) -> Option<Task> {
     let library = code.library.path().to_owned();
     code.function.map(|function| Task { way, function, library, longest })
@@ -90,13 +90,13 @@ fn subject_of(against: Against) -> Option<Subject> {
     }
 }
 
-/// For each subject the side in this process, if it has one, and why it cannot be measured, if it cannot.
+/// For each subject its endpoint in this process, if there is one, and the reason if it cannot be measured.
 pub(crate) struct Sides {
     pub(crate) sides: Vec<Option<Joined>>,
     pub(crate) whys: Vec<Option<String>>,
 }
 
-/// Makes this process's sides and joins the two of each. `theirs` is what the other process has.
+/// Opens this process's endpoints and connects each to its peer. `theirs` are the other process's subjects.
 pub(crate) fn join(
     pair: &mut Pair,
     subjects: &[Subject],

@@ -1,9 +1,11 @@
-//! iceoryx2: publish and subscribe between the two processes, by samples that are written where the subscriber reads them.
+//! iceoryx2: publish and subscribe between the two processes, by samples written in place for the subscriber.
 //!
-//! Set up as its own benchmark `publish-subscribe` is: a service each way, one publisher and one subscriber each, polled, a sample
-//! loaned ahead. Where messages are called one by one a buffer of one sample, the newest; where they stream a buffer of
-//! many, which never overflows: after each quarter of it an empty sample comes back. (Left to itself a publisher sleeps when the
-//! buffer is full, which costs more than a hundred messages.) Files and shared memory are named after the run's folder, and go with it ([`Stage`](crate::program::workspace::Stage)).
+//! The setup is that of its benchmark `publish-subscribe`: a service in each direction, one publisher and one
+//! subscriber each, polled, a sample loaned ahead. For single messages the buffer holds one sample, the
+//! newest. For streams it holds many and never overflows, as an empty sample comes back after each quarter of
+//! it. (By default a publisher sleeps when the buffer is full, which costs more than a hundred messages.)
+//! Files and shared memory bear the name of the run's folder, and go with it
+//! ([`Stage`](crate::program::workspace::Stage)).
 
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -23,45 +25,45 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::Peer;
 use crate::program::failure::Failure;
 
-/// Samples that a stream has room for, at most.
+/// Most samples in a stream's buffer.
 const STREAMING: usize = 256;
-/// Bytes that they have, at most, unless one is longer.
+/// Most bytes of these samples, unless a single one is longer.
 const STREAMING_BYTES: usize = 16 << 20;
 
 type Loan = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
-/// One end.
+/// An endpoint of the baseline.
 pub(crate) struct Samples {
-    // Dropped in this order: ports, then what they are of.
+    // Dropped in this order: ports before their parents.
     calls: Way,
     stream: Way,
     _node: Node<ipc::Service>,
     source: bool,
     streams: bool,
     sent: usize,
-    /// Samples of a stream that there is room for.
+    /// Samples that fit a stream's buffer.
     room: u64,
-    /// Of those how many the other side has not said to have taken.
+    /// Samples among these that the peer has not acknowledged.
     under_way: u64,
-    /// Messages that have come.
+    /// Messages received.
     count: u64,
-    /// The same, when the present measurement began.
+    /// The same at the start of the present measurement.
     before: u64,
     payload: Vec<u8>,
 }
 
-/// A service each way.
+/// A service in each direction.
 struct Way {
-    // The loan before its publisher.
+    // The loan is dropped before its publisher.
     loan: Option<Loan>,
     publisher: Publisher<ipc::Service, [u8], ()>,
     subscriber: Subscriber<ipc::Service, [u8], ()>,
 }
 
 impl Samples {
-    /// This process's end, whose files are in `folder`; `source` says which it is.
+    /// Opens this process's endpoint, with its files in `folder`; `source` tells its role.
     pub(crate) fn open(folder: &Path, source: bool, layout: &Layout) -> Result<Samples, Failure> {
-        // What goes wrong is said by errors.
+        // Failures are reported as errors.
         set_log_level(LogLevel::Fatal);
         let config = config(folder)?;
         let node = NodeBuilder::new()
@@ -89,7 +91,7 @@ impl Samples {
         })
     }
 
-    /// After so many samples of a stream its other side says that they were taken.
+    /// The receiver of a stream acknowledges after this many samples.
     #[inline]
     fn quarter(&self) -> u64 {
         (self.room / 4).max(1)
@@ -104,7 +106,7 @@ impl Samples {
     }
 }
 
-/// Everything in the folder, and named after it where it cannot be there.
+/// Puts all files in the folder, and names those that cannot be there after it.
 fn config(folder: &Path) -> Result<Config, Failure> {
     let unfit = |what: &dyn std::fmt::Debug| {
         Failure::new(format!("iceoryx2 cannot keep its files in `{}`: {what:?}", folder.display()))
@@ -144,7 +146,7 @@ impl Way {
             .publisher_builder()
             .initial_max_slice_len(longest.max(1))
             .max_loaned_samples(2)
-            // It never comes to that; and what was discarded would be missed.
+            // This never happens; discarded samples would be missed.
             .backpressure_strategy(BackpressureStrategy::DiscardData)
             .create()
             .map_err(|error| failed("has no publisher", error))?;
@@ -153,7 +155,7 @@ impl Way {
         Ok(Way { loan: None, publisher, subscriber })
     }
 
-    /// Whether a sample had come. It is given back at once.
+    /// Returns whether a sample has come, and releases it at once.
     #[inline]
     fn receive(&self) -> Result<bool, Failure> {
         let received = self.subscriber.receive().map_err(|error| failed("receives nothing", error))?;
@@ -169,10 +171,10 @@ impl Way {
 impl Peer for Samples {
     fn prepare(&mut self, sent: usize, _taken: usize, streams: bool) {
         for way in [&mut self.calls, &mut self.stream] {
-            // It may be of another length.
+            // The loan may have another length.
             way.loan = None;
         }
-        // What the other side said at the end of the measurement before, and nobody waited for.
+        // Acknowledgements from the end of the last measurement, which were not awaited.
         while self.source && self.stream.receive().unwrap_or(false) {}
         self.under_way = 0;
         (self.sent, self.streams, self.before) = (sent, streams, self.count);
@@ -193,7 +195,7 @@ impl Peer for Samples {
         };
         let sample = loan.write_from_slice(&self.payload[..self.sent]);
         sample.send().map_err(|error| failed("sends nothing", error))?;
-        // The next one, while the other side is at this.
+        // Loans the next sample while the peer works on this one.
         way.loan = Some(way.loan(self.sent)?);
         Ok(())
     }

@@ -12,28 +12,29 @@ use crate::perf::role::{Other, Source, look_and_count};
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// How long a target sleeps before it sees whether to go on.
+/// Time for which a target sleeps between checks whether to continue.
 const NAP: Duration = Duration::from_millis(20);
 
-/// The source's side: a link that never sleeps.
+/// The source's endpoint: a link that never sleeps.
 pub(crate) struct Calls<'a> {
     pub(crate) link: &'a Link,
     library: &'a Library,
-    /// What the payload routines copy.
+    /// The bytes that the payload routines copy.
     args: Vec<u8>,
     size: usize,
-    /// How many messages of a stream are sent at a time, as a batch if more than one.
+    /// Calls of a stream sent at a time, as a batch if more than one.
     batch: u64,
 }
 
 impl<'a> Calls<'a> {
-    /// Calls of the function of `library`, with these bytes or the first of them, in streams `batch` at a time.
+    /// Calls of the function of `library`, with a prefix of `args` as arguments, in streams of batches of
+    /// `batch`.
     pub(crate) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
         Calls { link, library, args, size: 0, batch: batch.into() }
     }
 }
 
-/// One call in `mode`, which the calls that follow are in, too. What cannot be measured fails here.
+/// Makes one call in `mode`, which stays the mode of later calls. What cannot be measured fails here.
 pub(crate) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
     link.set_mode(mode);
     link.inject(library, args)?.wait(PATIENCE).map(drop)
@@ -86,22 +87,23 @@ impl Source for Calls<'_> {
     }
 }
 
-/// A link to the target whose socket has this name, which is the transport's where there is one for each. It never sleeps.
+/// Connects to the target whose socket has this name; where each transport has a target, the name is the
+/// transport's. The link never sleeps.
 pub(crate) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Link, Failure> {
     Ok(place::link(folder, socket, transport)?.wait_policy(WaitPolicy::spin_only()).connect()?)
 }
 
-/// The target's side. Injected code counts in the word that it owns.
+/// The target's endpoint. Injected code counts in the word that it owns.
 pub(crate) struct Polls {
     target: Target<'static>,
-    /// Whether it sleeps where nothing comes.
+    /// Whether it sleeps while nothing comes.
     sleeps: bool,
-    /// The count when the present measurement began.
+    /// The count at the start of the present measurement.
     before: u64,
 }
 
 impl Polls {
-    /// A target over one transport, for so many sources, with mailboxes of the length, and the function, that `set` has.
+    /// Builds a target over one transport, with the sources, mailbox length and function of `set`.
     pub(crate) fn listen(
         socket: &str,
         transport: &str,
@@ -109,7 +111,7 @@ impl Polls {
         set: &Set,
         counter: &Library,
     ) -> Result<Polls, Failure> {
-        // It stays to the end of this process, which has a few of them.
+        // Leaked until the end of this process, which has only a few.
         let count: &'static mut u64 = Box::leak(Box::new(0));
         let target = place::target(&set.folder, &set.host, socket, transport)?
             .args(count)
@@ -129,7 +131,7 @@ impl Polls {
         count.map(|count| *count).ok_or_else(|| Failure::new("the target lost its count"))
     }
 
-    /// How long it takes from the arrival of a call to its having been answered; it adds `adds` to the count.
+    /// Measures the time from the arrival of a call to its reply; the call adds `adds` to the count.
     pub(crate) fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
         let before = self.count()?;
         let mut time = Duration::ZERO;
@@ -155,12 +157,12 @@ impl Other for Polls {
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
         self.target.poll()?;
-        // Nobody asks: the link itself knows when all has run.
+        // Never requested: the link itself knows when all calls have run.
         Ok(0)
     }
 
     fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
-        // The target has, in `look`.
+        // `look` has sent them.
         Ok(())
     }
 

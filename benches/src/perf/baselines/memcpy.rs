@@ -1,4 +1,4 @@
-//! Copying into memory of the mailbox's kind and length, by one process alone.
+//! Copying into memory of the mailbox's kind and length, within one process.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -11,10 +11,10 @@ use crate::perf::role::Source;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// As long as a message is besides its payload, in bytes.
+/// Bytes of a message around its payload.
 const AROUND: usize = 64;
 
-/// The memory, and what is copied.
+/// The memory, and the payload.
 pub(crate) struct Copy {
     payload: Vec<u8>,
     memory: MmapMut,
@@ -23,14 +23,14 @@ pub(crate) struct Copy {
 }
 
 impl Copy {
-    /// Into `len` bytes, payloads of up to `longest`, which is less.
+    /// Allocates `len` bytes, for payloads of up to `longest`, which is less.
     pub(crate) fn new(len: usize, longest: usize) -> Result<Copy, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("no memory to copy into: {error}"));
         let file =
             memfd_create("farjump-perf-copy", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let file = File::from(file);
         file.set_len(len as u64).map_err(failed)?;
-        // SAFETY: the file is this value's alone and keeps its length.
+        // SAFETY: `file` is private to this value and keeps its length.
         let mut memory = unsafe { MmapMut::map_mut(&file) }.map_err(failed)?;
         memory.fill(1);
         Ok(Copy { payload: vec![7; longest], memory, size: 0, at: 0 })
@@ -50,7 +50,7 @@ impl Source for Copy {
 
     #[inline]
     fn send(&mut self, _watch: &Watch) -> Result<(), Failure> {
-        // As a mailbox is used: one after the other as far as there is room, then from the start.
+        // Used as a mailbox is: one message after the other as long as they fit, then from the start.
         if self.at + self.size + AROUND > self.memory.len() {
             self.at = 0;
         }

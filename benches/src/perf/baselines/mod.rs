@@ -1,4 +1,4 @@
-//! The references that have a side in each process, whatever they stand on.
+//! The baselines with an endpoint in each process, over any transport.
 
 pub(crate) mod connect;
 #[cfg(feature = "iceoryx2")]
@@ -27,7 +27,7 @@ use ring::{Layout, Ring};
 use stores::Stores;
 use stream::Stream;
 
-/// A side that does not know the other yet.
+/// An unconnected endpoint of a baseline.
 pub(super) enum Half {
     Raw,
     RawFetch(Task),
@@ -38,7 +38,7 @@ pub(super) enum Half {
     Ucx(Subject, ucx::Opening),
 }
 
-/// A side that does.
+/// A connected endpoint of a baseline.
 pub(super) enum Joined {
     Raw(Box<Ring<Stores>>),
     Stream(Box<Stream>),
@@ -50,17 +50,17 @@ pub(super) enum Joined {
     Stores(Box<ucx::Written<Stores>>),
     #[cfg(feature = "ucx")]
     Puts(Box<ucx::Written<ucx::Puts>>),
-    /// The source's side of work, and UCX's transports of it.
+    /// The source's endpoint of work, and UCX's transports for it.
     Asking(Box<dyn Source>, Option<String>),
-    /// The target's side of work.
+    /// The target's endpoint of work.
     Serving(Box<dyn Other>),
 }
 
-/// This process's side of a reference, with memory of its own where it needs some, and files in `folder`. The target's side has
-/// the address of this machine at which it listens, where it does; the source's has none.
+/// Opens this process's endpoint of a baseline, with memory of its own where needed, and files in `folder`.
+/// `host` is the address at which the target's endpoint listens, if it does; the source's has none.
 ///
 /// # Errors
-/// Why there is none here.
+/// The reason why this baseline is missing here.
 pub(super) fn open(
     reference: &Subject,
     layout: &Layout,
@@ -100,7 +100,7 @@ pub(super) fn open(
 }
 
 impl Half {
-    /// What the other side has to know.
+    /// Returns the data that the peer needs.
     pub(super) fn offer(&self) -> Result<Offer, Failure> {
         match self {
             Half::Raw | Half::RawFetch(_) => Ok(Offer::default()),
@@ -112,7 +112,7 @@ impl Half {
         }
     }
 
-    /// Joins the other side. `source` says which side this is.
+    /// Connects to the peer. `source` tells this endpoint's role.
     pub(super) fn join(
         self,
         offer: &Offer,
@@ -128,17 +128,17 @@ impl Half {
                 let (first, second, region) = memory.regions();
                 let (own, theirs) = if source { (first, second) } else { (second, first) };
                 let layout = Layout { region, ..*layout };
-                // SAFETY: both regions are so long, begin at a page, stay mapped to the end of the run, after which nothing
-                // is measured, and are used by the two rings alone. The source has laid them out for the longest payload that it
-                // sends.
+                // SAFETY: `layout` is that of both regions, which begin at a page and stay mapped to the end
+                // of the run, after the last measurement. Only the two rings use them. The source made the
+                // layout for the longest payload that it sends.
                 let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
                 Ok(Joined::Raw(Box::new(ring)))
             }
             Half::RawFetch(task) => {
                 let (start, len) = memory.store();
-                // SAFETY: so many bytes, at a page's start, stay mapped to the end of the run, after which nothing is measured;
-                // how many there are the source has computed from what is worked on. Only the two sides of work that is done
-                // so use them, the target's while nothing is measured.
+                // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the
+                // run, after the last measurement; the source computed the length from the data to work on.
+                // Only the two endpoints of this work use it so, the target's only between measurements.
                 unsafe {
                     match source {
                         true => {
@@ -149,7 +149,7 @@ impl Half {
                     }
                 }
             }
-            // They find each other by their names.
+            // The endpoints find each other by name.
             #[cfg(feature = "iceoryx2")]
             Half::Samples(samples) => Ok(Joined::Samples(samples)),
             #[cfg(feature = "ucx")]
@@ -173,7 +173,7 @@ impl Half {
     }
 }
 
-/// The sides of work over UCX.
+/// Connects the endpoints of work over UCX.
 #[cfg(feature = "ucx")]
 fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) -> Result<Joined, Failure> {
     match (&task.way, source) {
@@ -190,8 +190,9 @@ fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) ->
         (_, false) => {
             let reached = ucx::Reached::join(opening, offer)?;
             let (start, len) = reached.memory();
-            // SAFETY: UCX has allocated so many bytes, from a page's start on, which stay as long as `reached`, which stays with
-            // the side that uses them. How many there are both processes have computed from what is worked on.
+            // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as `reached`,
+            // which the closure keeps with the endpoint that uses them. Both processes computed the length
+            // from the data to work on.
             Ok(Joined::Serving(unsafe { one_sided::other(task, start, len, move || reached.progress()) }))
         }
     }
@@ -199,7 +200,7 @@ fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) ->
 
 impl Joined {
     /// # Errors
-    /// Where it is a target's side alone.
+    /// This is only a target's endpoint.
     pub(super) fn source(&mut self) -> Result<&mut dyn Source, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
@@ -218,7 +219,7 @@ impl Joined {
     }
 
     /// # Errors
-    /// Where it is a source's side alone.
+    /// This is only a source's endpoint.
     pub(super) fn other(&mut self) -> Result<&mut dyn Other, Failure> {
         match self {
             Joined::Raw(ring) => Ok(&mut **ring),
@@ -236,7 +237,7 @@ impl Joined {
         }
     }
 
-    /// By which of UCX's transports it goes, where that can be told.
+    /// Returns UCX's transports, if it reports them.
     pub(super) fn lanes(&self) -> Option<String> {
         match self {
             Joined::Raw(_) | Joined::Stream(_) | Joined::Serving(_) => None,

@@ -1,9 +1,10 @@
-//! A ring of messages in memory that the other side writes: the floor under anything one-sided. How the bytes get there is the
-//! [`Writer`]'s: plain stores, or puts of UCX.
+//! A ring of messages in memory that the peer writes: the floor for anything one-sided. A [`Writer`] moves
+//! the bytes: plain stores, or puts of UCX.
 //!
-//! Each side has a region: a page whose first word says how many messages the other side has taken, then slots. A message is as
-//! many lines as its payload and signal need, the signal in its last 8 bytes; a slot is as long, or as long as was asked for.
-//! Signals are running numbers that never begin again, so that nothing left in a slot passes for one.
+//! Each endpoint has a region: a page whose first word counts the messages that the peer has taken, then
+//! slots. A message has as many lines as its payload and signal need, the signal in its last 8 bytes. A slot
+//! is as long, or as long as requested. Signals are running numbers that never restart, so that no stale word
+//! in a slot passes for one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,31 +18,31 @@ use crate::program::units::parse_bytes;
 const LINE: usize = 64;
 /// Bytes of the page before the slots.
 const HEAD: usize = 4096;
-/// How many lines ahead of what is written lines are fetched for writing: as many as farjump's mailbox.
+/// Distance from the written line to those prefetched for writing: that of farjump's mailbox.
 const AHEAD: usize = 12 * LINE;
 
-/// What both sides of a ring have to know of it.
+/// The parameters of a ring that both endpoints share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Layout {
     /// Bytes of a region.
     pub(crate) region: usize,
     /// The longest payload, in bytes.
     pub(crate) longest: usize,
-    /// Bytes from the start of one slot to that of the next; `None`: as many as the message has.
+    /// Bytes from the start of one slot to that of the next; `None`: the length of a message.
     pub(crate) slot: Option<usize>,
 }
 
 impl Layout {
-    /// Of no ring at all, where payloads have up to `longest` bytes.
+    /// The layout without a ring, for payloads of up to `longest` bytes.
     pub(crate) fn without_rings(longest: usize) -> Layout {
         Layout { region: 0, longest, slot: None }
     }
 
-    /// Of a ring of `ring` bytes. Without slots of a certain length it is made so long that a payload of `longest` bytes fits
-    /// twice.
+    /// The layout of a ring of `ring` bytes. Without a slot length the ring is extended to hold a payload of
+    /// `longest` bytes twice.
     ///
     /// # Errors
-    /// When the longest message does not fit a slot, or not two slots the ring.
+    /// The longest message exceeds a slot, or two slots exceed the ring.
     pub(crate) fn new(ring: usize, longest: usize, slot: Option<usize>) -> Result<Layout, Failure> {
         let message = message_len(longest);
         match slot {
@@ -62,7 +63,7 @@ impl Layout {
 /// Reads the length of slots: whole lines.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_slot(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         bytes if bytes != 0 && bytes.is_multiple_of(LINE) => Ok(bytes),
@@ -74,16 +75,16 @@ fn message_len(payload: usize) -> usize {
     (payload + 8).next_multiple_of(LINE)
 }
 
-/// Writes to a word of each page, without changing it: what is measured later meets no page that this process has not got yet.
+/// Writes to a word of each page without changing it, so that no page fault happens while measuring.
 pub(crate) fn touch<'a>(words: impl Iterator<Item = &'a AtomicU64>) {
     for word in words {
         word.fetch_or(0, Ordering::Relaxed);
     }
 }
 
-/// How bytes get into the other side's region.
+/// Writes into the peer's region.
 pub(crate) trait Writer {
-    /// Writes `len` bytes of payload at `at`, then `signal` at `signal_at`, which is seen last.
+    /// Writes `len` bytes of payload at `at`, then `signal` at `signal_at`, which becomes visible last.
     fn write(
         &mut self,
         at: usize,
@@ -93,38 +94,39 @@ pub(crate) trait Writer {
         watch: &Watch,
     ) -> Result<(), Failure>;
 
-    /// Writes one word, to be seen sometime. Returns whether it could: if not, a later one will do.
+    /// Writes one word, which becomes visible eventually. Returns whether it could: if not, a later one will
+    /// do.
     fn tell(&mut self, at: usize, word: u64) -> Result<bool, Failure>;
 
-    /// What is at `at` will be written soon.
+    /// Prefetches the line at `at` for writing.
     fn fetch(&mut self, at: usize);
 
-    /// Does what has to be done now and then.
+    /// Does periodic work.
     fn work(&mut self) -> Result<(), Failure>;
 
-    /// Waits until all that was written is there.
+    /// Waits until all writes have arrived.
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure>;
 }
 
-/// One side's end of a ring each way.
+/// An endpoint with a ring in each direction.
 pub(crate) struct Ring<W> {
     writer: W,
     region: *mut u8,
     layout: Layout,
     sent: Way,
     taken: Way,
-    /// Messages that may be under way.
+    /// Messages that may be in flight.
     room: u64,
-    /// How many messages were taken when the other side was told last.
+    /// Messages taken when credit was last returned.
     told: u64,
 }
 
-/// Messages that go one way.
+/// Messages in one direction.
 #[derive(Clone, Copy, Default)]
 struct Way {
     /// Running number of the last message.
     last: u64,
-    /// The same, when the present measurement began.
+    /// The same at the start of the present measurement.
     first: u64,
     payload: usize,
     /// Bytes of a message, its signal included.
@@ -134,7 +136,7 @@ struct Way {
     slots: u64,
     /// The slot of the next message.
     next: u64,
-    /// Bytes from a message to the line that is fetched for writing when it is sent.
+    /// Bytes from a message to the line that is prefetched when it is sent.
     ahead: usize,
 }
 
@@ -142,10 +144,11 @@ impl Way {
     fn prepare(&mut self, payload: usize, one: bool, layout: &Layout) {
         let message = message_len(payload);
         let slot = layout.slot.unwrap_or(message);
-        // Where there is room between messages, the first line of the one that begins as many lines of messages later.
+        // With gaps between messages, the first line of the message that begins as many lines of messages
+        // later.
         let ahead = if slot == message { AHEAD } else { slot * (AHEAD / message).max(1) };
-        // A message that waits for its answer needs one slot, and where it is the same each time that is quickest: farjump's
-        // calls that come alone stay near the ring's start, too (docs/decisions/frames-apart.md).
+        // A message that waits for its reply needs one slot, and the same slot each time is fastest: single
+        // calls of farjump stay near the ring's start, too (docs/decisions/frames-apart.md).
         let slots = if one { 1 } else { ((layout.region - HEAD) / slot) as u64 };
         *self = Way { last: self.last, first: self.last, payload, message, slot, slots, next: 0, ahead };
     }
@@ -168,11 +171,13 @@ impl Way {
 }
 
 impl<W: Writer> Ring<W> {
-    /// Over this side's region and a writer into the other's, which is laid out likewise.
+    /// A ring over this endpoint's region and a writer into the peer's, which has the same layout.
     ///
     /// # Safety
-    /// `region` is as many bytes as the layout says, writable, at a page's start, for as long as the value lives, and payloads are
-    /// no longer than it says. Only the other side writes there, and nobody has references to it.
+    /// - `region` has as many bytes as the layout says, is writable, and starts at a page.
+    /// - It stays valid as long as the value lives.
+    /// - No payload is longer than the layout says.
+    /// - Only the peer writes there, and there are no references to it.
     pub(crate) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
         let idle = Way::default();
         let ring = Ring { writer, region, layout, sent: idle, taken: idle, room: 0, told: 0 };
@@ -182,14 +187,15 @@ impl<W: Writer> Ring<W> {
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: `at` is a multiple of 8 in the region, by how ways are laid out; both sides use these words atomically only.
+        // SAFETY: the layout of ways makes `at` a multiple of 8 inside the region; both endpoints access
+        // these words only atomically.
         unsafe { AtomicU64::from_ptr(self.region.add(at).cast()) }
     }
 
-    /// Messages of this measurement that the other side has not said to have taken. All of those before were.
+    /// Messages of this measurement without returned credit. All earlier messages have been taken.
     #[inline]
     fn under_way(&self) -> u64 {
-        // Pairs with the other side's telling: what it has taken it does not read again.
+        // Pairs with the peer's return of credit: it does not read taken messages again.
         self.sent.last - self.word(0).load(Ordering::Acquire).max(self.sent.first)
     }
 
@@ -206,7 +212,7 @@ impl<W: Writer> Peer for Ring<W> {
     fn prepare(&mut self, sent: usize, taken: usize, streams: bool) {
         self.sent.prepare(sent, !streams, &self.layout);
         self.taken.prepare(taken, !streams, &self.layout);
-        // Answers say that there is room; where there are none the other side tells.
+        // Replies imply credit; without replies the peer returns it.
         self.room = if streams { self.sent.slots } else { u64::MAX };
         self.told = self.taken.last;
     }
@@ -231,7 +237,7 @@ impl<W: Writer> Peer for Ring<W> {
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
         self.writer.work()?;
-        // Pairs with the writer's signal: the payload is there.
+        // Pairs with the writer's signal: the payload has arrived.
         if self.word(self.taken.signal_at()).load(Ordering::Acquire) == self.taken.last + 1 {
             self.taken.advance();
             if self.room != u64::MAX
@@ -267,10 +273,10 @@ mod tests {
         Layout { region: REGION, longest: 2000, slot }
     }
 
-    /// Two ends in this process, whose memory goes when the words behind do.
+    /// Two endpoints in this process. `memory` must outlive them.
     fn ends(memory: &mut [Vec<u64>; 2], layout: Layout) -> [Ring<Stores>; 2] {
         let [mine, theirs] = memory.each_mut().map(|words| words.as_mut_ptr().cast::<u8>());
-        // SAFETY: both are so long and outlive the ends, and are used through these alone.
+        // SAFETY: both regions have the layout's length and outlive the endpoints, which alone access them.
         unsafe {
             [
                 Ring::new(Stores::new(theirs, &layout), mine, layout),
@@ -311,13 +317,13 @@ mod tests {
         }
     }
 
-    /// Fills a ring with messages of a line, and says where they begin.
+    /// Fills a ring with messages of a line, and returns their offsets.
     fn filled(slot: Option<usize>) -> Vec<usize> {
         let (mut memory, (watch, other)) = (memory(), watch());
         let [mut a, mut b] = ends(&mut memory, layout(slot));
         Peer::prepare(&mut a, 56, 0, true);
         Peer::prepare(&mut b, 0, 56, true);
-        // Nobody will ever take one.
+        // No peer ever takes one.
         drop(other);
         let mut sent = 0;
         while Peer::send(&mut a, &watch).is_ok() {

@@ -1,4 +1,4 @@
-//! Plain stores into memory that is mapped here: the quickest way there is.
+//! Plain stores into mapped memory: the fastest way there is.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,20 +9,20 @@ use crate::program::failure::Failure;
 
 const PAGE: usize = 4096;
 
-/// Writes the other side's region.
+/// Writes the peer's region.
 pub(crate) struct Stores {
     region: *mut u8,
     region_len: usize,
-    /// What is written, over and over.
+    /// The bytes written, again and again.
     payload: Vec<u8>,
 }
 
 impl Stores {
-    /// Into a region.
+    /// A writer into `region`.
     ///
     /// # Safety
-    /// `region` is as many bytes as the layout says, writable, aligned to 8, for as long as the value lives; nobody has references
-    /// to it.
+    /// `region` has as many bytes as the layout says, is writable and aligned to 8 as long as the value
+    /// lives, and there are no references to it.
     pub(crate) unsafe fn new(region: *mut u8, layout: &Layout) -> Stores {
         let region_len = layout.region;
         let stores = Stores { region, region_len, payload: vec![7; layout.longest] };
@@ -33,7 +33,8 @@ impl Stores {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= self.region_len && at.is_multiple_of(8));
-        // SAFETY: in the region and aligned by the assertion; such words are only ever used atomically.
+        // SAFETY: the assertion keeps the word in the region and aligned; all accesses to such words are
+        // atomic.
         unsafe { AtomicU64::from_ptr(self.region.add(at).cast()) }
     }
 }
@@ -50,9 +51,10 @@ impl Writer for Stores {
     ) -> Result<(), Failure> {
         assert!(at + len <= signal_at);
         let (payload, last) = (&self.payload[..len], self.word(signal_at));
-        // SAFETY: it ends before the signal's word, which is in the region; the payload is this side's own.
+        // SAFETY: the bytes end before the signal's word, which lies in the region; the payload is private to
+        // this endpoint.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), self.region.add(at), len) };
-        // Pairs with the other side's look.
+        // Pairs with the receiver's load of the signal.
         last.store(signal, Ordering::Release);
         Ok(())
     }
@@ -66,7 +68,7 @@ impl Writer for Stores {
     #[inline]
     fn fetch(&mut self, at: usize) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch faults nowhere and changes no register.
+        // SAFETY: a prefetch never faults and changes no register.
         unsafe {
             core::arch::asm!("prefetchw [{}]", in(reg) self.region.wrapping_add(at), options(nostack, preserves_flags, readonly));
         }

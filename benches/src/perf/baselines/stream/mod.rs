@@ -1,9 +1,9 @@
-//! The floor of transport `tcp`: as many bytes as farjump puts on the wire, over a TCP stream, by the system calls that it makes,
-//! and nothing else.
+//! The floor of transport `tcp`: the same number of bytes over a TCP stream, by the same system calls as
+//! farjump's, and nothing else.
 //!
-//! A message is a frame of farjump's length in records of up to 16 KiB, each behind a head and, where the stream is sealed, before
-//! a tag. A message of one record is one `send` from one buffer. Longer ones are gathered into writes of 512 KiB, and received to
-//! where they stay. Both ends look all the time.
+//! A message is a frame of farjump's length in records of up to 16 KiB, each behind a head and, where the
+//! stream is encrypted, before a tag. A message of one record is one `send` from one buffer. Longer messages
+//! are gathered into writes of 512 KiB, and received in place. Both endpoints poll all the time.
 
 mod sealing;
 mod shape;
@@ -25,12 +25,12 @@ use shape::{BODY, HEAD, Shape};
 
 /// Records in a write.
 const GATHERED: usize = 32;
-/// Most pieces of a write or a read: the bodies of so many records, and what is around them.
+/// Most pieces of a write or a read: the bodies of so many records, and the bytes around them.
 const PIECES: usize = 2 * GATHERED + 1;
-/// Bytes that one look takes, of messages of one record.
+/// Bytes of one read, for messages of one record.
 const INBOX: usize = 32 << 10;
 
-/// A side that is not connected yet.
+/// An unconnected endpoint.
 pub(crate) enum Opening {
     /// The source's, which connects.
     Source { sealed: bool },
@@ -39,17 +39,17 @@ pub(crate) enum Opening {
 }
 
 impl Opening {
-    /// The source's side, or the target's on a port of `host`.
+    /// The source's endpoint, or the target's on a port of `host`.
     ///
     /// # Errors
-    /// When there is no port.
+    /// No port is available.
     pub(crate) fn of(sealed: bool, host: Option<&str>) -> Result<Opening, Failure> {
         let Some(host) = host else { return Ok(Opening::Source { sealed }) };
         let listener = TcpListener::bind((host, 0)).map_err(|error| failed("has no port", &error))?;
         Ok(Opening::Target { sealed, listener })
     }
 
-    /// Where the target's side listens.
+    /// Returns the address at which the target's endpoint listens.
     pub(crate) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
         match self {
             Opening::Source { .. } => Ok(None),
@@ -60,10 +60,11 @@ impl Opening {
         }
     }
 
-    /// Connects to the other side at `address`, or takes its connection. Messages have up to `longest` bytes of payload.
+    /// Connects to the peer at `address`, or accepts its connection. Messages have up to `longest` bytes of
+    /// payload.
     ///
     /// # Errors
-    /// When the two do not reach each other. The source's side comes first.
+    /// The two do not reach each other. The source's endpoint comes first.
     pub(crate) fn join(self, address: Option<SocketAddr>, longest: usize) -> Result<Stream, Failure> {
         let connected = |socket: std::io::Result<TcpStream>| {
             let socket = socket?;
@@ -101,28 +102,29 @@ impl Opening {
     }
 }
 
-/// One end.
+/// A connected endpoint.
 pub(crate) struct Stream {
     socket: TcpStream,
     sealing: Option<Sealing>,
     sent: Shape,
     taken: Shape,
-    /// The user's bytes, which stay as they are.
+    /// The user's bytes, which are not modified.
     payload: Vec<u8>,
-    /// Where messages of one record and the bodies of a write are sealed.
+    /// Buffer in which messages of one record and the bodies of a write are encrypted.
     room: Vec<u8>,
     /// Heads and tags of a write.
     ends_sent: Vec<u8>,
-    /// What has come of messages of one record, and how much of it is of one that is not whole.
+    /// Received bytes of messages of one record, and the number of those that belong to an incomplete
+    /// message.
     inbox: Vec<u8>,
     held: usize,
-    /// Where a longer message comes to, and its heads and tags.
+    /// Buffer of a longer message, and its heads and tags.
     message: Vec<u8>,
     ends: Vec<u8>,
-    /// Bytes of it that have come, and records of it that were opened.
+    /// Bytes of it received, and records of it decrypted.
     got: usize,
     opened: usize,
-    /// Messages that have come since the present measurement began.
+    /// Messages received since the start of the present measurement.
     count: u64,
 }
 
@@ -163,7 +165,8 @@ impl Stream {
         let bodies = match &mut self.sealing {
             None => &self.payload[from..to],
             Some(sealing) => {
-                // The user's bytes stay: a copy of them is sealed, record by record, while it is in the cache.
+                // The user's bytes must not change: a copy of them is encrypted, record by record, while it
+                // is in the cache.
                 let room = &mut self.room[..to - from];
                 let bodies = room.chunks_mut(BODY).zip(self.payload[from..to].chunks(BODY));
                 for ((body, payload), ends) in bodies.zip(self.ends_sent.chunks_exact_mut(gap)) {
@@ -177,7 +180,7 @@ impl Stream {
         let mut pieces: SmallVec<[IoSlice<'_>; PIECES]> = SmallVec::new();
         let (head, ends) = self.ends_sent[..records.len() * gap].split_at(HEAD);
         pieces.push(IoSlice::new(head));
-        // A tag, and the head of the record behind it.
+        // A tag, and the head of the next record.
         let between = ends.chunks(gap);
         for (body, end) in bodies.chunks(BODY).zip(between.chain([&[][..]])) {
             pieces.push(IoSlice::new(body));
@@ -334,7 +337,7 @@ mod tests {
             let (mut source, mut target) = pair(true, payload);
             source.prepare(payload, 0, true);
             target.prepare(0, payload, true);
-            // The other's next number is not that of what comes.
+            // The receiver's next number is not that of the coming record.
             target.sealing.as_mut().expect("it is sealed").skip();
             source.send(&watch).expect("it is connected");
             assert!(watch.until(|| Ok(target.look()? == 1)).is_err(), "{payload}");

@@ -1,11 +1,11 @@
-//! The AEAD of a sealed stream, by the library that farjump takes. What travels is no secret: both sides have the same two keys
-//! in every run.
+//! The AEAD of an encrypted stream, by farjump's own library. The data is no secret: both endpoints have the
+//! same two keys in every run.
 
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::program::failure::Failure;
 
-/// A key each way, and the numbers of the next records.
+/// A key for each direction, and the numbers of the next records.
 pub(crate) struct Sealing {
     own: Way,
     theirs: Way,
@@ -17,13 +17,13 @@ struct Way {
 }
 
 impl Sealing {
-    /// Of the source's end, or of the target's.
+    /// The keys of the source's endpoint, or of the target's.
     pub(crate) fn new(source: bool) -> Result<Sealing, Failure> {
         let (own, theirs) = if source { (1, 2) } else { (2, 1) };
         Ok(Sealing { own: Way::new(own)?, theirs: Way::new(theirs)? })
     }
 
-    /// Seals the next record's body where it is.
+    /// Encrypts the next record's body in place.
     #[inline]
     pub(crate) fn seal(&mut self, head: &[u8], body: &mut [u8], tag: &mut [u8]) -> Result<(), Failure> {
         let nonce = self.own.nonce();
@@ -32,7 +32,7 @@ impl Sealing {
         Ok(())
     }
 
-    /// Opens the next record's body where it is.
+    /// Decrypts the next record's body in place.
     #[inline]
     pub(crate) fn open(&mut self, head: &[u8], body: &mut [u8], tag: &[u8]) -> Result<(), Failure> {
         let nonce = self.theirs.nonce();
@@ -42,7 +42,7 @@ impl Sealing {
         opened.map(drop).map_err(|_| refused())
     }
 
-    /// Takes the next record of the other side for the one after it.
+    /// Skips the number of the peer's next record.
     #[cfg(test)]
     pub(crate) fn skip(&mut self) {
         self.theirs.next += 1;
@@ -66,7 +66,7 @@ impl Way {
     }
 }
 
-/// The algorithm that farjump's two sides would take on this machine.
+/// Returns the algorithm that farjump would choose on this machine.
 fn algorithm() -> &'static Algorithm {
     #[cfg(target_arch = "x86_64")]
     let has_aes = std::arch::is_x86_feature_detected!("aes");

@@ -1,16 +1,17 @@
-//! How a message lies on the wire.
+//! The layout of a message on the wire.
 
 /// Bytes before a record's body.
 pub(crate) const HEAD: usize = 16;
-/// Bytes behind it, where it is sealed.
+/// Bytes behind it, where it is encrypted.
 pub(crate) const TAG: usize = 16;
 /// Bytes of a full record.
 pub(crate) const BODY: usize = 16 << 10;
-/// Bytes of a frame's header, payloads up to whose rest of a line share it, and of a line.
+/// Bytes of a frame's header, and of a line. A payload that fits the rest of the header's line shares that
+/// line.
 const HEADER: usize = 24;
 const LINE: usize = 64;
 
-/// The length of a message's frame, and what its records have around them.
+/// The length of a message's frame, and the bytes around its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     /// Bytes of the frame.
@@ -19,7 +20,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of a call with `payload` bytes, or of an answer with as many.
+    /// The shape of a call with `payload` bytes, or of a reply with as many.
     pub(crate) fn of(payload: usize, sealed: bool) -> Shape {
         let frame = if HEADER + payload <= LINE { LINE } else { (LINE + payload).next_multiple_of(LINE) };
         Shape { frame, sealed }
@@ -39,20 +40,20 @@ impl Shape {
         self.frame + self.records() * self.gap()
     }
 
-    /// Where a record ends, from the start of the message.
+    /// Returns the end of a record, from the start of the message.
     pub(crate) fn end(self, record: usize) -> usize {
         self.wire().min((record + 1) * (BODY + self.gap()))
     }
 
-    /// Of the first `at` bytes of the message: how many are of bodies, and how many of what is around them.
+    /// Splits the first `at` bytes of the message: the bytes of bodies, and the bytes around them.
     pub(crate) fn split(self, at: usize) -> (usize, usize) {
         let (record, within) = (at / (BODY + self.gap()), at % (BODY + self.gap()));
         let of_body = within.saturating_sub(HEAD).min(BODY).min(self.frame - record * BODY);
         (record * BODY + of_body, record * self.gap() + within - of_body)
     }
 
-    /// The piece of the message that begins at `at`: how many bytes, and whether they are of a body. Tags are in one piece with the
-    /// head behind them.
+    /// Returns the length of the message's piece at `at`, and whether it belongs to a body. A tag and the
+    /// next record's head are one piece.
     pub(crate) fn piece(self, at: usize) -> (usize, bool) {
         let record = at / (BODY + self.gap());
         let within = at % (BODY + self.gap());

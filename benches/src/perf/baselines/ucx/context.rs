@@ -1,4 +1,4 @@
-//! A context and its one worker: what a reference has of UCX.
+//! A context and its one worker: the UCX objects of a baseline.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -22,7 +22,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// With this feature alone, used by one thread, by the transports that the environment names; TCP on loopback alone.
+    /// Creates one with this feature alone, used by one thread, by the transports that the environment names;
+    /// TCP on loopback alone.
     pub(crate) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
         let settings = ports::settings().to_pairs();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -33,65 +34,69 @@ impl Worker {
     pub(crate) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();
-        // SAFETY: without a prefix and a file UCX reads the environment alone; there is room for what it makes.
+        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` has space for the
+        // result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         check(ucx, "does not understand its settings", status)?;
         for (name, value) in settings {
-            // SAFETY: made above; UCX copies both strings.
+            // SAFETY: `config` was made above; UCX copies both strings.
             let status = unsafe { ucx.ucp_config_modify(config, name.as_ptr(), value.as_ptr()) };
             if status != UCS_OK {
-                // SAFETY: made above, and used no more.
+                // SAFETY: `config` was made above, and is not used again.
                 unsafe { ucx.ucp_config_release(config) };
                 return Err(failed(ucx, "does not take its settings", status));
             }
         }
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
+        // is valid.
         let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);
         params.features = u64::from(feature);
         let mut context = ptr::null_mut();
-        // SAFETY: all three are valid, and `config` was made above.
+        // SAFETY: all three pointers are valid, and `config` was made above.
         let status = unsafe { ucx.ucp_init(&params, config, &mut context) };
-        // SAFETY: made above, and used no more.
+        // SAFETY: `config` was made above, and is not used again.
         unsafe { ucx.ucp_config_release(config) };
         check(ucx, "cannot be used here", status)?;
-        // SAFETY: as for the parameters above.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
+        // is valid.
         let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE);
         params.thread_mode = UCS_THREAD_MODE_SINGLE;
         let mut handle = ptr::null_mut();
-        // SAFETY: the context was made above, and there is room for what is made.
+        // SAFETY: `context` was made above, and `handle` has space for the result.
         let status = unsafe { ucx.ucp_worker_create(context, &params, &mut handle) };
         if status != UCS_OK {
-            // SAFETY: made above, and nothing of it is left.
+            // SAFETY: `context` was made above, and has no worker.
             unsafe { ucx.ucp_cleanup(context) };
             return Err(failed(ucx, "makes no worker", status));
         }
         Ok(Worker { ucx, context, handle })
     }
 
-    /// By which other workers reach this one.
+    /// Returns the address by which other workers reach this one.
     pub(crate) fn address(&self) -> Result<Vec<u8>, Failure> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: the worker is there, and there is room for both.
+        // SAFETY: `self` keeps the worker alive, and both variables have space for the result.
         let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
         check(self.ucx, "tells no address", status)?;
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from this worker, and used no more.
+        // SAFETY: `start` comes from this worker, and is not used again.
         unsafe { self.ucx.ucp_worker_release_address(self.handle, start) };
         Ok(bytes)
     }
 
-    /// An end that reaches the worker with this address, which the other process has got from the same UCX. It goes with the
-    /// worker.
+    /// Connects to the worker with this address, which the same UCX made in the other process. The UCX
+    /// endpoint lives as long as this worker.
     pub(crate) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Failure> {
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
+        // is valid.
         let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
         params.address = address.as_ptr().cast();
         let mut end = ptr::null_mut();
-        // SAFETY: the worker is there, and the address is one that this UCX made in the other process.
+        // SAFETY: `self` keeps the worker alive, and the same UCX made the address in the other process.
         match unsafe { self.ucx.ucp_ep_create(self.handle, &params, &mut end) } {
             UCS_ERR_UNREACHABLE => Err(Failure::new(
                 "UCX has no transport by which the two processes reach each other: see the variable UCX_TLS",
@@ -100,17 +105,17 @@ impl Worker {
         }
     }
 
-    /// Lets UCX work.
+    /// Makes progress.
     #[inline]
     pub(crate) fn progress(&self) {
-        // SAFETY: the worker is there, and no callback calls this.
+        // SAFETY: `self` keeps the worker alive, and no callback calls this.
         unsafe { self.ucx.ucp_worker_progress(self.handle) };
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // SAFETY: both were made by `create`; what belongs to the worker is dropped before it.
+        // SAFETY: `create` made both; all objects of the worker are dropped before it.
         unsafe {
             self.ucx.ucp_worker_destroy(self.handle);
             self.ucx.ucp_cleanup(self.context);
@@ -118,7 +123,7 @@ impl Drop for Worker {
     }
 }
 
-/// A failure unless it went well.
+/// Turns a bad status into a failure.
 pub(crate) fn check(ucx: &Ucx, what: &str, status: ucs_status_t) -> Result<(), Failure> {
     match status {
         UCS_OK => Ok(()),
@@ -128,7 +133,7 @@ pub(crate) fn check(ucx: &Ucx, what: &str, status: ucs_status_t) -> Result<(), F
 
 #[cold]
 fn failed(ucx: &Ucx, what: &str, status: ucs_status_t) -> Failure {
-    // SAFETY: UCX has a text for every number, which stays for ever.
+    // SAFETY: UCX has a static text for every number.
     let words = unsafe { CStr::from_ptr(ucx.ucs_status_string(status)) };
     Failure::new(format!("UCX {} {what}: {}", ucx.version(), words.to_string_lossy()))
 }

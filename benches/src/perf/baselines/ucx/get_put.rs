@@ -1,4 +1,4 @@
-//! Memory of the target's that the source reads and writes by gets and puts.
+//! Memory of the target that the source accesses by gets and puts.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::perf::liveness::Watch;
 use crate::perf::work::one_sided::Remote;
 use crate::program::failure::Failure;
 
-/// The source's side.
+/// The source's endpoint.
 pub(crate) struct Reach {
     requests: Requests,
     end: ucp_ep_h,
@@ -25,7 +25,7 @@ pub(crate) struct Reach {
     start: u64,
     len: usize,
     rows_one_by_one: usize,
-    // What UCX writes and reads stays to the end of the process: nobody knows when something that was given up is done with.
+    // Leaked buffers of UCX's writes and reads: an operation that timed out may finish at any later time.
     fetched: &'static mut [u8],
     word: &'static mut u64,
     // Dropped in this order: each needs those behind it.
@@ -34,15 +34,16 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Joins the target's side, whose memory is as long as this one's.
+    /// Connects to the target's endpoint, whose memory is as long as this one's.
     pub(crate) fn join(opening: Opening, offer: &Offer) -> Result<Reach, Failure> {
         let Opening { worker, region } = opening;
         let len = region.as_ref().map_or(0, |region| region.len);
         let end = worker.connect(&offer.worker)?;
         let key = Key::unpack(&worker, end, offer)?;
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: UCX reads only the fields of the mask: none.
         let params = unsafe { MaybeUninit::zeroed().assume_init() };
-        // A get takes UCX some 25 ns where memory is shared and some 5 us over TCP; a table of 1 MiB some 25 us and 1 ms.
+        // A get takes UCX some 25 ns where memory is shared and some 5 us over TCP; a table of 1 MiB some 25
+        // us and 1 ms.
         let lanes = lanes(&worker, end).unwrap_or_default();
         let shared = lanes.contains("posix") || lanes.contains("sysv");
         let rows_one_by_one = if shared { 1024 } else { 256 };
@@ -60,18 +61,19 @@ impl Reach {
         })
     }
 
-    /// The transports of the end.
+    /// Returns the transports of the UCX endpoint.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 
     /// # Safety
-    /// `from` is `len` bytes that stay as they are until UCX has sent them.
+    /// `from` has `len` bytes that stay unchanged until UCX has sent them.
     #[inline]
     unsafe fn send(&self, from: *const u8, len: usize, at: usize) -> ucs_status_ptr_t {
         assert!(at + len <= self.len);
         let to = self.start + at as u64;
-        // SAFETY: end and key are of the same worker and there; the bytes land in the target's memory by the assertion.
+        // SAFETY: endpoint and key belong to the same worker and are alive; by the assertion the bytes land
+        // in the target's memory.
         unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key.handle, &self.params) }
     }
 }
@@ -86,7 +88,7 @@ impl Remote for Reach {
         assert!(at + len <= self.len);
         let into: *mut u8 = self.fetched[to..to + len].as_mut_ptr();
         let from = self.start + at as u64;
-        // SAFETY: as in `send`; there is room for the bytes, which nobody looks at before they have come.
+        // SAFETY: as in `send`; the buffer has space for the bytes, which are read only after their arrival.
         let returned = unsafe {
             let (ucx, key) = (self.worker.ucx, self.key.handle);
             ucx.ucp_get_nbx(self.end, into.cast(), len, from, key, &self.params)
@@ -96,7 +98,7 @@ impl Remote for Reach {
 
     #[inline]
     fn put(&mut self, at: usize, bytes: &'static [u8], watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the bytes stay for ever.
+        // SAFETY: the bytes are static.
         let returned = unsafe { self.send(bytes.as_ptr(), bytes.len(), at) };
         self.requests.take(returned, &self.worker, watch)
     }
@@ -104,7 +106,7 @@ impl Remote for Reach {
     fn put_word(&mut self, at: usize, word: u64, watch: &Watch) -> Result<(), Failure> {
         self.requests.wait(0, &self.worker, watch)?;
         *self.word = word;
-        // SAFETY: the word is written again only after all requests are done.
+        // SAFETY: the word is written again only after all requests have completed.
         let returned = unsafe { self.send(ptr::from_ref::<u64>(self.word).cast(), 8, at) };
         self.requests.take(returned, &self.worker, watch)
     }
@@ -116,7 +118,7 @@ impl Remote for Reach {
 
     #[inline]
     fn flush(&mut self, watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the end is there, and the parameters name nothing.
+        // SAFETY: the UCX endpoint is alive, and the parameters name no field.
         let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
         self.requests.take(returned, &self.worker, watch)?;
         self.requests.wait(0, &self.worker, watch)
@@ -127,15 +129,16 @@ impl Remote for Reach {
     }
 }
 
-/// The target's side: the memory, and a worker that works for the source where the device does not.
+/// The target's endpoint: the memory, and a worker that makes progress for the source where the device does
+/// not.
 pub(crate) struct Reached {
-    // Before the worker, which it belongs to.
+    // Dropped before its worker.
     region: Region,
     worker: Rc<Worker>,
 }
 
 impl Reached {
-    /// Joins the source's side.
+    /// Connects to the source's endpoint.
     pub(crate) fn join(opening: Opening, offer: &Offer) -> Result<Reached, Failure> {
         let Opening { worker, region } = opening;
         let region = region.ok_or_else(|| Failure::new("there is no memory to be reached"))?;
@@ -143,12 +146,12 @@ impl Reached {
         Ok(Reached { region, worker })
     }
 
-    /// Where the memory begins, and how long it is. It is there as long as this value.
+    /// Returns start and length of the memory. It lives as long as this value.
     pub(crate) fn memory(&self) -> (*mut u8, usize) {
         (self.region.start, self.region.len)
     }
 
-    /// Lets UCX work.
+    /// Makes progress.
     #[inline]
     pub(crate) fn progress(&self) {
         self.worker.progress();

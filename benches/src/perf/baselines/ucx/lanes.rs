@@ -1,4 +1,4 @@
-//! Which transports an end uses: what UCX prints about it, because 1.13 has no call that tells.
+//! The transports of a UCX endpoint, parsed from the text that UCX prints: 1.13 has no call for them.
 
 use std::ffi::c_char;
 use std::ptr;
@@ -8,16 +8,17 @@ use farjump_ucx_sys::ucp_ep_h;
 
 use super::context::Worker;
 
-/// The transports of an end's lanes, each once, the first lane's first: `posix`, or `tcp, self`.
+/// Returns the transports of a UCX endpoint's lanes, each once, the first lane's first: `posix`, or
+/// `tcp, self`.
 pub(crate) fn lanes(worker: &Worker, end: ucp_ep_h) -> Option<String> {
     let (mut start, mut len): (*mut c_char, usize) = (ptr::null_mut(), 0);
-    // SAFETY: there is room for both, which are written until the stream is closed below.
+    // SAFETY: both variables have space for the results, which are written until the stream is closed below.
     let stream = unsafe { libc::open_memstream(&mut start, &mut len) };
     if stream.is_null() {
         return None;
     }
-    // SAFETY: the end and the stream are there. Closing writes the last of the text, and after it there is a string of `len`
-    // bytes at `start`, to be freed.
+    // SAFETY: `end` and `stream` are valid. Closing flushes the text; then there is a string of `len` bytes
+    // at `start`, to be freed.
     let text = unsafe {
         worker.ucx.ucp_ep_print_info(end, stream.cast());
         libc::fclose(stream);
@@ -31,7 +32,7 @@ pub(crate) fn lanes(worker: &Worker, end: ucp_ep_h) -> Option<String> {
     parse(&text)
 }
 
-/// Lines like `lane[0]: 1:posix/memory.0 md[1] -> …`.
+/// Parses lines like `lane[0]: 1:posix/memory.0 md[1] -> …`.
 fn parse(text: &str) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for line in text.lines() {

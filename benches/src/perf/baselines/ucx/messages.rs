@@ -1,5 +1,5 @@
-//! UCX's own active messages, sent as `ucx_perftest -t ucp_am_lat` and `ucp_am_bw` send them. The handler counts, as the
-//! injected function does, unless another is given.
+//! UCX's own active messages, sent as `ucx_perftest -t ucp_am_lat` and `ucp_am_bw` send them. By default the
+//! handler counts, as the injected function does.
 
 use std::cell::Cell;
 use std::ffi::{c_uint, c_void};
@@ -23,19 +23,19 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::Peer;
 use crate::program::failure::Failure;
 
-/// The number of our messages.
+/// The id of these messages.
 const ID: c_uint = 1;
 
-/// What is done with a message besides counting it.
+/// The handling of a message besides counting it.
 pub(crate) trait Handler {
-    /// A message of `len` bytes has come.
+    /// Handles a message of `len` bytes.
     ///
     /// # Safety
     /// `data` must be valid for reads and writes of `len` bytes during the call. It may have any alignment.
     unsafe fn came(&self, data: *mut c_void, len: usize);
 }
 
-/// Nothing.
+/// Only counts.
 pub(crate) struct Counting;
 
 impl Handler for Counting {
@@ -43,36 +43,36 @@ impl Handler for Counting {
     unsafe fn came(&self, _data: *mut c_void, _len: usize) {}
 }
 
-/// One end.
+/// A connected endpoint.
 pub(crate) struct Messages<H = Counting> {
     end: ucp_ep_h,
-    /// What every message is sent with: nothing special.
+    /// The parameters of every message: none.
     params: ucp_request_param_t,
     requests: Requests,
     sent: usize,
-    /// The count when the present measurement began.
+    /// The count at the start of the present measurement.
     before: u64,
-    // Dropped in this order: the worker uses all behind it until it is gone.
+    // Dropped in this order: the worker uses the others until it is dropped.
     worker: Rc<Worker>,
     inbox: Box<Inbox<H>>,
     payload: Vec<u8>,
 }
 
-/// What the handler knows.
+/// The handler's state.
 struct Inbox<H> {
     handler: H,
     ucx: &'static Ucx,
     worker: farjump_ucx_sys::ucp_worker_h,
     count: Cell<u64>,
-    /// The first thing that went wrong.
+    /// The first error.
     fault: Cell<ucs_status_t>,
-    /// Where payloads go that are fetched, each over the one before.
+    /// Buffer for fetched payloads; each overwrites the last.
     room: *mut u8,
     room_len: usize,
 }
 
 impl<H: Handler> Messages<H> {
-    /// Joins the other side; payloads have up to `longest` bytes.
+    /// Connects to the peer; payloads have up to `longest` bytes.
     pub(crate) fn join(
         opening: Opening,
         offer: &Offer,
@@ -102,12 +102,12 @@ impl<H: Handler> Messages<H> {
             cb: Some(came::<H>),
             arg: own,
         };
-        // SAFETY: the handler expects an inbox, which stays in its box until the worker is gone, and only reads through the
+        // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through the
         // pointer.
         let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &params) };
         check(worker.ucx, "takes no active messages", status)?;
         let end = worker.connect(&offer.worker)?;
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: UCX reads only the fields of the mask: none.
         let params = unsafe { MaybeUninit::zeroed().assume_init() };
         let requests = Requests::new(worker.ucx);
         Ok(Messages { end, params, requests, payload: vec![7; longest], sent: 0, before: 0, worker, inbox })
@@ -118,12 +118,12 @@ impl<H: Handler> Messages<H> {
         lanes(&self.worker, self.end)
     }
 
-    /// What is done with messages.
+    /// Returns the handler of messages.
     pub(crate) fn handler(&self) -> &H {
         &self.inbox.handler
     }
 
-    /// Messages are counted from here on.
+    /// Starts counting messages.
     pub(crate) fn begin(&mut self) {
         self.before = self.inbox.count.get();
     }
@@ -131,11 +131,11 @@ impl<H: Handler> Messages<H> {
     /// Sends these bytes.
     ///
     /// # Safety
-    /// They must stay as they are until [`Messages::is_sent`], or to the end of the process.
+    /// They must stay unchanged until [`Messages::is_sent`], or to the end of the process.
     #[inline]
     pub(crate) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the end is connected; the parameters stay as long as this value, and the worker that reads them, and the bytes
-        // as the caller vouches.
+        // SAFETY: the UCX endpoint is connected; the parameters live as long as `self` and its worker, which
+        // reads them. The caller keeps the bytes unchanged.
         let returned = unsafe {
             let (start, len) = (bytes.as_ptr().cast(), bytes.len());
             self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
@@ -143,7 +143,7 @@ impl<H: Handler> Messages<H> {
         self.requests.take(returned, &self.worker, watch)
     }
 
-    /// Waits until UCX does not need any more what was sent.
+    /// Waits until UCX no longer needs the sent bytes.
     #[inline]
     pub(crate) fn is_sent(&mut self, watch: &Watch) -> Result<(), Failure> {
         if self.requests.is_empty() { Ok(()) } else { self.requests.wait(0, &self.worker, watch) }
@@ -158,9 +158,10 @@ impl<H: Handler> Peer for Messages<H> {
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
-        // Not by `send_bytes`: the payload is borrowed from what would send it.
+        // Not `send_bytes`: the payload is borrowed from the value that would send it.
         let payload = &self.payload[..self.sent];
-        // SAFETY: the end is connected; payload and parameters stay as long as this value, and the worker that reads them.
+        // SAFETY: the UCX endpoint is connected; payload and parameters live as long as `self` and its
+        // worker, which reads them.
         let returned = unsafe {
             let (start, len) = (payload.as_ptr().cast(), payload.len());
             self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
@@ -189,16 +190,16 @@ impl<H: Handler> Peer for Messages<H> {
 
 impl<H: Handler> Inbox<H> {
     /// # Safety
-    /// As for [`Handler::came`].
+    /// The conditions of [`Handler::came`].
     #[inline]
     unsafe fn add(&self, data: *mut c_void, len: usize) {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller keeps the contract of `came`.
         unsafe { self.handler.came(data, len) };
         self.count.set(self.count.get() + 1);
     }
 }
 
-/// A message has come: counts it, at once or when it is fetched.
+/// Counts a message, at once or when it has been fetched.
 unsafe extern "C" fn came<H: Handler>(
     inbox: *mut c_void,
     _header: *const c_void,
@@ -207,11 +208,11 @@ unsafe extern "C" fn came<H: Handler>(
     len: usize,
     param: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: the handler was set with an inbox, and its worker, which calls this, is dropped before that. The parameters are
-    // there during the call.
+    // SAFETY: `join` set this handler with an inbox, which outlives the worker that calls it. The parameters
+    // are valid during the call.
     let (own, param) = unsafe { (&*inbox.cast::<Inbox<H>>(), &*param) };
     if param.recv_attr & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0 {
-        // SAFETY: UCX leaves the bytes there during the call, to be used as one likes.
+        // SAFETY: UCX keeps the bytes valid during the call, for reads and writes.
         unsafe { own.add(data, len) };
         return UCS_OK;
     }
@@ -219,15 +220,16 @@ unsafe extern "C" fn came<H: Handler>(
         own.fault.set(UCS_ERR_CANCELED);
         return UCS_OK;
     }
-    // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero is
+    // valid.
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     params.cb.recv_am = Some(fetched::<H>);
     params.user_data = inbox;
-    // SAFETY: there is room for `len` bytes, which nobody uses before they are fetched; data is what UCX has just announced.
+    // SAFETY: `room` has space for `len` bytes, unused until they are fetched; UCX has just announced `data`.
     let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.room.cast(), len, &params) };
     if returned.is_null() {
-        // SAFETY: the bytes are in the room now, which is this value's.
+        // SAFETY: the bytes are now in `room`, which this value owns.
         unsafe { own.add(own.room.cast(), len) };
     } else if UCS_PTR_IS_ERR(returned) {
         own.fault.set(UCS_PTR_STATUS(returned));
@@ -235,29 +237,29 @@ unsafe extern "C" fn came<H: Handler>(
     UCS_OK
 }
 
-/// A message was fetched.
+/// Counts a fetched message.
 unsafe extern "C" fn fetched<H: Handler>(
     request: *mut c_void,
     status: ucs_status_t,
     len: usize,
     inbox: *mut c_void,
 ) {
-    // SAFETY: as in `came`, which gave it along.
+    // SAFETY: `came` passed the inbox along, and its condition holds here too.
     let own = unsafe { &*inbox.cast::<Inbox<H>>() };
     match status {
-        // SAFETY: the bytes are in the room now, which is this value's.
+        // SAFETY: the bytes are now in `room`, which this value owns.
         UCS_OK => unsafe { own.add(own.room.cast(), len) },
-        // The worker is about to go.
+        // The worker is being destroyed.
         UCS_ERR_CANCELED => {}
         status => own.fault.set(status),
     }
-    // SAFETY: it is done, and nobody else has it.
+    // SAFETY: the request has completed, and UCX passed it only here.
     unsafe { own.ucx.ucp_request_free(request) };
 }
 
 impl<H> Drop for Inbox<H> {
     fn drop(&mut self) {
-        // SAFETY: from the box that `join` leaked; the worker, which wrote there, is gone.
+        // SAFETY: `room` comes from the box that `join` leaked; the worker, which wrote there, is destroyed.
         drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.room, self.room_len)) });
     }
 }

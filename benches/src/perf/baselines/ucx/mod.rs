@@ -1,5 +1,5 @@
-//! The references over UCX: its active messages, and memory of one side that the other writes. Each has a context of its own,
-//! with the one feature that it needs, as `ucx_perftest` does.
+//! The baselines over UCX: its active messages, and memory that the peer writes. Each has a context of its
+//! own, with the one feature that it needs, as in `ucx_perftest`.
 
 mod context;
 mod get_put;
@@ -22,18 +22,18 @@ use put::Region;
 pub(crate) use put::{Puts, Written};
 pub(crate) use sleeping_worker::{Sending, Waiting};
 
-/// TCP alone, of which the port that UCX opens is reached from this machine alone.
+/// TCP alone. The port that UCX opens is reachable from this machine only.
 const LOOPBACK: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"NET_DEVICES", c"lo")];
 
-/// One side of a reference, that does not know the other yet.
+/// An unconnected endpoint of a baseline over UCX.
 pub(crate) struct Opening {
-    // Before the worker, which it belongs to.
+    // Dropped before its worker.
     region: Option<Region>,
     worker: Rc<Worker>,
 }
 
 impl Opening {
-    /// For `subject`, with a region of so many bytes where one is needed.
+    /// Opens the endpoint of `subject`, with a region of so many bytes where one is needed.
     pub(crate) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
         if *subject == Subject::UcxAmTcp {
             let worker = Rc::new(Worker::create_with(farjump_ucx_sys::UCP_FEATURE_AM, &LOOPBACK)?);
@@ -48,7 +48,7 @@ impl Opening {
         Ok(Opening { worker, region: Some(region) })
     }
 
-    /// What the other side has to know.
+    /// Returns the data that the peer needs.
     pub(crate) fn offer(&self) -> Result<Offer, Failure> {
         let worker = self.worker.address()?;
         match &self.region {
@@ -60,12 +60,12 @@ impl Opening {
     }
 }
 
-/// The file of the library that is used, if there is one.
+/// Returns the file of the library in use, if there is one.
 pub(crate) fn library() -> Option<&'static Path> {
     farjump_ucx_sys::Ucx::open().ok().map(farjump_ucx_sys::Ucx::file)
 }
 
-/// The version of UCX that is used, or why there is none.
+/// Returns the version of UCX in use, or the reason for its absence.
 pub(crate) fn version() -> Result<String, String> {
     farjump_ucx_sys::Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
 }

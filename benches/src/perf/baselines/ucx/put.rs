@@ -1,4 +1,4 @@
-//! Memory of one side that the other writes: by plain stores where UCX gives a pointer to it, and by puts.
+//! Memory that the peer writes: by plain stores where UCX gives a pointer to it, and by puts.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::Peer;
 use crate::program::failure::Failure;
 
-/// Memory that UCX has allocated for others to write to.
+/// Memory that UCX has allocated for a peer to write to.
 pub(crate) struct Region {
     ucx: &'static Ucx,
     context: ucp_context_h,
@@ -33,52 +33,53 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Of `len` bytes, zeroed. It has to go before `worker`.
+    /// Allocates `len` zeroed bytes. Must be dropped before `worker`.
     pub(crate) fn allocate(worker: &Worker, len: usize) -> Result<Region, Failure> {
         let (ucx, context) = (worker.ucx, worker.context);
-        // SAFETY: UCX looks at the fields that the mask names; all others are numbers and pointers, for which zero will do.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
+        // is valid.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS);
         params.length = len;
         params.flags = UCP_MEM_MAP_ALLOCATE;
         let mut handle = ptr::null_mut();
-        // SAFETY: the context is there, and there is room for what is made.
+        // SAFETY: `worker` keeps the context alive, and `handle` has space for the result.
         let status = unsafe { ucx.ucp_mem_map(context, &params, &mut handle) };
         check(ucx, "allocates no memory", status)?;
         let mut region = Region { ucx, context, handle, start: ptr::null_mut(), len };
-        // SAFETY: as above.
+        // SAFETY: integers and pointers, for which zero is valid; UCX uses only the fields of the mask.
         let mut attributes: ucp_mem_attr_t = unsafe { MaybeUninit::zeroed().assume_init() };
         attributes.field_mask = u64::from(UCP_MEM_ATTR_FIELD_ADDRESS);
-        // SAFETY: the handle was made above.
+        // SAFETY: `handle` was made above.
         let status = unsafe { ucx.ucp_mem_query(handle, &mut attributes) };
         check(ucx, "does not say where memory is", status)?;
         region.start = attributes.address.cast();
-        // SAFETY: UCX has allocated as many bytes there, which nobody else knows yet.
+        // SAFETY: UCX has allocated `len` bytes there, and only this function knows them.
         unsafe { region.start.write_bytes(0, len) };
         Ok(region)
     }
 
-    /// Where it is in this process, as the other side is told.
+    /// Returns the address in this process, as the peer needs it.
     pub(crate) fn start(&self) -> u64 {
         self.start.addr() as u64
     }
 
-    /// Whether it is memory that other processes can map. Where there is no room for such UCX takes other memory, and what is put
-    /// there are messages.
+    /// Returns whether other processes can map the memory. Without space for shared memory UCX takes other
+    /// memory, and puts to it are messages.
     fn is_shared(&self) -> bool {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         is_shared(&maps, self.start.addr())
     }
 
-    /// By which the other side reaches it.
+    /// Returns the key by which the peer reaches it.
     pub(crate) fn key(&self) -> Result<Vec<u8>, Failure> {
         let (mut start, mut len) = (ptr::null_mut(), 0);
-        // SAFETY: context and memory are there, and there is room for both.
+        // SAFETY: context and memory are alive, and both variables have space for the result.
         let status = unsafe { self.ucx.ucp_rkey_pack(self.context, self.handle, &mut start, &mut len) };
         check(self.ucx, "gives no key", status)?;
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
-        // SAFETY: from the call above, and used no more.
+        // SAFETY: `start` comes from the call above, and is not used again.
         unsafe { self.ucx.ucp_rkey_buffer_release(start) };
         Ok(bytes)
     }
@@ -86,12 +87,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: made by `allocate` in this context, which is there until the worker goes.
+        // SAFETY: `allocate` made the handle in this context, which lives until the worker is dropped.
         unsafe { self.ucx.ucp_mem_unmap(self.context, self.handle) };
     }
 }
 
-/// Whether the mapping that has `address` is a shared one, by what /proc/PID/maps says (proc(5)).
+/// Returns whether the mapping that contains `address` is shared, by /proc/PID/maps (proc(5)).
 fn is_shared(maps: &str, address: usize) -> bool {
     maps.lines().any(|line| {
         let mut fields = line.split_whitespace();
@@ -102,17 +103,17 @@ fn is_shared(maps: &str, address: usize) -> bool {
     })
 }
 
-/// A key to the other side's region. It has to go before the worker.
+/// A key to the peer's region. Must be dropped before the worker.
 pub(crate) struct Key {
     ucx: &'static Ucx,
     pub(crate) handle: ucp_rkey_h,
 }
 
 impl Key {
-    /// Of an end of this worker's, from what the other side offers.
+    /// Unpacks the key in the peer's offer, for a UCX endpoint of this worker.
     pub(crate) fn unpack(worker: &Worker, end: ucp_ep_h, offer: &Offer) -> Result<Key, Failure> {
         let mut handle = ptr::null_mut();
-        // SAFETY: the end is there, and the key is one that this UCX made in the other process.
+        // SAFETY: the UCX endpoint is alive, and the same UCX made the key in the other process.
         let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
         check(worker.ucx, "does not take the other side's key", status)?;
         Ok(Key { ucx: worker.ucx, handle })
@@ -121,12 +122,13 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: made by `unpack`, for an end that goes with the worker, which is dropped later.
+        // SAFETY: `unpack` made the handle, for a UCX endpoint that lives as long as the worker, which is
+        // dropped later.
         unsafe { self.ucx.ucp_rkey_destroy(self.handle) };
     }
 }
 
-/// One end of a ring in such memory.
+/// An endpoint of a ring in such memory.
 pub(crate) struct Written<W> {
     // Dropped in this order: each needs those behind it.
     ring: Ring<W>,
@@ -137,7 +139,7 @@ pub(crate) struct Written<W> {
 }
 
 impl<W: Writer> Written<W> {
-    /// Joins the other side, whose region is as long as this one.
+    /// Connects to the peer, whose region is as long as this one.
     fn join(
         opening: Opening,
         offer: &Offer,
@@ -158,13 +160,13 @@ impl<W: Writer> Written<W> {
         let key = Key::unpack(&worker, end, offer)?;
         let writer = writer(&worker, end, key.handle, offer.start)?;
         let layout = Layout { region: region.len, ..*layout };
-        // SAFETY: the region stays until the ring is dropped, is laid out alike on both sides, starts at a page as all
-        // memory does that UCX shares, and only the other side's writer knows it.
+        // SAFETY: the region outlives the ring, has the same layout on both sides, and starts at a page like
+        // all memory that UCX shares. Only the peer's writer knows it.
         let ring = unsafe { Ring::new(writer, region.start, layout) };
         Ok(Written { ring, _key: key, _region: region, end, worker })
     }
 
-    /// The transports of the end.
+    /// Returns the transports of the UCX endpoint.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
@@ -175,11 +177,11 @@ impl Written<Stores> {
     pub(crate) fn by_stores(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, _, key, start| {
             let mut local = ptr::null_mut();
-            // SAFETY: the key is of that memory, and there is room for the pointer.
+            // SAFETY: the key belongs to that memory, and `local` has space for the pointer.
             let status = unsafe { worker.ucx.ucp_rkey_ptr(key, start, &mut local) };
             check(worker.ucx, "gives no pointer to the other side's memory", status)?;
-            // SAFETY: UCX has mapped the other side's region there, which is as long, until the key is destroyed, after the
-            // ring is dropped.
+            // SAFETY: UCX has mapped the peer's region there, which is as long, until the key is destroyed,
+            // after the ring is dropped.
             Ok(unsafe { Stores::new(local.cast(), layout) })
         })
     }
@@ -189,7 +191,7 @@ impl Written<Puts> {
     /// Writes by puts.
     pub(crate) fn by_puts(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, end, key, start| {
-            // SAFETY: UCX looks at the fields that the mask names: none.
+            // SAFETY: UCX reads only the fields of the mask: none.
             let params = unsafe { MaybeUninit::zeroed().assume_init() };
             Ok(Puts {
                 requests: Requests::new(worker.ucx),
@@ -234,21 +236,21 @@ impl<W: Writer> Peer for Written<W> {
     }
 }
 
-/// How many signals there is room for while UCX has not sent them.
+/// Capacity for signals that UCX has not sent yet.
 const SIGNALS: usize = 1024;
 
-/// Writes by put, fence, and put of the signal.
+/// Writes by a put, a fence, and a put of the signal.
 pub(crate) struct Puts {
     requests: Requests,
-    /// Of words that are told: one at a time.
+    /// Requests of returned credit: one at a time.
     tellings: Requests,
     end: ucp_ep_h,
     key: ucp_rkey_h,
-    /// The other side's region, in its own address space.
+    /// The peer's region, in its own address space.
     start: u64,
     len: usize,
     params: ucp_request_param_t,
-    // What UCX reads stays to the end of the process: nobody knows when a put that was given up is done with.
+    // Leaked buffers that UCX reads: a put that timed out may finish at any later time.
     payload: &'static [u8],
     signals: &'static mut [u64],
     telling: &'static mut u64,
@@ -258,12 +260,13 @@ pub(crate) struct Puts {
 
 impl Puts {
     /// # Safety
-    /// `from` is `len` bytes that stay as they are until UCX has sent them.
+    /// `from` has `len` bytes that stay unchanged until UCX has sent them.
     #[inline]
     unsafe fn put(&self, from: *const u8, len: usize, at: usize) -> farjump_ucx_sys::ucs_status_ptr_t {
         assert!(at + len <= self.len);
         let to = self.start + at as u64;
-        // SAFETY: end and key are of the same worker and there; the bytes land in the other side's region by the assertion.
+        // SAFETY: endpoint and key belong to the same worker and are alive; by the assertion the bytes land
+        // in the peer's region.
         unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key, &self.params) }
     }
 }
@@ -280,10 +283,10 @@ impl Writer for Puts {
     ) -> Result<(), Failure> {
         if len > 0 {
             let payload = &self.payload[..len];
-            // SAFETY: the payload never changes and stays for ever.
+            // SAFETY: the payload is static and never changes.
             let returned = unsafe { self.put(payload.as_ptr(), len, at) };
             self.requests.take(returned, &self.worker, watch)?;
-            // SAFETY: the worker is there.
+            // SAFETY: `self` keeps the worker alive.
             let status = unsafe { self.worker.ucx.ucp_worker_fence(self.worker.handle) };
             check(self.worker.ucx, "does not keep puts in order", status)?;
         }
@@ -293,7 +296,7 @@ impl Writer for Puts {
         }
         self.signals[self.next] = signal;
         let from: *const u64 = &self.signals[self.next];
-        // SAFETY: the word is written again only after all requests are done.
+        // SAFETY: the word is written again only after all requests have completed.
         let returned = unsafe { self.put(from.cast(), 8, signal_at) };
         self.next += 1;
         self.requests.take(returned, &self.worker, watch)
@@ -305,7 +308,7 @@ impl Writer for Puts {
             return Ok(false);
         }
         *self.telling = word;
-        // SAFETY: the word is written again only after its request is done.
+        // SAFETY: the word is written again only after its request has completed.
         let returned = unsafe { self.put(ptr::from_ref::<u64>(self.telling).cast(), 8, at) };
         self.tellings.hold(returned)?;
         Ok(true)
@@ -321,7 +324,7 @@ impl Writer for Puts {
     }
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the end is there, and the parameters name nothing.
+        // SAFETY: the UCX endpoint is alive, and the parameters name no field.
         let returned = unsafe { self.worker.ucx.ucp_ep_flush_nbx(self.end, &self.params) };
         self.requests.hold(returned)?;
         self.requests.wait(0, &self.worker, watch)

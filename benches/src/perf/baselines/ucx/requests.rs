@@ -1,4 +1,4 @@
-//! What UCX was given to send and has not sent yet.
+//! UCX's pending requests.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -9,7 +9,7 @@ use super::context::{Worker, check};
 use crate::perf::liveness::Watch;
 use crate::program::failure::Failure;
 
-/// Most at a time.
+/// Most pending requests.
 const LIMIT: usize = 64;
 
 /// Requests, the oldest first.
@@ -23,7 +23,8 @@ impl Requests {
         Requests { ucx, pending: VecDeque::with_capacity(LIMIT) }
     }
 
-    /// Takes what a call of UCX's returned, which may be an error, or done already. Waits where there are too many.
+    /// Takes the result of a UCX call, which may be an error or already complete. Waits while there are too
+    /// many.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -39,7 +40,7 @@ impl Requests {
         self.wait(LIMIT - 1, worker, watch)
     }
 
-    /// Waits until there are at most `most`.
+    /// Waits until at most `most` are pending.
     pub(crate) fn wait(&mut self, most: usize, worker: &Worker, watch: &Watch) -> Result<(), Failure> {
         self.retire()?;
         if self.pending.len() <= most {
@@ -52,7 +53,7 @@ impl Requests {
         })
     }
 
-    /// Takes what a call of UCX's returned, and waits for nothing.
+    /// Takes the result of a UCX call without waiting.
     pub(crate) fn hold(&mut self, returned: ucs_status_ptr_t) -> Result<(), Failure> {
         match returned.is_null() {
             true => Ok(()),
@@ -64,15 +65,15 @@ impl Requests {
         }
     }
 
-    /// Frees those that are done.
+    /// Frees completed requests.
     pub(crate) fn retire(&mut self) -> Result<(), Failure> {
         while let Some(oldest) = self.pending.front() {
-            // SAFETY: a request that was not freed.
+            // SAFETY: `pending` holds only requests that have not been freed.
             let status = unsafe { self.ucx.ucp_request_check_status(*oldest) };
             if status == UCS_INPROGRESS {
                 break;
             }
-            // SAFETY: as above, and forgotten here.
+            // SAFETY: as above; the next line forgets the request.
             unsafe { self.ucx.ucp_request_free(*oldest) };
             self.pending.pop_front();
             if status != UCS_OK {
@@ -82,7 +83,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Whether there is none.
+    /// Returns whether none is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
@@ -91,7 +92,8 @@ impl Requests {
 impl Drop for Requests {
     fn drop(&mut self) {
         for request in self.pending.drain(..) {
-            // SAFETY: requests that were not freed. Those that are not done UCX frees when they are.
+            // SAFETY: `pending` holds only requests that have not been freed. UCX frees incomplete ones on
+            // completion.
             unsafe { self.ucx.ucp_request_free(request) };
         }
     }

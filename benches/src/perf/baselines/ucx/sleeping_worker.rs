@@ -1,6 +1,6 @@
-//! A worker of UCX's that sleeps until an active message comes, and what sends it: `ucp_worker_arm`, and epoll on the worker's
-//! descriptor, as the manual of `ucp_worker_arm` has it. Each side has a context with `UCP_FEATURE_AM`, the one that sleeps
-//! `UCP_FEATURE_WAKEUP` as well.
+//! A UCX worker that sleeps until an active message comes, and its sender: `ucp_worker_arm`, and epoll on the
+//! worker's descriptor, as the manual of `ucp_worker_arm` describes. Each process has a context with
+//! `UCP_FEATURE_AM`; the sleeper's has `UCP_FEATURE_WAKEUP` as well.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -26,15 +26,15 @@ use crate::perf::liveness::{LONGEST_SLEEP, Watch};
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// The number of our messages.
+/// The id of these messages.
 const ID: c_uint = 1;
 
-/// The one that sleeps. Its handler writes when it has run.
+/// The sleeping worker. Its handler reports each run by a write.
 pub(crate) struct Waiting<'a> {
     worker: Worker,
     epoll: OwnedFd,
     stop: Arc<OwnedFd>,
-    /// What the handler writes to, which the worker uses until it is gone.
+    /// The memory that the handler writes to; it outlives the worker.
     _memory: &'a Memory,
 }
 
@@ -43,12 +43,12 @@ pub(crate) struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
     pub(crate) fn stop(&self) {
-        // The only failure is a counter that is full, which was written before.
+        // The only failure is a full counter, which wakes the sleeper as well.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 }
 
-/// What woke it.
+/// The source of a wake-up.
 const WORKER: u64 = 0;
 const STOP: u64 = 1;
 
@@ -67,17 +67,18 @@ impl<'a> Waiting<'a> {
             cb: Some(came),
             arg: stamp.cast_mut().cast(),
         };
-        // SAFETY: the handler expects this word, which is mapped longer than the worker lives, and uses it atomically.
+        // SAFETY: the handler expects this word, whose mapping outlives the worker, and accesses it
+        // atomically.
         let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
         check(worker.ucx, "takes no active messages", status)?;
         let failed = |errno: Errno| Failure::new(format!("nothing to sleep on can be made: {errno}"));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let mut bell = 0;
-        // SAFETY: the worker is there, and there is room for the descriptor.
+        // SAFETY: `worker` is alive, and `bell` has space for the descriptor.
         let status = unsafe { worker.ucx.ucp_worker_get_efd(worker.handle, &mut bell) };
         check(worker.ucx, "has nothing to sleep on", status)?;
-        // SAFETY: UCX keeps it open as long as the worker, which outlives this borrow.
+        // SAFETY: UCX keeps the descriptor open as long as the worker, which outlives this borrow.
         let bell = unsafe { BorrowedFd::borrow_raw(bell) };
         for (fd, data) in [(bell, WORKER), (stop.as_fd(), STOP)] {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN).map_err(failed)?;
