@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_farjump-guard");
 
-/// Counts over shared memory with the record in `file`. `None`, having said why, where nothing can be counted.
+/// Counts over shared memory with the record in `file`. `None`, with a message, where nothing can be counted.
 fn guard(file: &Path, args: &[&str]) -> Result<Option<Output>, Box<dyn Error>> {
     counted(&mut Command::new(PROGRAM), file, args)
 }

@@ -1,4 +1,4 @@
-//! What is measured: farjump over its transports and in its modes, and the references.
+//! The measured cases: farjump over its transports and in its modes, and the baselines.
 
 use std::ptr;
 
@@ -12,11 +12,11 @@ use super::perftest::Program;
 use super::place::{TCP, TCP_CLEAR};
 use super::work::Function;
 
-/// One thing that is measured.
+/// One case.
 pub(super) enum Contestant<'a> {
-    /// farjump over a transport, with its number at the other side.
+    /// farjump over a transport, with its subject number in the other process.
     Farjump {
-        /// How many messages of a stream it is given at a time.
+        /// Calls of a stream that are handed over at a time.
         batch: u32,
         subject: usize,
         transport: String,
@@ -24,14 +24,14 @@ pub(super) enum Contestant<'a> {
         link: usize,
         code: &'a Code,
     },
-    /// A reference with a side in each process.
+    /// A baseline with an endpoint in each process.
     Both {
         subject: usize,
         against: Against,
-        /// What it does, where it works.
+        /// The function whose work it does, if any.
         function: Option<Function>,
     },
-    /// A reference that is in this process alone.
+    /// A baseline within this process alone.
     Copy(Copy),
     Perftest(Cpus),
     /// A program of perftest.
@@ -44,7 +44,7 @@ pub(super) enum Contestant<'a> {
         code: &'a Code,
         why: String,
     },
-    /// A reference that is not there.
+    /// A baseline that is missing.
     Missing {
         against: Against,
         why: String,
@@ -52,7 +52,7 @@ pub(super) enum Contestant<'a> {
     },
 }
 
-/// In what farjump is measured.
+/// The parameters under which farjump is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Terms<'a> {
     batch: u32,
@@ -104,7 +104,7 @@ impl Contestant<'_> {
         }
     }
 
-    /// Why it is not measured at all.
+    /// Returns the reason if it is not measured at all.
     pub(super) fn missing(&self) -> Option<&str> {
         match self {
             Contestant::Missing { why, .. } | Contestant::Unreached { why, .. } => Some(why),
@@ -123,9 +123,9 @@ impl Contestant<'_> {
         }
     }
 
-    /// By what name this, farjump, has a row beside `other`, if it has: all other references for the same function, but
-    /// `ucx_perftest`, which is one for UCX alone; and of farjump itself those of `against` that differ from it in what their name
-    /// says, and in nothing else.
+    /// Returns the name under which farjump's case has a row beside `other`, if any. All other baselines of
+    /// the same function qualify, but `ucx_perftest` only beside UCX. Of farjump's own cases, those of
+    /// `against` qualify that differ from this one only in the property of their name.
     pub(super) fn reference(&self, other: &Contestant<'_>, against: &[Against]) -> Option<&'static str> {
         if let (Some(one), Some(two)) = (self.terms(), other.terms()) {
             let named = match two {
@@ -141,7 +141,7 @@ impl Contestant<'_> {
         self.is_held_against(other).then(|| other.name())
     }
 
-    /// In what farjump is measured, if this is farjump and can be.
+    /// Returns the parameters of farjump's measurement, if this is farjump and measurable.
     fn terms(&self) -> Option<Terms<'_>> {
         match self {
             Contestant::Farjump { batch, transport, mode, code, .. } => {
@@ -154,7 +154,7 @@ impl Contestant<'_> {
     fn is_held_against(&self, other: &Contestant<'_>) -> bool {
         match (self, other) {
             (_, Contestant::Perftest(_)) => false,
-            // Each is the floor of what is sealed as it is.
+            // Each is the floor of farjump with the same encryption.
             (
                 Contestant::Farjump { transport, .. },
                 Contestant::Both { against: Against::Stream, .. }

@@ -1,4 +1,4 @@
-//! Checks of the command line that clap cannot make, and the defaults that depend on several options.
+//! Checks of the command line beyond clap's, and defaults that depend on several options.
 
 use clap::ValueEnum;
 use farjump::Mode;
@@ -12,7 +12,7 @@ use super::{perftest, remote_target};
 use crate::program::failure::Failure;
 
 /// # Errors
-/// When a UCX was named and cannot be used: measuring another one instead would say nothing of it.
+/// A UCX was named and cannot be used. Measuring another one would say nothing about it.
 #[cfg(feature = "ucx")]
 fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     match &arguments.ucx_library {
@@ -22,7 +22,7 @@ fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
 }
 
 /// # Errors
-/// When a UCX was named.
+/// A UCX was named.
 #[cfg(not(feature = "ucx"))]
 fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     match &arguments.ucx_library {
@@ -31,7 +31,7 @@ fn check_ucx(arguments: &Perf) -> Result<(), Failure> {
     }
 }
 
-/// The references asked for, each once, or the usual one.
+/// Returns the requested baselines, each once, or the default one.
 pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     check_ucx(arguments)?;
     check_image(arguments)?;
@@ -68,7 +68,7 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         return Err(Failure::new(format!("{} is measured in mode cached: leave --mode out", metric.name())));
     }
     if against.is_empty() {
-        // With a target elsewhere there is none but farjump itself.
+        // Against a target elsewhere farjump itself is the only baseline.
         let usual = || match arguments.peer {
             None => perftest::usual(metric, &arguments.transports),
             Some(_) => Vec::new(),
@@ -80,7 +80,7 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     Ok(against)
 }
 
-/// The modes asked for, each once, and cached where that is a reference.
+/// Returns the requested modes, each once, and cached where it is a baseline.
 pub(super) fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
     let mut modes = Vec::new();
     let reference = against.contains(&Against::Cached).then_some(Mode::Cached);
@@ -93,7 +93,7 @@ pub(super) fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
 }
 
 /// # Errors
-/// When slots were asked for, and nothing that is measured has a ring for them.
+/// Slots were requested, and no measured case has a ring for them.
 fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
     let metric = arguments.metric;
     if arguments.slot.is_none() {
@@ -114,7 +114,7 @@ fn check_slot(arguments: &Perf, against: &[Against]) -> Result<(), Failure> {
 }
 
 /// # Errors
-/// When the target is to sleep in what has no such target, or is about sleeping itself.
+/// The metric has no target that can sleep, or is about sleeping itself.
 fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     match !arguments.target_sleeps || matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth) {
@@ -127,7 +127,7 @@ fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
 }
 
 /// # Errors
-/// When this is no reference for that metric.
+/// This is no baseline for that metric.
 fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
     let only_for = reference.only_for();
     if let Some(program) = perftest::Program::of(reference) {
@@ -152,7 +152,7 @@ fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what is not for this metric, or for this metric alone.
+/// Refuses options of metric work for other metrics, and options unfit for work.
 fn check_work(arguments: &Perf) -> Result<(), Failure> {
     let refused = |why: String| Err(Failure::new(why));
     if arguments.metric != Metric::Work {
@@ -186,7 +186,7 @@ fn check_work(arguments: &Perf) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what has nothing to do with the length of an image.
+/// Refuses options that conflict with the length of an image.
 fn check_image(arguments: &Perf) -> Result<(), Failure> {
     if arguments.image.is_none() {
         return Ok(());
@@ -201,7 +201,7 @@ fn check_image(arguments: &Perf) -> Result<(), Failure> {
     }
 }
 
-/// What images are compared with unless something else is asked for: where there are other modes, mode cached.
+/// Returns the default baseline of images: mode cached, if other modes are measured.
 fn usual_of_images(arguments: &Perf) -> Option<Against> {
     let others = arguments.modes.iter().any(|mode| *mode != Mode::Cached);
     (arguments.image.is_some() && others).then_some(Against::Cached)

@@ -1,4 +1,4 @@
-//! The source's end of the second process: starting it, telling it what to do, and hearing what came of it.
+//! The source's handle to the second process: starting it, commanding it, and reading its results.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::shared_memory::Memory;
 use crate::program::failure::Failure;
 use crate::program::workspace::{Stage, this_program};
 
-/// The second process, which goes with the stage.
+/// The second process. It ends with the workspace.
 pub(super) struct Pair {
     talk: Talk,
     memory: Memory,
@@ -22,8 +22,8 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts it, with regions and data of so many bytes in the memory of both, and in another network namespace if it is to be
-    /// there.
+    /// Starts it, with regions and data of so many bytes in shared memory, and in another network namespace
+    /// if requested.
     pub(super) fn start(
         stage: &Stage,
         region: usize,
@@ -46,12 +46,12 @@ impl Pair {
         Ok(Pair { talk, memory, watch, pid })
     }
 
-    /// The number of the second process.
+    /// Returns the process id of the second process.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Has it be a source of the target whose socket has this name.
+    /// Makes it a source of the target whose socket has this name.
     pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
         self.talk.say(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })?;
         match self.hear()? {
@@ -60,7 +60,7 @@ impl Pair {
         }
     }
 
-    /// Has it be what sleeps, until the end. What that offers, or why it is not there.
+    /// Makes it the sleeper, until the end. Returns its offer, or the reason why it is missing.
     pub(super) fn sleep(&mut self, sleeper: &Sleeper) -> Result<Result<Offer, String>, Failure> {
         self.talk.say(&Order::Sleep(sleeper.clone()))?;
         match self.hear()? {
@@ -69,12 +69,12 @@ impl Pair {
         }
     }
 
-    /// Has it send so many messages of `size` bytes, and does not wait for it: [`Pair::sent`] does.
+    /// Makes it send so many messages of `size` bytes. [`Pair::sent`] waits for them.
     pub(super) fn send(&mut self, size: usize, count: u64) -> Result<(), Failure> {
         self.talk.say(&Order::Send { size, count })
     }
 
-    /// What came of the messages that it was told to send.
+    /// Returns the result of the messages that it was told to send.
     pub(super) fn sent(&mut self) -> Result<Sent, Failure> {
         match self.hear()? {
             Answer::Sent(sent) => Ok(sent),
@@ -82,7 +82,7 @@ impl Pair {
         }
     }
 
-    /// Measures what needs this process alone, while the other one rests.
+    /// Measures within this process alone while the other one is quiet.
     pub(super) fn rest<T>(
         &self,
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
@@ -90,7 +90,7 @@ impl Pair {
         measure(&self.memory, &self.watch)
     }
 
-    /// Has it make its side of everything. For each: what it offers, or why there is none.
+    /// Makes it open its endpoints. Returns the offer of each, or the reason why it is missing.
     pub(super) fn set(&mut self, set: Set) -> Result<Vec<Result<Offer, String>>, Failure> {
         self.talk.say(&Order::Set(set))?;
         match self.hear()? {
@@ -99,8 +99,9 @@ impl Pair {
         }
     }
 
-    /// Joins the sides here by `own`, then has the other process do the same. For each: whether it could. One after the other: a
-    /// side that cannot is gone at once, and UCX complains where one looks for it.
+    /// Connects the endpoints here by `own`, then has the other process do the same. Returns for each whether
+    /// that succeeded. The two take turns: an endpoint that fails is dropped at once, and UCX complains if
+    /// its peer looks for it.
     pub(super) fn join<T>(
         &mut self,
         offers: Vec<Option<Offer>>,
@@ -114,7 +115,7 @@ impl Pair {
         }
     }
 
-    /// Has it play while `measure` runs. Returns what that returned, and what came of it there.
+    /// Makes it serve while `measure` runs. Returns the result of `measure`, and of serving.
     pub(super) fn play<T>(
         &mut self,
         order: &Order,
@@ -128,7 +129,7 @@ impl Pair {
         }
         let measured = measure(&self.memory, &self.watch);
         self.memory.stop();
-        // What it says may be why the measurement failed.
+        // Its message may be the cause of the failed measurement.
         let heard = self.hear();
         let measured = match (measured, heard) {
             (Err(_), Err(why)) if self.watch.has_failed() => return Err(why),
@@ -140,7 +141,7 @@ impl Pair {
         }
     }
 
-    /// Has it time something while `meanwhile` runs, once it is ready if it has to be. In nanoseconds.
+    /// Makes it time something while `meanwhile` runs, after it is ready if necessary. In nanoseconds.
     pub(super) fn time(
         &mut self,
         order: &Order,
@@ -158,12 +159,12 @@ impl Pair {
         }
     }
 
-    /// Has it time loading a library.
+    /// Makes it time loading a library.
     pub(super) fn time_load(&mut self, library: &Path, symbol: String, adds: u64) -> Result<f64, Failure> {
         self.time(&Order::Load { library: library.to_owned(), symbol, adds }, || Ok(()))
     }
 
-    /// Has it end, and waits until it has.
+    /// Makes it end, and waits for that.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.talk.say(&Order::End)?;
         match self.talk.hear::<Answer>()? {

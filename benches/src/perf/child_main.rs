@@ -1,4 +1,4 @@
-//! The other process: the target's side of everything, told what to do over the socket on standard input.
+//! The second process: the target's endpoints of all cases, commanded over the socket on standard input.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ use super::work::{Task, Way, injected};
 use crate::program::failure::Failure;
 use crate::program::workspace::remove;
 
-/// One subject's side.
+/// The endpoint of one subject.
 enum Side {
     Target(Box<Polls>),
     /// A target for one function's work.
@@ -35,14 +35,14 @@ enum Side {
     Missing,
 }
 
-/// Does as it is told until it is told to end, or the source's process is gone.
+/// Executes commands until the last one, or until the source's process ends.
 ///
 /// # Errors
-/// The process cannot be set up, or the source's process sends something else than orders.
+/// The process cannot be set up, or the source's process sends something else than commands.
 ///
 /// # Safety
-/// [`run`](super::run) started this process, or something that may run code in it: standard input is a socket to it, the
-/// descriptor of the command line is memory that it made, and libraries that it names are loaded.
+/// [`run`](super::run) started this process, or a process that may run code in it: standard input is a socket
+/// to it, the descriptor of the command line is memory that it made, and libraries that it names are loaded.
 pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::new(format!("the second process of perf cannot start: {error}"));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
@@ -54,17 +54,17 @@ pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let gone = match obey(&set, &mut talk, &memory, &watch) {
         Ok(End::Told) => false,
         Ok(End::Gone) => true,
-        // Whoever started this says it, if there is anybody.
+        // The process at the other end reports the failure, if it still runs.
         Err(failure) => watch.has_failed() || talk.say(&Answer::Failed(failure.to_string())).is_err(),
     };
     if gone {
-        // The source's process was killed, and leaves its folder to this one.
+        // The source's process was killed, and left its folder to this one.
         let _ = remove(&set.folder);
     }
     Ok(())
 }
 
-/// How the orders ended.
+/// The way in which the commands ended.
 enum End {
     Told,
     Gone,

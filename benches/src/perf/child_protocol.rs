@@ -1,4 +1,4 @@
-//! What the two processes say to each other between measurements: one JSON value a line.
+//! Messages between the two processes, outside measurements: one JSON value a line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use super::baselines::ring::Layout;
 use super::work::{Task, Way};
 use crate::program::failure::Failure;
 
-/// How long the other process may take to get ready for something.
+/// Longest time for the other process to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is measured, and needs the other process.
+/// A case or part of one that needs the other process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Subject {
     /// farjump, over a transport.
     Farjump(String),
     Raw,
-    /// A stream over TCP, sealed or not.
+    /// A stream over TCP, encrypted or not.
     Stream {
         sealed: bool,
     },
@@ -33,7 +33,7 @@ pub(super) enum Subject {
     UcxPut,
     /// One function's work, done in one way.
     Work(Task),
-    /// A target of farjump's over a transport, for so many sources, whose socket has this name.
+    /// A target of farjump's over a transport, for so many sources, with this socket name.
     Crowd {
         transport: String,
         socket: String,
@@ -43,7 +43,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Whether it is farjump itself, over a transport.
+    /// Returns whether it is farjump itself, over a transport.
     pub(super) fn is_farjump(&self) -> bool {
         matches!(
             self,
@@ -51,17 +51,17 @@ impl Subject {
         )
     }
 
-    /// Whether it is UCX's active messages.
+    /// Returns whether it is UCX's active messages.
     #[cfg(feature = "ucx")]
     pub(super) fn is_messages(&self) -> bool {
         matches!(self, Subject::UcxAm | Subject::Work(Task { way: Way::Messages, .. }))
     }
 }
 
-/// What sleeps until it is woken.
+/// A sleeper that is woken.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Sleeper {
-    /// A target of farjump's for so many sources, over a transport, whose socket has this name.
+    /// A target of farjump's for so many sources, over a transport, with this socket name.
     Farjump {
         transport: String,
         socket: String,
@@ -71,42 +71,42 @@ pub(super) enum Sleeper {
     UcxWait,
 }
 
-/// What a side of a reference tells the other; empty for those that need nothing.
+/// Data that a baseline's endpoint needs of its peer; empty where it needs none.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Offer {
-    /// By which UCX reaches its worker.
+    /// Address of its UCX worker.
     pub(super) worker: Vec<u8>,
-    /// By which UCX reaches its memory, and where that begins.
+    /// UCX's key to its memory, and the start of that memory.
     pub(super) key: Vec<u8>,
     pub(super) start: u64,
-    /// Where it listens.
+    /// The address at which it listens.
     pub(super) address: Option<SocketAddr>,
 }
 
-/// To the other process.
+/// A command to the other process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Make your side of all of these.
+    /// Open your endpoints of all of these.
     Set(Set),
-    /// The source's sides: `None` where it has none.
+    /// The source's endpoints: `None` where it has none.
     Join(Vec<Option<Offer>>),
-    /// Serve a subject until the memory says stop.
+    /// Serve a subject until the shared memory says stop.
     Play { subject: usize, size: usize, streams: bool, expected: u64 },
-    /// Time the first call that comes to a subject's target, which adds `adds` to the count.
+    /// Time the first call that reaches a subject's target, which adds `adds` to the count.
     First { subject: usize, adds: u64 },
     /// Time loading this library and calling its function `symbol`, which adds `adds` to a number.
     Load { library: PathBuf, symbol: String, adds: u64 },
     /// End.
     End,
-    /// Be a source too: of the target whose socket has this name, over this transport.
+    /// Become a source too: of the target with this socket name, over this transport.
     Connect { socket: String, transport: String },
-    /// Be this, until the end.
+    /// Become this sleeper, until the end.
     Sleep(Sleeper),
     /// Send so many messages of `size` bytes as a source.
     Send { size: usize, count: u64 },
 }
 
-/// What is set up.
+/// The parameters of the setup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Set {
     pub(super) subjects: Vec<Subject>,
@@ -114,60 +114,60 @@ pub(super) struct Set {
     pub(super) cpu: usize,
     /// Bytes of mailboxes.
     pub(super) ring: usize,
-    /// Whether farjump's targets sleep where nothing comes.
+    /// Whether farjump's targets sleep while nothing comes.
     pub(super) sleeps: bool,
-    /// Of the references' rings.
+    /// The layout of the baselines' rings.
     pub(super) layout: Layout,
-    /// Where sockets are made.
+    /// The folder of sockets.
     pub(super) folder: PathBuf,
-    /// The address at which targets and references listen that are on TCP.
+    /// The address of targets and baselines on TCP.
     pub(super) host: String,
     /// The library of `counter`.
     pub(super) counter: PathBuf,
 }
 
-/// From the other process.
+/// A message from the other process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// Its sides, or why there is none.
+    /// Its endpoints, or the reason why each is missing.
     Made(Vec<Result<Offer, String>>),
-    /// Which of them are connected, or why not.
+    /// Which of them are connected, or the reason against it.
     Joined(Vec<Result<(), String>>),
-    /// It serves now, or times what comes.
+    /// It is serving, or timing the next arrival.
     Playing,
     /// It has stopped.
     Played(Played),
-    /// What was timed, in nanoseconds.
+    /// The measured time, in nanoseconds.
     Timed(u64),
-    /// It could not do as it was told, and ends.
+    /// It failed to execute a command, and ends.
     Failed(String),
-    /// It is a source now.
+    /// It is now a source.
     Connected,
-    /// It has sent, and all has run.
+    /// It has sent, and all calls have run.
     Sent(Sent),
 }
 
-/// What came of serving.
+/// The result of serving.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Played {
-    /// Messages that were counted.
+    /// Messages counted.
     pub(super) counted: u64,
-    /// Processor time that it took, in nanoseconds. To wait takes as much.
+    /// Processor time used, in nanoseconds. Polling uses as much as work.
     pub(super) cpu: u64,
 }
 
-/// Messages that a source sent and that have run.
+/// Messages sent by a source, all of which have run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Sent {
-    /// When the first was sent, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+    /// Start of the first send, in nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
     pub(super) start: u64,
-    /// When the last had run, likewise.
+    /// End of the last one's run, likewise.
     pub(super) end: u64,
-    /// Processor time that the source took for them, in nanoseconds.
+    /// Processor time that the source used for them, in nanoseconds.
     pub(super) cpu: u64,
 }
 
-/// One end of the conversation.
+/// One endpoint of the conversation.
 pub(super) struct Talk {
     reader: BufReader<UnixStream>,
     writer: UnixStream,
@@ -179,7 +179,7 @@ impl Talk {
         Ok(Talk { reader: BufReader::new(socket), writer })
     }
 
-    /// Waits no longer than anything takes for what comes.
+    /// Sets a read timeout longer than any command takes.
     pub(super) fn limit(&self) -> std::io::Result<()> {
         self.writer.set_read_timeout(Some(PATIENCE))
     }
@@ -194,7 +194,7 @@ impl Talk {
             .map_err(|error| Failure::new(format!("the other process is gone: {error}")))
     }
 
-    /// What the other process says next; `None` at its end.
+    /// Returns the next message of the other process; `None` at the end of the stream.
     pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
         let mut line = String::new();
         match self.reader.read_line(&mut line) {

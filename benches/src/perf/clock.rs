@@ -1,29 +1,29 @@
-//! Clocks of the system: one that all processes share, and those that count the time that a processor worked.
+//! System clocks: one that all processes share, and those of processor time.
 
 use std::mem::MaybeUninit;
 
 use crate::program::failure::Failure;
 
-/// Nanoseconds of CLOCK_MONOTONIC, which is the same for all processes of a machine.
+/// Returns nanoseconds of CLOCK_MONOTONIC, which is the same for all processes of a machine.
 #[inline]
 pub(super) fn now() -> u64 {
-    // It and the next one are there on every Linux that this runs on.
+    // Every supported Linux has this clock and the next one.
     read(libc::CLOCK_MONOTONIC).unwrap_or_default()
 }
 
-/// Nanoseconds that processors have worked for this thread.
+/// Returns this thread's processor time in nanoseconds.
 pub(super) fn of_this_thread() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
-/// Nanoseconds that processors have worked for a process, all its threads together.
+/// Returns the processor time of a process in nanoseconds, all its threads together.
 ///
 /// # Errors
-/// When it is gone.
+/// The process is gone.
 pub(super) fn of_process(pid: u32) -> Result<u64, Failure> {
     let gone = || Failure::new("the processor time of the second process cannot be read: it is gone");
     let mut clock = 0;
-    // SAFETY: there is room for the clock's number.
+    // SAFETY: `clock` has space for the clock's number.
     match unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } {
         0 => read(clock).ok_or_else(gone),
         _ => Err(gone()),
@@ -33,7 +33,7 @@ pub(super) fn of_process(pid: u32) -> Result<u64, Failure> {
 #[inline]
 fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: there is room for a time, which is there if the call went well.
+    // SAFETY: `time` has space for a time, and is initialized if the call succeeds.
     let time = unsafe {
         if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
             return None;
@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_clock() {
-        // Above the highest that Linux gives (2^22, proc_sys_kernel(5)), and in the bits that a clock has for it.
+        // Above the highest number that Linux assigns (2^22, proc_sys_kernel(5)), but within the bits that a
+        // clock has for it.
         assert!(of_process(1 << 26).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Where the target of a run is: in a second process that was started for it, or wherever the user serves one.
+//! The location of a run's target: a second process of this run, or a target that the user serves.
 
 use super::child::Pair;
 use super::child_protocol::Order;
@@ -7,9 +7,10 @@ use super::remote_target::Peer;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// What counts the messages of a measurement.
+/// Counter of a measurement's messages.
 pub(super) trait Playing {
-    /// Has it play while `measure` runs. Returns what that returned, and how many messages were counted.
+    /// Makes it serve while `measure` runs. Returns the result of `measure`, and the number of messages
+    /// counted.
     fn play_counting<T>(
         &mut self,
         order: &Order,
@@ -27,7 +28,7 @@ impl Playing for Pair {
     }
 }
 
-/// The other side of everything that is measured.
+/// The counterpart of all measured cases.
 pub(super) enum Far {
     Pair(Pair),
     Peer(Peer),
@@ -50,7 +51,7 @@ impl Playing for Far {
 }
 
 impl Far {
-    /// Has a subject's target serve while `attempt` runs, whatever comes of that.
+    /// Makes a subject's target serve while `attempt` runs, whatever the result.
     pub(super) fn serve<T>(
         &mut self,
         subject: usize,
@@ -66,7 +67,7 @@ impl Far {
         }
     }
 
-    /// The second process, which references need.
+    /// Returns the second process, which baselines need.
     pub(super) fn pair(&mut self) -> Result<&mut Pair, Failure> {
         match self {
             Far::Pair(pair) => Ok(pair),

@@ -1,5 +1,5 @@
-//! Other people's measuring tools, run as they are: a server at the target's processor and a client at the source's, which say
-//! what they measured on standard output.
+//! External measuring tools, run unmodified: a server on the target's processor and a client on the source's.
+//! They print their results to standard output.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -14,30 +14,30 @@ use super::machine::pin;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 
-/// How long one run may take.
+/// Time limit of one run.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is seen whether something is so.
+/// Interval between checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// How much of what a tool said is shown where it is not understood, in characters from the end.
+/// Length of the excerpt shown of output that is not understood, in characters from the end.
 const SHOWN: usize = 400;
 
 /// A tool.
 #[derive(Clone, Debug)]
 pub(super) struct Tool {
-    /// Its program, which is looked for in PATH.
+    /// Its program, searched for in PATH.
     pub(super) program: &'static str,
-    /// The file to run instead, where there is one for what is measured.
+    /// The file to run instead, if there is one for this measurement.
     pub(super) file: Option<PathBuf>,
-    /// The package of Debian and Ubuntu that has it.
+    /// Its package in Debian and Ubuntu.
     pub(super) package: &'static str,
 }
 
 impl Tool {
-    /// Runs it once, with these variables: a server with these arguments, and when it listens on `port` a client with the same and its address. Returns the
-    /// `figure` in what the client said.
+    /// Runs it once, with these variables: a server with these arguments, and once it listens on `port` a
+    /// client with the same arguments and the server's address. Returns the `figure` in the client's output.
     ///
     /// # Errors
-    /// When it is not installed, fails or does not end, a sentence for people.
+    /// A sentence for the user, if the tool is not installed, fails or does not end.
     pub(super) fn run(
         &self,
         stage: &Stage,
@@ -87,7 +87,7 @@ impl Tool {
         }
     }
 
-    /// Starts it on processor `cpu`, from this thread, which goes on running on `own`.
+    /// Starts it on processor `cpu`, from this thread, which continues on `own`.
     fn start_on<'a>(
         &self,
         stage: &'a Stage,
@@ -95,7 +95,7 @@ impl Tool {
         own: usize,
         command: &mut Command,
     ) -> Result<Running<'a>, Failure> {
-        // Processes run where the thread may that starts them.
+        // A process inherits the processors of the thread that starts it.
         pin(cpu)?;
         let started = self.start(stage, command);
         pin(own)?;
@@ -121,7 +121,7 @@ impl Tool {
     }
 }
 
-/// A port that nobody listens on just now.
+/// Returns a port without a listener.
 pub(super) fn free_port() -> Result<u16, Failure> {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
@@ -129,7 +129,8 @@ pub(super) fn free_port() -> Result<u16, Failure> {
         .map_err(|error| Failure::new(format!("there is no free port on this machine: {error}")))
 }
 
-/// Whether somebody listens there. Looked up, because the server takes whoever connects for its client.
+/// Returns whether a process listens there. Connecting would not do, because the server takes any connection
+/// for its client.
 fn is_listening(port: u16) -> bool {
     let listens = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -141,7 +142,7 @@ fn is_listening(port: u16) -> bool {
         .any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)))
 }
 
-/// A process that is ended with this value.
+/// A process that is killed on drop.
 struct Running<'a> {
     stage: &'a Stage,
     program: &'static str,
@@ -151,7 +152,7 @@ struct Running<'a> {
 
 impl Running<'_> {
     fn has_ended(&mut self) -> Result<bool, Failure> {
-        // It is reaped by the stage alone, which has its id.
+        // Only the workspace reaps it, as it has its id.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.pid), options) {
             Ok(ended) => Ok(ended.is_some()),

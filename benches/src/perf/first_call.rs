@@ -1,4 +1,4 @@
-//! The first call of code that was never seen: the functions, and the reference, which loads the same from a file.
+//! The first call of unknown code: the functions, and the baseline, which loads the same code from a file.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,23 @@ use crate::program::failure::Failure;
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// How much the function with this number adds to the count: each another number, so that each is other code.
+/// Returns the number that this function adds to the count: a different one for each, so that the code
+/// differs.
 pub(super) fn adds(number: usize) -> u64 {
     number as u64 + 2
 }
 
-/// The name of the function with this number.
+/// Returns the name of the function with this number.
 pub(super) fn name(number: usize) -> String {
     format!("first{number}")
 }
 
-/// The function itself, as the loader knows it.
+/// Returns the symbol of the function itself.
 pub(super) fn symbol(number: usize) -> String {
     format!("{}_main", name(number))
 }
 
-/// Its source: `counter`, but for what it adds.
+/// Returns its source: `counter`, except for the number it adds.
 pub(super) fn source(number: usize) -> String {
     let (name, adds) = (name(number), adds(number));
     format!(
@@ -40,8 +41,8 @@ pub(super) fn source(number: usize) -> String {
     )
 }
 
-/// How long it takes to load a copy of a library that nobody has loaded, find its function `symbol`, which adds `adds` to what
-/// it gets, and call it.
+/// Times loading a copy of a library unknown to the loader, finding its function `symbol`, and calling it.
+/// The function adds `adds` to its argument.
 pub(super) fn load_and_call(library: &Path, symbol: &str, adds: u64) -> Result<Duration, Failure> {
     let copy = fresh_copy(library)?;
     let timed = time(&copy, symbol);
@@ -58,7 +59,7 @@ fn time(path: &Path, symbol: &str) -> Result<(Duration, u64), libloading::Error>
     let mut payload = [7_u8; 8];
     let symbol = format!("{symbol}\0");
     let start = Instant::now();
-    // SAFETY: the library is one that `perf` has built from `source`: it has no constructors, and the function takes these
+    // SAFETY: `perf` built the library from `source`: it has no constructors, and the function takes these
     // arguments.
     unsafe {
         let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL)?;
@@ -70,7 +71,7 @@ fn time(path: &Path, symbol: &str) -> Result<(Duration, u64), libloading::Error>
     }
 }
 
-/// A copy under a name and inode that the loader has not seen.
+/// Copies the library to a name and inode unknown to the loader.
 fn fresh_copy(library: &Path) -> Result<PathBuf, Failure> {
     let failed =
         |error: std::io::Error| Failure::new(format!("cannot copy `{}`: {error}", library.display()));

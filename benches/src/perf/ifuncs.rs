@@ -1,4 +1,4 @@
-//! What is injected: functions of this program's own, built when it runs.
+//! The injected functions: the program's own, built when it runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use crate::program::failure::Failure;
 use crate::program::routines;
 use crate::program::workspace::Stage;
 
-/// How many functions are compiled at a time.
+/// Functions compiled at a time.
 const COMPILERS: usize = 8;
 
-/// One function that is measured.
+/// One measured function.
 pub(super) struct Code {
     pub(super) library: Library,
-    /// Bytes of its image, where these are what is compared.
+    /// Bytes of its image, where images are compared.
     pub(super) image: Option<usize>,
-    /// What it does, where it works.
+    /// The work that it does, if any.
     pub(super) function: Option<Function>,
 }
 
-/// All that is injected.
+/// All injected code.
 pub(super) struct Libraries {
-    /// What is called again and again. There is at least one.
+    /// The functions called repeatedly. There is at least one.
     pub(super) codes: Vec<Code>,
     /// The library of `counter`, which every target has.
     pub(super) counter: PathBuf,
-    /// Code that no target has seen: one for each round and mode of first-call, with its file.
+    /// Code new to every target: one function for each round and mode of first-call, with its file.
     pub(super) firsts: Vec<(Library, PathBuf)>,
-    /// What is in all of these where the target is elsewhere.
+    /// The nonce in all of these where the target is elsewhere.
     pub(super) nonce: Option<Nonce>,
 }
 
 impl Libraries {
-    /// Builds them. `modes` is how many modes are measured.
+    /// Builds them. `modes` is the number of measured modes.
     pub(super) fn build(arguments: &Perf, modes: usize, stage: &Stage) -> Result<Libraries, Failure> {
         let nonce = arguments.peer.as_ref().map(|_| Nonce::draw()).transpose()?;
         let text = match nonce {
@@ -68,10 +68,10 @@ impl Libraries {
     }
 }
 
-/// The library of `counter` that was built before, and where it is for a process in another folder.
+/// Opens a library of `counter` that was built before, and returns its path for a process in another folder.
 ///
 /// # Errors
-/// When it is none, or the metric is of functions that have to be built.
+/// The library is another one, or the metric needs functions that have to be built.
 fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failure> {
     if matches!(metric, Metric::FirstCall | Metric::Work) {
         return Err(Failure::new(format!(
@@ -92,15 +92,15 @@ fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failu
     Ok((library, path))
 }
 
-/// Builds libraries as [`bundled_ifuncs::build`] does, from sources that are perf's own.
+/// Builds libraries as [`bundled_ifuncs::build`] does, from perf's own sources.
 pub(super) fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
-    // SAFETY: the sources are texts of this crate, whose routines do no more than what they are measured for.
+    // SAFETY: `sources` are texts of this crate, whose routines only do the measured work.
     unsafe { bundled_ifuncs::build(sources, stage) }
 }
 
 /// Opens a library that the command line names, or that the other process of perf has built.
 pub(super) fn open(path: &Path) -> Result<Library, Failure> {
-    // SAFETY: the caller of `perf::run` or `perf::run_other` lets the code of these libraries run.
+    // SAFETY: the caller of `perf::run` or `perf::run_other` allows the code of these libraries to run.
     unsafe { routines::open(path) }
 }
 

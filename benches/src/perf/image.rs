@@ -1,7 +1,7 @@
-//! The code-size sweep: `counter` in images of several lengths, and where the modes' curves cross.
+//! The code-size sweep: `counter` in images of several lengths, and the crossings of the modes' curves.
 //!
-//! What is sent grows with the image; what runs stays the same two instructions, because those that make it longer lie behind
-//! them and never run.
+//! The bytes sent grow with the image. The code that runs stays the same two instructions, as the padding
+//! lies behind them and never runs.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::program::bundled_ifuncs::Source;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 
-/// Shortest and longest image, in bytes: `counter` alone has fewer than the first, and a target's room for code holds some
-/// dozens of the second.
+/// Shortest and longest image, in bytes: `counter` alone is shorter than the first, and a target's code store
+/// holds some dozens of the second.
 const SHORTEST: usize = 64;
 const LONGEST: usize = 1 << 20;
 
 /// Reads lengths of images as [`parse_sizes`] reads those of payloads.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_images(text: &str) -> Result<Sizes, String> {
     let images = parse_sizes(text)?;
     match images.0.iter().find(|image| !(SHORTEST..=LONGEST).contains(*image)) {
@@ -32,7 +32,7 @@ pub(super) fn parse_images(text: &str) -> Result<Sizes, String> {
     }
 }
 
-/// Builds `counter`, whose source and library are given, in images of these lengths.
+/// Builds `counter`, given as source and library, in images of these lengths.
 pub(super) fn build(
     images: &Sizes,
     source: &str,
@@ -52,8 +52,8 @@ pub(super) fn build(
     Ok(built)
 }
 
-/// The source of `counter` under another name, with so many bytes of instructions behind those that run. The assembler puts
-/// them behind the section's others whatever the compiler makes of the function.
+/// Returns the source of `counter` under another name, with `bytes` bytes of instructions behind those that
+/// run. The assembler puts them behind the others of the section, however the compiler arranges the function.
 fn padded(source: &str, name: &str, bytes: usize) -> Result<String, Failure> {
     let renamed = source
         .replace("counter_main", &format!("{name}_main"))
@@ -63,14 +63,14 @@ fn padded(source: &str, name: &str, bytes: usize) -> Result<String, Failure> {
     Ok(format!("{body}    __asm__ volatile(\".subsection 1\\n.skip {bytes}, 0x90\\n.previous\");\n{rest}"))
 }
 
-/// Bytes of a library's image, as it is sent.
+/// Returns the length of a library's image as sent.
 fn image_len(library: &Library) -> Result<usize, Failure> {
     let image = library.images().first();
     image.map(|image| image.bytes().len()).ok_or_else(|| Failure::new("a library has no image"))
 }
 
-/// For each transport and size of payload, at which lengths one mode beats another, in sentences. None where fewer than two
-/// lengths were measured.
+/// Describes, for each transport and payload size, the lengths at which one mode beats another. Empty with
+/// fewer than two lengths.
 pub(super) fn crossings(rows: &[Row]) -> Vec<String> {
     // By transport and payload: for each mode the median by length.
     type Curves<'a> = BTreeMap<&'a str, BTreeMap<usize, f64>>;
@@ -78,7 +78,7 @@ pub(super) fn crossings(rows: &[Row]) -> Vec<String> {
     for row in rows {
         let (Some(image), Some(transport)) = (row.image, &row.transport) else { continue };
         let (_, curves) = places.entry((transport, row.size)).or_insert_with(|| (row, Curves::new()));
-        // Mode cached has no rows of its own where there is no other reference.
+        // Mode cached has no rows of its own where it is the only baseline.
         let cached = (row.reference == Some(Against::Cached.name())).then_some(Mode::Cached.name());
         for (mode, median) in [(row.mode, row.median), (cached, row.reference_median)] {
             if let (Some(mode), Some(median)) = (mode, median) {
@@ -108,7 +108,7 @@ pub(super) fn crossings(rows: &[Row]) -> Vec<String> {
     sentences
 }
 
-/// A length as sentences have it: `8 B`, `4 KiB`.
+/// Formats a length for sentences: `8 B`, `4 KiB`.
 fn in_words(bytes: usize) -> String {
     let short = show_size(bytes);
     match short.strip_suffix(['K', 'M']) {
@@ -117,7 +117,7 @@ fn in_words(bytes: usize) -> String {
     }
 }
 
-/// Where something is so, by lengths of images in ascending order.
+/// Describes the lengths of images, in ascending order, for which the flag is set.
 fn where_it_does(beaten: &[(usize, bool)]) -> String {
     let changes = beaten.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     let first = beaten.first().is_some_and(|(_, so)| *so);

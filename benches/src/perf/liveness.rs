@@ -1,4 +1,4 @@
-//! Waiting for the other process, but not for ever.
+//! Waits for the other process, for a bounded time.
 
 use std::cell::Cell;
 use std::io;
@@ -10,37 +10,38 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::program::failure::Failure;
 
-/// How long connecting may take: both sides touch each page of a mailbox, of which 1 GiB has many.
+/// Time limit of connecting: both endpoints touch each page of a mailbox, and 1 GiB has many.
 pub(super) const CONNECTING: Duration = Duration::from_secs(60);
-/// Longest sleep at a stretch: as long as a target's.
+/// Longest single sleep: a target's.
 pub(super) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// How long one call or message may take.
+/// Time limit of one call or message.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Looks between looks at the clock and at the other process.
+/// Polls between checks of the clock and of the other process.
 const LOOKS: u32 = 1 << 14;
 
-/// Sees whether the other process is there. While something is measured it says nothing on the socket, unless it has failed.
+/// Checks that the other process is there. During a measurement it sends nothing on the socket unless it has
+/// failed.
 pub(super) struct Watch {
-    /// To the other process, where there is one.
+    /// Socket to the other process, if there is one.
     socket: Option<OwnedFd>,
     failed: Cell<bool>,
 }
 
 impl Watch {
-    /// Of the process at the other end of `socket`.
+    /// Watches the process at the other end of `socket`.
     pub(super) fn of(socket: &UnixStream) -> io::Result<Watch> {
         Ok(Watch { socket: Some(socket.try_clone()?.into()), failed: Cell::new(false) })
     }
 
-    /// Of the clock alone.
+    /// Watches the clock alone.
     pub(super) fn alone() -> Watch {
         Watch { socket: None, failed: Cell::new(false) }
     }
 
-    /// Looks until something is so.
+    /// Polls until `look` returns true.
     ///
     /// # Errors
-    /// Those of `look`; when the other process is gone or has failed; when it takes too long.
+    /// Those of `look`; the other process is gone or has failed; a time-out.
     #[inline]
     pub(super) fn until(&self, mut look: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
         let mut since = None;
@@ -67,7 +68,7 @@ impl Watch {
     }
 
     /// # Errors
-    /// When the other process is gone or has failed.
+    /// The other process is gone or has failed.
     #[cold]
     pub(super) fn still_there(&self) -> Result<(), Failure> {
         let Some(socket) = &self.socket else { return Ok(()) };
@@ -81,7 +82,7 @@ impl Watch {
         }
     }
 
-    /// Whether the other process was found gone or failed.
+    /// Returns whether the other process was found gone or failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.get()
     }

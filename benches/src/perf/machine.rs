@@ -1,4 +1,4 @@
-//! The machine: its processors, which of them are used, and how far apart they are.
+//! The machine: its processors, those in use, and their distance.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,26 +10,27 @@ use serde::Serialize;
 use crate::program::failure::Failure;
 use crate::program::procfs::{numbers, read};
 
-/// What the figures were taken on.
+/// The machine behind the figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     pub(super) processor: String,
     pub(super) processors: usize,
     pub(super) kernel: String,
     pub(super) farjump: &'static str,
-    /// Version, or `None` where there is none.
+    /// Version, or `None` without UCX.
     pub(super) ucx: Option<String>,
     /// The variable UCX_TLS.
     pub(super) ucx_tls: Option<String>,
     pub(super) source_cpu: usize,
     /// `None` where the target is elsewhere.
     pub(super) target_cpu: Option<usize>,
-    /// The target's address, where that is elsewhere.
+    /// The target's address, if the target is elsewhere.
     pub(super) peer: Option<String>,
 }
 
 impl Machine {
-    /// With the processors of source and target, or of the source and the address of a target elsewhere.
+    /// Describes the machine with the processors of source and target, or with the source's and the address
+    /// of a target elsewhere.
     pub(super) fn look(source_cpu: usize, target_cpu: Option<usize>, peer: Option<String>) -> Machine {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| line.strip_prefix("model name\t: "));
@@ -70,7 +71,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// The processors that were asked for.
+/// The processors requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AskedCpus {
     pub(super) source: usize,
@@ -81,7 +82,7 @@ pub(super) struct AskedCpus {
 /// Reads the numbers of one or two processors.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
     let number = |text: &str| {
         text.parse().map_err(|_| {
@@ -100,7 +101,7 @@ pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
     Ok(AskedCpus { source, target: Some(target) })
 }
 
-/// How far apart two processors are.
+/// The distance of two processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
@@ -110,7 +111,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// By the nanoseconds that a line takes one way.
+    /// Classifies the nanoseconds that a line takes one way.
     pub(super) fn of(line_ns: f64) -> State {
         match line_ns {
             ns if ns < 40.0 => State::Near,
@@ -128,10 +129,10 @@ impl State {
     }
 }
 
-/// The two processors to use.
+/// Returns the two processors to use.
 ///
 /// # Errors
-/// When there are not two, or those asked for may not be used.
+/// There are not two, or the requested ones are not allowed.
 pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
     let allowed = allowed();
     match asked {
@@ -159,10 +160,10 @@ pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
     Ok(Cpus { source, target: apart.unwrap_or(second) })
 }
 
-/// The processor of a source alone.
+/// Returns the processor of a source alone.
 ///
 /// # Errors
-/// When that asked for may not be used, or there are two.
+/// The requested one is not allowed, or two were requested.
 pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<usize, Failure> {
     let allowed = allowed();
     match asked {

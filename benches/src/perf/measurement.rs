@@ -1,4 +1,4 @@
-//! One measurement: so many calls, or messages in a stream, of one size.
+//! One measurement: a number of calls, or of messages in a stream, of one size.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::shared_memory::Memory;
 use super::statistics::{Round, median_call};
 use crate::program::failure::Failure;
 
-/// The longest payload, in bytes, with which a message is as quick as its answer: for farjump both are one line.
+/// The longest payload, in bytes, whose message is as fast as its reply: for farjump both are one line.
 const ONE_LINE: usize = 40;
-/// Calls between looks at the clock, where their times are not wanted one by one.
+/// Calls between readings of the clock, where single times are not needed.
 const BATCH: u32 = 64;
-/// A call that takes so long is timed alone: a look at the clock is less than a hundredth of it.
+/// A longer call is timed alone: reading the clock is less than a hundredth of it.
 const LONG_CALL: Duration = Duration::from_micros(10);
-/// Calls by which the state of the machine is told.
+/// Calls that measure the machine's state.
 pub(super) const STATE_CALLS: u32 = 2048;
-/// Payload of those calls, in bytes: the least that the raw ring is laid out for.
+/// Payload of those calls, in bytes: the least in the layout of the raw ring.
 pub(super) const LINE_SIZE: usize = 8;
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
-/// What is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measurement {
     pub(super) metric: Metric,
@@ -39,7 +39,7 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Measures a source against its other side, number `subject`. There are as many `times` as iterations.
+    /// Measures a source against subject number `subject`. `times` has as many entries as iterations.
     pub(super) fn measure(
         &self,
         far: &mut impl Playing,
@@ -54,8 +54,8 @@ impl Measurement {
             let time = self.stream(far, subject, source, self.iterations)?;
             return Ok(Round::of(self.throughput(time)));
         }
-        // The way back of an answer without payload; where the message is as short, half of its own round trip. Work is done when
-        // its answer is there.
+        // Time of a reply without payload on its way back; for a message as short as that, half of its own
+        // round trip. Work is done only when its reply has come.
         let back = match (self.metric, self.times_the_way_back()) {
             (Metric::Work, _) => 0.0,
             (_, false) => f64::INFINITY,
@@ -69,7 +69,7 @@ impl Measurement {
         Ok(Round::timed(one_way(median) / 1e3, singles))
     }
 
-    /// Measures copying, which nobody answers.
+    /// Measures copying, which has no reply.
     pub(super) fn measure_alone(
         &self,
         pair: &Pair,
@@ -94,7 +94,7 @@ impl Measurement {
         })
     }
 
-    /// Messages that [`Measurement::measure`] sends in all.
+    /// Returns the number of messages that [`Measurement::measure`] sends in all.
     pub(super) fn messages(&self) -> u64 {
         let (warmup, iterations) = (u64::from(self.warmup), u64::from(self.iterations));
         if self.metric.streams() {
@@ -105,12 +105,12 @@ impl Measurement {
         passes * (warmup + u64::from(batch) * batches as u64) + iterations
     }
 
-    /// Whether a round trip of nothing is timed first, for the way back of an answer without payload.
+    /// Returns whether an empty round trip is timed first, for the way back of a reply without payload.
     fn times_the_way_back(&self) -> bool {
         self.metric != Metric::Work && self.size > ONE_LINE
     }
 
-    /// How many calls a batch has, and how many batches there are.
+    /// Returns the number of calls in a batch, and the number of batches.
     fn batches(&self) -> (u32, usize) {
         let batch = BATCH.min(self.iterations);
         (batch, (self.iterations / batch) as usize)
@@ -124,7 +124,7 @@ impl Measurement {
         }
     }
 
-    /// How long `count` messages take.
+    /// Times `count` messages.
     fn stream(
         &self,
         far: &mut impl Playing,
@@ -137,7 +137,7 @@ impl Measurement {
         })
     }
 
-    /// Has both sides play, and sees to it that what was sent was counted.
+    /// Makes both processes run, and checks that all sent messages were counted.
     fn play<T>(
         &self,
         far: &mut impl Playing,
@@ -163,7 +163,7 @@ impl Measurement {
     }
 }
 
-/// The median round trip of a source's calls, in nanoseconds, by batches.
+/// Returns the median round trip of a source's calls, in nanoseconds, by batches.
 pub(super) fn round_trips(
     far: &mut impl Playing,
     subject: usize,
@@ -185,8 +185,8 @@ pub(super) fn round_trips(
     })
 }
 
-/// How long a line takes one way, in nanoseconds, by the raw ring, which is the first of the sides. There are at least
-/// [`STATE_CALLS`] `times`.
+/// Returns the time of a line one way, in nanoseconds, by the raw ring, which is the first subject. `times`
+/// has at least [`STATE_CALLS`] entries.
 pub(super) fn line(
     pair: &mut Pair,
     sides: &mut [Option<Joined>],

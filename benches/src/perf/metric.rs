@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
+/// A metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Metric {
@@ -41,12 +41,12 @@ impl Metric {
         }
     }
 
-    /// Whether messages follow each other without waiting for answers.
+    /// Returns whether messages follow each other without waiting for replies.
     pub(super) fn streams(self) -> bool {
         matches!(self, Metric::Rate | Metric::Bandwidth)
     }
 
-    /// What is compared with unless something else is asked for.
+    /// Returns the default baseline.
     pub(super) fn usual(self) -> Against {
         match self {
             Metric::Latency | Metric::Rate => Against::Raw,
@@ -59,7 +59,7 @@ impl Metric {
     }
 }
 
-/// A reference.
+/// A baseline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Against {
@@ -82,7 +82,7 @@ pub(super) enum Against {
     Futex,
     UcxWait,
     Iceoryx2,
-    // As the programs are called.
+    // Named like the programs.
     #[value(name = "ib_write_lat")]
     #[serde(rename = "ib_write_lat")]
     IbWriteLat,
@@ -122,8 +122,8 @@ impl Against {
         }
     }
 
-    /// The metrics that this is a reference for and no other is, or that nothing else can be a reference for; empty where it
-    /// is one for all others.
+    /// Returns the metrics that only this baseline, or only baselines like it, can serve; empty where it serves
+    /// all others.
     pub(super) fn only_for(self) -> &'static [Metric] {
         match self {
             Against::Dlopen => &[Metric::FirstCall],
@@ -133,7 +133,8 @@ impl Against {
         }
     }
 
-    /// The metrics that this can be a reference for, beside others; empty where it can be one for all that have no others.
+    /// Returns the metrics that this can be a baseline for, beside others; empty where it can be one for all
+    /// metrics without baselines of their own.
     pub(super) fn measures(self) -> &'static [Metric] {
         match self {
             Against::Stream | Against::StreamSealed | Against::UcxAmTcp | Against::Clear => {
@@ -144,12 +145,12 @@ impl Against {
         }
     }
 
-    /// Whether it is farjump itself.
+    /// Returns whether it is farjump itself.
     pub(super) fn is_farjump(self) -> bool {
         matches!(self, Against::Cached | Against::Clear | Against::Single)
     }
 
-    /// Whether its messages lie in a ring that may have slots of one length.
+    /// Returns whether its messages lie in a ring that may have slots of one length.
     pub(super) fn has_slots(self) -> bool {
         matches!(self, Against::Raw | Against::UcxStores | Against::UcxPut)
     }

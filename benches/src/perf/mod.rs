@@ -1,9 +1,10 @@
-//! `perf`: farjump measured on this machine, beside what would be used otherwise.
+//! `perf`: measures farjump on this machine, beside its alternatives.
 //!
-//! A measurement has two processes, a source and a target, each on a processor of its own (`child`, `child_main`). Each
-//! case and each baseline has a role in both (`role`): farjump (`baselines::injection`) and what it is compared with
-//! (`baselines`). `run` goes through sizes and rounds, `report` shows the result, and `plot` draws it. With a target on
-//! another machine there is one process, and farjump is the only baseline (`remote_target`).
+//! A measurement has two processes, a source and a target, each on a processor of its own (`child`,
+//! `child_main`). Each case and each baseline has a role in both (`role`): farjump (`baselines::injection`)
+//! and its alternatives (`baselines`). `run` goes through sizes and rounds, `report` shows the result, and
+//! `plot` draws it. With a target on another machine there is one process, and farjump is the only baseline
+//! (`remote_target`).
 
 mod across;
 mod baselines;
@@ -62,7 +63,7 @@ use report::Report;
 use run::Bench;
 use setting::Setting;
 
-/// Measures, and shows what came of it; if it failed in the middle, what was measured before that, and then why.
+/// Measures, and shows the results; after a failure, the results before it and then its cause.
 ///
 /// # Errors
 /// The command line makes no sense, this machine cannot measure that, or a measurement failed.
@@ -108,7 +109,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     };
     aside.restore()?;
     let printed = report.print(arguments);
-    // Of a run that failed at its beginning there is nothing to draw, and what failed says why.
+    // A run that failed at its start has nothing to draw, and its error says why.
     let plotted = match &arguments.plot {
         Some(plot) if ended.is_ok() || !report.rows.is_empty() => {
             report.as_json().and_then(|report| plot.write(&report, arguments.rounds))
@@ -121,7 +122,8 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     ended.and(printed).and(plotted)
 }
 
-/// Standard output, while standard error is in its place: UCX writes there what it has to say, and that is no part of a report.
+/// Keeps standard output aside while standard error takes its place: UCX writes its messages there, which are
+/// no part of a report.
 struct Aside(OwnedFd);
 
 impl Aside {
@@ -135,8 +137,8 @@ impl Aside {
     }
 
     fn restore(self) -> Result<(), Failure> {
-        // Nothing of this process's own was written meanwhile; what C libraries hold back goes where it was meant to go.
-        // SAFETY: flushing every stream is what a null one asks for.
+        // This process itself wrote nothing meanwhile. Text buffered by C libraries goes to standard error, as meant.
+        // SAFETY: fflush(3) takes a null stream, and flushes all.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         dup2_stdout(&self.0).map_err(|error| cannot_put(error.into()))
     }
@@ -146,7 +148,7 @@ fn cannot_put(error: io::Error) -> Failure {
     Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
 }
 
-/// The transports asked for, each once.
+/// Returns the requested transports, each once.
 fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: &str| {
@@ -168,7 +170,7 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
         }
     }
     if arguments.peer.is_some() && arguments.transports.is_empty() {
-        // The target has a say, too.
+        // The target chooses, too.
         return Ok(names);
     }
     if names.is_empty() {

@@ -20,10 +20,10 @@ use crate::program::units::parse_mailbox;
 
 /// Measure farjump on this machine or to another, beside what you would use otherwise
 ///
-/// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a function that
-/// adds one to a number. Each round measures farjump over each transport and in each mode, then each reference, one right
-/// after the other, so that a machine that drifts drifts for all; ratios are taken within a round. Needs a C compiler;
-/// leaves no file behind.
+/// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a
+/// function that adds one to a number. Each round measures farjump over each transport and in each mode, then
+/// each reference, in immediate succession, so that drift of the machine affects all alike; ratios are taken
+/// within a round. Needs a C compiler; leaves no file behind.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Metrics:
@@ -97,94 +97,97 @@ Examples:
 
 docs/perf.md lists what --json and --csv print.")]
 pub struct Perf {
-    /// What to measure
+    /// The metric to measure
     #[arg(value_name = "METRIC")]
     pub(super) metric: Metric,
-    /// Transports, separated by commas; `all` are those that are usable here [default: the one that would be taken]
+    /// Transports, separated by commas; `all` are those usable here [default: the one that a link would take]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(super) transports: Vec<String>,
-    /// Bytes of payload: numbers and ranges, in which each number is twice the one before
+    /// Bytes of payload: numbers and ranges, in which each number is twice the previous one
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8")]
     pub(super) sizes: Sizes,
-    /// How the code comes to run: cached, always, local, in-place
+    /// The modes to measure: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
     pub(super) modes: Vec<Mode>,
-    /// What to compare with [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for wake-up and idle futex,
-    /// for --image cached; over verbs ib_write_lat, ib_send_lat and ib_write_bw where they are installed]
+    /// The references [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for
+    /// wake-up and idle futex, for --image cached; over verbs ib_write_lat, ib_send_lat and ib_write_bw where
+    /// they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
-    /// How often all is measured
+    /// How often to measure all cases
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer of more than 1K]
+    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer of
+    /// more than 1K]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) iterations: Option<u32>,
     /// Calls before each measurement that do not count
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
-    /// The processors of source and target, with --peer that of the source [default: two that may be used, of different cores
-    /// if there are such]
+    /// The processors of source and target, with --peer that of the source [default: two allowed ones, of
+    /// different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
     /// Length of the target's mailbox, and of the references' rings [default: 4M; for scaling 16K a source]
     #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
     pub(super) ring: Option<usize>,
-    /// Messages that farjump is given at a time, to put them together into frames (Link::batch); for rate and bandwidth
+    /// Messages handed to farjump at a time, to share frames (Link::batch); for rate and bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
-    /// Bytes of the image of `counter`, written as those of --sizes: behind its code lies more that never runs [default: its own]
+    /// Bytes of the image of `counter`, written as those of --sizes: padding behind its code never runs
+    /// [default: its own]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_images)]
     pub(super) image: Option<Sizes>,
-    /// Which functions work: sum, indirect-put, histogram, codec, all [default: all]
+    /// The functions that work: sum, indirect-put, histogram, codec, all [default: all]
     #[arg(long, value_name = "NAME,…", value_parser = parse_functions)]
     pub(super) functions: Option<Functions>,
-    /// Bytes from one message to the next in the rings of raw, ucx-stores and ucx-put, for latency, rate and bandwidth
-    /// [default: as many as a message has]
+    /// Bytes from one message to the next in the rings of raw, ucx-stores and ucx-put, for latency, rate and
+    /// bandwidth [default: the length of a message]
     #[arg(long, value_name = "BYTES", value_parser = parse_slot)]
     pub(super) slot: Option<usize>,
-    /// The target sleeps as soon as nothing comes, as under `farjump serve --spin never`, instead of looking all the time: where its
-    /// device is software that needs the processor; for latency, rate and bandwidth
+    /// The target sleeps as soon as it is idle, as under `farjump serve --spin never`, instead of polling all
+    /// the time: for devices in software that need the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
-    /// Measure to the target that `farjump serve` is there, without references but cached and clear: HOST, HOST:PORT [port: 7471],
-    /// tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
+    /// Measure to a running target of `farjump serve`, without references but cached and clear: HOST,
+    /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
     #[command(flatten)]
     pub(super) ucx: UcxTcp,
-    /// The file libucp.so.0 of the UCX to measure with: references over UCX, and farjump's own transports over it, in all processes
-    /// [default: FARJUMP_UCX, else the system's]
+    /// The file libucp.so.0 of the UCX to measure with: references over UCX, and farjump's own transports
+    /// over it, in all processes [default: FARJUMP_UCX, else the system's]
     #[arg(long = "ucx", value_name = "FILE")]
     pub(super) ucx_library: Option<PathBuf>,
-    /// The library of `counter`, built before by `farjump build ifuncs/samples/c/counter.c -o LIB.so`, for machines without a C
-    /// compiler; not for first-call and work, whose functions differ from run to run
+    /// The library of `counter`, built before by `farjump build ifuncs/samples/c/counter.c -o LIB.so`, for
+    /// machines without a C compiler; not for first-call and work, whose functions differ from run to run
     #[arg(long, value_name = "LIB.so", conflicts_with_all = ["peer", "image"])]
     pub(super) counter: Option<PathBuf>,
     #[command(flatten)]
     pub(super) key: KeyFile,
     #[command(flatten)]
     pub(super) peer_timeout: PeerTimeout,
-    // For targets elsewhere: those of perf's own are asked for by the names tcp and tcp-clear.
+    // For targets elsewhere; perf's own targets go by the names tcp and tcp-clear.
     #[command(flatten)]
     pub(super) clear: Clear,
-    /// As JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,
-    /// The rows as CSV
+    /// Print the rows as CSV
     #[arg(long)]
     pub(super) csv: bool,
-    /// For scaling, wake-up and idle: how many sources are connected, numbers and ranges as of sizes [default: 1..256; for
-    /// wake-up 1; for idle 1,64]
+    /// For scaling, wake-up and idle: number of connected sources, numbers and ranges as in sizes [default:
+    /// 1..256; for wake-up 1; for idle 1,64]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_counts)]
     pub(super) sources: Option<Counts>,
-    /// For scaling: how many of the sources send, at most; the others are idle
+    /// For scaling: most sources that send; the others are idle
     #[arg(long, value_name = "N|all", default_value = "all", value_parser = parse_active)]
     pub(super) active: Active,
-    /// For idle: how long a target is left alone in each round
+    /// For idle: seconds that a target is left alone in each round
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) seconds: u32,
-    /// Have the target in another network namespace, reached at this address of it: a name of `ip netns` or a file, and the address,
-    /// for example right,10.77.0.2. Raw references and transport tcp go there
+    /// Put the target into another network namespace, a name of `ip netns` or a file, and reach it at this
+    /// address there, for example right,10.77.0.2. Raw references and transport tcp go there
     #[arg(long, value_name = "NETNS,ADDRESS", value_parser = parse_across, conflicts_with = "peer")]
     pub(super) across: Option<Across>,
     /// Draw the figures and their ratios, as SVG or PNG by the file's ending
@@ -193,26 +196,26 @@ pub struct Perf {
 }
 
 impl Perf {
-    /// The library of the UCX to measure with, where one was named.
+    /// Returns the library of the UCX to measure with, if one was named.
     #[cfg(feature = "ucx")]
     pub fn ucx_library(&self) -> Option<&std::path::Path> {
         self.ucx_library.as_deref()
     }
 
-    /// Length of mailboxes and rings in bytes.
+    /// Returns the length of mailboxes and rings in bytes.
     pub(super) fn ring(&self) -> usize {
         let usual = if self.metric == Metric::Scaling { 16 << 10 } else { 4 << 20 };
         self.ring.unwrap_or(usual)
     }
 }
 
-/// The process that `perf` measures with. Standard input is the socket to it.
+/// The second process of `perf`. Standard input is the socket to the first.
 #[derive(Args, Debug)]
 pub struct PerfOther {
     /// The network namespace to enter
     #[arg(long)]
     pub(super) namespace: Option<PathBuf>,
-    /// Number of the descriptor of the memory of both
+    /// Descriptor number of the shared memory
     #[arg(long)]
     pub(super) memory: i32,
 }

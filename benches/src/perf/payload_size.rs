@@ -1,11 +1,11 @@
-//! Bytes of payload, as people write them: numbers and ranges.
+//! Bytes of payload on the command line: numbers and ranges.
 
 use crate::program::units::parse_bytes;
 
-/// Longest payload, in bytes: what a target takes unless told otherwise.
+/// Longest payload, in bytes: a target's default.
 const LONGEST: usize = 64 << 20;
 
-/// Lengths of payloads in bytes, in the order in which they are measured. There is at least one.
+/// Lengths of payloads in bytes, in the order of measuring. There is at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sizes(pub(super) Vec<usize>);
 
@@ -15,10 +15,10 @@ impl Sizes {
     }
 }
 
-/// Reads `8`, `8,64,4K`, `1..1M` and mixtures of these. In a range each number is twice the one before.
+/// Reads `8`, `8,64,4K`, `1..1M` and mixtures of these. In a range each number is twice the previous one.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_sizes(text: &str) -> Result<Sizes, String> {
     parse_list(text, "1..1M", parse_size).map(Sizes)
 }
@@ -26,7 +26,7 @@ pub(super) fn parse_sizes(text: &str) -> Result<Sizes, String> {
 /// Reads a list of numbers and ranges, each number once. `example` is a range.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_list(
     text: &str,
     example: &str,
@@ -62,7 +62,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A size as it is written: `8`, `4K`, `1M`.
+/// Formats a size: `8`, `4K`, `1M`.
 pub(super) fn show_size(bytes: usize) -> String {
     for (unit, shift) in [("M", 20), ("K", 10)] {
         if bytes != 0 && bytes.is_multiple_of(1 << shift) {

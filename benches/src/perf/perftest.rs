@@ -1,5 +1,5 @@
-//! The programs of perftest, by which RDMA devices are measured: what transports over a device are held against. They use the
-//! device, port and GID that farjump uses, and spin as farjump does here.
+//! The programs of perftest, which measure RDMA devices: the baselines of transports over a device. They use
+//! the device, port and GID that farjump uses, and spin as farjump does here.
 
 use std::env;
 
@@ -9,22 +9,22 @@ use super::metric::{Against, Metric};
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 
-/// Fewest repetitions that the programs take.
+/// Least number of repetitions that the programs accept.
 const FEWEST: u32 = 5;
 
 /// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Program {
-    /// Writes to and fro, whose last byte the receiver polls.
+    /// Writes in both directions; the receiver polls the last byte.
     WriteLat,
-    /// Messages to and fro.
+    /// Messages in both directions.
     SendLat,
-    /// Writes of which nothing is answered.
+    /// Writes without replies.
     WriteBw,
 }
 
 impl Program {
-    /// The one that is this reference, if one is.
+    /// Returns the program of this baseline, if it is one.
     pub(super) fn of(against: Against) -> Option<Program> {
         match against {
             Against::IbWriteLat => Some(Program::WriteLat),
@@ -34,7 +34,7 @@ impl Program {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Program::WriteLat => Against::IbWriteLat.name(),
@@ -44,7 +44,7 @@ impl Program {
     }
 
     /// # Errors
-    /// When it measures something else.
+    /// The program measures something else.
     pub(super) fn check(self, metric: Metric) -> Result<(), Failure> {
         let measures: &[Metric] = match self {
             Program::WriteLat | Program::SendLat => &[Metric::Latency],
@@ -58,7 +58,8 @@ impl Program {
         Err(Failure::new(format!("{name} is the reference for {names}, not for {metric}: leave it out")))
     }
 
-    /// Whether farjump is held against it over this transport: not where the device is used in the other way.
+    /// Returns whether it is a baseline for this transport: only if the transport uses the device in the same
+    /// way.
     pub(super) fn is_for(self, transport: &str) -> bool {
         match self {
             Program::WriteLat => transport != "verbs-send",
@@ -71,11 +72,12 @@ impl Program {
         Tool { program: self.name(), file: None, package: "perftest" }
     }
 
-    /// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in the metric's
-    /// unit: the typical latency one way, which is a median, or the average bandwidth or rate.
+    /// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure
+    /// in the metric's unit: the typical latency one way, which is a median, or the average bandwidth or
+    /// rate.
     ///
     /// # Errors
-    /// When it is not installed or fails, or there is no device, a sentence for people.
+    /// A sentence for the user, if it is not installed or fails, or there is no device.
     pub(super) fn run(
         self,
         stage: &Stage,
@@ -99,14 +101,14 @@ impl Program {
         ];
         let mut arguments: Vec<_> =
             options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-        // A frequency that changes is no reason to refuse.
+        // Accepts a changing frequency.
         arguments.push("-F".to_owned());
         self.tool().run(stage, cpus, listens, &arguments, &[], |text| figure(text, metric, size))
     }
 }
 
-/// What is compared with unless something else is asked for, where these transports are measured: the program that uses a device
-/// as the transport does, if it is installed, and otherwise what is usual for the metric.
+/// Returns the default baselines for these transports: the program that uses a device as the transport does,
+/// if it is installed, otherwise the default of the metric.
 pub(super) fn usual(metric: Metric, transports: &[String]) -> Vec<Against> {
     let of = |transport: &str| match (metric, transport) {
         (Metric::Latency, "verbs-write") => Against::IbWriteLat,
@@ -128,13 +130,13 @@ pub(super) fn usual(metric: Metric, transports: &[String]) -> Vec<Against> {
     usual
 }
 
-/// Whether PATH has a program of this name.
+/// Returns whether PATH has a program of this name.
 fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Device, port and index of the GID that farjump's links go by.
+/// Returns device, port and GID index of farjump's links.
 #[cfg(feature = "verbs")]
 fn port_in_use() -> Result<(String, u8, u8), Failure> {
     let port = farjump_transports::verbs::port_in_use().map_err(Failure::new)?;
@@ -146,7 +148,7 @@ fn port_in_use() -> Result<(String, u8, u8), Failure> {
     Err(Failure::new("this program was built without verbs: build with --features verbs"))
 }
 
-/// The figure in the table that the program ends with: in the line of this size, below the heads.
+/// Returns the figure in the table at the end of the output: in the line of this size, below the heads.
 fn figure(text: &str, metric: Metric, size: usize) -> Option<f64> {
     let head = match metric {
         Metric::Latency => "t_typical[usec]",
@@ -160,14 +162,15 @@ fn figure(text: &str, metric: Metric, size: usize) -> Option<f64> {
     let cells = lines
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .find(|cells| cells.first().is_some_and(|first| first.parse() == Ok(size)))?;
-    // One that has fewer or more cells has others below these heads.
+    // With another number of cells the columns do not match the heads.
     if cells.len() != heads.len() {
         return None;
     }
     cells[column].parse().ok().filter(|figure: &f64| figure.is_finite() && *figure > 0.0)
 }
 
-/// The heads of a table. They have spaces in them, and end with their unit, or are numbers' names without one.
+/// Returns the heads of a table. A head may contain spaces. It ends with its unit, or names a number and has
+/// none.
 fn heads(line: &str) -> Vec<String> {
     let mut heads = Vec::new();
     let mut begun = String::new();
@@ -190,7 +193,7 @@ fn heads(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What `ib_write_lat` of perftest 4.5 says over Soft-RoCE, at the client.
+    /// Output of `ib_write_lat` of perftest 4.5 over Soft-RoCE, at the client.
     const LATENCY: &str = "\
 ---------------------------------------------------------------------------------------
                     RDMA_Write Latency Test
@@ -216,7 +219,7 @@ mod tests {
  2       500          15.61          272.57       17.85    \t       20.03       \t13.43  \t\t125.56  \t\t272.57 
 ---------------------------------------------------------------------------------------
 ";
-    /// The same of `ib_write_bw`, from the GIDs on.
+    /// Output of `ib_write_bw`, likewise, from the GIDs on.
     const BANDWIDTH: &str = "\
  remote address: LID 0000 QPN 0x0011 PSN 0x3b6252 RKey 0x00029a VAddr 0x007f2e2291e000
  GID: 00:00:00:00:00:00:00:00:00:00:255:255:10:09:00:01

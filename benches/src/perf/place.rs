@@ -1,8 +1,8 @@
-//! Where a run's targets listen, and how its sources find them: Unix sockets in the run's folder, or TCP where frames travel on a
-//! stream, so that what is measured is what two machines would use.
+//! Addresses of a run's targets: Unix sockets in the run's folder, or TCP where frames travel on a stream, as
+//! between two machines.
 //!
-//! A target on TCP is given a port by the system and writes its address to a file in the folder. Source and target share a key
-//! that is drawn for the run.
+//! On TCP the system chooses a target's port, and the target writes its address to a file in the folder.
+//! Source and target share a key drawn for the run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use crate::program::failure::Failure;
 
 /// The transport whose frames travel on a stream.
 pub(super) const TCP: &str = "tcp";
-/// The same with nothing sealed: a name of `perf` alone.
+/// The same without encryption: a name of `perf` alone.
 pub(super) const TCP_CLEAR: &str = "tcp-clear";
 /// The file with the key.
 const KEY: &str = "key";
 
-/// The transport that this name of `perf` stands for.
+/// Returns the transport behind this name of `perf`.
 pub(super) fn backend(transport: &str) -> &str {
     if transport == TCP_CLEAR { TCP } else { transport }
 }
 
-/// The name of `perf` for what a link goes by.
+/// Returns `perf`'s name for a link's transport.
 pub(super) fn name_of(link: &Link) -> String {
     let path = link.path();
     if path.transport == TCP && path.summary().ends_with(", clear") {
@@ -34,7 +34,7 @@ pub(super) fn name_of(link: &Link) -> String {
     }
 }
 
-/// What a link's frames travel over, and whether they are sealed there, where the transport tells.
+/// Returns the carrier of a link's frames, and whether it is encrypted, if the transport reports them.
 pub(super) fn lane(link: &Link) -> Option<String> {
     let path = link.path();
     let sealing = path.summary().strip_prefix(&*path.transport).unwrap_or_default().to_owned();
@@ -48,7 +48,7 @@ fn is_stream(transport: &str) -> bool {
 /// Draws the key of a run, if one of its transports needs one.
 ///
 /// # Errors
-/// When it cannot be drawn or written.
+/// The key cannot be drawn or written.
 pub(super) fn draw_key(folder: &Path, transports: &[String]) -> Result<(), Failure> {
     if transports.iter().any(|transport| is_stream(transport)) {
         Key::create(&folder.join(KEY)).map_err(farjump::Error::from)?;
@@ -56,10 +56,10 @@ pub(super) fn draw_key(folder: &Path, transports: &[String]) -> Result<(), Failu
     Ok(())
 }
 
-/// A target that is to listen on the socket of this name, or on a port of `host`.
+/// Builds a target that listens on the socket of this name, or on a port of `host`.
 ///
 /// # Errors
-/// When the run has no key.
+/// The run has no key.
 pub(super) fn target(
     folder: &Path,
     host: &str,

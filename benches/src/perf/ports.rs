@@ -1,25 +1,26 @@
-//! Where references over UCX may listen: on loopback alone, and only where TCP is what they are measured over. A process that reaches a
-//! port of UCX's may write this process's memory.
+//! Restricts baselines over UCX to loopback, and to listening only where they measure TCP. A process that
+//! reaches a port of UCX's may write this process's memory.
 
 use std::env;
 #[cfg(feature = "ucx")]
 use std::ffi::CString;
 
-/// Settings of UCX's, by its names without `UCX_`.
+/// Settings of UCX, by their names without `UCX_`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Settings {
-    /// The transports; as in the environment if none.
+    /// The transports; the environment's if `None`.
     pub(super) transports: Option<String>,
-    /// The devices; as in the environment if none.
+    /// The devices; the environment's if `None`.
     pub(super) devices: Option<&'static str>,
 }
 
-/// Those for a reference that takes its transports from the environment.
+/// Returns the settings of a baseline that takes its transports from the environment.
 pub(super) fn settings() -> Settings {
     of(env::var("UCX_TLS").ok().as_deref())
 }
 
-/// With `UCX_TLS` as it is `set`: without TCP, or where that is all there is in it on loopback.
+/// Returns the settings for `UCX_TLS` as it is `set`: without TCP, or on loopback if TCP is all there is in
+/// it.
 fn of(set: Option<&str>) -> Settings {
     let without = |transports: String| Settings { transports: Some(transports), devices: None };
     let set = set.unwrap_or("all").trim();
@@ -43,7 +44,7 @@ fn of(set: Option<&str>) -> Settings {
 
 #[cfg(feature = "ucx")]
 impl Settings {
-    /// As `ucp_config_modify` takes them.
+    /// Returns the pairs for `ucp_config_modify`.
     pub(super) fn to_pairs(&self) -> Vec<(CString, CString)> {
         let transports = self.transports.as_deref().map(|value| ("TLS", value));
         let devices = self.devices.map(|value| ("NET_DEVICES", value));

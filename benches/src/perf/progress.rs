@@ -1,8 +1,8 @@
-//! How far a run has come, shown on a terminal.
+//! The progress of a run, shown on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar of so many steps.
+/// Returns a bar of so many steps.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}") {

@@ -1,37 +1,37 @@
-//! What this process gives RDMA devices for the messages that it sends: counted where it is posted, and the same whatever the
-//! machine does meanwhile.
+//! Work that this process posts to RDMA devices for its messages. It is counted at the post, so the machine's
+//! load does not matter.
 
-/// What was posted and completed for a message, on average.
+/// Posts and completions of a message, on average.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Posted {
     /// Lists of work requests.
     pub(super) posts: f64,
     /// Work requests.
     pub(super) requests: f64,
-    /// Completions of them that were taken.
+    /// Completions taken of them.
     pub(super) completions: f64,
 }
 
-/// All that was counted so far.
+/// The counters.
 #[cfg(feature = "verbs")]
 pub(super) type Counts = farjump_transports::verbs::Counts;
-/// All that was counted so far: nothing, for there are no devices.
+/// The counters: none, as there are no devices.
 #[cfg(not(feature = "verbs"))]
 pub(super) struct Counts;
 
-/// What was counted until now.
+/// Returns the counters.
 #[cfg(feature = "verbs")]
 pub(super) fn counts() -> Counts {
     farjump_transports::verbs::counts()
 }
 
-/// What was counted until now.
+/// Returns the counters.
 #[cfg(not(feature = "verbs"))]
 pub(super) fn counts() -> Counts {
     Counts
 }
 
-/// What was posted since `before` for each of so many messages; `None` if nothing was.
+/// Returns the posts since `before` for each of so many messages; `None` if there were none.
 #[cfg(feature = "verbs")]
 pub(super) fn since(before: Counts, messages: u64) -> Option<Posted> {
     let counted = counts().since(before);
@@ -43,7 +43,7 @@ pub(super) fn since(before: Counts, messages: u64) -> Option<Posted> {
     })
 }
 
-/// What was posted since `before` for each of so many messages: nothing.
+/// Returns the posts since `before` for each of so many messages: none.
 #[cfg(not(feature = "verbs"))]
 pub(super) fn since(_before: Counts, _messages: u64) -> Option<Posted> {
     None

@@ -1,6 +1,6 @@
-//! A target that runs elsewhere, under `farjump serve`: nothing but farjump's own means reach it. What is measured there counts
-//! in a static of its own, and is asked for the count by a payload that nothing else has. Each run has code of its own, which
-//! the target has not seen, and whose count is nobody else's.
+//! A target elsewhere, under `farjump serve`, reached only by farjump's own means. The measured code counts
+//! calls in a static of its own, and replies the count to a payload used for nothing else. Each run has code
+//! of its own, new to the target, whose counter no other run shares.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use super::place;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// The port where no other is said: the one of the examples.
+/// The default port, that of the examples.
 const PORT: u16 = 7471;
-/// Bytes of the question for the count.
+/// Bytes of the request for the count.
 const QUESTION: usize = 24;
 
 /// Reads the address of a target: as elsewhere, or HOST or HOST:PORT for one on TCP.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(super) fn parse_address(text: &str) -> Result<String, String> {
     if text.starts_with("unix:") || text.starts_with("tcp:") {
         return Ok(text.to_owned());
     }
-    // An IPv6 address has colons of its own, and brackets around it.
+    // An IPv6 address contains colons, and stands in brackets.
     let (host, after) = match text.rfind(']') {
         Some(end) => text.split_at(end + 1),
         None => text.split_at(text.find(':').unwrap_or(text.len())),
@@ -46,10 +46,10 @@ pub(super) fn parse_address(text: &str) -> Result<String, String> {
     }
 }
 
-/// What a run with a target elsewhere cannot have.
+/// Refuses options that a run with a target elsewhere cannot have.
 ///
 /// # Errors
-/// When it was asked for, a sentence for people.
+/// A sentence for the user, if such an option is set.
 pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth | Metric::FirstCall) {
@@ -72,12 +72,12 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What tells this run's code from any other's.
+/// A number that tells this run's code from any other's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nonce(u64);
 
 impl Nonce {
-    /// Another one each time.
+    /// Draws a new nonce.
     pub(super) fn draw() -> Result<Nonce, Failure> {
         let mut bytes = [0; 8];
         match getrandom(&mut bytes, GetRandomFlags::empty()) {
@@ -86,7 +86,7 @@ impl Nonce {
         }
     }
 
-    /// The function that is called: it counts, and replies the count when it is asked.
+    /// Returns the called function: it counts, and replies the count on request.
     pub(super) fn counter(self) -> String {
         let Nonce(nonce) = self;
         format!(
@@ -104,14 +104,14 @@ impl Nonce {
         )
     }
 
-    /// The payload that asks for the count.
+    /// Returns the payload that requests the count.
     fn question(self) -> [u8; QUESTION] {
         let mut question = [0; QUESTION];
         question[..8].copy_from_slice(&self.0.to_ne_bytes());
         question
     }
 
-    /// The function with this number, for first calls: it replies what no other does.
+    /// Returns the function with this number, for first calls: its reply is unique.
     pub(super) fn first(self, name: &str, number: usize) -> String {
         let answer = self.answer(number);
         format!(
@@ -136,25 +136,25 @@ impl Nonce {
 /// The links to it.
 pub(super) struct Peer {
     links: Vec<Rc<Link>>,
-    /// What is called over each of them, and counts for itself.
+    /// The functions called over each of them, each with its own counter.
     counters: Vec<Library>,
     nonce: Nonce,
     memory: Memory,
     watch: Watch,
 }
 
-/// A transport, and why it does not reach the target.
+/// A transport, and the reason why it does not reach the target.
 pub(super) struct Unreached {
     pub(super) transport: String,
     pub(super) why: String,
 }
 
 impl Peer {
-    /// Connects to the target over each of the transports; where there are none, over the one that both sides prefer. Of all
-    /// that are usable here (`--transports all`) some may not be there: those are returned.
+    /// Connects to the target over each of the transports; if none is given, over the one that both processes
+    /// prefer. With `--transports all` the target may lack some; those are returned.
     ///
     /// # Errors
-    /// When one that was asked for by name does not reach it, or none does.
+    /// A transport requested by name does not reach it, or none does.
     pub(super) fn connect(
         options: &Perf,
         transports: &[String],
@@ -213,12 +213,13 @@ impl Peer {
         &self.links
     }
 
-    /// The number of a code, called over a link.
+    /// Returns the subject number of a code called over a link.
     pub(super) fn subject(&self, link: usize, code: usize) -> usize {
         link * self.counters.len() + code
     }
 
-    /// Measures a code over a link. Returns what `measure` returned, and how many messages it counted meanwhile.
+    /// Measures a code over a link. Returns the result of `measure`, and the number of messages counted
+    /// meanwhile.
     pub(super) fn play<T>(
         &self,
         subject: usize,
@@ -234,7 +235,7 @@ impl Peer {
         }
     }
 
-    /// The count of a function, by what it replies.
+    /// Returns the count of a function, from its reply.
     fn count(&self, subject: usize) -> Result<u64, Failure> {
         let (link, code) = (subject / self.counters.len(), subject % self.counters.len());
         let reply = self.link(link)?.inject(&self.counters[code], &self.nonce.question())?.wait(PATIENCE)?;
@@ -242,7 +243,7 @@ impl Peer {
         count.ok_or_else(|| Failure::new("the target does not say how many messages it has counted"))
     }
 
-    /// How long the first call of a function takes from injecting it to its reply, or why the target refuses it.
+    /// Returns the time of a function's first call from injecting it to its reply, or the target's refusal.
     pub(super) fn time_first(
         &self,
         link: usize,
@@ -273,7 +274,7 @@ impl Peer {
 }
 
 /// # Errors
-/// When frames travel by `tcp` and are sealed.
+/// Frames travel by `tcp` and are encrypted.
 fn check_clear(link: Link, address: &str) -> Result<Link, Failure> {
     if link.transport() != place::TCP || place::name_of(&link) == place::TCP_CLEAR {
         return Ok(link);

@@ -1,4 +1,4 @@
-//! What `perf` shows: rows, for people, as JSON and as CSV.
+//! The output of `perf`: rows as text, as JSON and as CSV.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::scaling::table;
 use crate::program::failure::Failure;
 use crate::program::output;
 
-/// Everything, as `--json` prints it.
+/// The whole report, as `--json` prints it.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) machine: Machine,
@@ -20,18 +20,18 @@ pub(super) struct Report {
     pub(super) rows: Vec<Row>,
 }
 
-/// How far apart the processors were when a round began.
+/// The distance of the processors at the start of a round.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RoundState {
     pub(super) size: usize,
     pub(super) round: u32,
-    /// `None` where the target is elsewhere: nobody knows.
+    /// `None` where the target is elsewhere: it is unknown.
     pub(super) line_ns: Option<f64>,
     pub(super) state: Option<State>,
 }
 
 impl RoundState {
-    /// By how long a line takes one way, in nanoseconds, where that can be known.
+    /// Classifies a line's time one way, in nanoseconds, if it is known.
     pub(super) fn of(size: usize, round: u32, line_ns: Option<f64>) -> RoundState {
         RoundState { size, round, line_ns, state: line_ns.map(State::of) }
     }
@@ -46,7 +46,7 @@ impl Report {
         serde_json::to_value(self).map_err(|error| Failure::new(format!("the rows cannot be drawn: {error}")))
     }
 
-    /// Prints it as asked for.
+    /// Prints it in the requested form.
     pub(super) fn print(&self, options: &Perf) -> Result<(), Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::new(format!("the rows cannot be written: {error}"));

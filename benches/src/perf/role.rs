@@ -1,5 +1,5 @@
-//! The two sides of a measurement: the source's, which is timed, and the target's. The loops are here, the same for all that is
-//! measured; they are compiled for each, and nothing in them allocates.
+//! The two roles in a measurement: the source, which is timed, and the target. The loops here are the same
+//! for all cases; they are compiled for each, and nothing in them allocates.
 
 use std::time::{Duration, Instant};
 
@@ -7,29 +7,30 @@ use super::liveness::Watch;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// How often the target's side looks for a message between looks at whether to stop.
+/// Polls of the target between checks whether to stop.
 const LOOKS: u32 = 64;
-/// After how many of those it sees whether the other process is still there.
+/// Number of such checks after which it checks that the other process is still there.
 const ROUNDS: u32 = 1 << 14;
 
-/// The source's side.
+/// The source's role.
 pub(super) trait Source {
-    /// From here on messages have `size` bytes of payload, and are called one by one or, if `streams`, sent without an answer.
+    /// Sets the size of messages to `size` bytes of payload. They are then called one by one or, if
+    /// `streams`, sent without replies.
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure>;
 
-    /// Sends a message and waits for its answer.
+    /// Sends a message and waits for its reply.
     fn call(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Sends a message, once there is room for it.
+    /// Sends a message, waiting for credit.
     fn send(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Waits until nothing of what was sent needs this side any more. Not timed; the other side still serves.
+    /// Waits until no sent message needs this endpoint any more. Not timed; the peer still serves.
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Waits until all that was sent has been counted at the target.
+    /// Waits until all sent messages have been counted at the target.
     fn finish(&mut self, memory: &Memory, watch: &Watch) -> Result<(), Failure>;
 
-    /// Fills `times` with how long `batch` calls take each.
+    /// Fills `times` with the times of `batch` calls each.
     fn calls(&mut self, times: &mut [Duration], batch: u32, watch: &Watch) -> Result<(), Failure> {
         let mut start = Instant::now();
         for time in times {
@@ -43,7 +44,7 @@ pub(super) trait Source {
         Ok(())
     }
 
-    /// How long it takes from the first of `count` messages being sent to the last being counted.
+    /// Returns the time from sending the first of `count` messages to counting the last.
     fn stream(&mut self, count: u64, memory: &Memory, watch: &Watch) -> Result<Duration, Failure> {
         let start = Instant::now();
         for _ in 0..count {
@@ -54,21 +55,21 @@ pub(super) trait Source {
     }
 }
 
-/// The target's side.
+/// The target's role.
 pub(super) trait Other {
-    /// From here on messages have `size` bytes of payload, and none has come.
+    /// Sets the size of messages to `size` bytes of payload, and resets the count.
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure>;
 
-    /// Looks once. Returns how many messages have come and been counted.
+    /// Polls once. Returns the number of messages that have come and been counted.
     fn look(&mut self) -> Result<u64, Failure>;
 
-    /// Answers a message, as shortly as can be.
+    /// Replies to a message, as briefly as possible.
     fn answer(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// How many were counted in all since [`Other::prepare`], after the last look.
+    /// Returns the count since [`Other::prepare`], as of the last poll.
     fn counted(&mut self) -> Result<u64, Failure>;
 
-    /// Counts, and answers if `answers`, until told to stop. After `expected` messages the source is told.
+    /// Counts, and replies if `answers`, until told to stop. Announces `expected` messages to the source.
     fn serve(
         &mut self,
         answers: bool,
@@ -80,7 +81,7 @@ pub(super) trait Other {
     }
 }
 
-/// Serves as [`Other::serve`] says, looking all the time.
+/// Serves like [`Other::serve`], polling all the time.
 pub(super) fn look_and_count<O: Other + ?Sized>(
     other: &mut O,
     answers: bool,
@@ -111,22 +112,22 @@ pub(super) fn look_and_count<O: Other + ?Sized>(
     other.counted()
 }
 
-/// One end of something by which both sides send messages to each other: a reference.
+/// An endpoint of a baseline through which both processes send messages to each other.
 pub(super) trait Peer {
-    /// From here on messages have `sent` bytes, those of the other side `taken` bytes, and none has come. Where nothing
-    /// `streams`, no message is sent before the one before was answered.
+    /// Sets the size of messages to `sent` bytes, of the peer's to `taken` bytes, and resets the count. If
+    /// not `streams`, a message is sent only after the reply to the previous one.
     fn prepare(&mut self, sent: usize, taken: usize, streams: bool);
 
-    /// Sends a message, once there is room for it.
+    /// Sends a message, waiting for credit.
     fn send(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Looks once. Returns how many messages have come.
+    /// Polls once. Returns the number of messages that have come.
     fn look(&mut self) -> Result<u64, Failure>;
 
-    /// How many had come at the last look.
+    /// Returns the number of messages as of the last poll.
     fn came(&self) -> u64;
 
-    /// Waits until nothing of what was sent needs this side any more.
+    /// Waits until no sent message needs this endpoint any more.
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure>;
 }
 
@@ -154,7 +155,7 @@ impl<P: Peer> Source for P {
 
     fn finish(&mut self, memory: &Memory, watch: &Watch) -> Result<(), Failure> {
         watch.until(|| {
-            // What was sent may need this side's work still.
+            // Sent messages may still need this endpoint's progress.
             Peer::look(self)?;
             Ok(memory.finished())
         })

@@ -1,4 +1,4 @@
-//! Rows of a report, and how their figures are written.
+//! Rows of a report, and the format of their figures.
 
 use serde::Serialize;
 
@@ -7,17 +7,17 @@ use super::payload_size::show_size;
 use super::statistics::Series;
 use crate::program::output;
 
-/// One figure beside one reference.
+/// One figure beside one baseline.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) metric: &'static str,
     pub(super) unit: &'static str,
-    /// `farjump`, or the reference that is itself held against another.
+    /// `farjump`, or the baseline that is itself compared with another.
     pub(super) subject: &'static str,
     pub(super) transport: Option<String>,
     pub(super) mode: Option<&'static str>,
     pub(super) arrival: Option<String>,
-    /// What its frames travel over, where the transport tells.
+    /// The carrier of its frames, if the transport reports it.
     pub(super) lane: Option<String>,
     /// Bytes of payload.
     pub(super) size: usize,
@@ -27,7 +27,7 @@ pub(super) struct Row {
     pub(super) p99: Option<f64>,
     pub(super) p999: Option<f64>,
     pub(super) max: Option<f64>,
-    /// `None` where there is nothing to compare with.
+    /// `None` without a baseline.
     pub(super) reference: Option<&'static str>,
     pub(super) reference_lane: Option<String>,
     pub(super) reference_median: Option<f64>,
@@ -35,46 +35,47 @@ pub(super) struct Row {
     pub(super) ratio: Option<f64>,
     pub(super) ratio_min: Option<f64>,
     pub(super) ratio_max: Option<f64>,
-    /// Of the machine, in the median of the rounds.
+    /// The machine's state, in the median of the rounds.
     pub(super) state: Option<State>,
-    /// Whether a reference and `ucx_perftest` are within 15 % of each other.
+    /// Whether a baseline and `ucx_perftest` are within 15 % of each other.
     pub(super) agrees: Option<bool>,
-    /// Why there are no figures.
+    /// The reason why there are no figures.
     pub(super) missing: Option<String>,
-    /// Messages that farjump was given at a time; `None` where they are called one by one, and for other subjects.
+    /// Calls handed to farjump at a time; `None` where they are made one by one, and for other subjects.
     pub(super) batch: Option<u32>,
-    /// Bytes of the image of what was called, as it is sent, where its length was asked for.
+    /// Bytes of the called function's image as sent, if a length was requested.
     pub(super) image: Option<usize>,
-    /// The function that works.
+    /// The function that works on data.
     pub(super) function: Option<&'static str>,
-    /// Sources that were connected.
+    /// Connected sources.
     pub(super) sources: Option<u32>,
     /// Processor time of the target for each message, in nanoseconds.
     pub(super) cpu_ns_target: Option<f64>,
     /// The same of all sources together.
     pub(super) cpu_ns_source: Option<f64>,
-    /// Memory that the target has for one more source, in bytes, without that of both.
+    /// The target's memory for one more source, in bytes, without memory shared with that source.
     pub(super) peer_bytes: Option<u64>,
-    /// Memory of both, the target's and that source's.
+    /// Memory shared by the target and that source.
     pub(super) mailbox_bytes: Option<u64>,
-    /// How often a second the target went to sleep.
+    /// Times a second that the target went to sleep.
     pub(super) sleeps: Option<f64>,
-    /// Lists of work requests that the source gave RDMA devices for each message, over transports that do.
+    /// Lists of work requests that the source posted to RDMA devices for each message, over transports that
+    /// do.
     pub(super) posts: Option<f64>,
     /// Work requests in them.
     pub(super) requests: Option<f64>,
-    /// Completions that the source took for what it had posted, for each message.
+    /// Completions that the source took for its posts, for each message.
     pub(super) completions: Option<f64>,
     /// Bytes of mailbox and rings.
     pub(super) ring: Option<usize>,
-    /// Bytes of a slot of the rings that have such.
+    /// Bytes of a slot of rings with slots.
     pub(super) slot: Option<usize>,
-    /// Whether farjump's target slept where nothing came.
+    /// Whether farjump's target slept while idle.
     pub(super) target_sleeps: Option<bool>,
 }
 
 impl Row {
-    /// The figures of one thing, beside a reference's if there is one. What they are of is left open.
+    /// Fills in the figures of one case, beside a baseline's if there is one. The description is left empty.
     pub(super) fn beside(own: &Series, reference: Option<&Series>) -> Row {
         let ratio = reference.and_then(|reference| own.ratio(reference));
         let (single, single_of_reference) = (own.percentiles(), reference.and_then(Series::percentiles));
@@ -132,7 +133,7 @@ impl Row {
         }
     }
 
-    /// What the source gave a device for each message, in a line.
+    /// Describes the source's posts to a device for each message, in a line.
     pub(super) fn what_was_posted(&self) -> Option<String> {
         let (posts, requests, completions) = (self.posts?, self.requests?, self.completions?);
         Some(format!(
@@ -145,7 +146,7 @@ impl Row {
         ))
     }
 
-    /// The side of the row that has no figure.
+    /// Names the one of the row's two figures that is missing.
     pub(super) fn what_is_missing(&self) -> String {
         match self.median {
             None => self.what(),
@@ -153,7 +154,7 @@ impl Row {
         }
     }
 
-    /// What the row is of.
+    /// Names the row's case.
     fn what(&self) -> String {
         match (&self.transport, self.mode) {
             (Some(transport), Some(mode)) => format!("{transport}, {mode}"),
@@ -162,7 +163,7 @@ impl Row {
     }
 }
 
-/// Four figures of a number.
+/// Formats a number with four digits.
 pub(super) fn show(figure: f64) -> String {
     let digits = match figure.abs() {
         number if number >= 1000.0 => 0,
@@ -174,7 +175,7 @@ pub(super) fn show(figure: f64) -> String {
     format!("{figure:.digits$}")
 }
 
-/// A table in which these columns end where they end in the rows above, without those that nothing is in but their head.
+/// Formats a table with these columns aligned to the right, without columns that are empty below their head.
 pub(super) fn right_aligned<const COLUMNS: usize>(rows: &[[String; COLUMNS]], right: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);

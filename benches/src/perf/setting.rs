@@ -8,7 +8,7 @@ use super::machine::Cpus;
 use super::options::Perf;
 use crate::program::workspace::Stage;
 
-/// What a run is made of, whatever it measures.
+/// The parts of a run with any metric.
 pub(super) struct Setting<'a> {
     pub(super) options: &'a Perf,
     pub(super) stage: &'a Stage,
@@ -19,7 +19,8 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// What a process on processor `cpu` is told that has the other side of these subjects.
+    /// Returns the setup command of a process on processor `cpu` that has the peer endpoints of these
+    /// subjects.
     pub(super) fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
         Set {
             subjects: subjects.to_vec(),

@@ -1,5 +1,5 @@
-//! Memory of both processes: two words by which a measurement ends, two for what sleeps, a region for each side's raw ring, and
-//! the data that work is done on without any code at the target.
+//! Memory that both processes share: two words that end a measurement, two for sleepers, a region for each
+//! endpoint's raw ring, and the data for work without code at the target.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -10,14 +10,14 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::program::failure::Failure;
 
-/// Where the words lie, each in a line of its own.
+/// Offsets of the words, each in a line of its own.
 const STOPPED: usize = 0;
 const FINISHED: usize = 128;
 const BELL: usize = 256;
 const STAMP: usize = 384;
-/// Where it says how many bytes of data there are, behind the regions.
+/// Offset of the length of the data, which lies behind the regions.
 const STORE: usize = 512;
-/// Where the regions begin.
+/// Offset of the regions.
 const REGIONS: usize = 4096;
 
 /// The memory.
@@ -27,7 +27,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// New memory, zeroed, with two regions of `region` bytes and `store` bytes of data, both multiples of 4096.
+    /// Creates zeroed memory, with two regions of `region` bytes and `store` bytes of data, both multiples of
+    /// 4096.
     pub(super) fn create(region: usize, store: usize) -> Result<Memory, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("no memory for the raw ring: {error}"));
         // Without CLOEXEC: the other process inherits it.
@@ -38,9 +39,10 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The memory whose descriptor this process inherited.
+    /// Maps the memory whose descriptor this process inherited.
     pub(super) fn inherit(descriptor: RawFd) -> Result<Memory, Failure> {
-        // SAFETY: `perf` started this process with the descriptor open under this number, and nobody else owns it here.
+        // SAFETY: `perf` started this process with the descriptor open under this number, and only this
+        // function owns it here.
         let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Memory::map(file)
             .map_err(|error| Failure::new(format!("the memory of both cannot be mapped: {error}")))
@@ -54,19 +56,19 @@ impl Memory {
         Ok(Memory { map, file })
     }
 
-    /// The descriptor, to be inherited.
+    /// Returns the descriptor, to be inherited.
     pub(super) fn descriptor(&self) -> RawFd {
         self.file.as_fd().as_raw_fd()
     }
 
-    /// The regions: the source's, the target's, and the length of each in bytes.
+    /// Returns the regions: the source's, the target's, and the length of each in bytes.
     pub(super) fn regions(&self) -> (*mut u8, *mut u8, usize) {
         let region = (self.map.len() - REGIONS - self.store_len()) / 2;
         let first = self.map.as_mut_ptr().wrapping_add(REGIONS);
         (first, first.wrapping_add(region), region)
     }
 
-    /// Where the data is, and its length in bytes.
+    /// Returns the start of the data and its length in bytes.
     pub(super) fn store(&self) -> (*mut u8, usize) {
         let len = self.store_len();
         (self.map.as_mut_ptr().wrapping_add(self.map.len() - len), len)
@@ -77,18 +79,18 @@ impl Memory {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: `at` is one of the constants above, in the mapping and aligned; the words are only ever used atomically, and
-        // the mapping lives as long as `self`.
+        // SAFETY: `at` is one of the constants above, so it is in the mapping and aligned; all accesses to
+        // the words are atomic, and the mapping lives as long as `self`.
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at).cast()) }
     }
 
-    /// Neither is stopped nor finished: before a measurement.
+    /// Clears both words before a measurement.
     pub(super) fn reset(&self) {
         self.word(STOPPED).store(0, Ordering::Relaxed);
         self.word(FINISHED).store(0, Ordering::Release);
     }
 
-    /// The target's side is to stop.
+    /// Tells the target's endpoint to stop.
     pub(super) fn stop(&self) {
         self.word(STOPPED).store(1, Ordering::Release);
     }
@@ -98,18 +100,19 @@ impl Memory {
         self.word(STOPPED).load(Ordering::Acquire) != 0
     }
 
-    /// What a futex is waited for on: the low half of the word.
+    /// Returns the futex: the low half of its word.
     pub(super) fn bell(&self) -> &AtomicU32 {
-        // SAFETY: as in `word`, and this one is used as such a half alone.
+        // SAFETY: as in `word`; this word is accessed only through this half.
         unsafe { AtomicU32::from_ptr(self.map.as_mut_ptr().add(BELL).cast()) }
     }
 
-    /// When what was asleep had run what woke it, by [`clock::now`](super::clock::now); 0 if it has not.
+    /// Returns the time, by [`clock::now`](super::clock::now), at which the sleeper had run the message that
+    /// woke it; 0 before that.
     pub(super) fn stamp(&self) -> &AtomicU64 {
         self.word(STAMP)
     }
 
-    /// The target's side has counted all that was announced.
+    /// Says that the target's endpoint has counted all announced messages.
     pub(super) fn finish(&self) {
         self.word(FINISHED).store(1, Ordering::Release);
     }

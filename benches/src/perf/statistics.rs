@@ -1,4 +1,4 @@
-//! What was measured, over the rounds: figures, their ratios, and the times of single calls.
+//! Results over the rounds: figures, their ratios, and the times of single calls.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::program::failure::Failure;
 /// Longest time that a histogram holds, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// The figures of one thing that is measured, one a round, and its single calls.
+/// The figures of one case, one a round, and its single calls.
 pub(super) struct Series {
     rounds: Vec<f64>,
     singles: Histogram<u64>,
-    /// What was posted for each message, one a round.
+    /// Posts for each message, one a round.
     posted: Vec<Posted>,
 }
 
@@ -22,22 +22,22 @@ pub(super) struct Series {
 pub(super) struct Round {
     pub(super) figure: f64,
     pub(super) singles: Vec<u64>,
-    /// What this process gave RDMA devices for each message, if anything.
+    /// Posts of this process to RDMA devices for each message, if any.
     pub(super) posted: Option<Posted>,
 }
 
 impl Round {
-    /// A figure alone.
+    /// A round with only a figure.
     pub(super) fn of(figure: f64) -> Round {
         Round::timed(figure, Vec::new())
     }
 
-    /// A figure, and single calls in nanoseconds.
+    /// A round with a figure, and single calls in nanoseconds.
     pub(super) fn timed(figure: f64, singles: Vec<u64>) -> Round {
         Round { figure, singles, posted: None }
     }
 
-    /// One call, which took so many nanoseconds.
+    /// A round of one call, which took so many nanoseconds.
     pub(super) fn once(time: f64) -> Round {
         Round::timed(time / 1e3, vec![time as u64])
     }
@@ -52,7 +52,7 @@ pub(super) struct Percentiles {
     pub(super) max: f64,
 }
 
-/// One by another, over the rounds.
+/// The ratio of two cases over the rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Ratio {
     pub(super) median: f64,
@@ -75,17 +75,17 @@ impl Series {
         }
     }
 
-    /// The median of the rounds; `None` before there is one.
+    /// Returns the median of the rounds; `None` before the first.
     pub(super) fn median(&self) -> Option<f64> {
         median(&self.rounds)
     }
 
-    /// The median of the rounds of a count; `None` where nothing was posted.
+    /// Returns the median of a count over the rounds; `None` without posts.
     pub(super) fn posted(&self, count: impl Fn(&Posted) -> f64) -> Option<f64> {
         median(&self.posted.iter().map(count).collect::<Vec<_>>())
     }
 
-    /// `None` where no calls were timed one by one.
+    /// Returns `None` where no calls were timed one by one.
     pub(super) fn percentiles(&self) -> Option<Percentiles> {
         let at = |percentile| self.singles.value_at_percentile(percentile) as f64 / 1e3;
         (!self.singles.is_empty()).then(|| Percentiles {
@@ -96,7 +96,7 @@ impl Series {
         })
     }
 
-    /// Of this to a reference, in each round of both.
+    /// Returns the ratio to a baseline, over the rounds that both have.
     pub(super) fn ratio(&self, reference: &Series) -> Option<Ratio> {
         let pairs = self.rounds.iter().zip(&reference.rounds);
         let ratios: Vec<f64> =
@@ -109,7 +109,7 @@ impl Series {
     }
 }
 
-/// The middle one; of an even number the mean of the two.
+/// Returns the middle one; of an even number the mean of the two.
 pub(super) fn median(figures: &[f64]) -> Option<f64> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -120,7 +120,7 @@ pub(super) fn median(figures: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median time of one call, in nanoseconds, where each of `times` is of `batch` calls.
+/// Returns the median time of one call, in nanoseconds, where each of `times` covers `batch` calls.
 pub(super) fn median_call(times: &[Duration], batch: u32) -> f64 {
     let times: Vec<f64> = times.iter().map(|time| time.as_nanos() as f64 / f64::from(batch)).collect();
     median(&times).unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! `ucx_perftest`, UCX's own tool: what our use of active messages is held against.
+//! `ucx_perftest`, UCX's own tool: the comparison for the baseline over active messages.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::program::workspace::Stage;
 /// Its name.
 const PROGRAM: &str = "ucx_perftest";
 
-/// The tool of the UCX that is measured: the one that came with the library, as UCX installs them (`PREFIX/lib` and `PREFIX/bin`), and
-/// then that library's folder. The one in PATH where there is none, or where the library is the system's.
+/// Returns the tool of the measured UCX: the one installed with the library (`PREFIX/lib` and `PREFIX/bin`),
+/// and then that library's folder. Without one, or if the library is the system's, it is the one in PATH.
 fn tool() -> (Tool, Option<PathBuf>) {
     let folder = library().as_deref().and_then(Path::parent).map(Path::to_owned);
     let file = folder.as_deref().and_then(Path::parent).map(|prefix| prefix.join("bin").join(PROGRAM));
-    // Another version's tool would not measure the library that was named.
+    // Another version's tool would not measure the named library.
     let is_named = env::var_os("FARJUMP_UCX").is_some_and(|named| !named.is_empty());
     let file = file.filter(|file| is_named || file.is_file());
     let folder = folder.filter(|_| file.is_some());
@@ -35,11 +35,11 @@ fn library() -> Option<PathBuf> {
     None
 }
 
-/// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in the metric's unit:
-/// the median latency, or what it calls overall of the whole run.
+/// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in
+/// the metric's unit: the median latency, or the overall figure of the whole run.
 ///
 /// # Errors
-/// When it is not installed or fails, a sentence for people.
+/// A sentence for the user, if it is not installed or fails.
 pub(super) fn run(
     stage: &Stage,
     metric: Metric,
@@ -69,8 +69,8 @@ pub(super) fn run(
     tool.run(stage, cpus, port, &arguments, &variables, |text| figure(text, metric))
 }
 
-/// The figure in the last line of its CSV: its columns are iterations, latencies (median, average, overall; us), bandwidths
-/// (average, overall; MB/s), message rates (average, overall; 1/s).
+/// Returns the figure in the last line of its CSV: its columns are iterations, latencies (median, average,
+/// overall; us), bandwidths (average, overall; MB/s), message rates (average, overall; 1/s).
 fn figure(text: &str, metric: Metric) -> Option<f64> {
     let mut lines = text.lines().map(str::trim_start);
     let line = lines.rfind(|line| line.starts_with(|first: char| first.is_ascii_digit()))?;

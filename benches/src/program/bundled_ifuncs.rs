@@ -1,4 +1,4 @@
-//! Ifunc libraries built from sources that this program carries, or brought along.
+//! Ifunc libraries built from the program's own sources, or built before.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ pub struct Source<'a> {
     pub text: &'a str,
 }
 
-/// Builds the libraries of `sources` in the stage's folder and opens them. Nothing is written elsewhere: `farjump build`
-/// and the compilers that it starts run with that folder for their temporary files, which is why they run in processes of their own.
+/// Builds the libraries of `sources` in the workspace folder and opens them. Nothing is written elsewhere:
+/// `farjump build` and its compilers run in processes of their own, with that folder for temporary files.
 ///
 /// # Errors
-/// No C compiler, mostly.
+/// Mostly the lack of a C compiler.
 ///
 /// # Safety
 /// The constructors and payload routines of `sources` may run in this process.
 pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library>, Failure> {
-    // All at once: they take as long as one where there are processors enough.
+    // Built in parallel: with enough processors they take as long as one.
     let running: Vec<_> = sources.iter().map(|source| start(*source, stage)).collect();
     let built: Vec<_> = sources
         .iter()
@@ -38,23 +38,25 @@ pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
             if !status.success() {
                 return Err(failed(*source, said.strip_prefix("error: ").unwrap_or(&said)));
             }
-            // SAFETY: the caller lets the code of `sources` run, and the library was built from one of them just now.
+            // SAFETY: the caller allows the code of `sources` to run, and the library was just built from one
+            // of them.
             unsafe { routines::open(library(*source, stage.folder())) }
         })
         .collect();
-    // Only now, when none runs any more.
+    // Errors are returned only after all builds have ended.
     built.into_iter().collect()
 }
 
-/// Opens the libraries of `sources` that are in `folder` already, as `farjump build` makes them: for a machine without a compiler.
+/// Opens the libraries of `sources` in `folder`, made before by `farjump build`: for a machine without a
+/// compiler.
 ///
 /// # Errors
-/// One that is not there, or is no such library.
+/// A library is missing or malformed.
 ///
 /// # Safety
 /// The constructors and payload routines of these libraries may run in this process.
 pub unsafe fn open(sources: &[Source<'_>], folder: &Path) -> Result<Vec<Library>, Failure> {
-    // SAFETY: the caller lets the code of these libraries run.
+    // SAFETY: the caller allows the code of these libraries to run.
     sources.iter().map(|source| unsafe { routines::open(library(*source, folder)) }).collect()
 }
 

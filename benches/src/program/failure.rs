@@ -1,4 +1,4 @@
-//! Why a command failed: one text for people, one exit code for programs.
+//! The failure of a command: one text for the user, one exit code for programs.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ pub enum Exit {
     Refused = 3,
     /// A time limit passed.
     TimedOut = 4,
-    /// No target listens at the address, or the target ended before it answered.
+    /// No target listens at the address, or the target ended before it replied.
     NoTarget = 5,
     /// This machine cannot run farjump.
     Impossible = 6,
@@ -39,7 +39,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -47,12 +47,13 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another program.
+    /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another
+    /// program.
     pub fn new(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Failed, text: text.into() }
     }
 
-    /// Something of this machine that nothing but the machine can change. `text` as in [`Failure::new`].
+    /// A limitation that only a change of the machine removes. `text` as in [`Failure::new`].
     pub fn impossible(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Impossible, text: text.into() }
     }

@@ -1,4 +1,5 @@
-//! Options of every command that connects to targets: the key, limits of waiting, what may travel in the clear.
+//! Options of every command that connects to targets: the key, time limits, and permission to send
+//! unencrypted.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,37 +14,38 @@ use crate::program::units::parse_duration;
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub struct KeyFile {
-    /// The key for tcp: addresses, which the other side has too (`farjump key`)
+    /// The key for tcp: addresses, the same as the other side's (`farjump key`)
     #[arg(id = "key", long, value_name = "FILE", env = "FARJUMP_KEY", hide_env = true)]
     pub file: Option<PathBuf>,
 }
 
-// How long a silent machine counts as alive.
+// Time for which a silent machine counts as alive.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub struct PeerTimeout {
-    /// How long the other side's machine may be silent before it is taken for gone, on tcp: addresses; 1s to 32767s [default: 10s]
+    /// How long the other side's machine may be silent before its peer counts as gone, on tcp: addresses; 1s
+    /// to 32767s [default: 10s]
     #[arg(id = "peer-timeout", long, value_name = "T", value_parser = parse_timeout)]
     pub time: Option<Duration>,
 }
 
-// Whether frames travel in the clear.
+// Whether frames travel unencrypted.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Clear {
-    /// Let frames travel in the clear by `tcp` although both sides have a key, where the other side says so too: for networks that
-    /// you trust. The control connection is sealed in any case
+    /// Let frames travel unencrypted by `tcp` although both sides have a key, if the other side allows it
+    /// too: for networks that you trust. The control connection is encrypted in any case
     #[arg(long)]
     pub clear: bool,
 }
 
 impl KeyFile {
-    /// The file, for a target that listens at `address`, if that is one of TCP.
+    /// Returns the file, for a target that listens at `address`, if that is one of TCP.
     pub fn listening_at(&self, address: &str) -> Option<&PathBuf> {
         self.file.as_ref().filter(|_| address.starts_with("tcp:"))
     }
 
-    /// The key, if one of `addresses` is one of TCP and there is a file.
+    /// Returns the key, if one of `addresses` is one of TCP and there is a file.
     pub fn read<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) -> Result<Option<Secret>, Failure> {
         let needed = addresses.into_iter().any(|address| address.starts_with("tcp:"));
         match &self.file {
@@ -53,23 +55,24 @@ impl KeyFile {
     }
 }
 
-/// Whether UCX may go over TCP.
+/// Permission for UCX to use TCP.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct UcxTcp {
-    /// Let ucx-am go over UCX's TCP, which the other side has to allow too. A process that reaches a port of UCX's may then
-    /// write this process's memory, with or without the key: docs/security.md. `tcp` reaches other machines without it
+    /// Let ucx-am use UCX's TCP, which the other side has to allow too. A process that reaches a port of
+    /// UCX's may then write this process's memory, with or without the key: docs/security.md. `tcp` reaches
+    /// other machines without it
     #[arg(long = "ucx-tcp")]
     pub tcp: bool,
 }
 
 impl UcxTcp {
-    /// What the transports may do.
+    /// Returns the options of the transports.
     pub fn options(self) -> farjump::BackendOptions {
         farjump::BackendOptions::new().with_ucx_tcp(self.tcp)
     }
 }
 
-/// What the system can be told: whole seconds, in 15 bits.
+/// Accepts the values that the system takes: whole seconds, in 15 bits.
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
         time if (1..=32_767).contains(&time.as_secs()) => Ok(time),

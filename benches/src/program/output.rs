@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::program::failure::Failure;
 
-/// Writes `bytes` to standard output, at once. A reader that has seen enough is no failure.
+/// Writes `bytes` to standard output at once. A reader that has closed it is no failure.
 pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes.as_ref()).and_then(|()| out.flush()) {
@@ -16,17 +16,17 @@ pub fn print(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     }
 }
 
-/// As [`print()`], one line.
+/// Writes one line, like [`print()`].
 pub fn print_line(line: impl fmt::Display) -> Result<(), Failure> {
     print(format!("{line}\n"))
 }
 
-/// Writes a line to standard error. Where that is closed there is nobody to tell.
+/// Writes a line to standard error. If that is closed, the line is lost.
 pub fn note(line: impl fmt::Display) {
     let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Rows of columns that line up, two spaces between them.
+/// Formats rows as aligned columns, with two spaces between them.
 pub fn table(rows: &[impl AsRef<[String]>]) -> String {
     let width = |cell: &String| cell.chars().count();
     let mut widths = Vec::new();

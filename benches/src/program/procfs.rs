@@ -1,23 +1,23 @@
-//! What the kernel says in files of /proc and /sys: reading it, and the forms that many of these files share.
+//! Files of /proc and /sys: reading them, and their common formats.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// More than any file read here has; of /proc/cpuinfo the first processor is enough.
+/// Longer than any file read here; of /proc/cpuinfo the first processor is enough.
 const LONGEST: u64 = 64 * 1024;
-/// More processors than Linux can have.
+/// More processors than Linux supports.
 const MOST_PROCESSORS: u32 = 1 << 16;
 
-/// The text of a file, without blank around it, or `None` where it cannot be read.
+/// Returns the text of a file, trimmed; `None` if it cannot be read.
 pub fn read(path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Reads a list of processors or nodes, such as `0-3,8,10-11`. `None` of what is no such list; empty of an empty one.
+/// Reads a list of processors or nodes, such as `0-3,8,10-11`. `None` if malformed; empty for an empty list.
 pub fn numbers(list: &str) -> Option<BTreeSet<u32>> {
     let mut numbers = BTreeSet::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -31,7 +31,8 @@ pub fn numbers(list: &str) -> Option<BTreeSet<u32>> {
     Some(numbers)
 }
 
-/// The value behind `NAME:` in a file of such lines (/proc/self/status, /proc/meminfo, /proc/cpuinfo).
+/// Returns the value behind `NAME:` in a file of such lines (/proc/self/status, /proc/meminfo,
+/// /proc/cpuinfo).
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -39,7 +40,7 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// The choice in brackets: `madvise` of `always [madvise] never`.
+/// Returns the choice in brackets: `madvise` of `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     rest.split_once(']').map(|(choice, _)| choice)

@@ -1,11 +1,11 @@
-//! Durations and numbers of bytes, as people write and read them.
+//! Durations and numbers of bytes in text: reading and formatting.
 
 use std::time::Duration;
 
 /// Reads a duration: `500ms`, `2s`, `1.5m`.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong =
         || format!("`{text}` is no duration: write a number and us, ms, s or m, for example 500ms or 2s");
@@ -28,7 +28,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Reads a number of bytes: `65536`, `64K`, `4M`, `1G`; also `4MiB`.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let wrong =
         || format!("`{text}` is no number of bytes: write it out, or with K, M or G, for example 64K or 4M");
@@ -64,7 +64,7 @@ fn split(text: &str) -> (&str, &str) {
     text.split_at(unit)
 }
 
-/// A duration with two figures or more: `0.5 us`, `4.1 ms`, `12 s`.
+/// Formats a duration with two digits or more: `0.5 us`, `4.1 ms`, `12 s`.
 pub fn show_duration(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos() as f64;
     let (value, unit) = if nanoseconds < 1e3 {
@@ -80,7 +80,7 @@ pub fn show_duration(duration: Duration) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// How long ago something was, to the second: `just now`, `3 s ago`, `5 min ago`.
+/// Formats the time since an event, to the second: `just now`, `3 s ago`, `5 min ago`.
 pub fn show_ago(elapsed: Duration) -> String {
     match elapsed.as_secs() {
         0 => "just now".to_owned(),
@@ -91,7 +91,7 @@ pub fn show_ago(elapsed: Duration) -> String {
     }
 }
 
-/// A limit, which usually is a power of two: `64 MiB`.
+/// Formats a limit, which usually is a power of two: `64 MiB`.
 pub fn show_limit(bytes: usize) -> String {
     for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
         if bytes != 0 && bytes.is_multiple_of(1 << shift) {
@@ -101,7 +101,7 @@ pub fn show_limit(bytes: usize) -> String {
     format!("{bytes} B")
 }
 
-/// A whole number with its digits in groups: `9 100 432`.
+/// Formats a whole number with its digits in groups: `9 100 432`.
 pub fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -114,12 +114,12 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
-/// Microseconds, for programs.
+/// Returns microseconds, for programs.
 pub fn microseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
 }
 
-/// The middle one; of an even number the lower of the two. `None` of none.
+/// Returns the middle one; of an even number the lower of the two. `None` without times.
 pub fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.sort_unstable();
     let middle = times.len().checked_sub(1)? / 2;

@@ -1,4 +1,4 @@
-//! What a command sets up and takes down in every case: a folder, and processes.
+//! The workspace of a command, removed in every case: a folder, and processes.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,19 +16,20 @@ use tempfile::TempDir;
 
 use crate::program::failure::Failure;
 
-/// How long to wait between attempts to remove the folder.
+/// Interval between attempts to remove the folder.
 const REMOVAL: Duration = Duration::from_millis(10);
-/// Longest path of a socket (unix(7)), and room for the name of one with its slash.
+/// Longest path of a socket (unix(7)), and space for a socket's name with its slash.
 const SOCKET: (usize, usize) = (107, 16);
 
-/// Has the folder, and the processes that the command starts. All go with it, and when the command is interrupted.
+/// Owns the folder and the processes that the command starts. Dropping it, or interrupting the command,
+/// removes all of them.
 pub struct Stage {
     props: Arc<Mutex<Option<Props>>>,
     folder: PathBuf,
 }
 
 struct Props {
-    /// Processes that were started and not waited for. Each leads a group of its own.
+    /// Processes started and not yet reaped. Each leads a group of its own.
     processes: Vec<Pid>,
     folder: PathBuf,
 }
@@ -36,11 +37,11 @@ struct Props {
 impl Drop for Props {
     fn drop(&mut self) {
         for process in &self.processes {
-            // What has ended already, and is not waited for, is no error.
+            // A process that has ended unreaped is no error.
             let _ = kill_process_group(*process, Signal::KILL);
             let _ = waitpid(Some(*process), WaitOptions::empty());
         }
-        // Compilers that were killed may be at their last file.
+        // Killed compilers may still write their last file.
         for _ in 0..100 {
             match remove(&self.folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(REMOVAL),
@@ -50,27 +51,27 @@ impl Drop for Props {
     }
 }
 
-/// Removes a stage's folder, and what is named after it elsewhere.
+/// Removes a workspace folder, and files elsewhere that are named after it.
 pub fn remove(folder: &Path) -> io::Result<()> {
     #[cfg(feature = "iceoryx2")]
     remove_shared(folder);
     fs::remove_dir_all(folder)
 }
 
-/// Removes the shared memory whose names begin with the folder's: processes of iceoryx2 that are killed leave theirs.
+/// Removes the shared memory whose names begin with the folder's: killed processes of iceoryx2 leave theirs.
 #[cfg(feature = "iceoryx2")]
 fn remove_shared(folder: &Path) {
     let (Some(name), Ok(entries)) = (folder.file_name(), fs::read_dir("/dev/shm")) else { return };
     for entry in entries.flatten() {
         if entry.file_name().as_bytes().starts_with(name.as_bytes()) {
-            // Whoever else knows the name removes it too.
+            // Another process may have removed it already.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
 impl Stage {
-    /// Makes the folder, and sees to it that SIGINT and SIGTERM remove it. `command` is the command's name.
+    /// Makes the folder, and makes SIGINT and SIGTERM remove it. `command` is the command's name.
     pub fn set(command: &str) -> Result<Stage, Failure> {
         let failed = |error| Failure::new(format!("cannot prepare `{command}`: {error}"));
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -82,7 +83,8 @@ impl Stage {
             if let Some(signal) = signals.forever().next() {
                 let mut props = props.lock().unwrap_or_else(PoisonError::into_inner);
                 *props = None;
-                // With the lock: the command, which sees its processes go, cannot end before this does and say that it failed.
+                // Under the lock: the command notices the end of its processes, and must not end first and
+                // report a failure.
                 process::exit(128 + signal);
             }
         };
@@ -95,7 +97,7 @@ impl Stage {
         &self.folder
     }
 
-    /// Starts a process, in a group of its own: what is typed at the terminal interrupts this process, which then ends the
+    /// Starts a process, in a group of its own: the terminal interrupts this process, which then ends the
     /// others.
     pub fn start(&self, command: &mut Command) -> io::Result<Child> {
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,13 +108,13 @@ impl Stage {
         Ok(child)
     }
 
-    /// Waits until a process ends; also says what it wrote to standard error, if that is piped.
+    /// Waits until a process ends; also returns its standard error, if that is piped.
     pub fn finish(&self, mut child: Child) -> io::Result<(ExitStatus, String)> {
         let mut said = Vec::new();
         if let Some(mut stderr) = child.stderr.take() {
             stderr.read_to_end(&mut said)?;
         }
-        // With the lock: a process id is nobody's once it was waited for.
+        // Under the lock: a process id is free for reuse once it was waited for.
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
         let status = child.wait()?;
         if let Some(props) = &mut *props {
@@ -128,25 +130,26 @@ impl Drop for Stage {
     }
 }
 
-/// This program, to be run again: the very file that runs now, even if another took its place.
+/// Returns the command to run this program again: the very file that runs now, even if another took its
+/// place.
 pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("farjump");
     command
 }
 
-/// The same by way of another program, such as `ip netns exec far`, if there is any in `words`.
+/// The same through another program, such as `ip netns exec far`, if `words` has any.
 pub fn this_program_by(words: &str) -> Command {
     let mut words = words.split_whitespace();
     let Some(launcher) = words.next() else { return this_program() };
     let mut command = Command::new(launcher);
-    // What is `self` here is the launcher there.
+    // `self` would be the launcher there.
     command.args(words).arg(format!("/proc/{}/exe", process::id()));
     command
 }
 
-/// A folder beside this program if that lies in cargo's target folder, so that nothing is written outside of it, and if
-/// its path is short enough for a socket; otherwise in the system's temporary folder.
+/// Makes a folder beside this program, if that lies in cargo's target folder, so that nothing is written
+/// outside of it, and if its path is short enough for a socket; otherwise in the system's temporary folder.
 fn make_folder(command: &str) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let prefix = format!("farjump-{command}-");
@@ -161,7 +164,7 @@ fn make_folder(command: &str) -> io::Result<TempDir> {
     builder.tempdir()
 }
 
-/// The folder of this program, if it is one of cargo's, which marks them as caches.
+/// Returns this program's folder, if it is one of cargo's, which marks them as caches.
 fn cargo_folder() -> Option<PathBuf> {
     let folder = fs::canonicalize(std::env::current_exe().ok()?.parent()?).ok()?;
     folder.ancestors().any(|folder| folder.join("CACHEDIR.TAG").exists()).then_some(folder)

@@ -1,4 +1,5 @@
-//! What is drawn: for each metric a panel of curves, one for each thing that was measured, and the ratios of these.
+//! The contents of a picture: for each metric a panel of curves, one for each measured case, and their
+//! ratios.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +10,27 @@ use crate::program::failure::Failure;
 
 /// A picture's content.
 pub(super) struct Picture {
-    /// What it was measured on, and how.
+    /// The machine, and the conditions of the measurement.
     pub(super) notes: Vec<String>,
     pub(super) panels: Vec<Panel>,
 }
 
-/// The curves that have their figures in one unit.
+/// Curves with figures of one unit.
 #[derive(Debug)]
 pub(super) struct Panel {
-    /// What was measured.
+    /// The metric.
     pub(super) title: String,
-    /// Of the figures.
+    /// Unit of the figures.
     pub(super) unit: String,
     /// Whether figures are times, of which less is better.
     pub(super) is_time: bool,
-    /// What it is over.
+    /// The horizontal axis.
     pub(super) across: Across,
     pub(super) curves: Vec<Curve>,
     pub(super) relations: Vec<Relation>,
 }
 
-/// What a picture is over.
+/// The horizontal axis of a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Across {
     Payload,
@@ -37,22 +38,22 @@ pub(super) enum Across {
     Sources,
 }
 
-/// One thing's figures.
+/// The figures of one case.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Curve {
     pub(super) label: String,
-    /// Whether it is farjump's, and not a reference's.
+    /// Whether it is farjump's, as opposed to a baseline's.
     pub(super) is_own: bool,
-    /// Sorted by what they are over.
+    /// Sorted by the horizontal axis.
     pub(super) points: Vec<(u64, f64)>,
 }
 
-/// One thing's figures by another's, both named by their places among the curves.
+/// Ratios of one case's figures to another's, both given by index among the curves.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Relation {
     pub(super) own: usize,
     pub(super) reference: usize,
-    /// Sorted by what they are over.
+    /// Sorted by the horizontal axis.
     pub(super) points: Vec<Ratio>,
 }
 
@@ -64,7 +65,7 @@ pub(super) struct Ratio {
     pub(super) max: f64,
 }
 
-/// What is read of a row, as `--json` prints it: columns that a metric does not have are not there, or null.
+/// The cells read from a row of `--json`. A column that a metric lacks is missing or null.
 #[derive(Clone, Deserialize, Debug)]
 struct Cells {
     metric: String,
@@ -87,10 +88,10 @@ struct Cells {
 }
 
 impl Picture {
-    /// Of what was measured.
+    /// Returns the picture of a report.
     ///
     /// # Errors
-    /// When nothing has figures.
+    /// No row has figures.
     pub(super) fn of(report: &Value, rounds: u32) -> Result<Picture, Failure> {
         let rows = report["rows"].as_array().into_iter().flatten();
         let cells: Result<Vec<Cells>, _> = rows.map(Cells::deserialize).collect();
@@ -106,7 +107,7 @@ fn cannot_read(error: &serde_json::Error) -> Failure {
     Failure::new(format!("the rows cannot be drawn: {error}"))
 }
 
-/// The machine, and how it was.
+/// Describes the machine and its state.
 fn notes(report: &Value, rounds: u32) -> Vec<String> {
     let machine = &report["machine"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -132,7 +133,7 @@ fn notes(report: &Value, rounds: u32) -> Vec<String> {
     vec![parts.join(", "), how]
 }
 
-/// A panel for each metric, and for each function and length that is not what the curves are over.
+/// Returns a panel for each metric, and for each function and length that the horizontal axis does not cover.
 fn panels(rows: &[Cells]) -> Vec<Panel> {
     let across = Across::of(rows);
     let key = |row: &Cells| {
@@ -159,7 +160,7 @@ fn panels(rows: &[Cells]) -> Vec<Panel> {
     keys.iter().filter_map(panel).collect()
 }
 
-/// What a metric is called in a picture.
+/// Returns the title of a metric.
 fn title(metric: &str) -> String {
     match metric {
         "latency" => "one-way latency".to_owned(),
@@ -169,7 +170,7 @@ fn title(metric: &str) -> String {
 }
 
 impl Across {
-    /// What there are several of; the payload's length where there is one of everything.
+    /// Chooses the property with several values; the payload's length if none has.
     fn of(rows: &[Cells]) -> Across {
         let several = |value: fn(&Cells) -> Option<u64>| {
             rows.iter().filter_map(value).collect::<BTreeSet<_>>().len() > 1
@@ -199,7 +200,7 @@ impl Across {
 }
 
 impl Panel {
-    /// `None` where no row has figures.
+    /// Returns `None` if no row has figures.
     fn of(title: String, across: Across, rows: &[&Cells]) -> Option<Panel> {
         let unit = rows.first()?.unit.clone();
         let mut panel = Panel {
@@ -210,7 +211,7 @@ impl Panel {
             curves: Vec::new(),
             relations: Vec::new(),
         };
-        // farjump's curves come before the references', whatever the order of the rows.
+        // farjump's curves come before the baselines', whatever the order of the rows.
         for row in rows {
             panel.add_curve(row.subject_curve(), across.value(row), row.median);
         }
@@ -233,7 +234,7 @@ impl Panel {
             self.curves.len() - 1
         });
         let points = &mut self.curves[number].points;
-        // What is measured once stands in a row for each reference.
+        // A case measured once appears in a row for each baseline.
         if !points.iter().any(|(known, _)| *known == at) {
             points.push((at, figure));
         }
@@ -260,7 +261,7 @@ impl Panel {
 }
 
 impl Cells {
-    /// The curve of what was measured, and whether it is farjump's.
+    /// Returns the label of the measured case, and whether it is farjump's.
     fn subject_curve(&self) -> Option<(String, bool)> {
         if self.subject != "farjump" {
             return Some((named(&self.subject, self.lane.as_deref()), false));
@@ -285,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// A row with these cells, and the usual ones.
+    /// A row with these cells, and default ones.
     fn row(cells: Value) -> Cells {
         let mut row = json!({
             "metric": "latency", "unit": "us", "subject": "farjump", "transport": "shm", "mode": "cached", "size": 8,

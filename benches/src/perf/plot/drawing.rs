@@ -1,6 +1,6 @@
-//! Drawing a picture: curves above, their ratios beneath over the same axis, names at the side.
+//! Draws a picture: curves above, their ratios beneath over the same axis, names at the side.
 //!
-//! Lengths are in units of half a pixel of an SVG, and of one pixel of a PNG.
+//! The unit of lengths is half a pixel of an SVG, and one pixel of a PNG.
 
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -14,17 +14,17 @@ use super::palette::{Colour, FAINT, FONT, GRID, INK, OWN, REFERENCES};
 use super::scale::Scale;
 
 const MARGIN: i32 = 30;
-/// A panel with what belongs to it.
+/// A panel with its labels.
 const PANEL_WIDTH: i32 = 1500;
-/// Left of the curves, for the names of marks.
+/// Space left of the curves, for the labels of marks.
 const LEFT: i32 = 110;
-/// Right of them, for the curves' names.
+/// Space right of the curves, for their names.
 const RIGHT: i32 = 350;
 const TITLE: i32 = 64;
 const CURVES: i32 = 460;
 const BETWEEN: i32 = 48;
 const RATIOS: i32 = 260;
-/// Below, for the marks' names and what the axis is.
+/// Space below, for the labels of marks and of the axis.
 const BELOW: i32 = 110;
 const LINE: i32 = 36;
 
@@ -34,7 +34,7 @@ const SMALL: i32 = 30;
 type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
 
 impl Picture {
-    /// Width and height.
+    /// Returns width and height.
     pub(super) fn size(&self) -> (u32, u32) {
         let (columns, rows) = self.grid();
         let width = MARGIN * 2 + columns * PANEL_WIDTH;
@@ -42,7 +42,7 @@ impl Picture {
         (width.unsigned_abs(), height.unsigned_abs())
     }
 
-    /// Columns and rows of panels.
+    /// Returns the columns and rows of panels.
     fn grid(&self) -> (i32, i32) {
         let panels = self.panels.len();
         let columns = panels.min(2);
@@ -71,7 +71,7 @@ impl Picture {
     }
 }
 
-/// A panel, and where it goes.
+/// A panel, and its position.
 struct Drawing<'a, DB: DrawingBackend> {
     canvas: &'a Canvas<'a, DB>,
     panel: &'a Panel,
@@ -135,7 +135,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         self.canvas.write(across.title(), middle, SMALL, INK, (HPos::Center, VPos::Bottom))
     }
 
-    /// Lines at the marks, and the names of those that go upwards.
+    /// Draws lines at the marks, and the labels of the vertical axis.
     fn axes(&self, frame: &Frame<'_>) -> Drawn<DB> {
         for (value, _) in &frame.across.marks {
             let x = frame.x(*value);
@@ -149,7 +149,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         Ok(())
     }
 
-    /// The names of the marks below: as many as have room.
+    /// Draws the labels of the marks below: as many as fit.
     fn marks_below(&self, frame: &Frame<'_>) -> Drawn<DB> {
         let marks = &frame.across.marks;
         let mut widest = 0;
@@ -166,7 +166,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
     }
 
     fn curves(&self, frame: &Frame<'_>) -> Drawn<DB> {
-        // farjump's come last, and lie above.
+        // farjump's curves come last, and lie on top.
         for (number, curve) in self.panel.curves.iter().enumerate().rev() {
             let points: Vec<_> =
                 curve.points.iter().map(|(at, figure)| (frame.x(*at as f64), frame.y(*figure))).collect();
@@ -205,7 +205,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         Ok(())
     }
 
-    /// What the curves are.
+    /// Draws the names of the curves.
     fn names(&self, left: i32, top: i32) -> Drawn<DB> {
         let mut y = top + LINE / 2;
         let mut heading = None;
@@ -227,7 +227,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         Ok(())
     }
 
-    /// How the ratios are to be read.
+    /// Draws the legend of the ratios.
     fn said_of_ratios(&self, left: i32, top: i32) -> Drawn<DB> {
         let better = match self.panel.is_time {
             true => "below 1 farjump takes less",
@@ -265,7 +265,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
     }
 }
 
-/// What stands at a curve's points.
+/// The marker at a curve's points.
 #[derive(Clone, Copy)]
 enum Shape {
     Circle,
@@ -276,7 +276,7 @@ enum Shape {
 }
 
 impl Panel {
-    /// Where a curve stands among farjump's, or among the references'.
+    /// Returns a curve's index among farjump's, or among the baselines'.
     fn rank(&self, curve: usize) -> usize {
         let is_own = self.curves[curve].is_own;
         self.curves[..curve].iter().filter(|other| other.is_own == is_own).count()
@@ -300,10 +300,10 @@ impl Panel {
     }
 }
 
-/// What is drawn on.
+/// The drawing area.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
     pub(super) area: &'a DrawingArea<DB, Shift>,
-    /// By how much of its size text has to be let down to stand where it is meant to.
+    /// Fraction of its size by which text is lowered to stand in its place.
     pub(super) drop: f64,
 }
 
@@ -326,7 +326,7 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
         Ok(self.area.estimate_text_size(text, &style)?.0 as i32)
     }
 
-    /// As much of a small text as has room; what is left out is dots.
+    /// Shortens a small text to fit, with dots for the omitted part.
     fn fit(&self, text: &str, room: i32) -> Result<String, DrawingAreaErrorKind<DB::ErrorType>> {
         let mut shown = text.to_owned();
         let mut kept = text.chars().count();

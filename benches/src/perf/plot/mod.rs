@@ -1,6 +1,6 @@
-//! `--plot`: what was measured as a picture, SVG or PNG by the file's ending.
+//! `--plot`: draws the report as a picture, SVG or PNG by the file's ending.
 //!
-//! [`curves`] says what is drawn, [`scale`] where, [`palette`] in which colours, [`drawing`] draws it.
+//! [`curves`] chooses the contents, [`scale`] the positions, [`palette`] the colours; [`drawing`] draws.
 
 mod curves;
 mod drawing;
@@ -36,7 +36,7 @@ enum Kind {
 /// Reads the name of a picture's file.
 ///
 /// # Errors
-/// When it ends with neither `.svg` nor `.png`.
+/// It ends with neither `.svg` nor `.png`.
 pub(super) fn parse_plot(text: &str) -> Result<Plot, String> {
     let path = PathBuf::from(text);
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
@@ -49,10 +49,10 @@ pub(super) fn parse_plot(text: &str) -> Result<Plot, String> {
 }
 
 impl Plot {
-    /// Sees to it that the file can be written, as far as that can be told without writing it.
+    /// Checks as far as possible without writing that the file can be written.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason why it cannot.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let refused = |why: &dyn Display| Failure::new(format!("--plot {}: {why}", self.path.display()));
         let (place, needed) = match self.path.exists() {
@@ -71,7 +71,7 @@ impl Plot {
     /// Draws a report, as `--json` prints it, and writes the file.
     ///
     /// # Errors
-    /// When no row has figures, or the file cannot be written.
+    /// No row has figures, or the file cannot be written.
     pub(super) fn write(&self, report: &Value, rounds: u32) -> Result<(), Failure> {
         let picture = Picture::of(report, rounds)?;
         palette::load_font()?;
@@ -82,7 +82,7 @@ impl Plot {
         let written = OpenOptions::new().write(true).create(true).truncate(true).open(&self.path).and_then(
             |mut file| {
                 file.write_all(&bytes)?;
-                // Some file systems say only now that they are full.
+                // Some file systems report only now that they are full.
                 file.sync_all().or_else(|error| match error.kind() {
                     std::io::ErrorKind::InvalidInput => Ok(()),
                     _ => Err(error),
@@ -95,7 +95,7 @@ impl Plot {
     }
 }
 
-/// The folder in which a file with this name is.
+/// Returns the folder of the file with this name.
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -104,7 +104,7 @@ fn cannot_draw(error: impl Display) -> Failure {
     Failure::new(format!("the picture cannot be drawn: {error}"))
 }
 
-/// On nothing, so that it is seen on what its viewer has, with colours for the light and for the dark.
+/// Draws on a transparent background, visible on the viewer's own, with colours for light and dark.
 fn svg(picture: &Picture) -> Result<String, Failure> {
     let (width, height) = picture.size();
     let mut drawn = String::new();
@@ -121,7 +121,7 @@ fn svg(picture: &Picture) -> Result<String, Failure> {
     ))
 }
 
-/// On white.
+/// Draws on white.
 fn png(picture: &Picture) -> Result<Vec<u8>, Failure> {
     let (width, height) = picture.size();
     let mut pixels = vec![0; width as usize * height as usize * 3];

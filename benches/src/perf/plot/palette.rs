@@ -1,10 +1,10 @@
-//! Colours, each for paper and for the dark, and the font by which text is measured and PNG is written.
+//! Colours, each for light and dark backgrounds, and the font that measures text and draws it in PNGs.
 
 use plotters::style::{FontStyle, RGBColor, register_font};
 
 use crate::program::failure::Failure;
 
-/// A colour on white, and what stands for it on black.
+/// A colour on white, and its substitute on black.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Colour {
     light: u32,
@@ -16,7 +16,7 @@ const fn colour(light: u32, dark: u32) -> Colour {
 }
 
 impl Colour {
-    /// As it is drawn: what is dark is brought in by [`style`].
+    /// Returns the colour for drawing. [`style`] adds the one for dark backgrounds.
     pub(super) fn rgb(self) -> RGBColor {
         let [_, red, green, blue] = self.light.to_be_bytes();
         RGBColor(red, green, blue)
@@ -25,11 +25,11 @@ impl Colour {
 
 /// Titles and curves' names.
 pub(super) const INK: Colour = colour(0x1F2328, 0xE6EDF3);
-/// Marks of axes, and what is said beside the figures.
+/// Marks of axes, and notes beside the figures.
 pub(super) const FAINT: Colour = colour(0x59636E, 0x9DA7B1);
 /// Lines at marks.
 pub(super) const GRID: Colour = colour(0xDDE2E7, 0x363C43);
-/// farjump's curves: Okabe and Ito's colours, which those who see fewer can tell apart.
+/// farjump's curves: Okabe and Ito's colours, distinct for colour-blind viewers too.
 pub(super) const OWN: [Colour; 8] = [
     colour(0x0072B2, 0x56B4E9),
     colour(0xD55E00, 0xFF8C42),
@@ -40,7 +40,7 @@ pub(super) const OWN: [Colour; 8] = [
     colour(0xA3312A, 0xF08A80),
     colour(0x2C7A7B, 0x7FD4D5),
 ];
-/// References' curves, which have marks of their own besides.
+/// The baselines' curves, which have markers of their own besides.
 pub(super) const REFERENCES: [Colour; 4] = [
     colour(0x4D5359, 0xC3C9CF),
     colour(0x8A8F95, 0x8F959B),
@@ -48,18 +48,18 @@ pub(super) const REFERENCES: [Colour; 4] = [
     colour(0x5E7A94, 0x93B0CA),
 ];
 
-/// The name under which the font is known; in an SVG it is the viewer's own.
+/// The registered name of the font; in an SVG it is the viewer's own.
 pub(super) const FONT: &str = "sans-serif";
-/// Roboto (Apache-2.0, Google), the signs that are used here and no others.
+/// Roboto (Apache-2.0, Google), reduced to the characters used here.
 static ROBOTO: &[u8] = include_bytes!("roboto.ttf");
 
-/// Makes the font known.
+/// Registers the font.
 pub(super) fn load_font() -> Result<(), Failure> {
     register_font(FONT, FontStyle::Normal, ROBOTO)
         .map_err(|_| Failure::new("the font that is built in cannot be read"))
 }
 
-/// A style sheet by which an SVG has other colours where its viewer prefers the dark.
+/// Returns a style sheet that changes an SVG's colours where its viewer prefers the dark.
 pub(super) fn style() -> String {
     let all = [INK, FAINT, GRID].into_iter().chain(OWN).chain(REFERENCES);
     let rules = all.map(|Colour { light, dark }| {

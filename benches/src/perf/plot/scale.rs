@@ -4,20 +4,21 @@ use std::ops::RangeInclusive;
 
 use crate::perf::payload_size::show_size;
 
-/// An axis: what is shown of it, as logarithms, and its marks.
+/// An axis: its range, as logarithms, and its marks.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Scale {
     low: f64,
     high: f64,
     base: f64,
-    /// Where nothing at all lies, which has no logarithm.
+    /// Position of 0, which has no logarithm.
     zero: f64,
-    /// Values, and what they are called.
+    /// Values, with their labels.
     pub(super) marks: Vec<(f64, String)>,
 }
 
 impl Scale {
-    /// Numbers of bytes, or of something else that doubles; 0 lies an octave below the least of the others.
+    /// An axis of numbers of bytes, or of other doubling numbers; 0 lies an octave below the least of the
+    /// others.
     pub(super) fn octaves(values: impl Iterator<Item = u64> + Clone) -> Scale {
         let most = values.clone().max().unwrap_or(0);
         let Some(least) = values.clone().filter(|value| *value > 0).min() else {
@@ -32,7 +33,7 @@ impl Scale {
             marks.insert(0, (0.0, "0".to_owned()));
         }
         let low = if has_zero { zero } else { f64::from(first) };
-        // One value alone stands in the middle.
+        // A single value stands in the middle.
         let (low, high) = match f64::from(last) {
             high if high > low => (low, high),
             high => (low - 1.0, high + 1.0),
@@ -40,8 +41,8 @@ impl Scale {
         Scale { low, high, base: 2.0, zero, marks }
     }
 
-    /// Figures between two of these steps, which are marked, or the powers of ten among them where they are many.
-    /// Those that are not above 0 have no place.
+    /// An axis of figures between two of these steps. The steps are marked, or if there are many only the
+    /// powers of ten among them. Figures not above 0 have no position.
     pub(super) fn decades(figures: impl Iterator<Item = f64>) -> Scale {
         let shown = figures.filter(|figure| figure.is_finite() && *figure > 0.0);
         let (least, most) = shown
@@ -56,7 +57,7 @@ impl Scale {
         Scale { low, high, base: 10.0, zero: low, marks }
     }
 
-    /// How far along the axis a value lies: 0 at its beginning, 1 at its end.
+    /// Returns the position of a value along the axis: 0 at its start, 1 at its end.
     pub(super) fn place(&self, value: f64) -> f64 {
         let at = if value > 0.0 { value.log(self.base) } else { self.zero };
         ((at - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
@@ -83,13 +84,13 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// All steps in a range, with one at or below its beginning and one at or above its end, which are not the same.
+/// Returns all steps in a range, with one at or below its start and a different one at or above its end.
 fn steps(range: RangeInclusive<f64>) -> Vec<Step> {
     let (least, most) = (*range.start(), *range.end());
     let (first, last) = (least.log10().floor() as i32 - 1, most.log10().ceil() as i32 + 1);
     let all: Vec<Step> =
         (first..=last).flat_map(|power| [1, 2, 5].map(|digit| Step { digit, power })).collect();
-    // A figure that is a step up to what rounding does to it is that step.
+    // A figure that differs from a step only by rounding is that step.
     let below = all.iter().rposition(|step| step.value() <= least * (1.0 + 1e-9)).unwrap_or(0);
     let above = all.iter().position(|step| step.value() >= most * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
     match below < above {

@@ -1,4 +1,4 @@
-//! The run: for each size, rounds in which everything is measured one after the other.
+//! The run: for each size, rounds in which all cases are measured one after the other.
 
 mod setup;
 
@@ -33,38 +33,38 @@ use super::work::{Function, injected, source};
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 
-/// Payload of a measurement, in bytes, unless a number of calls was asked for; of work, a sixteenth.
+/// Payload of a measurement, in bytes, unless a number of calls was requested; of work, a sixteenth.
 const FEW_BYTES: usize = 256 << 20;
 /// Least calls of a measurement, likewise.
 const FEWEST: usize = 20;
 
-/// What came of one for one size.
+/// The result of one case at one size.
 struct Outcome {
     series: Series,
-    /// Why it was given up.
+    /// The reason why it was abandoned.
     missing: Option<String>,
 }
 
-/// Everything that is measured, set up.
+/// All cases, set up.
 pub(super) struct Bench<'a> {
     options: &'a Perf,
     stage: &'a Stage,
     libraries: &'a Libraries,
-    /// Each once, cached among them where it is a reference.
+    /// Each once, cached included where it is a baseline.
     modes: Vec<Mode>,
     far: Far,
     links: Vec<Rc<Link>>,
-    /// This process's sides of references, by their number at the other process.
+    /// This process's endpoints of baselines, by their subject number.
     sides: Vec<Option<Joined>>,
     against: &'a [Against],
     contestants: Vec<Contestant<'a>>,
 }
 
 impl<'a> Bench<'a> {
-    /// Measures, adds to the report what was measured, also if it fails in the middle, and ends the other process.
+    /// Measures, adds the results to the report, also those before a failure, and ends the other process.
     pub(super) fn measure(mut self, report: &mut Report) -> Result<(), Failure> {
         self.run(report)?;
-        // Before the other process goes: UCX would try to reach it again.
+        // Before the other process ends: UCX would try to reach it again.
         drop((self.links, self.sides));
         self.far.end()
     }
@@ -99,7 +99,7 @@ impl<'a> Bench<'a> {
         first: &mut usize,
         bar: &ProgressBar,
     ) -> Result<(), Failure> {
-        // The times of calls are written here while they are taken: nothing is allocated then.
+        // Allocated beforehand, so that nothing is allocated while calls are timed.
         let mut times = vec![Duration::ZERO; self.iterations(size).max(STATE_CALLS) as usize];
         let mut contestants = std::mem::take(&mut self.contestants);
         let mut measured = Ok(());
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
         measured
     }
 
-    /// How long a line takes one way, in nanoseconds, where that can be known.
+    /// Returns the time of a line one way, in nanoseconds, if it can be measured.
     fn line(&mut self, times: &mut [Duration]) -> Result<Option<f64>, Failure> {
         match &mut self.far {
             Far::Pair(pair) => measurement::line(pair, &mut self.sides, times).map(Some),
@@ -142,7 +142,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// One contestant's figure in one round, or why it has none.
+    /// Returns one case's figure in one round, or the reason why it has none.
     fn one(
         &mut self,
         contestant: &mut Contestant<'a>,
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
         Ok(Ok(Round::once(time)))
     }
 
-    /// Calls in one measurement of this size.
+    /// Returns the number of calls in one measurement of this size.
     fn iterations(&self, size: usize) -> u32 {
         match (self.options.iterations, self.options.metric) {
             (_, Metric::FirstCall) => 1,
@@ -251,8 +251,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// A row for everything of farjump's beside each reference, one that holds UCX's messages against its own tool, and one for
-    /// each ring with slots that were asked for, beside UCX's messages.
+    /// Adds a row for each case of farjump's beside each baseline, one that compares UCX's messages with its
+    /// own tool, and one for each ring with requested slots, beside UCX's messages.
     fn add_rows(&self, size: usize, outcomes: &[Outcome], report: &mut Report) {
         let of_size = report.rounds.iter().filter(|round| round.size == size);
         let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();

@@ -1,4 +1,4 @@
-//! Setting a run up: with a second process, or with a target that runs elsewhere.
+//! Sets up a run: with a second process, or with a target that runs elsewhere.
 
 use std::rc::Rc;
 
@@ -28,7 +28,7 @@ impl<'a> Bench<'a> {
     /// Sets both processes up.
     ///
     /// # Errors
-    /// When a transport cannot be used. References that cannot are said to be missing in their rows.
+    /// A transport cannot be used. A missing baseline is reported in its rows.
     pub(crate) fn set(
         setting: &Setting<'a>,
         modes: Vec<Mode>,
@@ -41,7 +41,7 @@ impl<'a> Bench<'a> {
         let mut pair = Pair::start(stage, layout.region, store, options.across.as_ref())?;
         let wanted = wanted(against);
         let hosts = hosts(transports, &libraries.codes, longest);
-        // The raw one is there in any case: the machine's state is told by it.
+        // The raw ring is always there: it measures the machine's state.
         let mut subjects = vec![Subject::Raw];
         subjects.extend(hosts.iter().map(|host| host.subject.clone()));
         let references = || {
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
     /// Connects to the target that runs elsewhere.
     ///
     /// # Errors
-    /// As [`Peer::connect`].
+    /// Those of [`Peer::connect`].
     pub(crate) fn reach(
         options: &'a Perf,
         stage: &'a Stage,

@@ -1,8 +1,9 @@
-//! `scaling`: one target with more and more sources, beside one with a single source, in the same rounds.
+//! `scaling`: one target with a growing number of sources, beside one with a single source, in the same
+//! rounds.
 //!
-//! In each round: the one way of one source while all others are idle, the rate of all that send, and the one way of a source
-//! that was idle itself, for whose first message the target looks only when it is that source's turn
-//! (docs/decisions/idle-sources.md).
+//! Each round measures the one-way time of one source while all others are idle, the rate of all that send,
+//! and the one-way time of a source that was idle itself. The target polls for the latter's first message
+//! only when it is that source's turn (docs/decisions/idle-sources.md).
 
 mod row;
 mod rss;
@@ -31,13 +32,13 @@ use row::{About, Figures, Step};
 pub(super) use sender::Caller;
 use sources::{Crowd, Home};
 
-/// Up to so many sources each have a process.
+/// Up to this many sources each have a process.
 const PROCESSES: usize = 8;
-/// Numbers of sources, unless others are asked for.
+/// Default numbers of sources.
 const USUAL: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
-/// Calls for latency, messages for the rate, unless a number is asked for.
+/// Default number of calls for latency, and of messages for the rate.
 const USUAL_CALLS: (u32, u32) = (10_000, 200_000);
-/// Most calls of a source that was idle in one round: each takes a millisecond.
+/// Most calls of an idle source in one round: each takes a millisecond.
 const MOST_TURNS: u32 = 100;
 
 /// The three targets of a transport.
@@ -48,18 +49,18 @@ struct Lane<'a> {
     here: Crowd<'a>,
 }
 
-/// Everything, set up.
+/// All targets, set up.
 struct Field<'a> {
     setting: &'a Setting<'a>,
     pair: Pair,
-    /// This process's end of the raw ring.
+    /// This process's endpoint of the raw ring.
     sides: Vec<Option<Joined>>,
     lanes: Vec<Lane<'a>>,
-    /// Numbers of sources, which grow.
+    /// Numbers of sources, in ascending order.
     counts: Vec<usize>,
 }
 
-/// Measures, and adds rows to the report for each number of sources, also if it fails in the middle.
+/// Measures, and adds rows to the report for each number of sources, also those before a failure.
 pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Failure> {
     raise_file_limit();
     let mut field = Field::set(setting)?;
@@ -67,10 +68,10 @@ pub(super) fn run(setting: &Setting<'_>, report: &mut Report) -> Result<(), Fail
     field.end()
 }
 
-/// Each link has some descriptors, of which processes may usually have few unless they ask for more.
+/// Raises the limit of open files: each link has several descriptors, and the default limit is low.
 fn raise_file_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where it is refused, connecting says what is missing.
+    // If that is refused, connecting reports the limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -82,7 +83,7 @@ impl<'a> Field<'a> {
         let most = counts.last().copied().unwrap_or(1);
         let layout = Layout::new(options.ring(), options.sizes.longest().max(LINE_SIZE), None)?;
         let mut pair = Pair::start(stage, layout.region, 0, options.across.as_ref())?;
-        // The raw one is for the machine's state.
+        // The raw ring is for the machine's state.
         let mut subjects = vec![Subject::Raw];
         let mut lanes = Vec::new();
         for transport in transports {
@@ -132,7 +133,7 @@ impl<'a> Field<'a> {
         measured
     }
 
-    /// Measures with so many sources. What could not connect is said in the rows.
+    /// Measures with so many sources. A failure to connect is reported in the rows.
     fn step(
         &mut self,
         lane: usize,
@@ -205,7 +206,7 @@ impl<'a> Field<'a> {
                 crowd.end()?;
             }
         }
-        // Before the other process goes: UCX would try to reach it again.
+        // Before the other process ends: UCX would try to reach it again.
         drop(self.sides);
         self.pair.end()
     }

@@ -1,4 +1,4 @@
-//! What was measured with one number of sources, beside one source with a target of its own, and the rows of it.
+//! The results of one number of sources, beside those of one source with a target of its own, and their rows.
 
 use farjump::Mode;
 
@@ -10,7 +10,7 @@ use crate::perf::row::Row;
 use crate::perf::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 
-/// One thing, of the many and of the one.
+/// One figure, of the many sources and of the one.
 struct Beside {
     many: Series,
     alone: Series,
@@ -45,7 +45,7 @@ pub(super) struct Figures {
     pub(super) rate: [Streamed; 2],
 }
 
-/// What all rows of a step have in common.
+/// The common cells of a step's rows.
 pub(super) struct About<'a> {
     pub(super) transport: &'a str,
     pub(super) way: (Option<String>, Option<String>),
@@ -82,7 +82,7 @@ impl Step {
         self.lines.push(line_ns);
     }
 
-    /// A row for each thing measured.
+    /// Returns a row for each figure.
     pub(super) fn rows(&self, about: &About<'_>) -> [Row; 3] {
         let [latency, rate, turn] = about.iterations;
         let row = |metric, unit, iterations, beside: &Beside| Row {

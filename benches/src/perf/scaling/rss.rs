@@ -1,30 +1,30 @@
-//! Memory that a process has, as the kernel counts it.
+//! Memory of a process, by the kernel's count.
 
 use std::fs;
 
-/// Bytes in memory.
+/// Bytes of resident memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Resident {
-    /// Of the process alone: heap, stacks, and tables of its own.
+    /// Private memory: heap, stacks and tables.
     pub(super) own: u64,
-    /// Of files and of memory that it shares, mailboxes among it.
+    /// Memory of files and shared memory, mailboxes included.
     pub(super) shared: u64,
 }
 
 impl Resident {
-    /// Of a process; `None` where the kernel does not tell.
+    /// Reads that of a process; `None` if the kernel does not report it.
     pub(super) fn of(pid: u32) -> Option<Resident> {
         parse(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
     }
 
-    /// What each of `count` has added since `before`.
+    /// Returns the growth since `before`, divided by `count`.
     pub(super) fn each(&self, before: &Resident, count: u64) -> Option<Resident> {
         let each = |now: u64, then: u64| now.saturating_sub(then).checked_div(count);
         Some(Resident { own: each(self.own, before.own)?, shared: each(self.shared, before.shared)? })
     }
 }
 
-/// Lines like `Rss:    1234 kB` (proc_pid_smaps(5)).
+/// Parses lines like `Rss:    1234 kB` (proc_pid_smaps(5)).
 fn parse(text: &str) -> Option<Resident> {
     let bytes = |name: &str| {
         let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

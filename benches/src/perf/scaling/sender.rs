@@ -1,4 +1,4 @@
-//! Sources that send in turn: those of this process, or the one of a process that is a source alone.
+//! Sources that send in turn: those of this process, or that of a process with a single source.
 
 use std::path::Path;
 use std::slice;
@@ -11,12 +11,12 @@ use crate::perf::liveness::PATIENCE;
 use crate::perf::place;
 use crate::program::failure::Failure;
 
-/// How a source waits for room or an answer. Many of them share one processor: one that the target is quick to serve finds what
-/// it waits for while it spins; any other lets the next one send.
+/// A source's wait for credit or a reply. Many sources share one processor: one that the target serves
+/// quickly finishes its wait while spinning; any other lets the next one send.
 const WAIT: WaitPolicy = WaitPolicy { spins: 4_000, pauses: 0, yields: u32::MAX };
 
-/// A link of a source that shares its processor with others, with `room` bytes for replies. One call has run when it returns: the
-/// target has the code.
+/// Connects a source that shares its processor with others, with `room` bytes for replies. It returns after
+/// one call has run, so the target has the code.
 pub(super) fn connect(
     folder: &Path,
     socket: &str,
@@ -56,7 +56,8 @@ pub(crate) struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// Of the target whose socket has this name, for the function of `library`. `set` says how long payloads and mailboxes are.
+    /// Connects to the target whose socket has this name, for the function of `library`. `set` has the
+    /// lengths of payloads and mailboxes.
     pub(crate) fn connect(
         socket: &str,
         transport: &str,

@@ -1,15 +1,15 @@
-//! How many sources there are, as people write it.
+//! Numbers of sources on the command line.
 
 use crate::perf::payload_size::parse_list;
 
 /// Most sources of a run.
 const MOST: usize = 4096;
 
-/// Numbers of sources, in the order in which they are measured. There is at least one, and each is at least 1.
+/// Numbers of sources, in the order of measuring. There is at least one, and each is at least 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Counts(pub(crate) Vec<usize>);
 
-/// How many of the sources that are connected send.
+/// The number of connected sources that send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Active {
     All,
@@ -18,7 +18,7 @@ pub(crate) enum Active {
 }
 
 impl Active {
-    /// Of so many.
+    /// Returns the number out of `sources`.
     pub(crate) fn of(self, sources: usize) -> usize {
         match self {
             Active::All => sources,
@@ -27,10 +27,10 @@ impl Active {
     }
 }
 
-/// Reads `1,64`, `1..256` and mixtures of these. In a range each number is twice the one before.
+/// Reads `1,64`, `1..256` and mixtures of these. In a range each number is twice the previous one.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_counts(text: &str) -> Result<Counts, String> {
     parse_list(text, "1..256", parse_count).map(Counts)
 }
@@ -38,7 +38,7 @@ pub(crate) fn parse_counts(text: &str) -> Result<Counts, String> {
 /// Reads a number, or `all`.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_active(text: &str) -> Result<Active, String> {
     if text == "all" { Ok(Active::All) } else { parse_count(text).map(Active::Some) }
 }

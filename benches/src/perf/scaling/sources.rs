@@ -1,7 +1,8 @@
-//! A target with many sources: up to a few each in a process of its own, or all in this one.
+//! A target with many sources: a few, each in a process of its own, or all in this process.
 //!
-//! The target has a processor for itself, and all sources share another. What they do there is the same whether they are
-//! processes or not, only that processes take turns of milliseconds, and the links of this process of one message.
+//! The target has a processor to itself, and all sources share another one. Their work is the same as
+//! processes or as links. Processes take turns of milliseconds, the links of this process turns of one
+//! message.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +22,15 @@ use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, median};
 use crate::program::failure::Failure;
 
-/// For how long a source has been idle before a call that is to find it idle: many times what a target needs to see it.
+/// Time for which a source is idle before a call that finds it idle: many times that which a target needs to
+/// notice.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// How long a target polls, for each source, until those that have sent count as idle: more than twice 4,096 looks.
+/// Time for which a target polls, for each source, until those that have sent count as idle: more than twice
+/// 4,096 polls.
 const SETTLE: Duration = Duration::from_micros(300);
 
-/// Where sources live.
+/// The processes of sources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Home {
     /// One in this process, each other in one of its own.
@@ -36,7 +39,7 @@ pub(super) enum Home {
     Here,
 }
 
-/// Sources, and the number of their target at the other process.
+/// Sources, and the subject number of their target.
 pub(super) struct Crowd<'a> {
     setting: &'a Setting<'a>,
     transport: &'a str,
@@ -45,24 +48,24 @@ pub(super) struct Crowd<'a> {
     home: Home,
     links: Vec<Link>,
     others: Vec<Pair>,
-    /// Memory of the target's process when there was one source.
+    /// Memory of the target's process with one source.
     at_first: Option<Resident>,
     args: Vec<u8>,
 }
 
-/// What came of a stream of messages.
+/// The result of a stream of messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streamed {
     /// Million messages a second, over all sources.
     pub(super) rate: f64,
-    /// Processor time for each message, in nanoseconds, of the target.
+    /// The target's processor time for each message, in nanoseconds.
     pub(super) cpu_target: f64,
-    /// Likewise in those of the sources.
+    /// The sources' processor time likewise.
     pub(super) cpu_source: f64,
 }
 
 impl<'a> Crowd<'a> {
-    /// None yet, of the target with number `subject`, which listens on `socket`.
+    /// No sources yet, for the target with number `subject`, which listens on `socket`.
     pub(super) fn new(
         setting: &'a Setting<'a>,
         transport: &'a str,
@@ -86,7 +89,7 @@ impl<'a> Crowd<'a> {
     /// Connects sources until there are so many.
     ///
     /// # Errors
-    /// When one could not connect: those before it have.
+    /// One could not connect; the earlier ones stay connected.
     pub(super) fn grow(&mut self, pair: &mut Pair, sources: usize) -> Result<(), Failure> {
         if self.len() == 0 {
             self.add(pair, 1)?;
@@ -113,7 +116,7 @@ impl<'a> Crowd<'a> {
         Ok(added)
     }
 
-    /// A source in a process of its own.
+    /// Starts a source in a process of its own.
     fn process(&self) -> Result<Pair, Failure> {
         let Setting { options, stage, cpus, .. } = *self.setting;
         let mut pair = Pair::start(stage, 0, 0, None)?;
@@ -123,20 +126,20 @@ impl<'a> Crowd<'a> {
         Ok(pair)
     }
 
-    /// The arrival rule, and what the frames travel over.
+    /// Returns the arrival rule, and the carrier of the frames.
     pub(super) fn way(&self) -> (Option<String>, Option<String>) {
         let link = self.links.first();
         let lane = link.and_then(place::lane);
         (link.map(|link| link.rule().describe()), lane)
     }
 
-    /// What each source after the first has added to the target's memory.
+    /// Returns the target's memory for each source after the first.
     pub(super) fn memory(&self, pair: &Pair) -> Option<Resident> {
         let further = self.len().checked_sub(1)? as u64;
         Resident::of(pair.pid())?.each(&self.at_first?, further)
     }
 
-    /// Lets the target poll until all sources that have sent before count as idle.
+    /// Makes the target poll until all sources that have sent before count as idle.
     pub(super) fn settle(&self, pair: &mut Pair) -> Result<(), Failure> {
         let order = Order::Play { subject: self.subject, size: 0, streams: true, expected: u64::MAX };
         pair.play(&order, |_, _| {
@@ -146,7 +149,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// One way from one source, while all others are connected and idle.
+    /// Returns the one-way time of one source, while all others are connected and idle.
     pub(super) fn latency(
         &self,
         pair: &mut Pair,
@@ -161,8 +164,8 @@ impl<'a> Crowd<'a> {
         Ok(Calls::new(first, self.library(), self.args.clone(), 1))
     }
 
-    /// One way from one source that was idle as well, with so many calls, of which `back` is how long an answer takes, in
-    /// nanoseconds.
+    /// Returns the one-way time of one source that was idle as well, over so many calls. `back` is the time
+    /// of a reply in nanoseconds.
     pub(super) fn turn(
         &self,
         pair: &mut Pair,
@@ -192,7 +195,7 @@ impl<'a> Crowd<'a> {
         Ok(Round::timed(figure, one_way.into_iter().map(|time| time as u64).collect()))
     }
 
-    /// How long an answer takes, in nanoseconds.
+    /// Returns the time of a reply in nanoseconds.
     pub(super) fn back(
         &self,
         pair: &mut Pair,
@@ -204,7 +207,8 @@ impl<'a> Crowd<'a> {
         Ok(round_trips(pair, self.subject, &mut self.calls()?, &empty, times)? / 2.0)
     }
 
-    /// All that `active` sources can do with about `messages` messages of `size` bytes, the same number from each.
+    /// Measures the throughput of `active` sources with about `messages` messages of `size` bytes, the same
+    /// number from each.
     pub(super) fn stream(
         &mut self,
         pair: &mut Pair,
@@ -217,7 +221,7 @@ impl<'a> Crowd<'a> {
         let all = each * active as u64;
         let library = self.library();
         let (sent, Played { counted, cpu }) = pair.play(&order, |_, _| {
-            // Those of other processes first: what follows keeps this one's processor busy.
+            // Other processes start first: the code below keeps this one's processor busy.
             let others = &mut self.others[..active.saturating_sub(self.links.len())];
             for other in &mut *others {
                 other.send(size, each)?;

@@ -1,4 +1,4 @@
-//! The table of rows that differ by how many sources there are.
+//! The table of rows that differ by the number of sources.
 
 use crate::perf::payload_size::show_size;
 use crate::perf::row::{Row, right_aligned, show};
@@ -21,7 +21,8 @@ const HEADS: [&str; 15] = [
     "state",
 ];
 
-/// All rows, with what a message costs in nanoseconds of processors, and what one more source does in bytes of memory.
+/// Formats all rows, with the processor time of a message in nanoseconds, and the memory of one more source
+/// in bytes.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = vec![HEADS.map(String::from)];
     table.extend(rows.iter().map(cells));

@@ -1,4 +1,4 @@
-//! What targets take while nothing comes. All of them sleep at the same time.
+//! The cost of idle targets. All of them sleep at the same time.
 
 use std::fs;
 use std::thread;
@@ -15,17 +15,17 @@ use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 
-/// Numbers of sources, unless others are asked for.
+/// Default numbers of sources.
 pub(super) const USUAL: [usize; 2] = [1, 64];
-/// How long they may take to go to sleep.
+/// Time for them to fall asleep.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// What a process has taken so far.
+/// The resources that a process has used.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    /// Nanoseconds of processors.
+    /// Processor time in nanoseconds.
     cpu: u64,
-    /// How often its first thread went to sleep.
+    /// Number of times that its first thread went to sleep.
     sleeps: u64,
 }
 
@@ -40,7 +40,7 @@ impl Taken {
     }
 }
 
-/// Leaves all alone for a while in each round.
+/// Leaves all of them alone for a while in each round.
 pub(super) fn run(
     setting: &Setting<'_>,
     wakers: &[Waker<'_>],
@@ -63,7 +63,7 @@ pub(super) fn run(
         let (before, since) = (look()?, Instant::now());
         thread::sleep(Duration::from_secs(options.seconds.into()));
         let (after, seconds) = (look()?, since.elapsed().as_secs_f64());
-        // What one that is gone has taken can be read as well.
+        // The figures of a process that is gone can be read as well.
         wakers.iter().try_for_each(|waker| waker.pair.rest(|_, watch| watch.still_there()))?;
         for (number, (before, after)) in before.iter().zip(&after).enumerate() {
             if wakers[number].missing().is_none() {

@@ -1,7 +1,7 @@
-//! `wake-up` and `idle`: targets that sleep, each in a process of its own on the target's processor, beside what sleeps on a futex
-//! and what sleeps until UCX's active message comes.
+//! `wake-up` and `idle`: sleeping targets, each in a process of its own on the target's processor, beside
+//! sleepers on a futex and on UCX's active messages.
 //!
-//! The target waits as [`farjump::Target::run`] does unless told otherwise.
+//! By default the target waits as [`farjump::Target::run`] does.
 
 mod idle;
 mod sleeper;
@@ -32,14 +32,14 @@ use crate::program::failure::Failure;
 pub(super) use sleeper::sleep;
 use source::Waker;
 
-/// For how long it has slept, or may have gone to sleep, before it is woken.
+/// Time for which it has slept, or been able to fall asleep, before it is woken.
 const REST: Duration = Duration::from_millis(5);
-/// Calls in a round, unless a number is asked for.
+/// Default number of calls in a round.
 const USUAL_CALLS: u32 = 100;
 /// Most calls before those that count.
 const MOST_WARMUP: u32 = 10;
 
-/// What is injected: it says when it has run.
+/// The injected function: it reports that it has run.
 const STAMP: Source<'_> = Source {
     name: "stamp",
     text: "#include <farjump_ifunc.h>\n\
@@ -53,7 +53,7 @@ const STAMP: Source<'_> = Source {
            }\n",
 };
 
-/// Measures, and adds rows to the report, also if it fails in the middle.
+/// Measures, and adds rows to the report, also those before a failure.
 pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Report) -> Result<(), Failure> {
     let library = ifuncs::build(&[STAMP], setting.stage)?;
     let library = library.first().ok_or_else(|| Failure::new("`stamp` was not built"))?;
@@ -81,12 +81,12 @@ pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Repor
     line.end()
 }
 
-/// By what the machine's state is told.
+/// The measurement of the machine's state.
 struct Line {
     pair: Pair,
     sides: Vec<Option<Joined>>,
     times: Vec<Duration>,
-    /// What was found for the present rows.
+    /// Results for the present rows.
     found: Vec<f64>,
 }
 
@@ -101,7 +101,7 @@ impl Line {
         Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
     }
 
-    /// Looks, and says so in the report.
+    /// Measures, and adds the result to the report.
     fn look(&mut self, size: usize, round: u32, report: &mut Report) -> Result<(), Failure> {
         let line_ns = measurement::line(&mut self.pair, &mut self.sides, &mut self.times)?;
         report.rounds.push(RoundState::of(size, round, Some(line_ns)));
@@ -109,7 +109,7 @@ impl Line {
         Ok(())
     }
 
-    /// The state of the rounds since this was last asked.
+    /// Returns the state over the rounds since the last call of this.
     fn state(&mut self) -> Option<State> {
         median(&std::mem::take(&mut self.found)).map(State::of)
     }
@@ -120,7 +120,7 @@ impl Line {
     }
 }
 
-/// From injecting to having run, of each size.
+/// Measures the time from injecting to having run, for each size.
 fn wake_up(
     setting: &Setting<'_>,
     wakers: &mut [Waker<'_>],
@@ -172,7 +172,7 @@ fn wake_up(
     measured
 }
 
-/// So many calls of one that sleeps.
+/// Makes so many calls of a sleeper.
 fn one_round(
     waker: &mut Waker<'_>,
     library: &Library,
@@ -183,7 +183,7 @@ fn one_round(
     let mut times = Vec::with_capacity(iterations as usize);
     for call in 0..warmup + iterations {
         let since = Instant::now();
-        // Awake: what is timed is how the other side wakes.
+        // Spins, so that only the peer has to wake up.
         while since.elapsed() < REST {
             std::hint::spin_loop();
         }
@@ -202,8 +202,8 @@ fn one_round(
     Ok(Round::timed(figure / 1e3, times))
 }
 
-/// A row for each of farjump's beside each reference. `finish` says what it is of, by the number of
-/// what is beside the reference.
+/// Adds a row for each of farjump's cases beside each baseline. `finish` fills in the description, by the
+/// number of the case.
 fn add_rows(
     wakers: &[Waker<'_>],
     series: &[Series],

@@ -1,6 +1,6 @@
-//! The other process's side: what sleeps until it is woken, and writes when it has run.
+//! The sleeping process: it sleeps until it is woken, and writes when it has run.
 //!
-//! It sleeps in the first thread; another one waits for the source's process to say that it is over.
+//! It sleeps in the first thread; another one waits for the source's process to announce the end.
 
 use std::ffi::c_void;
 use std::io;
@@ -21,8 +21,8 @@ use crate::perf::place;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// Says what it offers, then sleeps and wakes until it is told to end. Whether it was told to; otherwise the source's process is
-/// gone.
+/// Sends its offer, then sleeps and wakes until it is told to end. Returns true if it was told; otherwise the
+/// source's process is gone.
 pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memory) -> Result<bool, Failure> {
     match sleeper {
         Sleeper::Farjump { transport, socket, sources } => {
@@ -32,7 +32,8 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
                 .max_sources(*sources)
                 .export("perf_ran", perf_ran as extern "C" fn(_));
             let stamp: *const AtomicU64 = memory.stamp();
-            // SAFETY: the functions that come hand it to `perf_ran` alone, and the memory is mapped longer than the target lives.
+            // SAFETY: the injected functions hand the argument to `perf_ran` alone, and the mapping outlives
+            // the target.
             let mut target = unsafe { builder.args_raw(stamp.cast_mut().cast()) }.build()?;
             place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
@@ -65,13 +66,13 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
     }
 }
 
-/// Says why there is nothing that sleeps, and waits for the end.
+/// Reports why the sleeper is missing, and waits for the end.
 fn missing(talk: &mut Talk, why: String) -> Result<bool, Failure> {
     talk.say(&Answer::Made(vec![Err(why)]))?;
     until_told(talk, || {}, || Ok(()))
 }
 
-/// Sleeps in this thread until `stop` ends that, which is called when the source's process says that it is over.
+/// Sleeps in this thread until `stop` is called, when the source's process announces the end.
 fn until_told(
     talk: &mut Talk,
     stop: impl FnOnce() + Send,
@@ -85,7 +86,8 @@ fn until_told(
         });
         let slept = sleep();
         if slept.is_err() {
-            // Nobody says that it is over: standard input is the socket that the other thread waits on.
+            // No announcement will come: this wakes the other thread, which waits on the socket on standard
+            // input.
             let _ = shutdown(io::stdin(), Shutdown::Read);
         }
         let heard = told.join().unwrap_or(Ok(None));
@@ -98,9 +100,9 @@ fn until_told(
     })
 }
 
-/// What the injected function calls last: it has run.
+/// The last call of the injected function: it has run.
 extern "C" fn perf_ran(stamp: *mut c_void) {
-    // SAFETY: it is the target's argument, a word of memory that is mapped as long as the target lives.
+    // SAFETY: `stamp` is the target's argument, a word whose mapping outlives the target.
     let stamp = unsafe { &*stamp.cast::<AtomicU64>() };
     stamp.store(clock::now(), Ordering::Release);
 }
@@ -122,9 +124,9 @@ fn sleep_on_futex(memory: &Memory, over: &AtomicBool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wakes what sleeps on the futex.
+/// Wakes the sleeper on the futex.
 pub(super) fn ring(memory: &Memory) {
     memory.bell().fetch_add(1, Ordering::Release);
-    // The only failures are of addresses that are none.
+    // Only invalid addresses cause failures.
     let _ = futex::wake(memory.bell(), futex::Flags::empty(), 1);
 }

@@ -1,4 +1,4 @@
-//! The source's side: what wakes, and the process that sleeps.
+//! The source's part: the waker, and its handle to the sleeping process.
 
 use farjump::{Library, Link};
 
@@ -15,21 +15,21 @@ use crate::perf::place;
 use crate::perf::setting::Setting;
 use crate::program::failure::Failure;
 
-/// A process that sleeps, and what wakes it.
+/// A sleeping process, and the means to wake it.
 pub(super) struct Waker<'a> {
     pub(super) name: &'static str,
     /// farjump's transport.
     pub(super) transport: Option<&'a str>,
     pub(super) sources: usize,
-    /// Before the process, which they reach.
+    /// Dropped before the process, which the links reach.
     way: Way,
     pub(super) pair: Pair,
     args: Vec<u8>,
 }
 
-/// By what it is woken.
+/// The means to wake it.
 enum Way {
-    /// Injection over the first link, of so many.
+    /// Injection over the first of these links.
     Links(Vec<Link>),
     Futex,
     #[cfg(feature = "ucx")]
@@ -38,10 +38,10 @@ enum Way {
 }
 
 impl<'a> Waker<'a> {
-    /// farjump over a transport, with so many sources in this process. `library` holds what is injected.
+    /// farjump over a transport, with so many sources in this process. `library` holds the injected function.
     ///
     /// # Errors
-    /// When the target cannot be made or reached.
+    /// The target cannot be made or reached.
     pub(super) fn farjump(
         setting: &Setting<'_>,
         transport: &'a str,
@@ -55,14 +55,14 @@ impl<'a> Waker<'a> {
         let mut links = Vec::new();
         while links.len() < sources {
             let link = connect(setting.stage.folder(), &socket, transport)?;
-            // The target gets the code.
+            // This call brings the code to the target.
             link.inject(library, &[])?.wait(PATIENCE)?;
             links.push(link);
         }
         Ok(Waker::new("farjump", Some(transport), sources, Way::Links(links), pair, setting))
     }
 
-    /// A reference; that it is not there is no error.
+    /// A baseline. Its absence is no error.
     pub(super) fn reference(setting: &Setting<'_>, against: Against) -> Result<Waker<'a>, Failure> {
         let mut pair = start(setting)?;
         let way = if against == Against::Futex {
@@ -89,7 +89,7 @@ impl<'a> Waker<'a> {
         Waker { name, transport, sources, way, pair, args: vec![7; setting.options.sizes.longest()] }
     }
 
-    /// Why it is not there.
+    /// Returns the reason why it is missing.
     pub(super) fn missing(&self) -> Option<&str> {
         match &self.way {
             Way::Missing(why) => Some(why),
@@ -97,7 +97,7 @@ impl<'a> Waker<'a> {
         }
     }
 
-    /// The arrival rule.
+    /// Returns the arrival rule.
     pub(super) fn arrival(&self) -> Option<String> {
         match &self.way {
             Way::Links(links) => links.first().map(|link| link.rule().describe()),
@@ -105,7 +105,7 @@ impl<'a> Waker<'a> {
         }
     }
 
-    /// What it travels over.
+    /// Returns the carrier of the messages.
     pub(super) fn lane(&self) -> Option<String> {
         match &self.way {
             Way::Links(links) => links.first().and_then(place::lane),
@@ -115,10 +115,10 @@ impl<'a> Waker<'a> {
         }
     }
 
-    /// Wakes it with `size` bytes, and waits until what it does then is done.
+    /// Wakes it with `size` bytes, and waits until it has finished.
     ///
     /// # Errors
-    /// Why it cannot be woken, or that it does not wake.
+    /// It cannot be woken, or does not wake.
     pub(super) fn wake(&mut self, library: &Library, size: usize) -> Result<(), Failure> {
         let Waker { way, pair, args, .. } = self;
         let args = &args[..size];
@@ -154,7 +154,7 @@ impl<'a> Waker<'a> {
     }
 }
 
-/// A process that will sleep.
+/// Starts a process that will sleep.
 fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
     let Setting { options, stage, cpus, .. } = *setting;
     let mut pair = Pair::start(stage, 0, 0, options.across.as_ref())?;

@@ -1,4 +1,4 @@
-//! Work that the handler of UCX's active messages does.
+//! Work by the handler of UCX's active messages.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -19,7 +19,7 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::{Other, Peer, Source};
 use crate::program::failure::Failure;
 
-/// At the source: keeps the answer.
+/// The source's handler: keeps the reply.
 struct Keeps(RefCell<Vec<u8>>);
 
 impl Handler for Keeps {
@@ -28,17 +28,17 @@ impl Handler for Keeps {
         let mut kept = self.0.borrow_mut();
         kept.clear();
         if len != 0 {
-            // SAFETY: so many bytes are there, by the trait's contract.
+            // SAFETY: `data` has `len` bytes by the contract of `came`.
             kept.extend_from_slice(unsafe { slice::from_raw_parts(data.cast::<u8>(), len) });
         }
     }
 }
 
-/// The source's side.
+/// The source's endpoint.
 struct Asks {
     messages: Messages<Keeps>,
     library: Library,
-    /// Where payloads are made that are not the arguments as they are. It stays to the end of the process, as all that UCX reads.
+    /// Buffer of payloads that differ from the arguments. It is leaked, as everything that UCX reads.
     payload: &'static mut [u8],
 }
 
@@ -47,19 +47,19 @@ impl Ask for Asks {
     fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let bytes: &[u8] = match job.function {
             Function::Codec => {
-                // The last one must be out of UCX's hands before it is written over.
+                // UCX must have finished with the last payload before it is overwritten.
                 self.messages.is_sent(watch)?;
                 let room = self.library.payload_max_size(job.args).min(self.payload.len());
-                // SAFETY: there is so much room, which is this side's alone.
+                // SAFETY: `payload` has `room` bytes, which only this endpoint uses.
                 let made = unsafe { self.library.payload_init(self.payload.as_mut_ptr(), room, job.args) };
                 let len = made.map_err(|error| Failure::new(error.to_string()))?;
                 &self.payload[..len]
             }
-            // The others' payload is a copy of the arguments, which a message does not need.
+            // The others' payload would be a copy of the arguments, which a message does not need.
             _ => job.args,
         };
         let before = self.messages.came();
-        // SAFETY: arguments never change, and the room is written to only after `is_sent`.
+        // SAFETY: arguments never change, and `payload` is written only after `is_sent`.
         unsafe { self.messages.send_bytes(bytes, watch) }?;
         watch.until(|| Ok(Peer::look(&mut self.messages)? != before))?;
         answer.extend_from_slice(&self.messages.handler().0.borrow());
@@ -71,7 +71,7 @@ impl Ask for Asks {
     }
 }
 
-/// The source's side of a task.
+/// Returns the source's endpoint of a task.
 pub(crate) fn source(
     task: &Task,
     opening: Opening,
@@ -89,12 +89,12 @@ pub(crate) fn source(
 impl Handler for Native {
     #[inline]
     unsafe fn came(&self, data: *mut c_void, len: usize) {
-        // SAFETY: so many bytes are there, by the trait's contract, and they are a message of `perf`'s.
+        // SAFETY: `data` has `len` bytes by the contract of `came`, and they are a message of `perf`'s.
         unsafe { self.call(data, len) };
     }
 }
 
-/// The target's side: the handler does the work, and what it replied is sent when UCX has called it.
+/// The target's endpoint: the handler does the work, and its reply is sent after UCX has called it.
 struct Answers(Messages<Native>);
 
 impl Host for Answers {
@@ -109,7 +109,7 @@ impl Host for Answers {
 
     #[inline]
     fn answer(&mut self, watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: what was replied stays until the next message, which the source sends when it has this one.
+        // SAFETY: the reply stays until the next message, which the source sends only after it has this one.
         native::with_reply(|reply| unsafe { self.0.send_bytes(reply, watch) })
     }
 
@@ -118,7 +118,7 @@ impl Host for Answers {
     }
 }
 
-/// The target's side of a task.
+/// Returns the target's endpoint of a task.
 pub(crate) fn other(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Other>, Failure> {
     let store = Store::own(task.longest);
     let native = Native::place(&Library::open(&task.library)?, store)?;

@@ -1,4 +1,4 @@
-//! The target's data, in memory that the source may reach, and what injected code is told of it.
+//! The target's data, in memory that the source may reach, and its description for injected code.
 //!
 //! ```text
 //! 0     how many calls the source made without the target, if it works itself
@@ -14,29 +14,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::functions::{Function, noise, slot_at};
 use crate::program::failure::Failure;
 
-/// Where the count of calls is.
+/// Offset of the count of calls.
 pub(super) const CALLS: usize = 0;
-/// Where the table is, in bytes from the start, how many keys it has, and how long an entry is.
+/// Offset of the table, number of keys, and length of an entry.
 pub(super) const TABLE: usize = 64;
 const KEYS: u64 = 16;
 pub(super) const ENTRY: usize = 16;
-/// Where that is that is worked on.
+/// Offset of the data that the functions work on.
 pub(super) const AREA: usize = 4096;
 const PAGE: usize = 4096;
-/// How many rows there are.
+/// Number of rows.
 pub(super) const ROWS: usize = 1 << 17;
 
-/// Bytes of the memory, a multiple of 4096, where up to `longest` bytes are worked on.
+/// Returns the bytes of the memory, a multiple of 4096, for work on up to `longest` bytes.
 pub(crate) fn store_len(longest: usize) -> usize {
     (slot_at(KEYS) + longest.max(ROWS * 8)).next_multiple_of(PAGE)
 }
 
-/// The row of a key.
+/// Returns the row of a key.
 pub(super) fn row(key: u64) -> u64 {
     key * key + 1
 }
 
-/// The data. It begins as `struct farjump_data` of `farjump_ifunc.h`, for functions that want one.
+/// The data. It begins as `struct farjump_data` of `farjump_ifunc.h`, for functions that take one.
 #[repr(C)]
 pub(super) struct Store {
     size: u32,
@@ -46,7 +46,7 @@ pub(super) struct Store {
     path: *const c_char,
     start: *mut u8,
     room: usize,
-    /// How many bytes were appended, and how many a call appends.
+    /// Bytes appended, and bytes that a call appends.
     appended: Cell<usize>,
     whole: Cell<usize>,
 }
@@ -63,16 +63,17 @@ pub(super) struct Slot {
 }
 
 thread_local! {
-    /// The store that functions append to: they have no pointer to it there.
+    /// The store for functions that append, as they have no pointer to it.
     static CURRENT: Cell<*const Store> = const { Cell::new(ptr::null()) };
 }
 
 impl Store {
-    /// Over `room` bytes at `start`, which stay to the end of the process, as the store does.
+    /// A store over `room` bytes at `start`, leaked until the end of the process.
     ///
     /// # Safety
-    /// They are as many as [`store_len`] said, writable, at a multiple of 64, and stay so to the end of the process or until the
-    /// store is used no more. Nobody has references to them, and the other process writes there only while this one serves it.
+    /// - The memory has as many bytes as [`store_len`] returns, is writable, and starts at a multiple of 64.
+    /// - It stays so to the end of the process, or until the last use of the store.
+    /// - There are no references to it, and the other process writes there only while this one serves it.
     pub(super) unsafe fn new(start: *mut u8, room: usize) -> &'static Store {
         Box::leak(Box::new(Store {
             size: DATA_SIZE,
@@ -87,13 +88,14 @@ impl Store {
         }))
     }
 
-    /// In memory of this process's own.
+    /// Returns a store in private memory of this process.
     pub(super) fn own(longest: usize) -> &'static Store {
         let len = store_len(longest);
-        // Of words, and from a line on.
+        // Allocated as words, and aligned to a line.
         let words = vec![0_u64; len / 8 + 8].leak().as_mut_ptr().cast::<u8>();
         let start = words.wrapping_add(words.align_offset(64));
-        // SAFETY: so many bytes lie behind the first line's beginning, and nobody else knows them.
+        // SAFETY: `words` has 8 words more than `len` bytes, so `len` bytes lie behind the aligned start;
+        // only this function knows them.
         unsafe { Store::new(start, len) }
     }
 
@@ -101,7 +103,8 @@ impl Store {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Lets functions that want data find the first `len` of these bytes, which have to stay while they are called.
+    /// Offers the first `len` of these bytes to functions that take data. The bytes must stay while the
+    /// functions are called.
     pub(super) fn show(&self, data: &[u8], len: usize) {
         self.bytes.set(data.as_ptr());
         self.len.set(len.min(data.len()));
@@ -109,7 +112,8 @@ impl Store {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.room);
-        // SAFETY: in the memory by the assertion, and `bytes` are not, for nobody has references to it.
+        // SAFETY: the assertion keeps the destination in the memory. `bytes` are elsewhere, as there are no
+        // references to the memory.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len()) };
     }
 
@@ -121,7 +125,7 @@ impl Store {
         bytes
     }
 
-    /// Everything as it is before the first call: nothing of an earlier one is left that could pass for what comes of this.
+    /// Resets the data for the first call: no trace of an earlier one can pass for a result of this one.
     pub(super) fn prepare(&self, function: Function, size: usize) {
         self.write(CALLS, &[0; 8]);
         self.len.set(size);
@@ -144,14 +148,14 @@ impl Store {
         }
     }
 
-    /// Calls that the source has made by itself.
+    /// Returns the number of calls that the source has made by itself.
     pub(super) fn calls(&self) -> u64 {
-        // SAFETY: the first word of the memory, aligned; both processes use it as a whole.
+        // SAFETY: this is the first word of the memory, aligned; both processes access it as a whole.
         unsafe { AtomicU64::from_ptr(self.start.add(CALLS).cast()) }.load(Ordering::Acquire)
     }
 
     /// # Errors
-    /// When calls did not write what they had to.
+    /// Calls did not write what they had to.
     pub(super) fn check(&self, function: Function, size: usize) -> Result<(), Failure> {
         let Some((at, right)) = function.written(size) else { return Ok(()) };
         match self.read(at, right.len()).iter().zip(&right).position(|(is, should)| is != should) {
@@ -163,21 +167,22 @@ impl Store {
     }
 }
 
-/// The row of a key; 0 if there is none.
+/// Returns the row of a key; 0 if there is none.
 pub(super) extern "C" fn store_get(store: *const Store, key: u64) -> u64 {
     if key >= ROWS as u64 {
         return 0;
     }
-    // SAFETY: injected code passes its target_args on, which is a store that stays; a row is 8 bytes of its memory.
+    // SAFETY: injected code passes its target_args on, a leaked store; by the check above the row's 8 bytes
+    // lie in its memory.
     unsafe { (*store).start.add(AREA + key as usize * 8).cast::<u64>().read() }
 }
 
-/// Where the bytes of a key go. Nonzero if there is no such key.
+/// Writes the place for the bytes of a key to `slot`. Nonzero if there is no such key.
 pub(super) extern "C" fn store_slot(store: *const Store, key: u64, slot: *mut Slot) -> c_int {
     if key >= KEYS {
         return -1;
     }
-    // SAFETY: as in `store_get`; the entry is in the memory, and `slot` is injected code's own.
+    // SAFETY: as in `store_get`; the entry is in the memory, and `slot` belongs to the injected code.
     unsafe {
         let entry = (*store).start.add(TABLE + key as usize * ENTRY).cast::<[u64; 2]>();
         let [offset, room] = entry.read();
@@ -186,10 +191,10 @@ pub(super) extern "C" fn store_slot(store: *const Store, key: u64, slot: *mut Sl
     0
 }
 
-/// Appends what a call makes to what the present store holds; behind a whole one the next begins where that did. Nonzero if there
-/// is no room.
+/// Appends a call's output to the present store; after a complete one the next starts at the same offset.
+/// Nonzero if there is no space.
 pub(super) extern "C" fn store_append(bytes: *const u8, len: usize) -> c_int {
-    // SAFETY: null, or a store that stays.
+    // SAFETY: the pointer is null, or to a leaked store.
     let Some(store) = (unsafe { CURRENT.get().as_ref() }) else { return -1 };
     if store.appended.get() == store.whole.get() {
         store.appended.set(0);
@@ -198,7 +203,7 @@ pub(super) extern "C" fn store_append(bytes: *const u8, len: usize) -> c_int {
     if len > store.whole.get() - at {
         return -1;
     }
-    // SAFETY: `bytes` are injected code's own, as many as it says; there is room for them.
+    // SAFETY: `bytes` has `len` bytes by the injected code's word; the check above has found space for them.
     unsafe { ptr::copy_nonoverlapping(bytes, store.start.add(AREA + at), len) };
     store.appended.set(at + len);
     0

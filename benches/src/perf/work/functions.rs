@@ -1,4 +1,4 @@
-//! The functions that work, what they are given, and what has to come of it by another reckoning.
+//! The functions that work on data, their arguments, and their results by independent computation.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::data::{AREA, ROWS, row};
 pub(crate) enum Function {
     /// Adds up the target's rows of these keys, 8 bytes each.
     Sum,
-    /// Writes bytes to where the target says that those of a key go.
+    /// Writes bytes to the target's place for a key.
     IndirectPut,
     /// Counts the byte values of the target's data.
     Histogram,
@@ -20,16 +20,16 @@ pub(crate) enum Function {
     Codec,
 }
 
-/// Each once, in the order asked for. There is at least one.
+/// Each once, in the requested order. There is at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Functions(pub(crate) Vec<Function>);
 
 /// The key that is written to.
 pub(super) const KEY: u64 = 5;
-/// Bytes between the beginnings of slots.
+/// Distance of slots in bytes.
 const APART: usize = 64;
 
-/// Longest answer, in bytes: a histogram, which is its length and 256 counts.
+/// Longest reply, in bytes: a histogram, which is its length and 256 counts.
 const LONGEST_ANSWER: usize = 8 * 257;
 
 impl Function {
@@ -55,7 +55,7 @@ impl Function {
             Function::Histogram => {
                 ("histogram", text(include_str!("../../../../ifuncs/samples/c/histogram.c")))
             }
-            // What the sample replies goes to the target's memory.
+            // The sample's reply goes to the target's memory here.
             Function::Codec => (
                 "codec",
                 text(concat!(
@@ -68,7 +68,7 @@ impl Function {
         }
     }
 
-    /// What the source has: the arguments of a call.
+    /// Returns the arguments of a call.
     pub(super) fn args(self, size: usize) -> Vec<u8> {
         match self {
             Function::Sum => keys(size).flat_map(u64::to_le_bytes).collect(),
@@ -82,7 +82,7 @@ impl Function {
         }
     }
 
-    /// Whether an answer is right.
+    /// Returns whether a reply is right.
     pub(super) fn is_right(self, size: usize, answer: &[u8]) -> bool {
         match self {
             Function::Sum => {
@@ -103,7 +103,7 @@ impl Function {
         }
     }
 
-    /// What has to be in the target's memory after a call, and from where on in it.
+    /// Returns the bytes required in the target's memory after a call, with their offset.
     pub(super) fn written(self, size: usize) -> Option<(usize, Vec<u8>)> {
         match self {
             Function::Sum | Function::Histogram => None,
@@ -119,23 +119,23 @@ impl fmt::Display for Function {
     }
 }
 
-/// Where a slot is in the target's memory.
+/// Returns the offset of a slot in the target's memory.
 pub(super) fn slot_at(key: u64) -> usize {
     AREA + key as usize * APART
 }
 
-/// Bytes of the longest message or answer where `longest` bytes are worked on. What LZ4 cannot compress gets longer by one byte
-/// in 255.
+/// Returns the bytes of the longest message or reply for work on `longest` bytes. Incompressible data grows
+/// under LZ4 by one byte in 255.
 pub(super) fn longest_message(longest: usize) -> usize {
     (longest + longest / 255 + 64).max(LONGEST_ANSWER)
 }
 
-/// `size` bytes of keys: rows all over the store, each another one as long as there are some.
+/// Returns `size` bytes of keys: rows all over the store, all different as long as there are enough.
 fn keys(size: usize) -> impl Iterator<Item = u64> {
     (0..size as u64 / 8).map(|number| number.wrapping_mul(0x9e37_79b9) % ROWS as u64)
 }
 
-/// Bytes without order.
+/// Returns pseudo-random bytes.
 pub(super) fn noise(size: usize) -> Vec<u8> {
     let mut state = size as u64 ^ 0x2545_f491_4f6c_dd1d;
     let mut bytes = || {
@@ -145,7 +145,7 @@ pub(super) fn noise(size: usize) -> Vec<u8> {
     (0..size).map(|_| bytes()).collect()
 }
 
-/// Bytes as those of a text: LZ4 makes about half of them.
+/// Returns bytes like those of a text: LZ4 halves them roughly.
 fn words(size: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "the ",
@@ -173,7 +173,7 @@ fn words(size: usize) -> Vec<u8> {
 /// Reads `sum,codec` and `all`.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub(crate) fn parse_functions(text: &str) -> Result<Functions, String> {
     let mut functions = Vec::new();
     for name in text.split(',') {

@@ -1,4 +1,4 @@
-//! Work that is injected.
+//! Work by injected functions.
 
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
@@ -31,7 +31,7 @@ impl Ask for Calls<'_> {
     }
 }
 
-/// The source's side, for work on `size` bytes.
+/// Returns the source's endpoint, for work on `size` bytes.
 pub(crate) fn source<'a>(
     link: &'a Link,
     function: Function,
@@ -55,7 +55,7 @@ impl Host for Polls {
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
         self.done += self.target.poll()? as u64;
-        // It answers by itself.
+        // The target replies by itself.
         Ok(0)
     }
 
@@ -68,7 +68,7 @@ impl Host for Polls {
     }
 }
 
-/// A target for a task over one transport, with a mailbox as long as `set` has it.
+/// Returns a target for a task over one transport, with the mailbox length of `set`.
 pub(crate) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn Other>, Failure> {
     let socket = task.host(transport);
     let store = Store::own(task.longest);
@@ -81,8 +81,8 @@ pub(crate) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn 
         .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)
         .export("store_slot", store_slot as extern "C" fn(*const Store, u64, *mut Slot) -> i32)
         .export("store_append", store_append as extern "C" fn(*const u8, usize) -> i32);
-    // SAFETY: the store stays to the end of the process, and its functions and fields are what `perf`'s own functions, which
-    // this target is for, are told they are.
+    // SAFETY: the store is leaked. This target is for `perf`'s own functions, which were compiled against the
+    // store's functions and fields.
     let target = unsafe { builder.args_raw(store.as_args()) }.build()?;
     place::announce(&set.folder, &socket, transport, &target)?;
     Ok(Box::new(Serving::new(task.function, store, Polls { target, done: 0 })))

@@ -1,4 +1,4 @@
-//! The target's memory where both processes have mapped it.
+//! The target's memory, mapped by both processes.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -7,7 +7,7 @@ use super::one_sided::Remote;
 use crate::perf::liveness::Watch;
 use crate::program::failure::Failure;
 
-/// The memory, and what was fetched from it.
+/// The memory, and the bytes fetched from it.
 pub(crate) struct Mapped {
     start: *mut u8,
     len: usize,
@@ -15,18 +15,18 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Over `len` bytes at `start`.
+    /// An accessor of `len` bytes at `start`.
     ///
     /// # Safety
-    /// They are writable as long as the value is there, and nobody has references to them. The other process leaves them alone
-    /// while something is measured.
+    /// The bytes are writable as long as the value lives, and there are no references to them. The other
+    /// process does not access them during a measurement.
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Mapped {
         Mapped { start, len, fetched: vec![0; len] }
     }
 }
 
 impl Remote for Mapped {
-    /// Loads fetch nothing but lines.
+    /// Loads fetch only the lines of the rows.
     fn rows_one_by_one(&self) -> usize {
         usize::MAX
     }
@@ -35,7 +35,8 @@ impl Remote for Mapped {
     fn get(&mut self, at: usize, len: usize, to: usize, _watch: &Watch) -> Result<(), Failure> {
         assert!(at + len <= self.len);
         let into = &mut self.fetched[to..to + len];
-        // SAFETY: in the memory by the assertion, and another place than what is this side's own.
+        // SAFETY: the assertion keeps the source in the memory; the destination is this endpoint's own buffer
+        // elsewhere.
         unsafe { ptr::copy_nonoverlapping(self.start.add(at), into.as_mut_ptr(), len) };
         Ok(())
     }
@@ -50,7 +51,8 @@ impl Remote for Mapped {
 
     fn put_word(&mut self, at: usize, word: u64, _watch: &Watch) -> Result<(), Failure> {
         assert!(at + 8 <= self.len && at.is_multiple_of(8));
-        // SAFETY: in the memory and aligned by the assertion; both processes use this word as a whole.
+        // SAFETY: the assertion keeps the word in the memory and aligned; both processes access it as a
+        // whole.
         unsafe { AtomicU64::from_ptr(self.start.add(at).cast()) }.store(word, Ordering::Release);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The very code that is injected, to be called without being injected: placed in this process as a target places it, and given
-//! the same things by the same names. Its reply is kept here.
+//! The injected code itself, called without injection: placed in this process as a target places it, with the
+//! same imports by the same names. Its reply is kept here.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -13,11 +13,11 @@ use super::data::{Store, store_append, store_get, store_slot};
 use crate::program::failure::Failure;
 use crate::program::output;
 
-/// Bytes of memory for one function's code, the least that there is.
+/// Bytes of memory for one function's code, the least possible.
 const ROOM: usize = 64 << 10;
 
 thread_local! {
-    /// What the last call replied.
+    /// The reply of the last call.
     static REPLY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -28,10 +28,10 @@ pub(super) struct Native {
 }
 
 impl Native {
-    /// The function of a library that works on `store`.
+    /// Places the function of a library that works on `store`.
     pub(super) fn place(library: &Library, store: &'static Store) -> Result<Native, Failure> {
         let mut exports = Exports::new();
-        // SAFETY: functions of this program's, of the types that the samples declare.
+        // SAFETY: all are functions of this program, of the types that the samples declare.
         unsafe {
             exports.insert("farjump_reply", reply as *const c_void);
             exports.insert("farjump_panic", panic as *const c_void);
@@ -54,34 +54,35 @@ impl Native {
     /// Calls it.
     ///
     /// # Safety
-    /// `payload` must be `len` bytes that are readable and writable during the call and make sense to it.
+    /// `payload` must have `len` bytes that are readable and writable during the call, and form a payload of
+    /// this function.
     #[inline]
     pub(super) unsafe fn call(&self, payload: *mut c_void, len: usize) {
         REPLY.with_borrow_mut(Vec::clear);
-        // SAFETY: it is one of this program's own functions, placed as long as `self` is there. It takes a payload that the
-        // caller vouches for, and a store. On x86-64 a payload that is less aligned than a target's will do, too: UCX gives
-        // messages to their handlers at any address.
+        // SAFETY: it is one of this program's own functions, placed as long as `self` lives. The caller
+        // vouches for the payload, and `self.store` is a store. On x86-64 a payload less aligned than a
+        // target's works, too: UCX gives messages to their handlers at any address.
         unsafe { (self.linked.main())(payload, len, self.store.as_args()) };
     }
 }
 
-/// What the last call in this process replied.
+/// Passes on the reply of the last call in this process.
 #[inline]
 pub(super) fn with_reply<T>(look: impl FnOnce(&[u8]) -> T) -> T {
     REPLY.with_borrow(|reply| look(reply))
 }
 
-/// `farjump_reply`, but that the reply stays here.
+/// `farjump_reply`, except that the reply stays here.
 unsafe extern "C" fn reply(bytes: *const c_void, len: usize) -> c_int {
     if len != 0 {
-        // SAFETY: the function gives as many bytes as it says.
+        // SAFETY: the function passes `len` valid bytes.
         let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), len) };
         REPLY.with_borrow_mut(|reply| reply.extend_from_slice(bytes));
     }
     0
 }
 
-/// `farjump_panic`, of which nothing is left to go on with here.
+/// `farjump_panic`. Nothing can continue after it here.
 unsafe extern "C" fn panic(message: *const c_char, len: usize) -> ! {
     // SAFETY: as in `reply`.
     let message = unsafe { slice::from_raw_parts(message.cast::<u8>(), len) };

@@ -1,4 +1,4 @@
-//! Work that is done at the source: what it needs of the target's data comes to it, and what it makes goes there.
+//! Work at the source: it fetches the target's data that it needs, and writes its results there.
 
 use farjump::Library;
 
@@ -12,34 +12,34 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::{Other, Source};
 use crate::program::failure::Failure;
 
-/// The target's memory, as the source reaches it.
+/// The source's access to the target's memory.
 pub(crate) trait Remote {
-    /// How many rows come sooner one by one than all there are at once.
+    /// Returns the number of rows up to which single fetches are faster than fetching all.
     fn rows_one_by_one(&self) -> usize;
 
-    /// Asks for `len` bytes from `at` on, to be put `to` bytes behind the beginning of what was fetched.
+    /// Requests `len` bytes from offset `at`, to be stored at offset `to` of the fetched bytes.
     fn get(&mut self, at: usize, len: usize, to: usize, watch: &Watch) -> Result<(), Failure>;
 
-    /// Writes bytes from `at` on.
+    /// Writes bytes at offset `at`.
     fn put(&mut self, at: usize, bytes: &'static [u8], watch: &Watch) -> Result<(), Failure>;
 
     /// Writes one word.
     fn put_word(&mut self, at: usize, word: u64, watch: &Watch) -> Result<(), Failure>;
 
-    /// Waits until all that was asked for has come.
+    /// Waits until all requested bytes have arrived.
     fn arrive(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Waits until all that was written is there.
+    /// Waits until all writes have arrived.
     fn flush(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// What was fetched.
+    /// Returns the fetched bytes.
     fn fetched(&mut self) -> &mut [u8];
 }
 
-/// The source's side.
+/// The source's endpoint.
 struct Fetches<R> {
     remote: R,
-    /// The function, and the data that it finds, for those that only read.
+    /// The function, and its data, for functions that only read.
     native: Native,
     store: &'static Store,
 }
@@ -86,12 +86,12 @@ impl<R: Remote> Ask for Fetches<R> {
                 remote.get(AREA, job.size, 0, watch)?;
                 remote.arrive(watch)?;
                 self.store.show(remote.fetched(), job.size);
-                // SAFETY: it does not look at its payload; its data stays as long as the remote end, and nothing comes there
-                // meanwhile.
+                // SAFETY: the function ignores its payload; its data lives as long as `remote`, which does
+                // not write there meanwhile.
                 unsafe { self.native.call(std::ptr::null_mut(), 0) };
                 native::with_reply(|reply| answer.extend_from_slice(reply));
             }
-            // No function is at the target that could decompress: the bytes go there as they are.
+            // Without a function at the target to decompress them, the bytes go there as they are.
             Function::Codec => {
                 remote.put(AREA, job.args, watch)?;
                 remote.flush(watch)?;
@@ -106,16 +106,16 @@ impl<R: Remote> Ask for Fetches<R> {
     }
 }
 
-/// The source's side of a task, over what it reaches the target's memory by.
+/// Returns the source's endpoint of a task, over an access to the target's memory.
 pub(crate) fn source<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
-    // It is shown other data than its own.
+    // `show` gives it other data than the store's own.
     let store = Store::own(0);
     let native = Native::place(&Library::open(&task.library)?, store)?;
     let fetches = Fetches { remote, native, store };
     Ok(Box::new(Asking::new(task.function, fetches, task.longest)))
 }
 
-/// The target's side: its data, and what has to be done for the source to reach it.
+/// The target's endpoint: its data, and the progress that lets the source reach it.
 struct Holds<W>(W);
 
 impl<W: FnMut()> Host for Holds<W> {
@@ -137,17 +137,18 @@ impl<W: FnMut()> Host for Holds<W> {
     }
 }
 
-/// The target's side of a task. `work` is called again and again while the source may reach the memory.
+/// Returns the target's endpoint of a task. `work` is called repeatedly while the source may access the
+/// memory.
 ///
 /// # Safety
-/// As for [`Store::new`].
+/// The conditions of [`Store::new`].
 pub(crate) unsafe fn other(
     task: &Task,
     start: *mut u8,
     len: usize,
     work: impl FnMut() + 'static,
 ) -> Box<dyn Other> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller keeps the contract of `Store::new`.
     let store = unsafe { Store::new(start, len) };
     Box::new(Serving::new(task.function, store, Holds(work)))
 }

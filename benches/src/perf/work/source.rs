@@ -1,4 +1,4 @@
-//! The source's side of work, whichever way it is done.
+//! The source's endpoint of work, for all ways.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,27 +10,28 @@ use crate::perf::role::Source;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// A way of having work done.
+/// A way of doing work.
 pub(super) trait Ask {
-    /// Has it done, and appends the answer.
+    /// Does the work, and appends the reply.
     fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
 
-    /// After so many calls: says how many where nobody else knows. Nothing needs this side any more then.
+    /// Finishes after `calls` calls: reports their number where only this endpoint knows it. No call needs
+    /// this endpoint afterwards.
     fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
 }
 
 thread_local! {
-    /// Arguments that were made.
+    /// Arguments made so far.
     static ARGS: RefCell<BTreeMap<(Function, usize), &'static [u8]>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The arguments of a function for a size. What UCX reads stays to the end of the process, for nobody knows when something that was
-/// given up is done with; each is made once.
+/// Returns the arguments of a function for a size, made once and leaked: UCX may read the data of an
+/// operation that timed out at any later time.
 pub(crate) fn args(function: Function, size: usize) -> &'static [u8] {
     ARGS.with_borrow_mut(|made| *made.entry((function, size)).or_insert_with(|| function.args(size).leak()))
 }
 
-/// What the source has before it asks.
+/// The source's data before a call.
 pub(super) struct Job {
     pub(super) function: Function,
     pub(super) size: usize,
@@ -43,7 +44,7 @@ impl Job {
     }
 
     /// # Errors
-    /// When an answer is wrong.
+    /// A wrong reply.
     fn check(&self, answer: &[u8]) -> Result<(), Failure> {
         match self.function.is_right(self.size, answer) {
             true => Ok(()),
@@ -58,7 +59,7 @@ impl Job {
     }
 }
 
-/// Asks, and looks at the last answer after each measurement.
+/// Does the work, and checks the last reply after each measurement.
 pub(super) struct Asking<W> {
     job: Job,
     way: W,
@@ -67,7 +68,7 @@ pub(super) struct Asking<W> {
 }
 
 impl<W: Ask> Asking<W> {
-    /// For work on up to `longest` bytes.
+    /// An endpoint for work on up to `longest` bytes.
     pub(super) fn new(function: Function, way: W, longest: usize) -> Asking<W> {
         let job = Job { function, size: 0, args: &[] };
         Asking { job, way, answer: Vec::with_capacity(longest_message(longest)), calls: 0 }
@@ -112,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives this answer, whatever it is asked.
+    /// Gives this reply to every call.
     struct Says(Vec<u8>);
 
     impl Ask for Says {
@@ -139,7 +140,7 @@ mod tests {
             let why = Source::settle(&mut asking, &watch).unwrap_err().to_string();
             assert!(why.starts_with(&format!("`{function}` gave a wrong answer for 64 B: 3 bytes")), "{why}");
         }
-        // The sum of the one row that there is a key for.
+        // The sum of the only row that has a key.
         let mut asking = Asking::new(Function::Sum, Says(1_u64.to_le_bytes().to_vec()), 8);
         Source::prepare(&mut asking, 8, false).unwrap();
         Source::call(&mut asking, &watch).unwrap();

@@ -1,4 +1,4 @@
-//! The target's side of work, whichever way it is done.
+//! The target's endpoint of work, for all ways.
 
 use super::data::Store;
 use super::functions::Function;
@@ -6,23 +6,23 @@ use crate::perf::liveness::Watch;
 use crate::perf::role::Other;
 use crate::program::failure::Failure;
 
-/// A way of being asked.
+/// A way of receiving calls.
 pub(super) trait Host {
-    /// No call has come from here on.
+    /// Resets the count of calls.
     fn prepare(&mut self);
 
-    /// Looks once. Returns how many calls wait for their answers or have got them: one more where [`Host::answer`] is to be
-    /// called.
+    /// Polls once. Returns the number of calls that wait for their replies or have them: one more if
+    /// [`Host::answer`] is to be called.
     fn look(&mut self) -> Result<u64, Failure>;
 
-    /// Answers the last call.
+    /// Replies to the last call.
     fn answer(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// How many calls have been done.
+    /// Returns the number of finished calls.
     fn done(&mut self, store: &Store) -> u64;
 }
 
-/// Serves, and looks at what calls have written after each measurement.
+/// Serves, and checks the bytes written by calls after each measurement.
 pub(super) struct Serving<H> {
     function: Function,
     store: &'static Store,
@@ -68,7 +68,7 @@ mod tests {
     use super::super::data::store_append;
     use super::*;
 
-    /// Says that a call was done.
+    /// Reports a number of finished calls.
     struct Says(u64);
 
     impl Host for Says {
@@ -106,7 +106,7 @@ mod tests {
         let mut serving = Serving::new(Function::Codec, Store::own(64), Says(1));
         serving.prepare(64, false).unwrap();
         let (_, right) = Function::Codec.written(64).unwrap();
-        // In two pieces, and the next call over the first one.
+        // In two pieces, with the next call over the first one.
         for _ in 0..2 {
             assert_eq!((store_append(right.as_ptr(), 40), store_append(right[40..].as_ptr(), 24)), (0, 0));
             assert_eq!(serving.counted().unwrap(), 1);

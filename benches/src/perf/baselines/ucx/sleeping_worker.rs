@@ -86,7 +86,7 @@ impl<'a> Waiting<'a> {
         Ok(Waiting { worker, epoll, stop, _memory: memory })
     }
 
-    /// By what it is reached.
+    /// Returns the worker's address for the peer.
     pub(crate) fn offer(&self) -> Result<Offer, Failure> {
         Ok(Offer { worker: self.worker.address()?, ..Offer::default() })
     }
@@ -95,17 +95,17 @@ impl<'a> Waiting<'a> {
         Stopper(self.stop.clone())
     }
 
-    /// Sleeps, and serves what wakes it, until it is stopped.
+    /// Sleeps, and serves each wake-up, until it is stopped.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let longest = Timespec { tv_sec: LONGEST_SLEEP.as_secs() as i64, tv_nsec: 0 };
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(WORKER) }; 2];
         loop {
-            // SAFETY: the worker is there, and no callback calls this.
+            // SAFETY: `self` keeps the worker alive, and no callback calls this.
             while unsafe { self.worker.ucx.ucp_worker_progress(self.worker.handle) } != 0 {}
-            // SAFETY: the worker is there.
+            // SAFETY: `self` keeps the worker alive.
             match unsafe { self.worker.ucx.ucp_worker_arm(self.worker.handle) } {
-                // Something came meanwhile.
+                // A message came before the worker was armed.
                 UCS_ERR_BUSY => continue,
                 status => check(self.worker.ucx, "does not sleep", status)?,
             }
@@ -121,7 +121,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// A message has come.
+/// Handles a message.
 unsafe extern "C" fn came(
     stamp: *mut c_void,
     _header: *const c_void,
@@ -130,17 +130,17 @@ unsafe extern "C" fn came(
     _len: usize,
     _param: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
-    // SAFETY: the handler was set with such a word, which stays mapped until the worker is gone.
+    // SAFETY: the handler was set with such a word, whose mapping outlives the worker.
     let stamp = unsafe { &*stamp.cast::<AtomicU64>() };
     stamp.store(clock::now(), Ordering::Release);
-    // What came in parts and was not fetched is dropped with this.
+    // A message in fragments that was not fetched is dropped by this.
     UCS_OK
 }
 
-/// What wakes it.
+/// The sender that wakes it.
 pub(crate) struct Sending {
     end: ucp_ep_h,
-    /// What every message is sent with: nothing special.
+    /// The parameters of every message: none.
     params: ucp_request_param_t,
     requests: Requests,
     worker: Worker,
@@ -150,20 +150,21 @@ impl Sending {
     pub(crate) fn connect(offer: &Offer) -> Result<Sending, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM)?;
         let end = worker.connect(&offer.worker)?;
-        // SAFETY: UCX looks at the fields that the mask names: none.
+        // SAFETY: UCX reads only the fields of the mask: none.
         let params = unsafe { MaybeUninit::zeroed().assume_init() };
         let requests = Requests::new(worker.ucx);
         Ok(Sending { end, params, requests, worker })
     }
 
-    /// The transports that carry what is sent.
+    /// Returns the transports that carry the messages.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 
-    /// Sends a message, and waits until UCX needs it no more.
+    /// Sends a message, and waits until UCX no longer needs it.
     pub(crate) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the end is connected; payload and parameters stay until the request is done, for which this waits.
+        // SAFETY: the UCX endpoint is connected; payload and parameters live until the request has completed,
+        // as this waits for it.
         let returned = unsafe {
             let (start, len) = (payload.as_ptr().cast(), payload.len());
             self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
@@ -172,7 +173,7 @@ impl Sending {
         self.requests.wait(0, &self.worker, watch)
     }
 
-    /// Lets UCX work.
+    /// Makes progress.
     pub(crate) fn progress(&self) {
         self.worker.progress();
     }
