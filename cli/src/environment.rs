@@ -42,8 +42,7 @@ const PREFIX: &str = "FARJUMP_";
 pub(crate) unsafe fn direct_log_of_ucx() {
     for (name, value) in [("UCX_LOG_FILE", "stderr"), ("UCX_MEM_LOG_LEVEL", "fatal")] {
         if env::var_os(name).is_none() {
-            // SAFETY: the caller keeps other threads away, so no access to the environment races with this
-            // write.
+            // SAFETY: the caller keeps other threads away, so no other access races with this write.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -57,7 +56,7 @@ pub(crate) unsafe fn direct_log_of_ucx() {
 pub(crate) unsafe fn choose_ucx(library: &std::path::Path) {
     // Children may run in other folders.
     let library = std::path::absolute(library).unwrap_or_else(|_| library.to_owned());
-    // SAFETY: the caller keeps other threads away, so no access to the environment races with this write.
+    // SAFETY: the caller keeps other threads away, so no other access races with this write.
     unsafe { env::set_var("FARJUMP_UCX", library) };
 }
 

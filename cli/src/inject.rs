@@ -23,7 +23,7 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Run the function of a library in a target
 ///
-/// The reply goes to standard output unchanged, of several calls the last one's; figures go to standard
+/// The reply, of several calls the last one's, goes to standard output unchanged; figures go to standard
 /// error.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -68,14 +68,12 @@ pub(crate) struct Inject {
     /// Time limit for connecting and for each call, such as 500ms or 2s
     #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm where the target has it, else
-    /// the target's choice]
+    /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm, or the target's choice]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
-    /// Also show the path to the target: the transport, whether frames are encrypted, and the reasons against
-    /// other paths
+    /// Also show the path to the target: transport, encryption, and the reasons against other paths
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) verbose: bool,
     /// Print figures as JSON
@@ -85,8 +83,7 @@ pub(crate) struct Inject {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
-    // SAFETY: the user names the library to inject (`arguments.library`), and trusts its routines to run
-    // here.
+    // SAFETY: the user names the library (`arguments.library`), and trusts its routines to run here.
     let library = unsafe { routines::open(&arguments.library) }?;
     let args = source_args(arguments)?;
     let mut builder = Link::builder(&arguments.to)

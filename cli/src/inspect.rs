@@ -26,7 +26,8 @@ pub(crate) struct Inspect {
     /// The library
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
-    /// Write the image as an ELF file with its symbols, for gdb's add-symbol-file; into a folder as NAME.MACHINE.elf
+    /// Write the image as an ELF file with symbols, for gdb's add-symbol-file; into a folder as
+    /// NAME.MACHINE.elf
     #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
     pub(crate) symbols: Option<PathBuf>,
     /// Print JSON

@@ -36,8 +36,7 @@ pub(crate) struct Key {
     /// Add a key to FILE, or make FILE, under this name: the target's log and `farjump stats` show it
     #[arg(long, value_name = "NAME", requires = "file")]
     pub(crate) name: Option<String>,
-    /// The rights of this key at the targets that have FILE, separated by commas [default: those of serve
-    /// --allow]
+    /// The rights of this key at targets with FILE, separated by commas [default: those of serve --allow]
     #[arg(long = "allow", value_name = "RIGHT,…", requires = "name")]
     pub(crate) rights: Option<Rights>,
 }

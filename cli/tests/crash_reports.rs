@@ -39,7 +39,7 @@ fn ended(bench: &Workbench, library: &Path) -> Done {
     serving.finish()
 }
 
-/// The one report in a target's output, without the parentheses after it, and the code id from there.
+/// Returns the one report in a target's output, without the parentheses after it, and the code id from there.
 #[track_caller]
 fn report(done: &Done) -> (&str, &str) {
     let mut lines = done.err.lines().filter_map(|line| line.strip_prefix("farjump: "));

@@ -45,7 +45,7 @@ impl PerfMap {
         PerfMap(format!("/tmp/perf-{}.map", serving.pid()).into())
     }
 
-    /// Address and length of the image that was placed as `name`.
+    /// Returns address and length of the image that was placed as `name`.
     fn place(&self, name: &str) -> Option<(u64, u64)> {
         let text = fs::read_to_string(&self.0).ok()?;
         let line = text.lines().find_map(|line| line.strip_suffix(&format!(" ifunc:{name}")))?;
@@ -60,7 +60,7 @@ impl Drop for PerfMap {
     }
 }
 
-/// Whether a program runs here.
+/// Returns whether a program runs here.
 fn is_there(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }

@@ -28,7 +28,7 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
     findings.iter().find(|finding| finding["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// The table of findings in the document: each name, with its figures.
+/// Returns the document's table of findings: each name, with its figures.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/doctor.md");
     let document = fs::read_to_string(document).expect("the document is there");
@@ -123,8 +123,7 @@ fn one_processor_is_slow_and_no_reason_to_fail() {
     one.set(first);
     let mut command = doctor(&bench);
     command.arg("--json");
-    // SAFETY: the closure runs between fork and exec, and makes only a system call on memory allocated
-    // before.
+    // SAFETY: between fork and exec the closure makes only a system call, on memory allocated before.
     unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &one)?)) };
     let report = report(&finish(&mut command).worked());
     let cores = finding(&report, "cores");

@@ -1,5 +1,4 @@
-//! `perf --against iceoryx2`: the message of a program without it; with it, the measured rows and the absence
-//! of leftovers.
+//! `perf --against iceoryx2`: the message of a program without it; with it, the rows and no leftovers.
 
 use serde_json::Value;
 

@@ -22,7 +22,7 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// The last line of standard error, as JSON.
+/// Returns the last line of standard error, as JSON.
 fn figures(err: &str) -> Value {
     serde_json::from_str(err.lines().last().expect("there are figures")).expect("they are JSON")
 }

@@ -1,5 +1,4 @@
-//! The program `farjump`, run as its users run it. Every test has its own folder, and every process a
-//! watchdog.
+//! The program `farjump`, run as its users do. Every test has its own folder, and every process a watchdog.
 
 mod build;
 #[cfg(feature = "tcp")]

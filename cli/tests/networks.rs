@@ -1,5 +1,5 @@
-//! Two machines as far as the network goes: a target and its sources in network namespaces of their own,
-//! joined by a cable.
+//! Two machines as far as the network goes: network namespaces of a target and its sources, joined by a
+//! cable.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -67,7 +67,7 @@ impl Networks {
         finish(&mut self.farjump(SOURCE, args))
     }
 
-    /// Bytes received by each side.
+    /// Returns the bytes received by each side.
     fn received(&self) -> [u64; 2] {
         [TARGET, SOURCE].map(|side| self.namespaces.received(side).expect("the cable is there"))
     }

@@ -16,7 +16,7 @@ fn serve_with(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Serving {
     Serving::start(&mut command)
 }
 
-/// The report on the path to it.
+/// Returns the report on the path to it.
 fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
     let mut command = bench.farjump();
     command.args(["transports", "--to", &bench.address()]).args(more).env("UCX_LOG_LEVEL", "fatal");
@@ -28,7 +28,7 @@ fn json(done: Done) -> Value {
     serde_json::from_slice(&done.worked().out).expect("JSON")
 }
 
-/// Whether a transport is usable here; prints a message if not.
+/// Returns whether a transport is usable here; prints a message if not.
 fn is_usable(bench: &Workbench, transport: &str) -> bool {
     let listed: Value =
         serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");

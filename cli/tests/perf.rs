@@ -33,7 +33,7 @@ pub(crate) fn rows(report: &Value) -> &Vec<Value> {
     report["rows"].as_array().expect("a list")
 }
 
-/// The keys in the table that follows `words` in docs/perf.md.
+/// Returns the keys in the table that follows `words` in docs/perf.md.
 fn documented(words: &str) -> Vec<String> {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/perf.md");
     let document = fs::read_to_string(document).expect("the document is there");
@@ -47,7 +47,7 @@ fn keys(object: &Value) -> Vec<String> {
     object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().cloned().collect()
 }
 
-/// A row has figures of both sides, and a ratio between the smallest and the largest.
+/// Checks that a row has both figures, and a ratio between the smallest and the largest.
 #[track_caller]
 pub(crate) fn check_measured(row: &Value) {
     for figure in ["median", "reference_median", "ratio", "ratio_min", "ratio_max"] {
@@ -58,7 +58,7 @@ pub(crate) fn check_measured(row: &Value) {
     assert_eq!(row["missing"], Value::Null);
 }
 
-/// Whether UCX is there; prints a message if not.
+/// Returns whether UCX is there; prints a message if not.
 pub(crate) fn has_ucx(bench: &Workbench) -> bool {
     let listed = bench.run(["transports", "--json"]).worked();
     let listed: Value = serde_json::from_slice(&listed.out).expect("it is JSON");
@@ -70,7 +70,7 @@ pub(crate) fn has_ucx(bench: &Workbench) -> bool {
     ucx["usable"] == true
 }
 
-/// Whether there are two processors to measure with; prints a message if not.
+/// Returns whether there are two processors to measure with; prints a message if not.
 pub(crate) fn has_processors() -> bool {
     let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !enough {

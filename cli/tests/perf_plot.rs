@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::perf::{has_processors, perf, under_way};
 use crate::workbench::{Workbench, finish, kill};
 
-/// The picture's text. Checks that all of it lies inside the picture.
+/// Returns the picture's text. Checks that all of it lies inside the picture.
 fn labels(picture: &Document<'_>) -> BTreeSet<String> {
     let size: Vec<f64> = picture
         .root_element()

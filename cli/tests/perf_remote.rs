@@ -8,7 +8,7 @@ use crate::perf::{check_measured, has_processors, json, perf, rows};
 use crate::tcp_key::{has_ucx, make_key};
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, runs, wait_for};
 
-/// A row has figures of farjump's, and of nothing else.
+/// Checks that a row has farjump's figures and no others.
 #[track_caller]
 pub(crate) fn check_alone(row: &Value) {
     assert!(row["median"].as_f64().is_some_and(|number| number > 0.0), "{row}");

@@ -11,7 +11,7 @@ use crate::demo::installed;
 use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Watched, Workbench, kill, process_fields, runs, wait_for};
 
-/// Running processes that `parent` has started.
+/// Returns the running processes that `parent` has started.
 pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     let parent = parent.to_string();
     let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
@@ -43,8 +43,7 @@ fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_s
         for cpu in ["cpu_ns_target", "cpu_ns_source"] {
             assert_eq!(row[cpu].as_f64().is_some_and(|time| time > 0.0), is_rate, "{row}");
         }
-        // Memory of further sources, absent for a single one. A mailbox has at least one page that was
-        // written.
+        // Memory of further sources, absent for one. A mailbox has at least one page that was written.
         assert_eq!(row["peer_bytes"].is_number(), sources > 1, "{row}");
         assert_eq!(row["mailbox_bytes"].as_u64().is_some_and(|bytes| bytes >= 4096), sources > 1, "{row}");
     }
@@ -98,7 +97,7 @@ fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far()
     }
     let bench = Workbench::new();
     let (run, children) = under_way(&bench);
-    // The target was started first, but process ids may wrap around; it is the one that works.
+    // The target was started first, but process ids may wrap around, so its work identifies it.
     let worked = |pid: &u32| {
         let fields = process_fields(*pid).unwrap_or_default();
         fields.get(11).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or_default()

@@ -1,5 +1,4 @@
-//! `perf wake-up` and `perf idle`: wake sleepers and leave idle processes alone, beside their baselines.
-//! Times are not checked.
+//! `perf wake-up` and `perf idle`: wake sleepers and leave idle processes alone. Times are not checked.
 
 use std::fs;
 use std::process::Stdio;
@@ -111,8 +110,7 @@ fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
     command.args(["perf", "idle", "--sources", "1", "--rounds", "10000", "--seconds", "1"]);
     let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let pid = run.pid();
-    // The one that reports the machine's state, the target, and the one on the futex sleep. The run needs
-    // each of them.
+    // The run needs each: the reporter of the machine's state, the target, and the sleeper on the futex.
     let other = wait_for("the processes", || {
         assert!(runs(pid), "it has ended");
         let children = children_of(pid);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::perf::{check_measured, has_processors, has_ucx, json, perf, rows};
 use crate::workbench::{Workbench, finish};
 
-/// The distinct values in a column of all rows, as JSON.
+/// Returns the distinct values in a column of all rows, as JSON.
 fn column(rows: &[Value], name: &str) -> BTreeSet<String> {
     rows.iter().map(|row| row[name].to_string()).collect()
 }

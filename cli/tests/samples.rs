@@ -11,7 +11,7 @@ fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// The fenced blocks of the guide, each with the words behind its opening fence.
+/// Returns the fenced blocks of the guide, each with the words behind its opening fence.
 fn blocks() -> Vec<(String, String)> {
     let guide = fs::read_to_string(repository().join("docs/writing-ifuncs.md")).expect("the guide is there");
     let fenced = guide.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));

@@ -26,7 +26,7 @@ fn names(listing: &Value) -> Vec<&str> {
     images.iter().map(|image| image["name"].as_str().expect("a text")).collect()
 }
 
-/// The keys in the table that follows `words` in the document.
+/// Returns the keys in the table that follows `words` in the document.
 fn documented(words: &str) -> Vec<String> {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
     let document = fs::read_to_string(document).expect("the document is there");

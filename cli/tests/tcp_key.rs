@@ -12,7 +12,7 @@ use crate::inject::ECHO;
 use crate::serve::STUCK;
 use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
-/// Whether `ucx-am` carries frames here; prints a message if not.
+/// Returns whether `ucx-am` carries frames here; prints a message if not.
 pub(crate) fn has_ucx() -> bool {
     let backends = farjump::available();
     match backends.into_iter().find(|backend| backend.name == "ucx-am").map(|backend| backend.usable) {

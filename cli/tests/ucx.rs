@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::workbench::{Done, Serving, Workbench, finish};
 
-/// The transport, for both sides.
+/// The transport option of source and target.
 const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
 
 /// Variables that a process gets.
@@ -29,7 +29,7 @@ fn unusable(command: &mut Command) -> Option<String> {
     }
 }
 
-/// The version of UCX in use.
+/// Returns the version of UCX in use.
 fn version(bench: &Workbench) -> String {
     let done = finish(bench.farjump().args(["transports", "--json", "--transport", "ucx-am"])).worked();
     let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
@@ -274,7 +274,7 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
     let library = bench.sample("crc32");
     let full = || with_shm(&bench, "size=256k", true);
     let (Some(target), Some(source), Some(around)) = (full(), full(), full()) else { return };
-    // From 1.14 on UCX checks the space when it starts, and falls back by itself.
+    // From 1.14 on UCX checks the space when it starts, and falls back to other memory.
     let copes = !version(&bench).starts_with("1.13.");
     let named = |done: Done, code| {
         if copes {

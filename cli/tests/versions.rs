@@ -1,5 +1,4 @@
-//! The UCX in use: the one named by `FARJUMP_UCX` or `--ucx`, and one newer than all versions tested with
-//! farjump.
+//! The UCX in use: that of `FARJUMP_UCX` or `--ucx`, and one newer than all versions tested with farjump.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +12,7 @@ use crate::workbench::{Serving, Workbench, finish};
 const NAMED: &str = "FARJUMP_UCX";
 const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
 
-/// The row of `ucx-am` in `farjump transports`.
+/// Returns the row of `ucx-am` in `farjump transports`.
 fn shown(command: &mut Command) -> Value {
     let done = finish(command.args(["transports", "--json"])).worked();
     let list: Value = serde_json::from_slice(&done.out).expect("it is JSON");
@@ -21,7 +20,7 @@ fn shown(command: &mut Command) -> Value {
     backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed").clone()
 }
 
-/// The library of the UCX in use by default; `None`, with a message, without one.
+/// Returns the library of the UCX in use by default; `None`, with a message, without one.
 fn installed(bench: &Workbench) -> Option<PathBuf> {
     let shown = shown(&mut bench.farjump());
     let file = shown["ucx"]["file"].as_str().map(PathBuf::from);

@@ -26,7 +26,7 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.out).expect("standard output is text")
     }
@@ -76,7 +76,7 @@ impl Workbench {
         path
     }
 
-    /// Address of a socket in the folder.
+    /// Returns the address of a socket in the folder.
     pub(crate) fn address(&self) -> String {
         format!("unix:{}", self.path("s").display())
     }
@@ -153,7 +153,7 @@ impl Workbench {
         Serving::start(&mut command)
     }
 
-    /// The temporary files left behind.
+    /// Returns the temporary files left behind.
     pub(crate) fn leftovers(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path("tmp")).expect("the folder is still there");
         entries.map(|entry| entry.expect("it can be read").path()).collect()
@@ -287,12 +287,12 @@ pub(crate) fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process runs; one that has ended and is not yet reaped does not.
+/// Returns whether a process runs. One that has ended and is not yet reaped does not.
 pub(crate) fn runs(pid: u32) -> bool {
     process_fields(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
 }
 
-/// The fields of /proc/PID/stat from the third on (proc(5)): state, parent, …
+/// Returns the fields of /proc/PID/stat from the third on (proc(5)): state, parent, …
 pub(crate) fn process_fields(pid: u32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;

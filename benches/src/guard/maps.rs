@@ -57,8 +57,8 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Reads the mappings of process `pid`, which runs the program `own` and whose ifunc library has the file
-    /// name `ifunc`.
+    /// Reads the mappings of process `pid`, which runs program `own`. `ifunc` is the file name of its ifunc
+    /// library.
     ///
     /// # Errors
     /// The system does not show them, or in another form than that of proc(5).

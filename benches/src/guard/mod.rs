@@ -24,15 +24,13 @@ use run_cases::Found;
 
 use crate::{CANNOT_COUNT, Failure};
 
-/// Counts the instructions and the lines of memory of farjump's hot path, and compares them with those
-/// recorded.
+/// Counts instructions and lines of memory of farjump's hot path, and compares them with those recorded.
 ///
 /// Exits with 0 if nothing grew, with 1 if something did, and with 3 where nothing can be counted.
 #[derive(Parser, Debug)]
 #[command(name = "farjump-guard")]
 struct Guard {
-    /// Writes the counts into the file, in place of its rows. Rows of transports that cannot be used here
-    /// stay
+    /// Writes the counts into the file, in place of its rows. Rows of transports unusable here stay
     #[arg(long)]
     record: bool,
     /// The record

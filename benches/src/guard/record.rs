@@ -31,8 +31,7 @@ pub(crate) struct Row {
     pub(crate) lines: u64,
     /// The lines among these in shared memory: in the mailbox, where there is one.
     pub(crate) shared_lines: u64,
-    /// All other instructions: those of the ifunc, the transport's library and libc. They are shown, and not
-    /// compared.
+    /// All other instructions: of the ifunc, the transport's library and libc. They are shown, not compared.
     #[serde(skip)]
     pub(crate) others: u64,
 }

@@ -17,8 +17,7 @@ pub(crate) enum Found {
     CannotCount(String),
 }
 
-/// Counts `turns` calls of each kind in each case, with so many turns of an additional empty loop in each
-/// operation.
+/// Counts `turns` calls of each kind in each case, with `burden` turns of an empty loop in each operation.
 ///
 /// # Errors
 /// A call fails, or there is no C compiler.

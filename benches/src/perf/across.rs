@@ -22,7 +22,7 @@ pub(super) struct Across {
 }
 
 impl Across {
-    /// The file of the namespace.
+    /// Returns the file of the namespace.
     pub(super) fn namespace(&self) -> &Path {
         &self.namespace
     }

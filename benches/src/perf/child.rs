@@ -22,8 +22,8 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts it, with regions and data of so many bytes in shared memory, and in another network namespace
-    /// if requested.
+    /// Starts it, with regions and data of so many bytes in shared memory, in another network namespace if
+    /// requested.
     pub(super) fn start(
         stage: &Stage,
         region: usize,

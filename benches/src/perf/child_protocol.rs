@@ -131,7 +131,7 @@ pub(super) struct Set {
 pub(super) enum Answer {
     /// Its endpoints, or the reason why each is missing.
     Made(Vec<Result<Offer, String>>),
-    /// Which of them are connected, or the reason against it.
+    /// For each, success of connecting or the reason against it.
     Joined(Vec<Result<(), String>>),
     /// It is serving, or timing the next arrival.
     Playing,

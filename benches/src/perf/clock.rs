@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_clock() {
-        // Above the highest number that Linux assigns (2^22, proc_sys_kernel(5)), but within the bits that a
-        // clock has for it.
+        // Above the highest number on Linux (2^22, proc_sys_kernel(5)), but within the bits that a clock has
+        // for it.
         assert!(of_process(1 << 26).is_err());
     }
 }

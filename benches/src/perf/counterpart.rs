@@ -9,8 +9,7 @@ use crate::program::failure::Failure;
 
 /// Counter of a measurement's messages.
 pub(super) trait Playing {
-    /// Makes it serve while `measure` runs. Returns the result of `measure`, and the number of messages
-    /// counted.
+    /// Makes it serve while `measure` runs. Returns the result of `measure`, and the messages counted.
     fn play_counting<T>(
         &mut self,
         order: &Order,

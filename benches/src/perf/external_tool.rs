@@ -129,8 +129,8 @@ pub(super) fn free_port() -> Result<u16, Failure> {
         .map_err(|error| Failure::new(format!("there is no free port on this machine: {error}")))
 }
 
-/// Returns whether a process listens there. Connecting would not do, because the server takes any connection
-/// for its client.
+/// Returns whether a process listens there. It does not connect, as the server takes any connection for its
+/// client.
 fn is_listening(port: u16) -> bool {
     let listens = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);

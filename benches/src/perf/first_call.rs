@@ -10,8 +10,7 @@ use crate::program::failure::Failure;
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// Returns the number that this function adds to the count: a different one for each, so that the code
-/// differs.
+/// Returns the number that this function adds to the count, different for each so that the code differs.
 pub(super) fn adds(number: usize) -> u64 {
     number as u64 + 2
 }
@@ -59,8 +58,7 @@ fn time(path: &Path, symbol: &str) -> Result<(Duration, u64), libloading::Error>
     let mut payload = [7_u8; 8];
     let symbol = format!("{symbol}\0");
     let start = Instant::now();
-    // SAFETY: `perf` built the library from `source`: it has no constructors, and the function takes these
-    // arguments.
+    // SAFETY: `perf` built the library from `source`: no constructors, and a function with these arguments.
     unsafe {
         let library = Library::open(Some(path), RTLD_NOW | RTLD_LOCAL)?;
         let main = library.get::<Main>(symbol.as_bytes())?;

@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls between checks of the clock and of the other process.
 const LOOKS: u32 = 1 << 14;
 
-/// Checks that the other process is there. During a measurement it sends nothing on the socket unless it has
+/// Checks that the other process is there. While measuring it sends nothing on the socket unless it has
 /// failed.
 pub(super) struct Watch {
     /// Socket to the other process, if there is one.

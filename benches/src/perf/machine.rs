@@ -29,8 +29,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Describes the machine with the processors of source and target, or with the source's and the address
-    /// of a target elsewhere.
+    /// Describes the machine, with the processors of source and target, or the source's and the address of a
+    /// target elsewhere.
     pub(super) fn look(source_cpu: usize, target_cpu: Option<usize>, peer: Option<String>) -> Machine {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| line.strip_prefix("model name\t: "));

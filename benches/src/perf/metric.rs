@@ -122,8 +122,7 @@ impl Against {
         }
     }
 
-    /// Returns the metrics that only this baseline, or only baselines like it, can serve; empty where it serves
-    /// all others.
+    /// Returns the metrics that only baselines like this one can serve; empty where it serves all others.
     pub(super) fn only_for(self) -> &'static [Metric] {
         match self {
             Against::Dlopen => &[Metric::FirstCall],

@@ -69,8 +69,8 @@ use setting::Setting;
 /// The command line makes no sense, this machine cannot measure that, or a measurement failed.
 ///
 /// # Safety
-/// This process is the program `farjump`: it starts its own file again, as `farjump build` and `farjump perf-other`. The
-/// libraries that the command line names, of functions and of UCX, are loaded.
+/// This process is the program `farjump`: it starts its own file again, as `farjump build` and
+/// `farjump perf-other`. The libraries that the command line names, of functions and of UCX, are loaded.
 pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let against = checks::references_of(arguments)?;
     arguments.plot.as_ref().map_or(Ok(()), Plot::check)?;
@@ -122,8 +122,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     ended.and(printed).and(plotted)
 }
 
-/// Keeps standard output aside while standard error takes its place: UCX writes its messages there, which are
-/// no part of a report.
+/// Standard output, kept aside while UCX's messages to it go to standard error: they are no part of a report.
 struct Aside(OwnedFd);
 
 impl Aside {
@@ -137,7 +136,8 @@ impl Aside {
     }
 
     fn restore(self) -> Result<(), Failure> {
-        // This process itself wrote nothing meanwhile. Text buffered by C libraries goes to standard error, as meant.
+        // This process itself wrote nothing meanwhile. Text buffered by C libraries goes to standard error,
+        // as meant.
         // SAFETY: fflush(3) takes a null stream, and flushes all.
         unsafe { libc::fflush(std::ptr::null_mut()) };
         dup2_stdout(&self.0).map_err(|error| cannot_put(error.into()))

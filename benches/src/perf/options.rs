@@ -117,8 +117,8 @@ pub struct Perf {
     /// How often to measure all cases
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer of
-    /// more than 1K]
+    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer over
+    /// 1K]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) iterations: Option<u32>,
     /// Calls before each measurement that do not count
@@ -134,8 +134,8 @@ pub struct Perf {
     /// Messages handed to farjump at a time, to share frames (Link::batch); for rate and bandwidth
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) batch: u32,
-    /// Bytes of the image of `counter`, written as those of --sizes: padding behind its code never runs
-    /// [default: its own]
+    /// Bytes of the image of `counter`, written as for --sizes; padding behind its code never runs [default:
+    /// its own]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_images)]
     pub(super) image: Option<Sizes>,
     /// The functions that work: sum, indirect-put, histogram, codec, all [default: all]

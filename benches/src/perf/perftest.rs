@@ -58,8 +58,7 @@ impl Program {
         Err(Failure::new(format!("{name} is the reference for {names}, not for {metric}: leave it out")))
     }
 
-    /// Returns whether it is a baseline for this transport: only if the transport uses the device in the same
-    /// way.
+    /// Returns whether it is a baseline for this transport, which must use the device in the same way.
     pub(super) fn is_for(self, transport: &str) -> bool {
         match self {
             Program::WriteLat => transport != "verbs-send",
@@ -169,8 +168,7 @@ fn figure(text: &str, metric: Metric, size: usize) -> Option<f64> {
     cells[column].parse().ok().filter(|figure: &f64| figure.is_finite() && *figure > 0.0)
 }
 
-/// Returns the heads of a table. A head may contain spaces. It ends with its unit, or names a number and has
-/// none.
+/// Returns the heads of a table. A head may contain spaces, and ends with its unit if it has one.
 fn heads(line: &str) -> Vec<String> {
     let mut heads = Vec::new();
     let mut begun = String::new();

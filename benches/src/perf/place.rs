@@ -1,5 +1,5 @@
-//! Addresses of a run's targets: Unix sockets in the run's folder, or TCP where frames travel on a stream, as
-//! between two machines.
+//! Addresses of a run's targets: Unix sockets in its folder, or TCP for frames on a stream, as between
+//! machines.
 //!
 //! On TCP the system chooses a target's port, and the target writes its address to a file in the folder.
 //! Source and target share a key drawn for the run.
@@ -73,10 +73,10 @@ pub(super) fn target(
     Ok(target.clear(transport == TCP_CLEAR))
 }
 
-/// Tells sources where the target listens, if it is on TCP.
+/// Publishes the target's address to sources, if it is on TCP.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub(super) fn announce(
     folder: &Path,
     socket: &str,
@@ -91,10 +91,11 @@ pub(super) fn announce(
         .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", file.display())))
 }
 
-/// A link to the target that listens on the socket of this name, with what all links of a run have in common.
+/// Returns a link to the target that listens on the socket of this name, with the settings of all links of a
+/// run.
 ///
 /// # Errors
-/// When the target has not said where it listens.
+/// The target has not published its address.
 pub(super) fn link(folder: &Path, socket: &str, transport: &str) -> Result<LinkBuilder, Failure> {
     let link = if is_stream(transport) {
         let file = announced(folder, socket);

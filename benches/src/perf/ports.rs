@@ -19,8 +19,7 @@ pub(super) fn settings() -> Settings {
     of(env::var("UCX_TLS").ok().as_deref())
 }
 
-/// Returns the settings for `UCX_TLS` as it is `set`: without TCP, or on loopback if TCP is all there is in
-/// it.
+/// Returns the settings for `UCX_TLS` as it is `set`: without TCP, or on loopback if it has nothing but TCP.
 fn of(set: Option<&str>) -> Settings {
     let without = |transports: String| Settings { transports: Some(transports), devices: None };
     let set = set.unwrap_or("all").trim();

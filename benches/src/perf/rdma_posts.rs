@@ -1,5 +1,5 @@
-//! Work that this process posts to RDMA devices for its messages. It is counted at the post, so the machine's
-//! load does not matter.
+//! Posts of this process to RDMA devices for its messages, counted when posted: the machine's load does not
+//! matter.
 
 /// Posts and completions of a message, on average.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -218,8 +218,7 @@ impl Peer {
         link * self.counters.len() + code
     }
 
-    /// Measures a code over a link. Returns the result of `measure`, and the number of messages counted
-    /// meanwhile.
+    /// Measures a code over a link. Returns the result of `measure`, and the messages counted meanwhile.
     pub(super) fn play<T>(
         &self,
         subject: usize,

@@ -59,8 +59,7 @@ pub(super) struct Row {
     pub(super) mailbox_bytes: Option<u64>,
     /// Times a second that the target went to sleep.
     pub(super) sleeps: Option<f64>,
-    /// Lists of work requests that the source posted to RDMA devices for each message, over transports that
-    /// do.
+    /// Lists of work requests that the source posted to RDMA devices for each message, if its transport does.
     pub(super) posts: Option<f64>,
     /// Work requests in them.
     pub(super) requests: Option<f64>,
@@ -125,7 +124,7 @@ impl Row {
         self.ratio.map(|ratio| format!("{ratio:.3}")).unwrap_or_default()
     }
 
-    /// The smallest and the largest ratio.
+    /// Formats the smallest and the largest ratio.
     pub(super) fn spread(&self) -> String {
         match (self.ratio_min, self.ratio_max) {
             (Some(min), Some(max)) => format!("{min:.2}..{max:.2}"),

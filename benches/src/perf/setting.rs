@@ -19,8 +19,7 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// Returns the setup command of a process on processor `cpu` that has the peer endpoints of these
-    /// subjects.
+    /// Returns the setup of a process on processor `cpu` that has the peer endpoints of these subjects.
     pub(super) fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
         Set {
             subjects: subjects.to_vec(),

@@ -27,7 +27,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Creates zeroed memory, with two regions of `region` bytes and `store` bytes of data, both multiples of
+    /// Creates zeroed memory: two regions of `region` bytes, and `store` bytes of data, both multiples of
     /// 4096.
     pub(super) fn create(region: usize, store: usize) -> Result<Memory, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("no memory for the raw ring: {error}"));
@@ -41,8 +41,7 @@ impl Memory {
 
     /// Maps the memory whose descriptor this process inherited.
     pub(super) fn inherit(descriptor: RawFd) -> Result<Memory, Failure> {
-        // SAFETY: `perf` started this process with the descriptor open under this number, and only this
-        // function owns it here.
+        // SAFETY: `perf` started this process with this descriptor open, and only this function owns it here.
         let file = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Memory::map(file)
             .map_err(|error| Failure::new(format!("the memory of both cannot be mapped: {error}")))

@@ -38,8 +38,8 @@ pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
             if !status.success() {
                 return Err(failed(*source, said.strip_prefix("error: ").unwrap_or(&said)));
             }
-            // SAFETY: the caller allows the code of `sources` to run, and the library was just built from one
-            // of them.
+            // SAFETY: the caller allows the code of `sources` to run, and this library was just built from
+            // one.
             unsafe { routines::open(library(*source, stage.folder())) }
         })
         .collect();
@@ -47,8 +47,7 @@ pub unsafe fn build(sources: &[Source<'_>], stage: &Stage) -> Result<Vec<Library
     built.into_iter().collect()
 }
 
-/// Opens the libraries of `sources` in `folder`, made before by `farjump build`: for a machine without a
-/// compiler.
+/// Opens the libraries of `sources` in `folder`, made by `farjump build`: for a machine without a compiler.
 ///
 /// # Errors
 /// A library is missing or malformed.

@@ -47,8 +47,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of no special kind. `text` is one sentence without a full stop, or the words of another
-    /// program.
+    /// A failure of no special kind. `text` is one sentence without a full stop, or another program's words.
     pub fn new(text: impl Into<String>) -> Failure {
         Failure { exit: Exit::Failed, text: text.into() }
     }

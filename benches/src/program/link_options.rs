@@ -1,5 +1,4 @@
-//! Options of every command that connects to targets: the key, time limits, and permission to send
-//! unencrypted.
+//! Options of all commands that connect to targets: the key, time limits, and unencrypted frames.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +28,7 @@ pub struct PeerTimeout {
     pub time: Option<Duration>,
 }
 
-// Whether frames travel unencrypted.
+// Permission to send frames unencrypted.
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Clear {

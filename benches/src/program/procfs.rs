@@ -31,8 +31,8 @@ pub fn numbers(list: &str) -> Option<BTreeSet<u32>> {
     Some(numbers)
 }
 
-/// Returns the value behind `NAME:` in a file of such lines (/proc/self/status, /proc/meminfo,
-/// /proc/cpuinfo).
+/// Returns the value behind `NAME:` in a file of such lines, as /proc/self/status, /proc/meminfo,
+/// /proc/cpuinfo.
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

@@ -50,7 +50,7 @@ const MAX_MAILBOX: usize = 1 << 30;
 /// Reads the length of a mailbox in bytes.
 ///
 /// # Errors
-/// A sentence for people.
+/// A sentence for the user.
 pub fn parse_mailbox(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
         bytes if bytes > MAX_MAILBOX => Err("a mailbox has at most 1G".to_owned()),

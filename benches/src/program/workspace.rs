@@ -21,8 +21,7 @@ const REMOVAL: Duration = Duration::from_millis(10);
 /// Longest path of a socket (unix(7)), and space for a socket's name with its slash.
 const SOCKET: (usize, usize) = (107, 16);
 
-/// Owns the folder and the processes that the command starts. Dropping it, or interrupting the command,
-/// removes all of them.
+/// The folder and the processes that the command starts. Drop, or an interrupted command, removes them.
 pub struct Stage {
     props: Arc<Mutex<Option<Props>>>,
     folder: PathBuf,
@@ -83,8 +82,8 @@ impl Stage {
             if let Some(signal) = signals.forever().next() {
                 let mut props = props.lock().unwrap_or_else(PoisonError::into_inner);
                 *props = None;
-                // Under the lock: the command notices the end of its processes, and must not end first and
-                // report a failure.
+                // Under the lock: the command must not notice its processes' end and report a failure before
+                // this exits.
                 process::exit(128 + signal);
             }
         };
@@ -97,7 +96,7 @@ impl Stage {
         &self.folder
     }
 
-    /// Starts a process, in a group of its own: the terminal interrupts this process, which then ends the
+    /// Starts a process, in a group of its own. The terminal interrupts only this process, which ends the
     /// others.
     pub fn start(&self, command: &mut Command) -> io::Result<Child> {
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,8 +129,7 @@ impl Drop for Stage {
     }
 }
 
-/// Returns the command to run this program again: the very file that runs now, even if another took its
-/// place.
+/// Returns the command to run this program again: the file that runs now, even if another took its place.
 pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("farjump");

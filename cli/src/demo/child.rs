@@ -50,8 +50,7 @@ pub(super) fn start(
     }
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
     let pid = stage.start(&mut command).map_err(failed)?.id();
-    // The command holds a copy of the target's end of the socket, which would hide the target's end of
-    // stream.
+    // The command's copy of the target's end of the socket would hide the end of the stream.
     drop(command);
     let mut target = DemoTarget { stream, address: String::new(), pid, bytes };
     match target.read_ready() {
@@ -88,8 +87,7 @@ impl DemoTarget {
         Ok(bytes)
     }
 
-    /// Reads the target's message that it is ready: the length of the file, the length of its address, the
-    /// address.
+    /// Reads the message of a ready target: the lengths of the file and of its address, and the address.
     fn read_ready(&mut self) -> io::Result<u64> {
         let (mut len, mut address_len) = ([0; 8], [0; 2]);
         self.stream.read_exact(&mut len)?;

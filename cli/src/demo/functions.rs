@@ -39,7 +39,7 @@ pub(super) enum Answer {
     Crc32(u32),
 }
 
-/// The functions, in the order of the table.
+/// Returns the functions, in the order of the table.
 pub(super) fn all(literal: Vec<u8>) -> [Function; 3] {
     [
         Function {
@@ -93,7 +93,7 @@ impl Function {
         })
     }
 
-    /// Computes the answer in this process.
+    /// Computes the result in this process.
     pub(super) fn compute(&self, contents: &[u8]) -> Answer {
         match self.kind {
             Kind::Histogram => {

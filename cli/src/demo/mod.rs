@@ -56,8 +56,7 @@ pub(crate) struct Demo {
     /// The transport [default: the best one]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
-    /// Take libhistogram.so, libgrep.so and libcrc32.so, built elsewhere, from this folder: for a machine
-    /// without a C compiler
+    /// Take libhistogram.so, libgrep.so and libcrc32.so from here: for a machine without a C compiler
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
     /// The target's address, such as tcp:127.0.0.1:0 [default: a Unix socket]

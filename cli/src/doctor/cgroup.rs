@@ -37,8 +37,8 @@ fn share(quota: f64, period: f64) -> Option<f64> {
     (quota.is_finite() && quota > 0.0 && period.is_finite() && period > 0.0).then(|| quota / period)
 }
 
-/// Returns the folders that may hold a limit: in each hierarchy with the controller `cpu`, the group's folder
-/// and its ancestors.
+/// Returns the folders that may hold a limit: in each hierarchy with `cpu`, those of the group and its
+/// ancestors.
 fn folders(groups: &str, mounts: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for line in groups.lines() {

@@ -1,5 +1,5 @@
-//! Libraries of backends that are opened at run time. They are searched for, not opened: opening a library
-//! runs code of its own.
+//! Libraries of backends, searched for without opening them: a library runs code of its own when it is
+//! opened.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ const LONGEST: u64 = 64 * 1024;
 /// Longest time for its output to stay open after its end.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// Reason for the lack of an answer.
+/// Reason why a program gave no result.
 #[derive(Debug)]
 pub(super) enum Silent {
     /// It did not start.

@@ -1,5 +1,4 @@
-//! The requirements of `farjump build`: a C compiler, a linker that takes scripts, and both together making a
-//! library.
+//! The requirements of `farjump build`: a C compiler, and a linker that takes scripts and works with it.
 
 use std::env;
 use std::ffi::OsString;

@@ -12,8 +12,8 @@ use farjump_benches::program::units::{parse_bytes, parse_mailbox};
 /// Be a target: run injected functions
 ///
 /// Runs until SIGINT or SIGTERM; a second one does not wait for the running function. Injected functions get
-/// a `struct farjump_data *` (farjump_ifunc.h) as their target_args: FILE, mapped read-only. Without --data
-/// it has no bytes.
+/// a `struct farjump_data *` (farjump_ifunc.h) as target_args: FILE, mapped read-only, or no bytes without
+/// --data.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and some figures on standard error when it ends. If injected
@@ -80,10 +80,10 @@ pub(crate) struct Serve {
     /// A library whose function sources may call in mode local; may be repeated
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
-    /// Another target, to which injected code may forward itself by this name (farjump_forward); may be repeated
+    /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
     #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = parse_peer)]
     pub(crate) peers: Vec<Peer>,
-    /// Allow code with this id and no other; may be repeated. @FILE lists several. Libraries of --local are
+    /// Allow code with this id and no other; may be repeated. @FILE lists several. Those of --local are
     /// always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
     pub(crate) codes: Vec<Codes>,
@@ -106,8 +106,7 @@ pub(crate) struct Serve {
     /// more while it sends payloads that do not fit
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
-    /// Largest total of code to hold, as it travels; the least recently used code goes first, with its
-    /// statics
+    /// Largest total of code to hold, as it travels; the least recently used goes first, with its statics
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     pub(crate) store_bytes: usize,
     /// Largest number of images to hold, likewise
@@ -122,8 +121,7 @@ pub(crate) struct Serve {
     pub(crate) transport: Option<String>,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
-    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME. The file is kept for
-    /// `perf report`
+    /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME; kept for `perf report`
     #[arg(long)]
     pub(crate) perf_map: bool,
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}

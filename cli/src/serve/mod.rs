@@ -126,7 +126,6 @@ fn buffer_lines() {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;
     }
-    // SAFETY: `stdout` of stdio.h. It has not been written to yet, as setvbuf(3) requires, and allocates its
-    // buffer.
+    // SAFETY: `stdout` of stdio.h, not yet written to, as setvbuf(3) requires; it allocates its own buffer.
     unsafe { libc::setvbuf(stdout, std::ptr::null_mut(), libc::_IOLBF, 0) };
 }

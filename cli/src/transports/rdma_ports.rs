@@ -41,8 +41,7 @@ pub(crate) fn state(port: &PortReport) -> String {
     format!("{}, {}{interface}", port.info.state.to_lowercase(), port.info.link)
 }
 
-/// Renders a block for each port. A reason for which `told` returns true is printed elsewhere, so it is only
-/// named.
+/// Renders a block for each port. Reasons for which `told` returns true were printed above.
 pub(crate) fn as_text(ports: &[PortReport], told: impl Fn(&str) -> bool) -> String {
     let blocks: Vec<_> = ports.iter().map(|port| output::table(&rows(port, &told))).collect();
     blocks.join("\n")

@@ -1,5 +1,4 @@
-//! Counts instructions by single-stepping: exact, and possible on machines without hardware performance
-//! counters.
+//! Counts instructions by single-stepping: exact, and possible without hardware performance counters.
 
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, raise};
@@ -45,8 +44,7 @@ pub(crate) fn instructions<T>(
     Ok((twice - once) as f64 / TURNS as f64)
 }
 
-/// Counts instructions between the first and the second stop of the child, and between the third and the
-/// fourth.
+/// Counts instructions between the child's first and second stop, and between its third and fourth.
 fn count(child: Pid) -> Result<[u64; 2], Failure> {
     let mut counts = [0; 2];
     for (pair, steps) in counts.iter_mut().enumerate() {

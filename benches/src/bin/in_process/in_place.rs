@@ -74,8 +74,7 @@ impl Lines {
             options
         };
         let writable = options.map_raw(&file)?;
-        // SAFETY: `file` is private to this function and keeps its length; its mapping is only accessed
-        // through pointers.
+        // SAFETY: `file` is private here and keeps its length; its mapping is only accessed through pointers.
         let executable = unsafe { options.map_exec(&file)? }.into();
         let lines = Lines { writable, executable };
         (0..PLACES[PLACES.len() - 1]).for_each(|place| lines.write(place));
@@ -84,8 +83,7 @@ impl Lines {
 
     fn line(&self, place: usize) -> *mut [u64; LINE / 8] {
         assert!(place < PLACES[PLACES.len() - 1]);
-        // SAFETY: the assertion above keeps the address inside the mapping, which has two lines for each
-        // place.
+        // SAFETY: the assertion keeps the address inside the mapping, which has two lines for each place.
         unsafe { self.writable.as_mut_ptr().add(place * 2 * LINE).cast() }
     }
 
@@ -115,8 +113,7 @@ impl Lines {
             if before == Before::RewriteAndSerialise {
                 icache::sync_foreign(address.addr() as u64, LINE);
             }
-            // SAFETY: the line holds `CODE`, which adds one to the word at its third argument and ignores the
-            // others.
+            // SAFETY: the line holds `CODE`, which adds one to the word at its third argument, and no more.
             unsafe {
                 let main: unsafe extern "C" fn(*mut c_void, usize, *mut u64) = std::mem::transmute(address);
                 main(std::ptr::null_mut(), 0, &raw mut count);

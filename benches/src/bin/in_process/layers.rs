@@ -137,7 +137,7 @@ impl Layers {
     }
 }
 
-/// A target and a link to it that has sent `counter` once.
+/// Returns a target and a link to it that has sent `counter` once.
 fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), Failure> {
     let spin = WaitPolicy::spin_only();
     let count: &'static mut u64 = Box::leak(Box::new(0));

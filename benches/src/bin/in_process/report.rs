@@ -45,7 +45,7 @@ impl Series {
     }
 }
 
-/// Median of some figures.
+/// Returns the median of some figures.
 pub(crate) fn median(figures: Vec<f64>) -> f64 {
     at(&sorted(figures), 0.5)
 }

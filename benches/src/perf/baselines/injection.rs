@@ -27,8 +27,7 @@ pub(crate) struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    /// Calls of the function of `library`, with a prefix of `args` as arguments, in streams of batches of
-    /// `batch`.
+    /// Calls of `library`'s function with a prefix of `args` as arguments, in streams of batches of `batch`.
     pub(crate) fn new(link: &'a Link, library: &'a Library, args: Vec<u8>, batch: u32) -> Calls<'a> {
         Calls { link, library, args, size: 0, batch: batch.into() }
     }

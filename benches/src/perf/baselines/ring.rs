@@ -38,8 +38,8 @@ impl Layout {
         Layout { region: 0, longest, slot: None }
     }
 
-    /// The layout of a ring of `ring` bytes. Without a slot length the ring is extended to hold a payload of
-    /// `longest` bytes twice.
+    /// The layout of a ring of `ring` bytes, extended without a slot length to hold `longest` bytes of
+    /// payload twice.
     ///
     /// # Errors
     /// The longest message exceeds a slot, or two slots exceed the ring.
@@ -94,8 +94,7 @@ pub(crate) trait Writer {
         watch: &Watch,
     ) -> Result<(), Failure>;
 
-    /// Writes one word, which becomes visible eventually. Returns whether it could: if not, a later one will
-    /// do.
+    /// Writes one word, which becomes visible eventually. Returns false if a later one has to do.
     fn tell(&mut self, at: usize, word: u64) -> Result<bool, Failure>;
 
     /// Prefetches the line at `at` for writing.
@@ -144,8 +143,8 @@ impl Way {
     fn prepare(&mut self, payload: usize, one: bool, layout: &Layout) {
         let message = message_len(payload);
         let slot = layout.slot.unwrap_or(message);
-        // With gaps between messages, the first line of the message that begins as many lines of messages
-        // later.
+        // With gaps between messages, the first line of the message that lies as many lines of messages
+        // ahead.
         let ahead = if slot == message { AHEAD } else { slot * (AHEAD / message).max(1) };
         // A message that waits for its reply needs one slot, and the same slot each time is fastest: single
         // calls of farjump stay near the ring's start, too (docs/decisions/frames-apart.md).

@@ -33,8 +33,7 @@ impl Stores {
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at + 8 <= self.region_len && at.is_multiple_of(8));
-        // SAFETY: the assertion keeps the word in the region and aligned; all accesses to such words are
-        // atomic.
+        // SAFETY: the assertion keeps the word in the region and aligned; all accesses to it are atomic.
         unsafe { AtomicU64::from_ptr(self.region.add(at).cast()) }
     }
 }
@@ -51,8 +50,8 @@ impl Writer for Stores {
     ) -> Result<(), Failure> {
         assert!(at + len <= signal_at);
         let (payload, last) = (&self.payload[..len], self.word(signal_at));
-        // SAFETY: the bytes end before the signal's word, which lies in the region; the payload is private to
-        // this endpoint.
+        // SAFETY: the bytes end before the signal's word in the region; the payload is private to this
+        // endpoint.
         unsafe { ptr::copy_nonoverlapping(payload.as_ptr(), self.region.add(at), len) };
         // Pairs with the receiver's load of the signal.
         last.store(signal, Ordering::Release);

@@ -1,5 +1,4 @@
-//! The contents of a picture: for each metric a panel of curves, one for each measured case, and their
-//! ratios.
+//! The contents of a picture: for each metric a panel, with a curve for each measured case and their ratios.
 
 use std::collections::BTreeSet;
 

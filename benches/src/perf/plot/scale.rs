@@ -17,8 +17,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// An axis of numbers of bytes, or of other doubling numbers; 0 lies an octave below the least of the
-    /// others.
+    /// An axis of numbers of bytes, or others that double; 0 lies an octave below the least of the others.
     pub(super) fn octaves(values: impl Iterator<Item = u64> + Clone) -> Scale {
         let most = values.clone().max().unwrap_or(0);
         let Some(least) = values.clone().filter(|value| *value > 0).min() else {

@@ -1,5 +1,4 @@
-//! `scaling`: one target with a growing number of sources, beside one with a single source, in the same
-//! rounds.
+//! `scaling`: a target with a growing number of sources, beside one with one source, in the same rounds.
 //!
 //! Each round measures the one-way time of one source while all others are idle, the rate of all that send,
 //! and the one-way time of a source that was idle itself. The target polls for the latter's first message

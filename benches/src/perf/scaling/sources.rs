@@ -22,12 +22,10 @@ use crate::perf::setting::Setting;
 use crate::perf::statistics::{Round, median};
 use crate::program::failure::Failure;
 
-/// Time for which a source is idle before a call that finds it idle: many times that which a target needs to
-/// notice.
+/// Time for which a source is idle before a call that finds it idle: many times longer than a target needs.
 const IDLE: Duration = Duration::from_millis(1);
 
-/// Time for which a target polls, for each source, until those that have sent count as idle: more than twice
-/// 4,096 polls.
+/// Time of polling, for each source, until those that have sent count as idle: more than twice 4,096 polls.
 const SETTLE: Duration = Duration::from_micros(300);
 
 /// The processes of sources.
@@ -207,8 +205,8 @@ impl<'a> Crowd<'a> {
         Ok(round_trips(pair, self.subject, &mut self.calls()?, &empty, times)? / 2.0)
     }
 
-    /// Measures the throughput of `active` sources with about `messages` messages of `size` bytes, the same
-    /// number from each.
+    /// Measures the throughput of `active` sources, with `size` bytes and about `messages` messages, equally
+    /// shared.
     pub(super) fn stream(
         &mut self,
         pair: &mut Pair,

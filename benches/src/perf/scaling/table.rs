@@ -21,8 +21,7 @@ const HEADS: [&str; 15] = [
     "state",
 ];
 
-/// Formats all rows, with the processor time of a message in nanoseconds, and the memory of one more source
-/// in bytes.
+/// Formats all rows, with processor time of a message in nanoseconds, and memory of one more source in bytes.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = vec![HEADS.map(String::from)];
     table.extend(rows.iter().map(cells));

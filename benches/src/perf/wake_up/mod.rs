@@ -202,8 +202,7 @@ fn one_round(
     Ok(Round::timed(figure / 1e3, times))
 }
 
-/// Adds a row for each of farjump's cases beside each baseline. `finish` fills in the description, by the
-/// number of the case.
+/// Adds a row for each of farjump's cases beside each baseline. `finish` describes the case of this number.
 fn add_rows(
     wakers: &[Waker<'_>],
     series: &[Series],

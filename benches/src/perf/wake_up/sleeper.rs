@@ -32,8 +32,8 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
                 .max_sources(*sources)
                 .export("perf_ran", perf_ran as extern "C" fn(_));
             let stamp: *const AtomicU64 = memory.stamp();
-            // SAFETY: the injected functions hand the argument to `perf_ran` alone, and the mapping outlives
-            // the target.
+            // SAFETY: injected functions hand the argument to `perf_ran` alone, and the mapping outlives the
+            // target.
             let mut target = unsafe { builder.args_raw(stamp.cast_mut().cast()) }.build()?;
             place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
@@ -86,8 +86,7 @@ fn until_told(
         });
         let slept = sleep();
         if slept.is_err() {
-            // No announcement will come: this wakes the other thread, which waits on the socket on standard
-            // input.
+            // No announcement will come: this wakes the other thread, which waits on standard input.
             let _ = shutdown(io::stdin(), Shutdown::Read);
         }
         let heard = told.join().unwrap_or(Ok(None));

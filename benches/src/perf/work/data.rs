@@ -103,8 +103,7 @@ impl Store {
         ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Offers the first `len` of these bytes to functions that take data. The bytes must stay while the
-    /// functions are called.
+    /// Offers the first `len` of these bytes to functions that take data. They must stay during the calls.
     pub(super) fn show(&self, data: &[u8], len: usize) {
         self.bytes.set(data.as_ptr());
         self.len.set(len.min(data.len()));
@@ -172,8 +171,8 @@ pub(super) extern "C" fn store_get(store: *const Store, key: u64) -> u64 {
     if key >= ROWS as u64 {
         return 0;
     }
-    // SAFETY: injected code passes its target_args on, a leaked store; by the check above the row's 8 bytes
-    // lie in its memory.
+    // SAFETY: injected code passes its target_args, a leaked store; the check above keeps the row in its
+    // memory.
     unsafe { (*store).start.add(AREA + key as usize * 8).cast::<u64>().read() }
 }
 

@@ -35,8 +35,8 @@ impl Remote for Mapped {
     fn get(&mut self, at: usize, len: usize, to: usize, _watch: &Watch) -> Result<(), Failure> {
         assert!(at + len <= self.len);
         let into = &mut self.fetched[to..to + len];
-        // SAFETY: the assertion keeps the source in the memory; the destination is this endpoint's own buffer
-        // elsewhere.
+        // SAFETY: the assertion keeps the source in the memory; the destination is this endpoint's own
+        // buffer.
         unsafe { ptr::copy_nonoverlapping(self.start.add(at), into.as_mut_ptr(), len) };
         Ok(())
     }
@@ -51,8 +51,7 @@ impl Remote for Mapped {
 
     fn put_word(&mut self, at: usize, word: u64, _watch: &Watch) -> Result<(), Failure> {
         assert!(at + 8 <= self.len && at.is_multiple_of(8));
-        // SAFETY: the assertion keeps the word in the memory and aligned; both processes access it as a
-        // whole.
+        // SAFETY: the assertion keeps the word in the memory, aligned; both processes access it as a whole.
         unsafe { AtomicU64::from_ptr(self.start.add(at).cast()) }.store(word, Ordering::Release);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Metric `work`: functions that work on data, injected, as a handler of active messages, and without code at
-//! the target.
+//! Metric `work`: functions that work on data, injected, as a handler of messages, and without code at the
+//! target.
 //!
 //! Each way computes the same from the same arguments ([`Function`]), on data in the target's memory
 //! ([`data`]). The time starts when the source has the arguments. It ends when the source has the reply, or
@@ -63,8 +63,8 @@ impl Way {
 }
 
 impl Task {
-    /// Returns the socket name of the target that it is injected into over `transport`; short, as socket
-    /// paths are limited.
+    /// Returns the socket name of the target for injection over `transport`; short, as socket paths are
+    /// limited.
     pub(super) fn host(&self, transport: &str) -> String {
         format!("{transport}{}", self.function as u8)
     }

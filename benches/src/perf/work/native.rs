@@ -54,8 +54,7 @@ impl Native {
     /// Calls it.
     ///
     /// # Safety
-    /// `payload` must have `len` bytes that are readable and writable during the call, and form a payload of
-    /// this function.
+    /// `payload` must be a payload of this function, with `len` bytes readable and writable during the call.
     #[inline]
     pub(super) unsafe fn call(&self, payload: *mut c_void, len: usize) {
         REPLY.with_borrow_mut(Vec::clear);

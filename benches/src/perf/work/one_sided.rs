@@ -137,8 +137,7 @@ impl<W: FnMut()> Host for Holds<W> {
     }
 }
 
-/// Returns the target's endpoint of a task. `work` is called repeatedly while the source may access the
-/// memory.
+/// Returns the target's endpoint of a task. `work` is called while the source may access the memory.
 ///
 /// # Safety
 /// The conditions of [`Store::new`].

@@ -60,8 +60,7 @@ impl Opening {
         }
     }
 
-    /// Connects to the peer at `address`, or accepts its connection. Messages have up to `longest` bytes of
-    /// payload.
+    /// Connects to the peer at `address`, or accepts its connection. Payloads have up to `longest` bytes.
     ///
     /// # Errors
     /// The two do not reach each other. The source's endpoint comes first.
@@ -114,8 +113,7 @@ pub(crate) struct Stream {
     room: Vec<u8>,
     /// Heads and tags of a write.
     ends_sent: Vec<u8>,
-    /// Received bytes of messages of one record, and the number of those that belong to an incomplete
-    /// message.
+    /// Received bytes of messages of one record, and the number of those in an incomplete message.
     inbox: Vec<u8>,
     held: usize,
     /// Buffer of a longer message, and its heads and tags.
@@ -165,8 +163,8 @@ impl Stream {
         let bodies = match &mut self.sealing {
             None => &self.payload[from..to],
             Some(sealing) => {
-                // The user's bytes must not change: a copy of them is encrypted, record by record, while it
-                // is in the cache.
+                // The user's bytes must not change: a copy is encrypted, record by record, while it is in the
+                // cache.
                 let room = &mut self.room[..to - from];
                 let bodies = room.chunks_mut(BODY).zip(self.payload[from..to].chunks(BODY));
                 for ((body, payload), ends) in bodies.zip(self.ends_sent.chunks_exact_mut(gap)) {

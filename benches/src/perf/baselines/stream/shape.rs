@@ -6,8 +6,7 @@ pub(crate) const HEAD: usize = 16;
 pub(crate) const TAG: usize = 16;
 /// Bytes of a full record.
 pub(crate) const BODY: usize = 16 << 10;
-/// Bytes of a frame's header, and of a line. A payload that fits the rest of the header's line shares that
-/// line.
+/// Bytes of a frame's header, and of a line. A payload that fits the rest of the header's line shares it.
 const HEADER: usize = 24;
 const LINE: usize = 64;
 
@@ -30,12 +29,12 @@ impl Shape {
         self.frame.div_ceil(BODY)
     }
 
-    /// Bytes around each record's body.
+    /// Returns the bytes around each record's body.
     pub(crate) fn gap(self) -> usize {
         if self.sealed { HEAD + TAG } else { HEAD }
     }
 
-    /// Bytes of the whole message.
+    /// Returns the bytes of the whole message.
     pub(crate) fn wire(self) -> usize {
         self.frame + self.records() * self.gap()
     }

@@ -22,8 +22,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Creates one with this feature alone, used by one thread, by the transports that the environment names;
-    /// TCP on loopback alone.
+    /// Creates one with this feature alone, for one thread. The environment names transports; TCP is on
+    /// loopback alone.
     pub(crate) fn create(feature: ucp_feature) -> Result<Worker, Failure> {
         let settings = ports::settings().to_pairs();
         let settings: Vec<_> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -34,7 +34,7 @@ impl Worker {
     pub(crate) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();
-        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` has space for the
+        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` is space for the
         // result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         check(ucx, "does not understand its settings", status)?;
@@ -47,8 +47,8 @@ impl Worker {
                 return Err(failed(ucx, "does not take its settings", status));
             }
         }
-        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
-        // is valid.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
+        // valid.
         let mut params: ucp_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);
         params.features = u64::from(feature);
@@ -58,8 +58,8 @@ impl Worker {
         // SAFETY: `config` was made above, and is not used again.
         unsafe { ucx.ucp_config_release(config) };
         check(ucx, "cannot be used here", status)?;
-        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
-        // is valid.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
+        // valid.
         let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE);
         params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -90,8 +90,8 @@ impl Worker {
     /// Connects to the worker with this address, which the same UCX made in the other process. The UCX
     /// endpoint lives as long as this worker.
     pub(crate) fn connect(&self, address: &[u8]) -> Result<ucp_ep_h, Failure> {
-        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
-        // is valid.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
+        // valid.
         let mut params: ucp_ep_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS);
         params.address = address.as_ptr().cast();

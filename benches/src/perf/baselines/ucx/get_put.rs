@@ -42,8 +42,8 @@ impl Reach {
         let key = Key::unpack(&worker, end, offer)?;
         // SAFETY: UCX reads only the fields of the mask: none.
         let params = unsafe { MaybeUninit::zeroed().assume_init() };
-        // A get takes UCX some 25 ns where memory is shared and some 5 us over TCP; a table of 1 MiB some 25
-        // us and 1 ms.
+        // A get takes UCX some 25 ns in shared memory and some 5 us over TCP; a table of 1 MiB some 25 us and
+        // 1 ms.
         let lanes = lanes(&worker, end).unwrap_or_default();
         let shared = lanes.contains("posix") || lanes.contains("sysv");
         let rows_one_by_one = if shared { 1024 } else { 256 };
@@ -72,8 +72,8 @@ impl Reach {
     unsafe fn send(&self, from: *const u8, len: usize, at: usize) -> ucs_status_ptr_t {
         assert!(at + len <= self.len);
         let to = self.start + at as u64;
-        // SAFETY: endpoint and key belong to the same worker and are alive; by the assertion the bytes land
-        // in the target's memory.
+        // SAFETY: endpoint and key belong to the live worker; the assertion keeps the bytes in the target's
+        // memory.
         unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key.handle, &self.params) }
     }
 }
@@ -129,8 +129,7 @@ impl Remote for Reach {
     }
 }
 
-/// The target's endpoint: the memory, and a worker that makes progress for the source where the device does
-/// not.
+/// The target's endpoint: the memory, and a worker that makes progress where the device does not.
 pub(crate) struct Reached {
     // Dropped before its worker.
     region: Region,

@@ -8,8 +8,7 @@ use farjump_ucx_sys::ucp_ep_h;
 
 use super::context::Worker;
 
-/// Returns the transports of a UCX endpoint's lanes, each once, the first lane's first: `posix`, or
-/// `tcp, self`.
+/// Returns the transports of a UCX endpoint's lanes, each once, in order: `posix`, or `tcp, self`.
 pub(crate) fn lanes(worker: &Worker, end: ucp_ep_h) -> Option<String> {
     let (mut start, mut len): (*mut c_char, usize) = (ptr::null_mut(), 0);
     // SAFETY: both variables have space for the results, which are written until the stream is closed below.

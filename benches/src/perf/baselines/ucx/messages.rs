@@ -102,8 +102,7 @@ impl<H: Handler> Messages<H> {
             cb: Some(came::<H>),
             arg: own,
         };
-        // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through the
-        // pointer.
+        // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through it.
         let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &params) };
         check(worker.ucx, "takes no active messages", status)?;
         let end = worker.connect(&offer.worker)?;
@@ -113,7 +112,7 @@ impl<H: Handler> Messages<H> {
         Ok(Messages { end, params, requests, payload: vec![7; longest], sent: 0, before: 0, worker, inbox })
     }
 
-    /// The transports that carry them.
+    /// Returns the transports of the messages.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
@@ -220,7 +219,7 @@ unsafe extern "C" fn came<H: Handler>(
         own.fault.set(UCS_ERR_CANCELED);
         return UCS_OK;
     }
-    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero is
+    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
     // valid.
     let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;

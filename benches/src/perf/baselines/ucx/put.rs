@@ -36,8 +36,8 @@ impl Region {
     /// Allocates `len` zeroed bytes. Must be dropped before `worker`.
     pub(crate) fn allocate(worker: &Worker, len: usize) -> Result<Region, Failure> {
         let (ucx, context) = (worker.ucx, worker.context);
-        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which zero
-        // is valid.
+        // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
+        // valid.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS);
         params.length = len;
@@ -122,8 +122,8 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // SAFETY: `unpack` made the handle, for a UCX endpoint that lives as long as the worker, which is
-        // dropped later.
+        // SAFETY: `unpack` made the handle. Its UCX endpoint lives as long as the worker, which is dropped
+        // later.
         unsafe { self.ucx.ucp_rkey_destroy(self.handle) };
     }
 }
@@ -265,8 +265,8 @@ impl Puts {
     unsafe fn put(&self, from: *const u8, len: usize, at: usize) -> farjump_ucx_sys::ucs_status_ptr_t {
         assert!(at + len <= self.len);
         let to = self.start + at as u64;
-        // SAFETY: endpoint and key belong to the same worker and are alive; by the assertion the bytes land
-        // in the peer's region.
+        // SAFETY: endpoint and key belong to the live worker; the assertion keeps the bytes in the peer's
+        // region.
         unsafe { self.worker.ucx.ucp_put_nbx(self.end, from.cast(), len, to, self.key, &self.params) }
     }
 }

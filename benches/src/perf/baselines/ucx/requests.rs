@@ -23,8 +23,7 @@ impl Requests {
         Requests { ucx, pending: VecDeque::with_capacity(LIMIT) }
     }
 
-    /// Takes the result of a UCX call, which may be an error or already complete. Waits while there are too
-    /// many.
+    /// Takes the result of a UCX call: an error, done or pending. Waits while there are too many.
     #[inline]
     pub(crate) fn take(
         &mut self,
@@ -92,8 +91,7 @@ impl Requests {
 impl Drop for Requests {
     fn drop(&mut self) {
         for request in self.pending.drain(..) {
-            // SAFETY: `pending` holds only requests that have not been freed. UCX frees incomplete ones on
-            // completion.
+            // SAFETY: `pending` holds only unfreed requests. UCX frees incomplete ones on completion.
             unsafe { self.ucx.ucp_request_free(request) };
         }
     }

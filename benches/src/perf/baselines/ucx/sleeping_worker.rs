@@ -67,8 +67,7 @@ impl<'a> Waiting<'a> {
             cb: Some(came),
             arg: stamp.cast_mut().cast(),
         };
-        // SAFETY: the handler expects this word, whose mapping outlives the worker, and accesses it
-        // atomically.
+        // SAFETY: the handler expects this word, whose mapping outlives the worker, and uses it atomically.
         let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
         check(worker.ucx, "takes no active messages", status)?;
         let failed = |errno: Errno| Failure::new(format!("nothing to sleep on can be made: {errno}"));
@@ -163,8 +162,8 @@ impl Sending {
 
     /// Sends a message, and waits until UCX no longer needs it.
     pub(crate) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
-        // SAFETY: the UCX endpoint is connected; payload and parameters live until the request has completed,
-        // as this waits for it.
+        // SAFETY: the UCX endpoint is connected; payload and parameters live until the wait for the request
+        // is over.
         let returned = unsafe {
             let (start, len) = (payload.as_ptr().cast(), payload.len());
             self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
