@@ -81,7 +81,6 @@ pub(crate) struct Inject {
     pub(crate) json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     // SAFETY: the user names the library (`arguments.library`), and trusts its routines to run here.
     let library = unsafe { routines::open(&arguments.library) }?;

@@ -41,7 +41,6 @@ pub(crate) struct Key {
     pub(crate) rights: Option<Rights>,
 }
 
-/// Runs the command.
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
     match &arguments.file {
         Some(file) if let Some(name) = &arguments.name => {

@@ -47,7 +47,6 @@ pub(crate) struct Stats {
     pub(crate) json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
     let stats = admin(&arguments.to, &arguments.key, arguments.timeout)?.stats()?;
     if arguments.json {
@@ -110,7 +109,6 @@ fn as_text(stats: &TargetStats) -> String {
     format!("{}\n{}", output::table(&rows), output::table(&sources))
 }
 
-/// Formats a limit of a store.
 fn at_most(limit: Option<u64>, unit: &str) -> String {
     limit.map_or_else(|| "any number".to_owned(), |limit| format!("{}{unit}", show_count(limit)))
 }

@@ -51,7 +51,6 @@ pub(crate) struct Store {
     pub(crate) json: bool,
 }
 
-/// Runs the command.
 pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
     let admin = admin(&arguments.to, &arguments.key, arguments.timeout)?;
     if arguments.drop_all {
@@ -132,7 +131,6 @@ fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
     output::print_line(text)
 }
 
-/// Formats a number of images.
 pub(crate) fn images(count: u64) -> String {
     format!("{} image{}", show_count(count), if count == 1 { "" } else { "s" })
 }

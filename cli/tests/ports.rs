@@ -8,7 +8,6 @@ use std::process::Stdio;
 use crate::tcp_key::has_ucx;
 use crate::workbench::{Serving, Watched, Workbench, finish, wait_for};
 
-/// Returns the inodes of a process's sockets.
 fn sockets(pid: u32) -> BTreeSet<String> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
     folder

@@ -29,7 +29,6 @@ fn unusable(command: &mut Command) -> Option<String> {
     }
 }
 
-/// Returns the version of UCX in use.
 fn version(bench: &Workbench) -> String {
     let done = finish(bench.farjump().args(["transports", "--json", "--transport", "ucx-am"])).worked();
     let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");

@@ -181,7 +181,6 @@ impl Watched {
         kill(self.pid(), signal);
     }
 
-    /// Waits for its end.
     pub(crate) fn finish(mut self) -> Done {
         let child = self.0.take().expect("it runs");
         let pid = child.id();
@@ -262,7 +261,6 @@ impl Serving {
         self.finish()
     }
 
-    /// Waits for its end.
     pub(crate) fn finish(self) -> Done {
         self.process.finish()
     }

@@ -9,7 +9,6 @@ mod guard;
 
 use std::process::ExitCode;
 
-/// An error message.
 type Failure = Box<dyn std::error::Error>;
 
 /// The exit code where nothing can be counted: neither success nor failure.

@@ -43,7 +43,6 @@ pub(crate) struct Comparison {
     compilers: Option<(String, String)>,
 }
 
-/// Compares two records.
 pub(crate) fn compare(recorded: &Record, now: &Record) -> Comparison {
     let of = |record: &Record, key: &Key| record.rows.iter().find(|row| row.key == *key).cloned();
     let knows = |record: &Record, key: &Key| record.rows.iter().any(|row| row.key.transport == key.transport);
@@ -61,7 +60,6 @@ pub(crate) fn compare(recorded: &Record, now: &Record) -> Comparison {
 }
 
 impl Comparison {
-    /// Describes the changes with this sign.
     fn changes(&self, sign: i64) -> Vec<String> {
         let both = self.pairs.iter().filter_map(|(now, recorded)| Some((now, recorded.as_ref()?)));
         let changes = both.flat_map(|(now, recorded)| {

@@ -32,7 +32,6 @@ pub(crate) struct Line {
     number: u64,
 }
 
-/// A mapping.
 struct Mapping {
     owner: Owner,
     /// Whether its contents never change.

@@ -7,7 +7,6 @@ use super::case::Operation;
 pub(crate) enum Mark {
     /// Not counted.
     Outside,
-    /// An operation.
     Of(Operation),
     /// Start of counting: earlier marks have no meaning.
     Counting,

@@ -6,7 +6,6 @@ use nix::libc::user_regs_struct;
 /// Bytes in the longest instruction.
 pub(crate) const LONGEST: usize = 15;
 
-/// An instruction.
 #[derive(Debug)]
 pub(crate) struct Instruction {
     /// Whether it is the instruction of marks.

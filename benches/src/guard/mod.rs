@@ -70,7 +70,6 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
 }
 
 impl Guard {
-    /// Counts, and compares or records.
     fn count(&self) -> Result<ExitCode, Failure> {
         let cases = Case::all(&self.transports)?;
         let now = match run_cases::count(&cases.usable, self.turns, self.burden)? {

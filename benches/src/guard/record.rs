@@ -14,7 +14,6 @@ use crate::Failure;
 pub(crate) struct Record {
     /// The compiler's own name for itself.
     pub(crate) rustc: String,
-    /// The figures.
     pub(crate) rows: Vec<Row>,
 }
 
@@ -39,9 +38,7 @@ pub(crate) struct Row {
 /// The case and operation of figures.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) struct Key {
-    /// The transport's name.
     pub(crate) transport: String,
-    /// The mode's name.
     pub(crate) mode: String,
     /// Bytes of payload.
     pub(crate) size: usize,
@@ -50,7 +47,6 @@ pub(crate) struct Key {
 }
 
 impl Row {
-    /// Returns the figures of `turns`.
     pub(crate) fn of(case: &Case, operation: Operation, turns: &[Turn]) -> Row {
         let middle = |of: fn(&Turn) -> u64| {
             let mut figures: Vec<_> = turns.iter().map(of).collect();

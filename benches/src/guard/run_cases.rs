@@ -8,10 +8,8 @@ use super::record::{Record, Row};
 use super::{child, trace};
 use crate::Failure;
 
-/// The result of counting.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Figures.
     Counted(Record),
     /// The reason why nothing can be counted on this machine.
     CannotCount(String),

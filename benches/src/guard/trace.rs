@@ -147,7 +147,6 @@ impl Traced {
         }
     }
 
-    /// Runs one instruction.
     fn step(&mut self) -> Result<(), Failure> {
         ptrace::step(self.pid, None)?;
         loop {

@@ -22,7 +22,6 @@ pub(super) struct Across {
 }
 
 impl Across {
-    /// Returns the file of the namespace.
     pub(super) fn namespace(&self) -> &Path {
         &self.namespace
     }

@@ -21,7 +21,6 @@ const INTERVAL: Duration = Duration::from_millis(2);
 /// Length of the excerpt shown of output that is not understood, in characters from the end.
 const SHOWN: usize = 400;
 
-/// A tool.
 #[derive(Clone, Debug)]
 pub(super) struct Tool {
     /// Its program, searched for in PATH.

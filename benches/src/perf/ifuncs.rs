@@ -18,7 +18,6 @@ use crate::program::workspace::Stage;
 /// Functions compiled at a time.
 const COMPILERS: usize = 8;
 
-/// One measured function.
 pub(super) struct Code {
     pub(super) library: Library,
     /// Bytes of its image, where images are compared.

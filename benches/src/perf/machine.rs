@@ -19,7 +19,6 @@ pub(super) struct Machine {
     pub(super) farjump: &'static str,
     /// Version, or `None` without UCX.
     pub(super) ucx: Option<String>,
-    /// The variable UCX_TLS.
     pub(super) ucx_tls: Option<String>,
     pub(super) source_cpu: usize,
     /// `None` where the target is elsewhere.

@@ -12,7 +12,6 @@ use crate::program::workspace::Stage;
 /// Least number of repetitions that the programs accept.
 const FEWEST: u32 = 5;
 
-/// One of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Program {
     /// Writes in both directions; the receiver polls the last byte.
@@ -34,7 +33,6 @@ impl Program {
         }
     }
 
-    /// Returns its name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Program::WriteLat => Against::IbWriteLat.name(),

@@ -19,13 +19,11 @@ pub(super) type Counts = farjump_transports::verbs::Counts;
 #[cfg(not(feature = "verbs"))]
 pub(super) struct Counts;
 
-/// Returns the counters.
 #[cfg(feature = "verbs")]
 pub(super) fn counts() -> Counts {
     farjump_transports::verbs::counts()
 }
 
-/// Returns the counters.
 #[cfg(not(feature = "verbs"))]
 pub(super) fn counts() -> Counts {
     Counts

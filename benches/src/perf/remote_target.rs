@@ -77,7 +77,6 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
 pub(super) struct Nonce(u64);
 
 impl Nonce {
-    /// Draws a new nonce.
     pub(super) fn draw() -> Result<Nonce, Failure> {
         let mut bytes = [0; 8];
         match getrandom(&mut bytes, GetRandomFlags::empty()) {
@@ -213,7 +212,6 @@ impl Peer {
         &self.links
     }
 
-    /// Returns the subject number of a code called over a link.
     pub(super) fn subject(&self, link: usize, code: usize) -> usize {
         link * self.counters.len() + code
     }

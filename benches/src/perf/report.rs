@@ -46,7 +46,6 @@ impl Report {
         serde_json::to_value(self).map_err(|error| Failure::new(format!("the rows cannot be drawn: {error}")))
     }
 
-    /// Prints it in the requested form.
     pub(super) fn print(&self, options: &Perf) -> Result<(), Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::new(format!("the rows cannot be written: {error}"));

@@ -47,7 +47,6 @@ pub(super) struct Row {
     pub(super) image: Option<usize>,
     /// The function that works on data.
     pub(super) function: Option<&'static str>,
-    /// Connected sources.
     pub(super) sources: Option<u32>,
     /// Processor time of the target for each message, in nanoseconds.
     pub(super) cpu_ns_target: Option<f64>,
@@ -153,7 +152,6 @@ impl Row {
         }
     }
 
-    /// Names the row's case.
     fn what(&self) -> String {
         match (&self.transport, self.mode) {
             (Some(transport), Some(mode)) => format!("{transport}, {mode}"),

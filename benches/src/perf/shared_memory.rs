@@ -20,7 +20,6 @@ const STORE: usize = 512;
 /// Offset of the regions.
 const REGIONS: usize = 4096;
 
-/// The memory.
 pub(super) struct Memory {
     map: MmapRaw,
     file: OwnedFd,

@@ -10,7 +10,6 @@ use super::ports;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
 
-/// Its name.
 const PROGRAM: &str = "ucx_perftest";
 
 /// Returns the tool of the measured UCX: the one installed with the library (`PREFIX/lib` and `PREFIX/bin`),

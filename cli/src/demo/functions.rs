@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::units::show_count;
 
-/// One function.
 pub(super) struct Function {
     /// NAME of its routines.
     pub(super) name: &'static str,
@@ -93,7 +92,6 @@ impl Function {
         })
     }
 
-    /// Computes the result in this process.
     pub(super) fn compute(&self, contents: &[u8]) -> Answer {
         match self.kind {
             Kind::Histogram => {
@@ -143,7 +141,6 @@ fn bits_per_byte(counts: &[u64; 256]) -> f64 {
 }
 
 impl Answer {
-    /// Renders it as JSON.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Answer::Histogram(counts) => {

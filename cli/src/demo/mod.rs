@@ -78,7 +78,6 @@ pub(crate) struct Demo {
     pub(crate) json: bool,
 }
 
-/// Runs the demo.
 pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
     let file = match &arguments.file {
         Some(file) => file.clone(),
@@ -158,7 +157,6 @@ fn move_file(target: &mut DemoTarget, contents: &[u8]) -> Result<Duration, Failu
     Ok(median(times).unwrap_or_default())
 }
 
-/// The result of one function.
 struct Outcome {
     name: &'static str,
     answer: Answer,
@@ -224,7 +222,6 @@ impl Outcome {
     }
 }
 
-/// The results of all functions.
 struct Report {
     transport: String,
     /// The transport, and whether its frames are encrypted.

@@ -44,7 +44,6 @@ const WANTED: [Wanted; 2] = [
     },
 ];
 
-/// Probes the libraries.
 pub(super) fn look() -> Vec<Finding> {
     let folders: Vec<PathBuf> = env::var_os("LD_LIBRARY_PATH")
         .map(|paths| env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())

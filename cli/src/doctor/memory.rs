@@ -15,7 +15,6 @@ const TRIED: usize = 1 << 20;
 const MAILBOX: u64 = 4 << 20;
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
 
-/// Probes memory.
 pub(super) fn look() -> Vec<Finding> {
     let enforcing = read("/sys/fs/selinux/enforce").as_deref() == Some("1");
     vec![

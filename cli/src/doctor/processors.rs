@@ -9,7 +9,6 @@ use farjump_benches::program::procfs::{field, numbers, read};
 const CPUS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
-/// Probes the processors.
 pub(super) fn look() -> Vec<Finding> {
     let allowed = read("/proc/self/status")
         .and_then(|status| numbers(field(&status, "Cpus_allowed_list")?))

@@ -9,7 +9,6 @@ use crate::transports::rdma_ports;
 
 const NAME: &str = "RDMA devices";
 
-/// Probes the RDMA devices.
 pub(super) fn look() -> Finding {
     judge(&rdma_ports::look())
 }

@@ -11,7 +11,6 @@ const OLDEST: (u32, u32) = (4, 14);
 /// The first kernel that can populate memory before its use.
 const POPULATES: (u32, u32) = (5, 14);
 
-/// Probes the machine and its kernel.
 pub(super) fn look() -> Vec<Finding> {
     let root = geteuid().is_root();
     let number = |file: &str| read(file).and_then(|text| text.parse().ok());

@@ -20,7 +20,6 @@ const SMALLEST: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(probe)\n\
     FARJUMP_IFUNC void probe_main(void *payload, size_t size, void *target_args)\n\
     { (void)payload, (void)size, (void)target_args; }\n";
 
-/// Probes the build tools.
 pub(super) fn look() -> Vec<Finding> {
     let asked = |name| env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let cc = asked("FARJUMP_CC").unwrap_or_else(|| "cc".into());

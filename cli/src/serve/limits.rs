@@ -60,7 +60,6 @@ pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A method that sets a limit.
 type Set<'a> = fn(TargetBuilder<'a>, usize) -> TargetBuilder<'a>;
 
 /// Applies the limits of the command line.

@@ -18,7 +18,6 @@ use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
 use limits::limit;
 
-/// Runs the command.
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     // Signals are caught before there is a socket to remove.
     let signals = catch_signals()?;

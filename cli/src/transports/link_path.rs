@@ -72,7 +72,6 @@ fn as_json(path: &Path, peer: &str, largest: usize, rights: Rights) -> Value {
     })
 }
 
-/// Describes an arrival rule.
 fn in_words(rule: ArrivalRules) -> &'static str {
     match rule {
         ArrivalRules::STORES => "plain stores into memory of both, the signal last",

@@ -11,7 +11,6 @@ use farjump_benches::program::output;
 /// Bytes of memory to register for the probe: a mailbox of `farjump serve`.
 const MAILBOX: usize = 4 << 20;
 
-/// Probes all ports.
 pub(crate) fn look() -> Vec<PortReport> {
     verbs::ports(&OpenRequest::new(region_len(MAILBOX), MAILBOX))
 }
@@ -35,7 +34,6 @@ pub(crate) fn name(port: &PortReport) -> String {
     format!("{}:{}", port.info.device, port.info.port)
 }
 
-/// Returns state and network of a port.
 pub(crate) fn state(port: &PortReport) -> String {
     let interface = port.info.interface.as_ref().map_or(String::new(), |name| format!(" ({name})"));
     format!("{}, {}{interface}", port.info.state.to_lowercase(), port.info.link)
@@ -74,7 +72,6 @@ fn rows(port: &PortReport, told: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
     rows
 }
 
-/// Renders a port as JSON.
 pub(crate) fn as_json(port: &PortReport) -> Value {
     let gid = |gid: &verbs::GidInfo| json!({ "index": gid.index, "address": gid.address, "type": gid.kind });
     let usable = port.usable.as_ref();

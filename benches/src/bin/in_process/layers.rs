@@ -172,7 +172,6 @@ fn counter(folder: &Path) -> Result<Library, Failure> {
     Ok(unsafe { Library::load(output) }?)
 }
 
-/// Prints the cost of each layer.
 pub(crate) fn run() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let counter = counter(folder.path())?;

@@ -9,7 +9,6 @@ mod store;
 
 use std::process::ExitCode;
 
-/// An error message.
 type Failure = Box<dyn std::error::Error>;
 
 /// Default number of rounds of look-ups.

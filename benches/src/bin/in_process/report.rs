@@ -9,7 +9,6 @@ pub(crate) fn machine() {
     println!("{model}, Linux {}", kernel.trim());
 }
 
-/// Prints the head of the table.
 pub(crate) fn heads() {
     println!(
         "\n{:<44} {:>12} {:>12} {:>7}  {:>13}  bound",
@@ -45,7 +44,6 @@ impl Series {
     }
 }
 
-/// Returns the median of some figures.
 pub(crate) fn median(figures: Vec<f64>) -> f64 {
     at(&sorted(figures), 0.5)
 }

@@ -40,7 +40,6 @@ fn look_up(store: &Store, ids: &[CodeId]) -> f64 {
     start.elapsed().as_nanos() as f64 / LOOK_UPS as f64
 }
 
-/// Prints the rows.
 pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let (one, its) = filled(1)?;
     let (many, all) = filled(MANY)?;

@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::program::failure::Failure;
 
-/// A picture's content.
 pub(super) struct Picture {
     /// The machine, and the conditions of the measurement.
     pub(super) notes: Vec<String>,
@@ -159,7 +158,6 @@ fn panels(rows: &[Cells]) -> Vec<Panel> {
     keys.iter().filter_map(panel).collect()
 }
 
-/// Returns the title of a metric.
 fn title(metric: &str) -> String {
     match metric {
         "latency" => "one-way latency".to_owned(),

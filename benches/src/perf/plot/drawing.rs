@@ -205,7 +205,6 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         Ok(())
     }
 
-    /// Draws the names of the curves.
     fn names(&self, left: i32, top: i32) -> Drawn<DB> {
         let mut y = top + LINE / 2;
         let mut heading = None;

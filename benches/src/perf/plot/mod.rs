@@ -20,7 +20,6 @@ use crate::program::failure::Failure;
 use curves::Picture;
 use drawing::Canvas;
 
-/// A picture's file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Plot {
     path: PathBuf,

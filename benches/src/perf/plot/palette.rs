@@ -53,7 +53,6 @@ pub(super) const FONT: &str = "sans-serif";
 /// Roboto (Apache-2.0, Google), reduced to the characters used here.
 static ROBOTO: &[u8] = include_bytes!("roboto.ttf");
 
-/// Registers the font.
 pub(super) fn load_font() -> Result<(), Failure> {
     register_font(FONT, FontStyle::Normal, ROBOTO)
         .map_err(|_| Failure::new("the font that is built in cannot be read"))

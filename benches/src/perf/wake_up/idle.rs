@@ -20,7 +20,6 @@ pub(super) const USUAL: [usize; 2] = [1, 64];
 /// Time for them to fall asleep.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// The resources that a process has used.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     /// Processor time in nanoseconds.

@@ -97,7 +97,6 @@ impl<'a> Waker<'a> {
         }
     }
 
-    /// Returns the arrival rule.
     pub(super) fn arrival(&self) -> Option<String> {
         match &self.way {
             Way::Links(links) => links.first().map(|link| link.rule().describe()),

@@ -23,7 +23,6 @@ pub(super) const ENTRY: usize = 16;
 /// Offset of the data that the functions work on.
 pub(super) const AREA: usize = 4096;
 const PAGE: usize = 4096;
-/// Number of rows.
 pub(super) const ROWS: usize = 1 << 17;
 
 /// Returns the bytes of the memory, a multiple of 4096, for work on up to `longest` bytes.

@@ -68,7 +68,6 @@ impl Function {
         }
     }
 
-    /// Returns the arguments of a call.
     pub(super) fn args(self, size: usize) -> Vec<u8> {
         match self {
             Function::Sum => keys(size).flat_map(u64::to_le_bytes).collect(),
@@ -82,7 +81,6 @@ impl Function {
         }
     }
 
-    /// Returns whether a reply is right.
     pub(super) fn is_right(self, size: usize, answer: &[u8]) -> bool {
         match self {
             Function::Sum => {

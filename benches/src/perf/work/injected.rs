@@ -14,7 +14,6 @@ use crate::perf::place;
 use crate::perf::role::{Other, Source};
 use crate::program::failure::Failure;
 
-/// Calls over a link.
 struct Calls<'a> {
     link: &'a Link,
     library: &'a Library,
@@ -41,7 +40,6 @@ pub(crate) fn source<'a>(
     Box::new(Asking::new(function, Calls { link, library }, size))
 }
 
-/// The target.
 struct Polls {
     target: Target<'static>,
     done: u64,

@@ -31,7 +31,6 @@ pub(super) use functions::{Function, Functions, parse_functions};
 pub(super) struct Task {
     pub(super) way: Way,
     pub(super) function: Function,
-    /// The function's library.
     pub(super) library: PathBuf,
     /// Most bytes to work on.
     pub(super) longest: usize,

@@ -23,7 +23,6 @@ pub(crate) trait Remote {
     /// Writes bytes at offset `at`.
     fn put(&mut self, at: usize, bytes: &'static [u8], watch: &Watch) -> Result<(), Failure>;
 
-    /// Writes one word.
     fn put_word(&mut self, at: usize, word: u64, watch: &Watch) -> Result<(), Failure>;
 
     /// Waits until all requested bytes have arrived.
@@ -32,7 +31,6 @@ pub(crate) trait Remote {
     /// Waits until all writes have arrived.
     fn flush(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Returns the fetched bytes.
     fn fetched(&mut self) -> &mut [u8];
 }
 

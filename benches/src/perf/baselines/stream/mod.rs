@@ -155,7 +155,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends these records of a message.
     fn write(&mut self, records: std::ops::Range<usize>, watch: &Watch) -> Result<(), Failure> {
         let gap = self.sent.gap();
         let from = records.start * BODY;

@@ -105,7 +105,6 @@ impl Worker {
         }
     }
 
-    /// Makes progress.
     #[inline]
     pub(crate) fn progress(&self) {
         // SAFETY: `self` keeps the worker alive, and no callback calls this.

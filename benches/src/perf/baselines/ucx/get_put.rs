@@ -61,7 +61,6 @@ impl Reach {
         })
     }
 
-    /// Returns the transports of the UCX endpoint.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
@@ -150,7 +149,6 @@ impl Reached {
         (self.region.start, self.region.len)
     }
 
-    /// Makes progress.
     #[inline]
     pub(crate) fn progress(&self) {
         self.worker.progress();

@@ -117,12 +117,10 @@ impl<H: Handler> Messages<H> {
         lanes(&self.worker, self.end)
     }
 
-    /// Returns the handler of messages.
     pub(crate) fn handler(&self) -> &H {
         &self.inbox.handler
     }
 
-    /// Starts counting messages.
     pub(crate) fn begin(&mut self) {
         self.before = self.inbox.count.get();
     }
@@ -236,7 +234,6 @@ unsafe extern "C" fn came<H: Handler>(
     UCS_OK
 }
 
-/// Counts a fetched message.
 unsafe extern "C" fn fetched<H: Handler>(
     request: *mut c_void,
     status: ucs_status_t,

@@ -166,14 +166,12 @@ impl<W: Writer> Written<W> {
         Ok(Written { ring, _key: key, _region: region, end, worker })
     }
 
-    /// Returns the transports of the UCX endpoint.
     pub(crate) fn lanes(&self) -> Option<String> {
         lanes(&self.worker, self.end)
     }
 }
 
 impl Written<Stores> {
-    /// Writes by plain stores.
     pub(crate) fn by_stores(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, _, key, start| {
             let mut local = ptr::null_mut();
@@ -188,7 +186,6 @@ impl Written<Stores> {
 }
 
 impl Written<Puts> {
-    /// Writes by puts.
     pub(crate) fn by_puts(opening: Opening, offer: &Offer, layout: &Layout) -> Result<Self, Failure> {
         Written::join(opening, offer, layout, |worker, end, key, start| {
             // SAFETY: UCX reads only the fields of the mask: none.

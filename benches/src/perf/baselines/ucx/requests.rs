@@ -82,7 +82,6 @@ impl Requests {
         Ok(())
     }
 
-    /// Returns whether none is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }

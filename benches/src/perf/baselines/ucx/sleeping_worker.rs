@@ -120,7 +120,6 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Handles a message.
 unsafe extern "C" fn came(
     stamp: *mut c_void,
     _header: *const c_void,
@@ -172,7 +171,6 @@ impl Sending {
         self.requests.wait(0, &self.worker, watch)
     }
 
-    /// Makes progress.
     pub(crate) fn progress(&self) {
         self.worker.progress();
     }
