@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 const LINE: usize = 64;
 
 /// The system's allocator, with each allocation at the start of a line. The number of lines of an object then
-/// does not depend on earlier allocations, which differ with the lengths of paths for one.
+/// does not depend on earlier allocations, which depend among others on the lengths of paths.
 pub(crate) struct Aligned;
 
 /// Returns `layout` aligned to a line; `layout` itself where that overflows.

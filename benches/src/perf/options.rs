@@ -117,8 +117,8 @@ pub struct Perf {
     /// How often to measure all cases
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
-    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer over
-    /// 1K]
+    /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer for
+    /// payloads over 1K]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) iterations: Option<u32>,
     /// Calls before each measurement that do not count

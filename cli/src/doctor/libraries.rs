@@ -13,7 +13,7 @@ use super::run_bounded;
 
 /// Time limit for listing the known libraries.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The last folders of the dynamic linker's search (ld.so(8)), in the order of Debian's linker.
+/// The last folders of the dynamic linker's search (ld.so(8)), those of Debian's first.
 const LAST: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
@@ -117,7 +117,7 @@ fn remark(version: &str) -> String {
     }
 }
 
-/// Returns the dynamic linker's own list. The program's folder is rarely in PATH.
+/// Returns the dynamic linker's own list. The folder of `ldconfig` is rarely in PATH.
 fn known() -> String {
     let lists = ["/sbin/ldconfig", "ldconfig"].into_iter().map(|program| {
         let mut command = Command::new(program);

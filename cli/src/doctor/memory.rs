@@ -104,7 +104,7 @@ fn judge_dev_shm(found: Option<(u64, u64, bool)>) -> Finding {
     finding.figure("size_bytes", size).figure("free_bytes", free).figure("noexec", no_exec)
 }
 
-/// Judges the limit of locked memory, in bytes; `lifted` if it does not bind this process.
+/// Judges the limit of locked memory, in bytes or `None`; `lifted` if it does not bind this process.
 fn locked(limit: Option<u64>, lifted: bool) -> Finding {
     const NAME: &str = "locked memory";
     let Some(limit) = limit else {

@@ -31,7 +31,7 @@ pub(crate) struct Host<'a> {
     pub(crate) subject: Subject,
 }
 
-/// Returns the targets that are needed: one for each transport, or one for each function that works on data.
+/// Returns the targets needed: one for each transport and each function that works on data.
 pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
     let host = |transport: &'a str, codes: &'a [Code]| {
         let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));

@@ -33,7 +33,7 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// Makes one call in `mode`, which stays the mode of later calls. What cannot be measured fails here.
+/// Makes one call in `mode`, which stays the mode of later calls. A case that cannot be measured fails here.
 pub(crate) fn attempt(link: &Link, library: &Library, mode: Mode, args: &[u8]) -> Result<(), farjump::Error> {
     link.set_mode(mode);
     link.inject(library, args)?.wait(PATIENCE).map(drop)
@@ -102,7 +102,7 @@ pub(crate) struct Polls {
 }
 
 impl Polls {
-    /// Builds a target over one transport, with the sources, mailbox length and function of `set`.
+    /// Builds a target over one transport, for `sources` sources and `counter`, with mailboxes as in `set`.
     pub(crate) fn listen(
         socket: &str,
         transport: &str,
@@ -161,7 +161,7 @@ impl Other for Polls {
     }
 
     fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
-        // `look` has sent them.
+        // The target replies in `look`.
         Ok(())
     }
 

@@ -128,9 +128,9 @@ impl Half {
                 let (first, second, region) = memory.regions();
                 let (own, theirs) = if source { (first, second) } else { (second, first) };
                 let layout = Layout { region, ..*layout };
-                // SAFETY: `layout` is that of both regions, which begin at a page and stay mapped to the end
-                // of the run, after the last measurement. Only the two rings use them. The source made the
-                // layout for the longest payload that it sends.
+                // SAFETY: `layout` has the length of both regions, which begin at a page and stay mapped to
+                // the end of the run, after the last measurement. Only the two rings use them. The source
+                // made the layout for the longest payload that it sends.
                 let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
                 Ok(Joined::Raw(Box::new(ring)))
             }

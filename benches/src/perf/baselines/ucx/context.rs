@@ -34,7 +34,7 @@ impl Worker {
     pub(crate) fn create_with(feature: ucp_feature, settings: &[(&CStr, &CStr)]) -> Result<Worker, Failure> {
         let ucx = Ucx::open().map_err(|error| Failure::new(error.to_string()))?;
         let mut config = ptr::null_mut();
-        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` is space for the
+        // SAFETY: without a prefix and a file UCX reads the environment alone; `config` has space for the
         // result.
         let status = unsafe { ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config) };
         check(ucx, "does not understand its settings", status)?;
