@@ -48,27 +48,27 @@ impl Inner {
     /// Without a large mailbox, or without credit there, this behaves like a full mailbox.
     #[cold]
     pub(super) fn send_large(&mut self, call: &Call<'_>, len: usize, max: usize) -> Result<Sent, Failed> {
-        if self.connection.channel.is_limited() {
+        if self.channel.is_limited() {
             return Err(SendError::TooLarge { len, max }.into());
         }
         let index = usize::from(call.index);
         let (payload, frame) = call.extent(self.codes.get(index));
-        let capabilities = self.settings.transport(&self.connection.transport).map(|own| own.capabilities());
+        let capabilities = self.settings.transport(&self.transport).map(|own| own.capabilities());
         let most = capabilities.map_or(max, |own| own.max_frame);
         if frame > most {
             return Err(SendError::TooLarge { len: frame, max: most }.into());
         }
-        let empty = self.connection.bigger.is_empty();
-        match &mut self.connection.bigger {
+        let empty = self.bigger.is_empty();
+        match &mut self.bigger {
             Bigger::Open(open) if frame <= open.channel.max_frame() => {
                 let sent = open.send(
-                    &mut self.connection.channel,
+                    &mut self.channel,
                     |channel| call.send(channel, self.codes.get(index)),
                     call.token,
                 );
                 if let Err(Failed::Send(SendError::Full)) = sent {
                     // The space may be taken by a skip, which the target passes when it looks around.
-                    self.connection.channel.call_attention().map_err(SendError::Failed)?;
+                    self.channel.call_attention().map_err(SendError::Failed)?;
                 }
                 sent
             }
@@ -78,7 +78,7 @@ impl Inner {
                 Err(SendError::Full.into())
             }
             Bigger::Asked(_) | Bigger::Joined(_) => Err(SendError::Full.into()),
-            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.connection.bigger) {
+            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.bigger) {
                 Bigger::Declined(_, Refusal { cause, text }) => {
                     let ifunc = call.library.name().to_owned();
                     Err(Failed::Other(Error::Refused { ifunc, cause, text }))
@@ -86,10 +86,10 @@ impl Inner {
                 _ => Err(SendError::Full.into()),
             },
             Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
-                self.connection.bigger = Bigger::Asked(frame);
+                self.bigger = Bigger::Asked(frame);
                 let message = Message::Enlarge { frame: frame as u64, payload: payload as u64 };
                 self.tell(&message).map_err(Failed::Other)?;
-                self.connection.channel.call_attention().map_err(SendError::Failed)?;
+                self.channel.call_attention().map_err(SendError::Failed)?;
                 Err(SendError::Full.into())
             }
         }
@@ -98,7 +98,7 @@ impl Inner {
     /// Handles the target's offer of a large mailbox.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
-        let Bigger::Asked(frame) = self.connection.bigger else { return Ok(()) };
+        let Bigger::Asked(frame) = self.bigger else { return Ok(()) };
         let offers = end.max_frame as usize;
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
@@ -106,11 +106,10 @@ impl Inner {
             self.accept(end, descriptors)?
         };
         match taken {
-            Ok(channel) => self.connection.bigger = Bigger::Joined(Box::new(channel)),
+            Ok(channel) => self.bigger = Bigger::Joined(Box::new(channel)),
             Err(why) => {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
-                self.connection.bigger =
-                    Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
+                self.bigger = Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
                 self.tell(&Message::Shrink)?;
             }
         }
@@ -125,27 +124,26 @@ impl Inner {
     ) -> Result<Result<Channel, String>, Error> {
         let deadline = self.settings.connect_deadline();
         let request = OpenRequest::new(mailbox::region_len(UNUSED_RING), UNUSED_RING);
-        let Some(transport) = self.settings.transport(&self.connection.transport) else {
-            return Ok(Err(format!("this process has {} no longer", self.connection.transport)));
+        let Some(transport) = self.settings.transport(&self.transport) else {
+            return Ok(Err(format!("this process has {} no longer", self.transport)));
         };
         let opened = SecondEnd::open(transport, &request).and_then(|mut own| {
-            own.answers(self.connection.control.peer(), &end)?;
+            own.answers(self.control.peer(), &end)?;
             Ok(own)
         });
         let own = match opened {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let told =
-            own.tell(|end, descriptors| self.connection.control.send(&Message::Accept { end }, descriptors));
+        let told = own.tell(|end, descriptors| self.control.send(&Message::Accept { end }, descriptors));
         if let Err(error) = told {
             self.gone(&error)?;
             return Ok(Err(error.to_string()));
         }
-        if let Err(error) = self.connection.channel.call_attention() {
+        if let Err(error) = self.channel.call_attention() {
             return Err(self.broken(&error));
         }
-        let peer = self.connection.control.peer();
+        let peer = self.control.peer();
         let joined = own.join(peer, end, descriptors, deadline).map_err(Error::from);
         Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
     }
@@ -153,7 +151,7 @@ impl Inner {
     /// Handles the target's report that its endpoint is connected.
     #[cold]
     pub(super) fn enlarged(&mut self) {
-        self.connection.bigger = match std::mem::take(&mut self.connection.bigger) {
+        self.bigger = match std::mem::take(&mut self.bigger) {
             Bigger::Joined(channel) => {
                 Bigger::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))
             }
@@ -164,17 +162,17 @@ impl Inner {
     /// Handles the target's refusal to make a large mailbox.
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
-        match self.connection.bigger {
-            Bigger::Asked(frame) => self.connection.bigger = Bigger::Declined(frame, refusal),
+        match self.bigger {
+            Bigger::Asked(frame) => self.bigger = Bigger::Declined(frame, refusal),
             // This side was too slow to take it: the next frame makes a new request.
-            Bigger::Joined(_) => self.connection.bigger = Bigger::Absent,
+            Bigger::Joined(_) => self.bigger = Bigger::Absent,
             _ => {}
         }
     }
 
     /// Lets the large mailbox's transport work.
     pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.connection.bigger
+        if let Bigger::Open(open) = &mut self.bigger
             && let Err(error) = open.channel.progress(true)
         {
             return Err(self.broken(&error));
@@ -184,11 +182,11 @@ impl Inner {
 
     /// Gives the large mailbox back if it is empty and was not used for a while.
     pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.connection.bigger
+        if let Bigger::Open(open) = &mut self.bigger
             && now.saturating_duration_since(open.used) >= KEPT
             && open.is_empty()
         {
-            self.connection.bigger = Bigger::Absent;
+            self.bigger = Bigger::Absent;
             self.tell(&Message::Shrink)?;
         }
         Ok(())
@@ -196,7 +194,7 @@ impl Inner {
 
     /// Whether an event is awaited for which there is no doorbell.
     pub(super) fn is_starved(&self) -> bool {
-        matches!(&self.connection.bigger, Bigger::Open(open) if open.starved)
+        matches!(&self.bigger, Bigger::Open(open) if open.starved)
     }
 }
 

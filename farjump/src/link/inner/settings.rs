@@ -14,7 +14,7 @@ use farjump_transports::BackendOptions;
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
 use crate::{Error, Mode};
 
-use super::{Connection, TargetInfo};
+use super::Connection;
 use crate::open_channel::{joined_channel, ring_len};
 
 /// The choices of a source.
@@ -65,8 +65,7 @@ impl Settings {
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
         let Met { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        let target = TargetInfo { machine, epoch, transport, passed_over, limits, rights };
-        Ok(Connection::new(channel, control, target))
+        Ok(Connection { channel, control, machine, epoch, transport, limits, rights, passed_over })
     }
 
     /// The transports preferred to `transport`, and why they were not taken: `tried` failed to connect the

@@ -26,20 +26,20 @@ impl Inner {
 
     /// Counters of frames sent and bytes taken since the link was made.
     pub(in super::super) fn traffic(&self) -> Traffic {
-        Traffic { taken: self.connection.channel.received(), sent: self.stats.frames }
+        Traffic { taken: self.channel.received(), sent: self.stats.frames }
     }
 
     /// Prepares to sleep on `watch`. Returns the longest time to sleep; `None` if an event has come since the
     /// last time.
     pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {
-        if self.connection.gone.is_some() {
+        if self.gone.is_some() {
             return Err(self.gone_error());
         }
         self.look_everywhere()?;
         if watch.has_news(self.traffic()) | std::mem::take(&mut self.heard) {
             return Ok(None);
         }
-        match self.connection.going {
+        match self.going {
             // An ended connection would stay readable for ever.
             Some(_) => watch.forget(self.control()),
             None => watch.wants_write(self.control(), self.wants_write())?,
@@ -51,11 +51,7 @@ impl Inner {
         };
         let rings = armed == Armed::Sleep;
         if let Some(doorbell) = self.doorbell() {
-            watch.heed(
-                doorbell,
-                rings,
-                self.connection.channel.wants_write() && self.connection.going.is_none(),
-            )?;
+            watch.heed(doorbell, rings, self.channel.wants_write() && self.going.is_none())?;
         }
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }
