@@ -12,10 +12,9 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
-use crate::{Error, Mode};
-
 use super::Connection;
 use crate::open_channel::{joined_channel, ring_len};
+use crate::{Error, Mode};
 
 /// The choices of a source.
 pub(in crate::link) struct Settings {
