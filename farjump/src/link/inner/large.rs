@@ -1,5 +1,5 @@
 //! Large frames: the target makes a large mailbox when the first of them comes, and gets it back when none
-//! has come for a while (`docs/decisions/bigger-mailbox.md`).
+//! has come for a while (`docs/decisions/large-mailbox.md`).
 //!
 //! A large frame lies in the large mailbox, and a `Switch` in the link's own mailbox holds its place among
 //! the others. The `Switch` is sent last, so a frame is either sent with it or not at all.

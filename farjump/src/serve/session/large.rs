@@ -1,5 +1,5 @@
 //! A session's large mailbox, for frames that exceed the link's own: made at the source's request, and
-//! dropped when the source gives it back (`docs/decisions/bigger-mailbox.md`).
+//! dropped when the source gives it back (`docs/decisions/large-mailbox.md`).
 //!
 //! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is
 //! released with it.
