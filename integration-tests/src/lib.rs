@@ -6,12 +6,12 @@
 //! | [`conformance`] | the requirements for every transport: one suite |
 //! | [`fakes`] | a transport of each family, in one process, as bad as the contract allows |
 //! | [`middleware`] | transports around a transport: to trace, to count, to inject faults |
-//! | [`pair`] | two connected endpoints in one process |
+//! | [`connect`] | two connected endpoints in one process |
 //! | `strangers` | programs that safe code must not be able to be: documentation only |
 
 pub mod conformance;
+pub mod connect;
 pub mod fakes;
 pub mod middleware;
-pub mod pair;
 #[cfg(any(doc, doctest))]
 mod strangers;

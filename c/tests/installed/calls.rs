@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use farjump::{Library, Link, Rights, Target};
 use tempfile::TempDir;
 
-use crate::prefix::ifuncs;
+use crate::installation::ifuncs;
 use crate::programs::{PATIENCE, Program, Way, compile};
 
 /// Output of a successful source in C.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use farjump::build::{Options, build};
 use tempfile::TempDir;
 
-use crate::prefix::{package, prefix};
+use crate::installation::{package, prefix};
 use crate::programs::{Program, finish, is_there};
 
 /// Ticks of the service's clock in an idle period: two seconds.

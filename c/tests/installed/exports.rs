@@ -7,7 +7,7 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, SymbolIndex};
 
-use crate::prefix::prefix;
+use crate::installation::prefix;
 use crate::programs::Way;
 
 /// The names that the library exports, each with its version.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::prefix::prefix;
+use crate::installation::prefix;
 use crate::programs::{finish, is_there};
 
 /// Compiles a file that includes one header twice.

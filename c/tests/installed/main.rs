@@ -4,13 +4,13 @@
 //! has installed the build under test. Where a compiler or a program is missing, the test says so and is
 //! skipped.
 
-mod alone;
+mod both_sides;
 mod calls;
 mod embedding;
 mod exports;
 mod headers;
+mod installation;
 mod packages;
-mod prefix;
 mod programs;
 mod readme;
 mod recordings;

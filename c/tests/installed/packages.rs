@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::prefix::{ifuncs, package, prefix};
+use crate::installation::{ifuncs, package, prefix};
 use crate::programs::{Program, finish, is_there};
 
 /// Runs a consumer, which has both sides in it; `shared` is whether it needs `libfarjump.so`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::prefix::{package, prefix};
+use crate::installation::{package, prefix};
 
 /// Time after which a program is killed. Programs with sanitizers are slow, and share the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);

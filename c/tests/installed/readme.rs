@@ -6,7 +6,7 @@ use std::process::Command;
 use farjump::build::{Options, build};
 use tempfile::TempDir;
 
-use crate::prefix::{package, prefix};
+use crate::installation::{package, prefix};
 use crate::programs::{Program, Way, finish};
 
 #[test]

@@ -1,6 +1,6 @@
 //! Errors of programs, and their status codes.
 
-use crate::workshop::{Lane, Language, Variant, run_alone, workshop};
+use crate::fixture::{Lane, Language, Variant, run_alone, workshop};
 
 #[test]
 fn every_mistake_is_told_by_a_status_and_nothing_aborts() {

@@ -4,9 +4,9 @@
 #![cfg(feature = "ucx")]
 
 mod bad_input;
-mod comparing;
+mod every_byte;
+mod fixture;
 mod measuring;
 mod medley;
 mod own;
 mod programs;
-mod workshop;

@@ -1,6 +1,6 @@
 //! Cost of the interface beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
 
-use crate::workshop::{Lane, workshop};
+use crate::fixture::{Lane, workshop};
 
 /// Runs it, and returns its table.
 fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option<String> {

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::workshop::{Lane, Language, Variant, Workshop, workshop};
+use crate::fixture::{Lane, Language, Variant, Workshop, workshop};
 
 /// The library that the function needs: FNV-1a.
 const LIBRARY: &str = "#include <stddef.h>

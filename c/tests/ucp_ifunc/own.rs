@@ -1,6 +1,6 @@
 //! Frames that a program sends to its own worker.
 
-use crate::workshop::{Lane, Language, Variant, run_alone, workshop};
+use crate::fixture::{Lane, Language, Variant, run_alone, workshop};
 
 /// From 1.15 on, UCX returns a pointer to a process's own memory: private memory, where a peer's would be
 /// shared.

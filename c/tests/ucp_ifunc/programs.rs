@@ -1,7 +1,7 @@
 //! The papers' programs: throughput, ping-pong, functions that print, that send from inside, and that forward
 //! themselves.
 
-use crate::workshop::{Lane, Language, Variant, workshop};
+use crate::fixture::{Lane, Language, Variant, workshop};
 
 #[test]
 fn a_ring_of_slots_is_filled_and_run_lap_after_lap_by_code_that_the_target_has_no_file_of() {

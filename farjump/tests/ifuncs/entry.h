@@ -1,4 +1,4 @@
-/* The data that the functions of the chaos test share with it: `Pages` of tests/chaos/ledger.rs. */
+/* The data that the functions of the kills test share with it: `Pages` of tests/kills/journal.rs. */
 #include <farjump_ifunc.h>
 
 enum { LOG = 1 << 18 };

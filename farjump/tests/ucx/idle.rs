@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::actor::{Actor, this_test};
+use crate::helper::{Actor, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library};
 

@@ -2,7 +2,7 @@
 
 use farjump::{Error, Link, RefusalCause};
 
-use crate::actor::this_test;
+use crate::helper::this_test;
 use crate::paths::{Path, on_every_path, on_every_path_of_messages};
 use crate::support::{PATIENCE, Place, library, to_words, words};
 

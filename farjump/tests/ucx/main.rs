@@ -4,17 +4,17 @@
 //! UCX reads its settings once a process, so each test runs on every path in processes of its own
 //! (`paths.rs`).
 
-#[path = "../behaviour/actor.rs"]
-mod actor;
-#[path = "../behaviour/double.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
-mod double;
-mod dropping;
-mod dying;
-mod embedded;
+mod dropped_messages;
+mod event_loop;
+#[path = "../links/helper.rs"]
+mod helper;
 mod idle;
 mod large;
 mod paths;
+mod peer_death;
+#[path = "../links/hostile_targets/raw.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod raw_target;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::actor::{Actor, orders, role, say};
+use crate::helper::{Actor, orders, role, say};
 use crate::support::{PATIENCE, Place, library, words};
 
 /// The file with the address of a fixture's target.

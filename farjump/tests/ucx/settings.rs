@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::actor::{Actor, this_test};
+use crate::helper::{Actor, this_test};
 use crate::paths::{Path, eventually, on_paths};
 use crate::support::{PATIENCE, Place, library, to_words};
 

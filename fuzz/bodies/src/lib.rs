@@ -12,21 +12,21 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 pub mod allocation;
 mod frame;
+mod handshake;
 mod image;
 mod inspect;
 mod keys;
 mod library;
-mod meeting;
 mod mutate;
 mod records;
 pub mod seeds;
 
 pub use frame::frame;
+pub use handshake::handshake;
 pub use image::image;
 pub use inspect::inspect;
 pub use keys::keys;
 pub use library::library;
-pub use meeting::meeting;
 pub use mutate::Mutator;
 pub use records::records;
 
@@ -40,7 +40,7 @@ pub type Body = fn(&[u8]);
 /// |---|---|---|
 /// | [`frame`] | a frame of a two-sided transport | parts are inside, apart, aligned; they read alike again |
 /// | [`image`] | an image, as it travels | it has one encoding and code id; placing writes only its spans |
-/// | [`meeting`] | bytes of a connecting process | memory is bounded; a message reads alike when sent on |
+/// | [`handshake`] | bytes of a connecting process | memory is bounded; a message reads alike when sent on |
 /// | [`records`] | changed records of honest `tcp` | whole messages in order, or an end; memory is bounded |
 /// | [`inspect`] | an ifunc library, as a file | errors have words; a report is fit for a terminal |
 /// | [`library`] | an ifunc library, as a source opens it | its images are whole, and have their code ids |
@@ -48,7 +48,7 @@ pub type Body = fn(&[u8]);
 pub const BODIES: [(&str, Body); 7] = [
     ("frame", frame),
     ("image", image),
-    ("meeting", meeting),
+    ("handshake", handshake),
     ("records", records),
     ("inspect", inspect),
     ("library", library),

@@ -18,7 +18,7 @@ pub fn seeds() -> [(&'static str, Vec<Seed>); 7] {
     [
         ("frame", frames()),
         ("image", images()),
-        ("meeting", meetings()),
+        ("handshake", handshakes()),
         ("records", records()),
         ("inspect", libraries()),
         ("library", libraries()),
@@ -144,7 +144,7 @@ fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer)
 }
 
 /// The messages of both sides in a handshake, and every other message once.
-fn meetings() -> Vec<Seed> {
+fn handshakes() -> Vec<Seed> {
     let end = End {
         transport: "shm".into(),
         address: [&[1, 0, 3, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),

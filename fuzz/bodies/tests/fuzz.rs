@@ -87,7 +87,7 @@ fn images_that_are_accepted_have_one_encoding_and_stay_in_their_room() {
 
 #[test]
 fn whoever_connects_and_sends_anything_gets_no_link_and_bounded_memory() {
-    fuzz("meeting", 5_000);
+    fuzz("handshake", 5_000);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn the_largest_hellos_take_bounded_memory() {
     for (hello, body_len) in hellos.into_iter().flat_map(|hello| [(hello, 20), (hello, 64 * 1024_u32)]) {
         let mut sent = [&[0][..], b"FARJUMP\0\x04\0\0\0", &body_len.to_le_bytes(), &[0; 4], hello].concat();
         sent.resize(sent.len() + body_len as usize - hello.len(), 0);
-        body("meeting")(&sent);
+        body("handshake")(&sent);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use farjump_core::transport::{ArrivalRules, Transport};
 
 use super::settings;
-use crate::pair::Streams;
+use crate::connect::Streams;
 
 /// Two transports, one for each side of a link.
 #[must_use]

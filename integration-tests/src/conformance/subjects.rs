@@ -9,8 +9,8 @@ use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::{BackendOptions, make_with};
 
 use super::subject::{Pair, Subject};
+use crate::connect::Streams;
 use crate::fakes::{FakeHandle, FakeOneSided, FakeTwoSided, Rule};
-use crate::pair::Streams;
 
 /// A subject, or the name of a missing one.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use super::handle::{InFlight, Shared};
+use super::control::{InFlight, Shared};
 use super::one_sided::{End, Rule};
 use super::{Violation, lock};
 

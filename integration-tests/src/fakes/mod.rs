@@ -9,18 +9,18 @@
 //! [`FakeHandle::pump`] delivers more, and [`FakeHandle::pump_in_background`] starts a thread for that, like
 //! an adapter.
 
-mod block;
+mod contract_violation;
+mod control;
+mod directory;
 mod flight;
-mod handle;
 mod one_sided;
-mod registry;
+mod shared_block;
 mod two_sided;
-mod violation;
 
-pub use handle::{Background, FakeHandle};
+pub use contract_violation::Violation;
+pub use control::{Background, FakeHandle};
 pub use one_sided::{FakeOneSided, Rule};
 pub use two_sided::FakeTwoSided;
-pub use violation::Violation;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -11,10 +11,10 @@ use farjump_core::transport::{
     Opening, Operation, RemoteMemory, Transport, TransportError,
 };
 
-use super::block::Block;
+use super::control::{FakeHandle, InFlight, Shared};
+use super::directory::Registry;
 use super::flight::{Flight, Load};
-use super::handle::{FakeHandle, InFlight, Shared};
-use super::registry::Registry;
+use super::shared_block::Block;
 use super::{Violation, lock};
 
 const NAME: &str = "fake-one-sided";

@@ -11,9 +11,9 @@ use farjump_core::transport::{
     Opening, Operation, Transport, TransportError,
 };
 
-use super::block::Block;
-use super::handle::{FakeHandle, InFlight, Shared};
-use super::registry::Registry;
+use super::control::{FakeHandle, InFlight, Shared};
+use super::directory::Registry;
+use super::shared_block::Block;
 use super::{Violation, lock};
 
 const NAME: &str = "fake-two-sided";

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use farjump_core::transport::{
     Endpoint, LocalMemory, Messages, OpenRequest, RemoteMemory, Transport, TransportError,
 };
-use farjump_integration_tests::pair;
+use farjump_integration_tests::connect;
 
 /// Length of the regions of these tests.
 const REGION: usize = 8192;
@@ -22,7 +22,7 @@ fn request() -> OpenRequest {
 }
 
 fn connect(left: &mut dyn Transport, right: &mut dyn Transport) -> (Endpoint, Endpoint) {
-    pair::connect(left, right, &request()).unwrap()
+    connect::connect(left, right, &request()).unwrap()
 }
 
 /// One direction of a one-sided link. The other endpoints are kept alive beside it.

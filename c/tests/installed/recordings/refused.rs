@@ -5,9 +5,9 @@ use std::path::Path;
 
 use farjump::{Library, Link};
 
-use super::place::{Place, Road, said, word};
+use super::fixture::{Place, Road, said, word};
 use super::wav::{Chunk, Sound, form, write};
-use crate::prefix::package;
+use crate::installation::package;
 use crate::programs::{PATIENCE, Way};
 
 /// A second of silence.

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use super::kept::are_kept;
-use super::place::{Place, Road, said};
-use crate::prefix::{package, prefix};
+use super::database::are_kept;
+use super::fixture::{Place, Road, said};
+use crate::installation::{package, prefix};
 use crate::programs::{SANITIZERS, WARNINGS, Way, finish};
 
 #[test]

@@ -9,7 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::player::LIBRARIES;
-use crate::{Done, SKIPPED, Skip, command, full, limits, links, machine, meeting, pair, removal, wrong};
+use crate::{
+    Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, removal, two_machines,
+    wrong_addresses,
+};
 
 /// Time in seconds after which a case counts as hanging; no statement about how long it should take. The
 /// variable sets another.
@@ -59,26 +62,41 @@ const ALONE: &[Row] = &[
         &[WRITE],
         SOON,
         "a key that is not the peer's is refused by its device, and both ends are told",
-        wrong::key,
+        wrong_addresses::key,
     ),
     (
         &[WRITE],
         SOON,
         "a write beyond the peer's memory is refused by its device, and both ends are told",
-        wrong::range,
+        wrong_addresses::range,
     ),
-    (BOTH, SOON, "a queue pair that nobody has is unreachable", wrong::nobody),
-    (BOTH, SOON, "a queue pair of somebody else's takes nothing, and its link goes on", wrong::somebody_else),
-    (BOTH, SOON, "a peer that closed its end is unreachable", wrong::closed),
-    (&[WRITE], LATE, "a full send queue says so, and loses nothing once the peer is there", full::send_queue),
-    (&[SEND], LATE, "a peer that does not look stops the sender, and gets all in turn", full::window),
+    (BOTH, SOON, "a queue pair that nobody has is unreachable", wrong_addresses::nobody),
+    (
+        BOTH,
+        SOON,
+        "a queue pair of somebody else's takes nothing, and its link goes on",
+        wrong_addresses::somebody_else,
+    ),
+    (BOTH, SOON, "a peer that closed its end is unreachable", wrong_addresses::closed),
+    (
+        &[WRITE],
+        LATE,
+        "a full send queue says so, and loses nothing once the peer is there",
+        full_queues::send_queue,
+    ),
+    (&[SEND], LATE, "a peer that does not look stops the sender, and gets all in turn", full_queues::window),
     (
         BOTH,
         SOON,
         "a sender beyond its grant is told that nothing is posted to receive into",
-        full::beyond_grant,
+        full_queues::beyond_grant,
     ),
-    (&[SEND], SOON, "a completion queue that a peer overruns is named, and other links go on", full::overrun),
+    (
+        &[SEND],
+        SOON,
+        "a completion queue that a peer overruns is named, and other links go on",
+        full_queues::overrun,
+    ),
     (BOTH, LATE, "a target that stands still delays calls, and loses none", links::standing_still),
     (BOTH, SOON, "a target that is killed ends all calls, and a new one is met", links::target_killed),
     (BOTH, SOON, "a source that is killed costs the others nothing", links::source_killed),
@@ -93,13 +111,13 @@ const ALONE: &[Row] = &[
         BOTH,
         LATE,
         "a peer that leaves a meeting at any point is named, and the target serves on",
-        meeting::left,
+        cut_handshake::left,
     ),
     (
         BOTH,
         LATE,
         "a peer that falls silent in a meeting is given up, and the target serves on",
-        meeting::silent,
+        cut_handshake::silent,
     ),
     (BOTH, LATE, "more links than the device makes are refused, and the others go on", limits::objects),
     (
@@ -130,18 +148,23 @@ const ALONE: &[Row] = &[
 
 /// The cases between two machines.
 const BETWEEN: &[Row] = &[
-    (BOTH, SECONDS, "the peer's link going down ends calls as unreachable, and a new link works", pair::down),
+    (
+        BOTH,
+        SECONDS,
+        "the peer's link going down ends calls as unreachable, and a new link works",
+        two_machines::down,
+    ),
     (
         BOTH,
         LATE,
         "a peer whose link was down for a while says what became of its end, and a new link works",
-        pair::down_for_a_while,
+        two_machines::down_for_a_while,
     ),
     (
         BOTH,
         LATE,
         "an idle link to a peer whose link went down ends by the control connection",
-        pair::down_idle,
+        two_machines::down_idle,
     ),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::ends::says;
+use crate::endpoints::says;
 use crate::machine::Machine;
 use crate::player::libraries;
 use crate::source::link;

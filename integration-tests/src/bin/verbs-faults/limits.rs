@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::ends::says;
+use crate::endpoints::says;
 use crate::machine::{EVERYBODY, Machine, ROOT, run, set_nodes};
 use crate::player::{As, Player, library};
 use crate::source::{FOREVER, LENGTHS, all_answered, link};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farjump::Error;
 
 use crate::Done;
-use crate::ends::says;
+use crate::endpoints::says;
 use crate::machine::Machine;
 use crate::player::{Player, library};
 use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};

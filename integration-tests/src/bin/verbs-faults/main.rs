@@ -4,25 +4,25 @@
 //! `verbs-faults [WORD]…` runs the cases with one of the words in their names, each in a process of its own
 //! with a watchdog, and prints `ok`, `failed` or `skipped` for each. Status 0 if none failed, 1 if one did,
 //! 77 if none could run, 2 for anything else. `verbs-faults --falls ADDRESS` is the other machine's part of
-//! the cases between two; `--to ADDRESS [WORD]…` runs those (`pair.rs`). Most cases need root and Soft-RoCE,
+//! the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`). Most cases need root and Soft-RoCE,
 //! because they remove network interfaces and devices. They are for throw-away machines (`docs/vm-test.md`),
 //! and skipped with other devices.
 
 mod address;
 mod cases;
 mod command;
-mod ends;
-mod full;
+mod cut_handshake;
+mod endpoints;
+mod full_queues;
 mod limits;
 mod links;
 mod machine;
-mod meeting;
-mod pair;
 mod player;
 mod removal;
 mod source;
 mod target;
-mod wrong;
+mod two_machines;
+mod wrong_addresses;
 
 use std::process::ExitCode;
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         }
         ["--case", name] => cases::run_here(name),
         ["--falls", address] => {
-            pair::fall(address);
+            two_machines::fall(address);
             ExitCode::SUCCESS
         }
         ["--to", address, words @ ..] => tried(&cases::between(address), words),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use farjump_transports::verbs::{Send, Write};
 
-use crate::ends::says;
+use crate::endpoints::says;
 use crate::machine::{Machine, run};
 use crate::player::library;
 use crate::source::{Account, LENGTHS, all_answered, link};

@@ -7,7 +7,7 @@ use farjump_core::transport::{Address, LocalAddress, OpenRequest, Opening, Trans
 
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
-use crate::pair::{self, Streams};
+use crate::connect::{self, Streams};
 
 /// Time to reach an unreachable peer, in milliseconds.
 const DEADLINE_MS: u32 = 200;
@@ -38,7 +38,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     for _ in 0..50 {
         refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
     }
-    let Address { bytes, descriptors, .. } = pair::handed_over(&*peer)?;
+    let Address { bytes, descriptors, .. } = connect::handed_over(&*peer)?;
     if !descriptors.is_empty() || pair.source.capabilities().stream {
         let bare = Address { bytes, descriptors: Vec::new(), stream: None };
         refused += check(open(&mut *pair.source)?, bare, pair.source.name())?;
@@ -46,7 +46,7 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     // After all that an honest one still works.
     drop(peer);
     let request = request();
-    pair::connect(&mut *pair.source, &mut *pair.target, &request)?;
+    connect::connect(&mut *pair.source, &mut *pair.target, &request)?;
     Ok(refused)
 }
 
@@ -66,7 +66,7 @@ fn open(transport: &mut dyn Transport) -> Result<Box<dyn Opening>, Failure> {
 }
 
 fn is_refused(from: &mut dyn Transport, peer: &dyn Opening, spoil: impl FnOnce(&mut Address)) -> Counted {
-    let mut address = pair::handed_over(peer)?;
+    let mut address = connect::handed_over(peer)?;
     spoil(&mut address);
     if from.capabilities().stream {
         let [source, _] = Streams::default().pair()?;

@@ -5,7 +5,7 @@ use farjump_core::channel::{Channel, Polled};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::shm::Shm;
 
-use super::ends::Ends;
+use super::connect::Ends;
 use super::laps::{self, SIZES};
 use super::stream::{Receiver, Sender, Style};
 use crate::conformance::failure::Failure;

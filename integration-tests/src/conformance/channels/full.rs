@@ -2,7 +2,7 @@
 
 use farjump_core::transport::InboxKind;
 
-use super::ends::Ends;
+use super::connect::Ends;
 use super::stream::{Patience, Receiver, Sender, Style};
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::subject::Subject;

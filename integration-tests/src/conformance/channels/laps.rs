@@ -4,7 +4,7 @@ use std::thread;
 
 use farjump_core::channel::Channel;
 
-use super::ends::{Ends, judge};
+use super::connect::{Ends, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style, both};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;

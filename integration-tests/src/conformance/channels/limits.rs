@@ -7,7 +7,7 @@ use farjump_core::transport::{
     TransportError, WakeSource,
 };
 
-use super::ends::{Ends, Raw, judge};
+use super::connect::{Ends, Raw, judge};
 use super::laps::{OVERHEAD, both_ways};
 use super::stream::{Patience, Style};
 use crate::conformance::failure::{Counted, Failure, ensure};

@@ -1,23 +1,23 @@
 //! Checks of two endpoints in one process, and of the frames between them.
 
 mod addresses;
-mod ends;
+mod connect;
 #[cfg(test)]
 mod faults;
 mod full;
-mod gone;
 mod laps;
-mod last_word;
 mod limits;
+mod peer_gone;
 mod sleeping;
 mod stream;
 mod torn;
+mod torn_last_word;
 
 use super::failure::Counted;
 use super::subject::Subject;
 
-pub use last_word::{LastWords, last_words};
 pub use torn::{Stream, stream};
+pub use torn_last_word::{LastWords, last_words};
 
 /// One check.
 pub(super) type Check = (&'static str, fn(&Subject) -> Counted);
@@ -32,5 +32,5 @@ pub(super) const CHECKS: [Check; 9] = [
     ("threads", laps::threads),
     ("full", full::full),
     ("sleeping", sleeping::sleeping),
-    ("peer gone", gone::peer_gone),
+    ("peer gone", peer_gone::peer_gone),
 ];

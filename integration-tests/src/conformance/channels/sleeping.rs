@@ -7,7 +7,7 @@ use farjump_core::channel::{Armed, Channel};
 use farjump_core::transport::WakeSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::ends::{Ends, judge};
+use super::connect::{Ends, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style, both};
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;

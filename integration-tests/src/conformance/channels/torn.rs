@@ -6,7 +6,7 @@ use std::thread;
 
 use farjump_core::transport::ArrivalRules;
 
-use super::ends::{Ends, judge};
+use super::connect::{Ends, judge};
 use super::stream::{Company, Patience, Receiver, Sender, Style};
 use crate::conformance::failure::Failure;
 use crate::conformance::subject::Subject;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::serve::{Args, serve};
+use super::target::{Args, serve};
 use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
 use crate::conformance::subject::Subject;

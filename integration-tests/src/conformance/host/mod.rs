@@ -2,10 +2,10 @@
 //! which.
 
 mod child;
-mod commands;
-mod elsewhere;
-mod serve;
-mod stream;
+mod control;
+mod remote;
+mod socket;
+mod target;
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
@@ -24,12 +24,12 @@ use super::subject::{Keep, Subject};
 
 use child::Child;
 pub(super) use child::{is_child, is_child_for, play};
-pub(crate) use commands::Counts;
-use commands::{Command, Commands};
-pub use elsewhere::{serve_targets, serve_threads};
-use serve::serve;
-pub(super) use serve::{Args, MAILBOX, MAX_PAYLOAD};
-use stream::Stream;
+pub(crate) use control::Counts;
+use control::{Command, Commands};
+pub use remote::{serve_targets, serve_threads};
+use socket::Stream;
+use target::serve;
+pub(super) use target::{Args, MAILBOX, MAX_PAYLOAD};
 
 /// Longer than anything honest takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ impl Stage {
     pub(super) fn new(subject: &Subject, level: Level) -> Result<Stage, Failure> {
         let (folder, libraries) = (tempfile::tempdir()?, libraries()?);
         if level.mode() == Some(Mode::Local) {
-            serve::give(folder.path(), &libraries.files)?;
+            target::give(folder.path(), &libraries.files)?;
         }
         Ok(Stage { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
     }
@@ -134,10 +134,10 @@ impl Host<'_> {
         let (stream, place) = match level {
             Level::Machines(mode) => {
                 let address = subject.elsewhere().ok_or_else(|| Failure::new("there is no other machine"))?;
-                (elsewhere::start(address, subject.name(), port, *mode, &self.args)?, Place::Elsewhere)
+                (remote::start(address, subject.name(), port, *mode, &self.args)?, Place::Elsewhere)
             }
             Level::Processes(mode) if let Some(address) = subject.partner() => {
-                (elsewhere::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
+                (remote::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
             }
             Level::Processes(_) => {
                 let listen = address_of(subject, folder.path(), port);
@@ -247,7 +247,7 @@ impl Host<'_> {
         let name = transport.name().to_owned();
         let address = self.running.as_ref().map_or("", |running| &*running.address);
         let builder = Link::builder(address)
-            .key(serve::key())
+            .key(target::key())
             .with_transport(transport)
             .transport(&name)
             .mode(self.stage.mode())

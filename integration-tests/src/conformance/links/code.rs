@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use farjump::{Error, Link, Mode};
 
 use super::calls::same;
-use super::volume::witness_args;
+use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::host::{Args, PATIENCE, Stage};
 use crate::conformance::libraries::Libraries;

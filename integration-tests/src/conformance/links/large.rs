@@ -3,7 +3,7 @@
 use farjump::Error;
 use farjump_core::transport::InboxKind;
 
-use super::volume::witness_args;
+use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, ensure};
 use crate::conformance::host::{Args, MAILBOX, MAX_PAYLOAD, PATIENCE, Stage};
 

@@ -5,11 +5,11 @@ mod code;
 #[cfg(test)]
 mod faults;
 mod large;
-mod mix;
+mod mixed_traffic;
+mod one_way_streams;
 mod refusals;
-mod room;
 mod samples;
-mod volume;
+mod unread_replies;
 
 use super::failure::Counted;
 use super::host::Stage;
@@ -23,12 +23,12 @@ pub(super) const CHECKS: [Check; 12] = [
     ("calls", calls::calls),
     ("replies", calls::replies),
     ("sources", calls::sources),
-    ("flush", volume::flush),
-    ("unread", room::unread),
+    ("flush", one_way_streams::flush),
+    ("unread", unread_replies::unread),
     ("lost code", code::lost_code),
     ("restart", code::restart),
     ("refusals", refusals::refusals),
-    ("mix", mix::mix),
-    ("volume", volume::volume),
+    ("mix", mixed_traffic::mix),
+    ("volume", one_way_streams::volume),
     ("large", large::large),
 ];

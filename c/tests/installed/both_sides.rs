@@ -1,0 +1,38 @@
+//! Programs with both sides in them: detectable errors of C programs, and a target's choices.
+
+use tempfile::TempDir;
+
+use crate::installation::ifuncs;
+use crate::programs::{Program, Way, compile};
+
+/// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
+fn goes_through(name: &str, way: Way) {
+    if !way.is_open() {
+        return;
+    }
+    let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let program = compile(name, way, folder.path());
+    let said = Program::start(&program, [ifuncs(), empty.path()], folder.path()).finish();
+    assert_eq!(said, ["all is as it should be"]);
+    assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a socket was left behind");
+}
+
+#[test]
+fn what_c_gets_wrong_is_a_status_and_a_sentence() {
+    goes_through("bad_input", Way::Shared);
+}
+
+#[test]
+fn what_c_gets_wrong_neither_leaks_nor_touches_what_is_not_its_own() {
+    goes_through("bad_input", Way::Sanitized);
+}
+
+#[test]
+fn what_a_target_offers_lets_in_and_keeps_is_what_c_chose() {
+    goes_through("choices", Way::Static);
+}
+
+#[test]
+fn choices_of_all_kinds_run_clean_under_sanitizers() {
+    goes_through("choices", Way::Sanitized);
+}

@@ -1,0 +1,170 @@
+//! The database finally holds the contents of the WAV files.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::{fs, iter};
+
+use super::fixture::{Place, Road, real, said, word};
+use super::readme::typed;
+use super::wav::{Chunk, Sound, form, write};
+use crate::programs::{Program, Way};
+
+/// Files with all features of WAV files, each with its sound.
+fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
+    let mut state = 1_u32;
+    let mut noise = |len: usize| -> Vec<u8> {
+        let next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            Some((state >> 24) as u8)
+        };
+        iter::from_fn(next).take(len).collect()
+    };
+    let words =
+        |samples: &[i16]| -> Vec<u8> { samples.iter().flat_map(|sample| sample.to_le_bytes()).collect() };
+    let list = Chunk(*b"LIST", b"INFOodd".to_vec());
+    let mut files = Vec::new();
+    let mut add = |name: &str, sound: Sound, bytes: Vec<u8>| {
+        files.push((write(&place.path(""), name, &bytes), sound));
+    };
+
+    let half = Sound::new(1, 16, words(&[16384, -16384].repeat(5000)));
+    add("half", half.clone(), half.plain());
+    let stereo = Sound::new(2, 16, noise(4 * 9001));
+    add("stereo noise", stereo.clone(), stereo.plain());
+    let edges = Sound::new(1, 16, words(&[i16::MIN, i16::MAX, 0, -1, 1].repeat(999)));
+    add("edges", edges.clone(), edges.plain());
+    let bytes = Sound::new(2, 8, noise(2 * 4096));
+    add("bytes", bytes.clone(), bytes.plain());
+    let single = Sound::new(1, 8, vec![255]);
+    // An odd number of bytes, padded.
+    add("single", single.clone(), single.plain());
+    let odd = Sound::new(1, 8, noise(4097));
+    add("odd chunks", odd.clone(), form(&[list.clone(), odd.format(), odd.samples(), list.clone()]));
+    // Not padded at the end of the file, as many programs write it.
+    let mut unpadded = form(&[odd.format(), odd.samples()]);
+    let size = unpadded.len() as u32 - 9;
+    unpadded[4..8].copy_from_slice(&size.to_le_bytes());
+    unpadded.pop();
+    add("unpadded", odd.clone(), unpadded);
+    let mut long_format = half.format();
+    long_format.1[..2].copy_from_slice(&0xfffe_u16.to_le_bytes());
+    // The length of the rest, the used bits, the speaker's position, and PCM as the format.
+    long_format
+        .1
+        .extend([22, 0, 16, 0, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 16, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71]);
+    add("extensible", half.clone(), form(&[long_format, half.samples()]));
+    let mut followed = half.plain();
+    followed.extend(b"what is behind the form is none of it");
+    add("followed", half.clone(), followed);
+    files
+}
+
+/// The sound of a row, by SQLite's own program.
+fn kept(place: &Place, name: &str) -> Sound {
+    let row =
+        place.query(&format!("SELECT rate, channels, bits, hex(pcm) FROM recordings WHERE name = '{name}'"));
+    let fields: Vec<_> = row.split('|').collect();
+    let [rate, channels, bits, digits] = fields[..] else { panic!("`{name}` is not one row: {row}") };
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    let pcm = (0..digits.len()).step_by(2).map(byte).collect();
+    let [rate, channels, bits] = [rate, channels, bits].map(|number| number.parse::<u32>().unwrap());
+    Sound { rate, channels: channels as u16, bits: bits as u16, pcm }
+}
+
+/// A source brings files, and a target has read one itself: they are unchanged in the database.
+pub(crate) fn are_kept(way: Way, road: Road) {
+    if !road.is_open() {
+        return;
+    }
+    let Some(place) = Place::new(way) else { return };
+    let mut files = made(&place);
+    for name in ["Front_Center", "Noise"] {
+        files.extend(real(name).map(|path| (path.clone(), Sound::of_plain_file(&path))));
+    }
+    let (own, brought) = files.split_first().unwrap();
+    let target = place.target(road, &[word(&own.0)]);
+    let paths: Vec<_> = brought.iter().map(|(path, _)| word(path)).collect();
+    let said = place.bring(road, &paths).unwrap();
+    for name in ["half", "extensible"] {
+        // 10,000 samples of half the height, up and down.
+        let level = format!("{name:20}  22050        1   16    0.454   -6.0 dB   -6.0 dB");
+        assert!(said.iter().any(|line| line.ends_with(&level)), "`{level}` is not in {said:#?}");
+    }
+    target.stop();
+    for (path, sound) in &files {
+        let name = word(&path.file_stem().unwrap()).to_owned();
+        assert!(kept(&place, &name) == *sound, "`{name}` is another sound, over {road:?}");
+    }
+    assert_eq!(place.query("SELECT count(*) FROM recordings"), files.len().to_string());
+}
+
+#[test]
+fn over_puts_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+    are_kept(Way::Shared, Road::PUT);
+}
+
+#[test]
+fn over_messages_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+    are_kept(Way::Shared, Road::AM);
+}
+
+#[test]
+fn over_shared_memory_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
+    are_kept(Way::Shared, Road::SHM);
+}
+
+#[test]
+fn what_the_readme_types_comes_to_what_it_says() {
+    if !Road::PUT.is_open() || real("Front_Center").is_none() {
+        return;
+    }
+    let Some(place) = Place::new(Way::Shared) else { return };
+    let mut target = None;
+    let mut compared = 0;
+    for typed in typed() {
+        let mut shell = std::process::Command::new("sh");
+        shell.current_dir(place.path("")).arg("-c");
+        if let Some(start) = typed.command.strip_suffix(" &") {
+            // The shell becomes the target, which is the one to be stopped.
+            shell.arg(format!("exec {start}"));
+            let started = target.insert(Program::spawn(shell));
+            assert_eq!([started.line()], *typed.printed);
+        } else if !typed.printed.is_empty() {
+            let said = said(shell.arg(&typed.command)).unwrap();
+            compared += 1;
+            // The amount of a function's code depends on the compiler.
+            let same = |(said, shown): (&String, &String)| {
+                let of_code = " bytes of code were brought for this";
+                said == shown || said.ends_with(of_code) && shown.ends_with(of_code)
+            };
+            let all = said.len() == typed.printed.len() && said.iter().zip(&typed.printed).all(same);
+            assert!(all, "`{}` says {said:#?}, and not {:#?}", typed.command, typed.printed);
+        }
+    }
+    assert_eq!(compared, 2, "the source and SQLite say something");
+    target.expect("the README starts a target").stop();
+    assert!(!place.path("recordings.sock").exists(), "a socket was left behind");
+}
+
+#[test]
+fn between_machines_a_source_with_the_key_is_let_in_and_none_without() {
+    if !Road::TCP.is_open() {
+        return;
+    }
+    let Some(place) = Place::new(Way::Shared) else { return };
+    let key = place.path("farm.key");
+    fs::write(&key, "5b".repeat(32)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let args = ["--key", "farm.key", "tcp:127.0.0.1:0", "recordings.db"];
+    let mut target = Program::spawn(place.program("target", Road::TCP, &args));
+    let ready = target.line();
+    let address = ready.strip_prefix("ready: ").unwrap();
+    let file = made(&place).swap_remove(0).0;
+    let source = |args: &[&str]| said(&mut place.program("source", Road::TCP, args));
+    let without = source(&[address, word(&file)]).unwrap_err();
+    assert!(without.contains("key"), "{without}");
+    let said = source(&["--key", "farm.key", address, word(&file)]).unwrap();
+    assert!(said[0].starts_with("half: 10000 samples are row 1; their 20000 bytes went as "), "{said:?}");
+    target.stop();
+    assert_eq!(place.query("SELECT name FROM recordings"), "half");
+}

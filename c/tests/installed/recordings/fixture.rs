@@ -1,0 +1,162 @@
+//! A folder in which the example is built as the README says, and its programs run.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farjump::build::{Options, build};
+use tempfile::TempDir;
+
+use super::readme::{Typed, typed};
+use crate::installation::{package, prefix};
+use crate::programs::{Program, SANITIZERS, WARNINGS, Way, finish, is_there};
+
+/// Directory of the recordings that the README reads.
+const REAL: &str = "/usr/share/sounds/alsa";
+
+/// How frames travel: a transport, and UCX's settings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Road {
+    pub(crate) transport: &'static str,
+    settings: &'static [(&'static str, &'static str)],
+}
+
+impl Road {
+    pub(crate) const SHM: Road = Road { transport: "shm", settings: &[] };
+    pub(crate) const PUT: Road = Road { transport: "ucx-put", settings: &[] };
+    pub(crate) const AM: Road = Road { transport: "ucx-am", settings: &[] };
+    /// As between machines, of which there is one.
+    pub(crate) const TCP: Road = Road { transport: "tcp", settings: &[] };
+
+    /// Whether it is available. If not, says that the test is skipped.
+    pub(crate) fn is_open(self) -> bool {
+        let found = farjump::available().into_iter().find(|backend| backend.name == self.transport);
+        match found.map(|backend| backend.usable) {
+            Some(Ok(_)) => true,
+            other => {
+                println!("skipped: {} cannot be used: {other:?}", self.transport);
+                false
+            }
+        }
+    }
+}
+
+/// A folder with the programs and the libraries of the example.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    /// `None`, with a message, where a dependency of the example is missing.
+    pub(crate) fn new(way: Way) -> Option<Place> {
+        if !way.is_open() || !is_there("pkg-config") || !is_there("sqlite3") {
+            return None;
+        }
+        let sqlite = Command::new("pkg-config").args(["--exists", "sqlite3"]).status();
+        if !sqlite.is_ok_and(|status| status.success()) {
+            println!("skipped: SQLite's headers are not here (libsqlite3-dev)");
+            return None;
+        }
+        let place = Place(TempDir::new().unwrap());
+        symlink(package(), place.path("c")).unwrap();
+        for Typed { command, .. } in typed() {
+            if let Some(compile) = command.strip_prefix("cc ") {
+                place.compile(way, compile);
+            } else if let Some(from_to) = command.strip_prefix("farjump build ") {
+                place.build(from_to);
+            }
+        }
+        Some(place)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}", self.path("recordings.sock").display())
+    }
+
+    /// Has the shell compile, with the strictest warnings.
+    fn compile(&self, way: Way, rest: &str) {
+        let lib = prefix().join("lib");
+        let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
+        let warnings = WARNINGS.join(" ");
+        let mut shell = Command::new("sh");
+        shell.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).current_dir(self.0.path());
+        finish(
+            shell.arg("-c").arg(format!("cc {warnings} -g {sanitizers} -Wl,-rpath,{} {rest}", lib.display())),
+        );
+    }
+
+    /// Does the work of `farjump build`, which is not built for this test.
+    fn build(&self, from_to: &str) {
+        let (source, library) = from_to.split_once(" -o ").expect("it says what to build");
+        self.build_library(&self.path(source), library);
+    }
+
+    pub(crate) fn build_library(&self, source: &Path, library: &str) {
+        let (inputs, output) = (vec![source.to_owned()], self.path(library));
+        build(&Options { inputs, output, ..Options::default() }).unwrap();
+    }
+
+    /// One of the example's programs, which is to run in this folder. It is not started yet.
+    pub(crate) fn program(&self, name: &str, road: Road, args: &[&str]) -> Command {
+        let mut command = Command::new(self.path(name));
+        command.args(["--transport", road.transport]).args(args).current_dir(self.0.path());
+        command.envs(road.settings.iter().copied());
+        if road.transport != Road::SHM.transport {
+            // UCX has a thread of its own, with whose thread-local variables gcc 12's search for leaks cannot
+            // cope.
+            command.env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        command
+    }
+
+    /// A target that is ready, with these files in its database.
+    pub(crate) fn target(&self, road: Road, files: &[&str]) -> Program {
+        let address = self.address();
+        let args = [&[&address, "recordings.db"], files].concat();
+        let mut target = Program::spawn(self.program("target", road, &args));
+        assert_eq!(target.line(), format!("ready: {address}"));
+        target
+    }
+
+    /// Has the source bring these files: its output, or its error.
+    pub(crate) fn bring(&self, road: Road, files: &[&str]) -> Result<Vec<String>, String> {
+        let address = self.address();
+        said(&mut self.program("source", road, &[&[address.as_str()], files].concat()))
+    }
+
+    /// The output of SQLite's own program.
+    pub(crate) fn query(&self, query: &str) -> String {
+        let mut sqlite = Command::new("sqlite3");
+        finish(sqlite.arg("-readonly").arg(self.path("recordings.db")).arg(query)).trim_end().to_owned()
+    }
+}
+
+/// Runs a program that ends by itself: its output, or its standard error if it fails.
+pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
+    let output = command.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match output.status.code() {
+        Some(0) => Ok(out.lines().map(str::to_owned).collect()),
+        // A sanitizer ends programs with this status, too.
+        Some(1) if !err.contains("Sanitizer") => Err(err.trim_end().to_owned()),
+        _ => panic!("{command:?} ended with {}: {out}{err}", output.status),
+    }
+}
+
+/// The path of a recording that the README reads; `None`, with a message, where there are none.
+pub(crate) fn real(name: &str) -> Option<PathBuf> {
+    let path = Path::new(REAL).join(name).with_extension("wav");
+    if !path.exists() {
+        println!("skipped: there is no {} here (alsa-utils)", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// A path as an argument.
+pub(crate) fn word(path: &impl AsRef<OsStr>) -> &str {
+    path.as_ref().to_str().unwrap()
+}

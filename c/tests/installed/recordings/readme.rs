@@ -1,0 +1,36 @@
+//! The README's commands for the example, and the results that it shows.
+
+use std::fs;
+
+use crate::installation::package;
+
+/// A command, and its output.
+pub(crate) struct Typed {
+    pub(crate) command: String,
+    pub(crate) printed: Vec<String>,
+}
+
+/// The commands of the README, in their order.
+pub(crate) fn typed() -> Vec<Typed> {
+    let readme = fs::read_to_string(package().join("../README.md")).unwrap();
+    let of_example = |block: &&str| block.contains("$ cc c/examples/recordings/");
+    let block = readme.split("\n```\n").find(of_example).expect("the README has the example");
+    let mut typed: Vec<Typed> = Vec::new();
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), typed.last_mut()) {
+            (Some(command), _) => typed.push(Typed { command: command.to_owned(), printed: Vec::new() }),
+            (None, Some(last)) => last.printed.push(line.to_owned()),
+            (None, None) => panic!("the block begins with `{line}`, which is no command"),
+        }
+    }
+    typed
+}
+
+#[test]
+fn the_readme_shows_what_the_codec_does_at_the_target_as_it_is() {
+    let readme = fs::read_to_string(package().join("../README.md")).unwrap();
+    let codec = fs::read_to_string(package().join("examples/recordings/codec.c")).unwrap();
+    let (_, shown) = codec.split_once("static void insert(").expect("the codec inserts");
+    assert!(shown.contains("codec_main("));
+    assert!(readme.contains(&format!("```c\nstatic void insert({shown}```\n")));
+}

@@ -1,0 +1,304 @@
+//! Admin requests to a running target: their responses are true, they drop the right code, and they cost
+//! sources nothing.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use farjump::admin::{Admin, Dropped, Memory};
+use farjump::core::image::{ImageParts, Machine};
+use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
+use farjump_control::{MAGIC, Message, Question, VERSION};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::hostile_sources::raw::RawSource;
+use crate::support::{FOREVER, PATIENCE, Pair, Place, library, meet, to_words, words};
+
+fn admin(place: &Place) -> Admin {
+    Admin::new(&place.address()).unwrap().timeout(PATIENCE)
+}
+
+/// A target at which every process has all rights.
+fn open<'a>(place: &Place) -> TargetBuilder<'a> {
+    place.target().rights(Rights::all())
+}
+
+/// A connection that has sent `message` and reads nothing.
+fn say(place: &Place, message: &Message) -> UnixStream {
+    let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
+    let body = postcard_of(message);
+    let head = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(body.len() as u32).to_le_bytes(), &[0; 4]];
+    stream.write_all(&[&head.concat()[..], &body].concat()).unwrap();
+    stream
+}
+
+/// The encoding of the two requests made by hand here (`docs/protocol.md`).
+fn postcard_of(message: &Message) -> Vec<u8> {
+    match message {
+        Message::Ask(Question::Store) => vec![18, 0],
+        Message::Ask(Question::DropAll) => vec![18, 2],
+        other => panic!("{other:?} is not said here"),
+    }
+}
+
+/// Calls so many functions, each of other code and called once.
+fn call_new_ones(source: &mut RawSource, count: u32) {
+    for number in 0..count {
+        // `ret`, and bytes that make it another image.
+        let span = [&[0xc3, 0x90, 0x90, 0x90][..], &number.to_le_bytes()].concat();
+        let image = ImageParts::text(Machine::X86_64, &span).encode().unwrap();
+        assert_eq!(source.call_new(&format!("f{number}"), &image, b""), b"");
+    }
+}
+
+#[test]
+fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first() {
+    let place = Place::new();
+    let (tally, echo) = (library("tally"), library("echo"));
+    let mut pair = Pair::of(place.target().local(&echo), place.link());
+    for _ in 0..5 {
+        pair.call(&tally, b"").unwrap();
+    }
+    let listing = meet(&mut pair.target, || admin(&place).store()).unwrap();
+    assert_eq!(listing.left_out, 0);
+    let names: Vec<_> = listing.images.iter().map(|image| (&*image.name, image.calls, image.own)).collect();
+    assert_eq!(names, [("tally", 5, false), ("echo", 0, true)]);
+    for listed in &listing.images {
+        let held = pair.target.images().into_iter().find(|held| held.id.0 == listed.id).unwrap();
+        assert_eq!((&listed.name, listed.bytes), (&held.name, held.bytes as u64));
+        assert_eq!((&listed.source, u128::from(listed.time_ns)), (&held.source, held.time.as_nanos()));
+        assert_eq!(u128::from(listed.link_ns), held.link_time.as_nanos());
+        assert!(u128::from(listed.last_use_ns) <= held.last_use.as_nanos());
+    }
+    let held_by_local = meet(&mut pair.target, || admin(&place).store()).unwrap();
+    assert!(held_by_local.images[0].last_use_ns > listing.images[0].last_use_ns, "time passes");
+}
+
+#[test]
+fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_called() {
+    let place = Place::new();
+    let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
+    let mut pair = Pair::of(open(&place).local(&twin), place.link());
+    let (id, own) = (tally.images()[0].id(), twin.images()[0].id());
+    let asked =
+        |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || admin(&place).drop_code(&id)).unwrap();
+    assert_eq!(asked(&mut pair, id), Dropped { images: 0, kept: 0 }, "it has not come");
+    pair.call(&tally, b"").unwrap();
+    pair.call(&echo, b"").unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
+    assert_eq!(asked(&mut pair, id), Dropped { images: 1, kept: 0 });
+    assert!(pair.target.images().iter().all(|held| held.id != id));
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
+    assert_eq!(asked(&mut pair, own), Dropped { images: 0, kept: 1 }, "it is the target's own");
+    let all = meet(&mut pair.target, || admin(&place).drop_all()).unwrap();
+    assert_eq!(all, Dropped { images: 2, kept: 1 });
+    assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [own]);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
+    assert_eq!(pair.target.stats().refusals(), 0);
+}
+
+#[test]
+fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
+    let place = Place::new();
+    let target = open(&place).build().unwrap().spawn().unwrap();
+    let (stop, seen) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (counts, dropped) = thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let (tally, link) = (library("tally"), place.link().connect().unwrap());
+            let (mut counts, mut calls) = (Vec::new(), std::collections::VecDeque::new());
+            while !stop.load(Ordering::Relaxed) || !calls.is_empty() {
+                while calls.len() < 40 && !stop.load(Ordering::Relaxed) {
+                    calls.push_back(link.inject(&tally, b"").unwrap());
+                }
+                let Some(oldest) = calls.pop_front() else { break };
+                counts.extend(to_words(&oldest.wait(PATIENCE).unwrap()));
+                seen.store(counts.len() as u64, Ordering::Relaxed);
+            }
+            counts
+        });
+        let mut dropped = 0;
+        for round in 0..30 {
+            // There must be code to drop each time.
+            let before = seen.load(Ordering::Relaxed);
+            while seen.load(Ordering::Relaxed) < before + 50 && !caller.is_finished() {
+                thread::yield_now();
+            }
+            let gone = if round % 2 == 0 {
+                admin(&place).drop_all()
+            } else {
+                admin(&place).drop_code(&library("tally").images()[0].id())
+            };
+            dropped += gone.unwrap().images;
+        }
+        stop.store(true, Ordering::Relaxed);
+        (caller.join().unwrap(), dropped)
+    });
+    let stats = target.stop().unwrap().stats();
+    assert_eq!((stats.calls, stats.refusals()), (counts.len() as u64, 0));
+    assert!(dropped >= 15, "{dropped} were dropped");
+    // In order, each once: from 1 on again where the code had been dropped.
+    let anew = counts.iter().filter(|count| **count == 1).count() as u64;
+    assert_eq!(anew, stats.images_linked);
+    assert!(counts.windows(2).all(|pair| pair[1] == pair[0] + 1 || pair[1] == 1), "{counts:?}");
+}
+
+#[test]
+fn what_is_counted_is_told_as_the_target_itself_sees_it() {
+    let place = Place::new();
+    let target = place.target().mailbox(1 << 16).max_source_memory(1 << 20).max_payload(64).max_sources(2);
+    let mut pair = Pair::of(target, place.link());
+    let (tally, echo) = (library("tally"), library("echo"));
+    pair.call(&tally, b"").unwrap();
+    pair.call(&echo, b"bytes").unwrap();
+    let mut raw = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    raw.send_plan(&crate::hostile_sources::raw::call(), b"");
+    pair.serve();
+    meet(&mut pair.target, || place.link().connect()).unwrap_err();
+    let told = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    let own = pair.target.stats();
+    assert_eq!((told.links, told.links_made, told.links_ended), (2, own.links, 0));
+    assert_eq!((told.sources_refused, own.sources_refused), (1, 1), "who asks is no source");
+    assert_eq!((told.frames, told.bytes, told.calls), (own.frames, own.bytes, own.calls));
+    assert_eq!((told.forwarded, told.images_linked, told.epoch), (0, 2, pair.target.epoch()));
+    assert_eq!(u128::from(told.link_ns), own.link_time.as_nanos());
+    let refused: Vec<_> = told.refusals().filter(|(_, frames)| *frames != 0).collect();
+    assert_eq!(refused, [(RefusalCause::UnknownIndex, 1)]);
+    assert_eq!(told.refusals().count(), RefusalCause::count());
+    assert_eq!((told.store.images, told.store.bytes), (2, own.store.bytes as u64));
+    assert_eq!((told.store.room_used, told.store.room), (own.store.room_used as u64, own.store.room as u64));
+    assert_eq!(told.store.capacity_images, Some(own.store.capacity_images as u64));
+    let [first, second] = &told.sources[..] else { panic!("{:?}", told.sources) };
+    assert_eq!(first.pid, std::process::id());
+    assert_eq!((&*second.program, second.bytes), ("a raw source", 64));
+    assert_eq!(first.bytes + second.bytes, told.bytes);
+    let mailbox = (1 << 16) + 4096;
+    assert_eq!(second.memory, Some(Memory { used: mailbox, limit: 1 << 20 }));
+    assert!(first.memory.is_some_and(|memory| memory.used > mailbox), "{first:?}");
+}
+
+#[test]
+fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counted_without_a_limit() {
+    let place = Place::new();
+    let target = open(&place).mailbox(1 << 16).max_source_memory(1 << 20);
+    let mut pair = Pair::of(target, place.link());
+    let used = |pair: &mut Pair<'_>| {
+        let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+        stats.sources[0].memory.unwrap().used
+    };
+    let before = used(&mut pair);
+    pair.call(&library("tally"), b"").unwrap();
+    assert!(used(&mut pair) > before);
+    meet(&mut pair.target, || admin(&place).drop_all()).unwrap();
+    assert_eq!(used(&mut pair), before);
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    assert_eq!(stats.sources[0].memory, None);
+}
+
+#[test]
+fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
+    let place = Place::new();
+    let mut pair = Pair::of(place.target().max_sources(1).meeting_limit(FOREVER), place.link());
+    meet(&mut pair.target, || place.link().connect()).unwrap_err();
+    let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    assert_eq!((stats.links, stats.sources_refused), (1, 1));
+    // Up to a number, control connections without a first message are kept; then all further ones are
+    // rejected. Connections that send nothing at all do not count.
+    let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
+    let silent: Vec<_> = (0..8).map(|_| connect()).collect();
+    meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x04\0\0\0").unwrap());
+    let error = meet(&mut pair.target, || admin(&place).stats()).unwrap_err();
+    assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
+    drop(silent);
+    meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    pair.call(&library("echo"), b"served on").unwrap();
+    let Pair { link, mut target } = pair;
+    drop(link);
+    while target.sources() > 0 {
+        target.poll().unwrap();
+    }
+    meet(&mut target, || place.link().connect()).unwrap();
+}
+
+#[test]
+fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobody() {
+    const IMAGES: u32 = 10_000;
+    let place = Place::new();
+    let target = place
+        .target()
+        .store_capacity(usize::MAX, IMAGES as usize)
+        .meeting_limit(FOREVER)
+        .build()
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let mut raw = RawSource::connect(&place.address());
+    call_new_ones(&mut raw, IMAGES);
+    let listing = admin(&place).store().unwrap();
+    assert_eq!((listing.images.len(), listing.left_out), (IMAGES as usize, 0));
+    let ages: Vec<_> = listing.images.iter().map(|image| image.last_use_ns).collect();
+    assert!(ages.is_sorted(), "what was used last comes first");
+    assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
+
+    let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::Ask(Question::Store))).collect();
+    // Once each has the beginning of its response, behind the 12 bytes of the preamble, all that could be
+    // sent has been sent.
+    for idler in &idlers {
+        idler.set_read_timeout(Some(PATIENCE)).unwrap();
+        (&*idler).read_exact(&mut [0; 64]).unwrap();
+    }
+    let error = admin(&place).stats().unwrap_err();
+    assert!(error.to_string().contains("answers 8 processes at a time: ask again"), "{error}");
+    let link = place.link().connect().unwrap();
+    for number in 0..100 {
+        let call = link.inject(&library("echo"), &words(&[number])).unwrap();
+        assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[number]));
+    }
+    // One that ends makes space for another.
+    drop(idlers);
+    let stats = loop {
+        match admin(&place).stats() {
+            Ok(stats) => break stats,
+            Err(error) => assert!(error.to_string().contains("ask again"), "{error}"),
+        }
+    };
+    assert_eq!((stats.store.images, stats.links), (u64::from(IMAGES), 2));
+    target.stop().unwrap();
+}
+
+#[test]
+fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
+    let place = Place::new();
+    let target = place.target().meeting_limit(Duration::from_millis(50)).build().unwrap().spawn().unwrap();
+    let mut raw = RawSource::connect(&place.address());
+    call_new_ones(&mut raw, 8000);
+    let mut idler = say(&place, &Message::Ask(Question::Store));
+    // The target closes first; the rest in the socket comes then, and the end.
+    poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
+    idler.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = Vec::new();
+    idler.read_to_end(&mut said).unwrap();
+    let len = said.get(12..16).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).unwrap();
+    assert!(said.len() < len as usize, "{} of {len} bytes were taken without a reader", said.len());
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_to_be_gone() {
+    let place = Place::new();
+    let target =
+        open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
+    assert_eq!(admin(&place).stats().unwrap().links_made, 0);
+    assert_eq!(admin(&place).drop_all().unwrap(), Dropped::default());
+    drop(say(&place, &Message::Ask(Question::DropAll)));
+    assert!(admin(&place).store().unwrap().images.is_empty());
+    target.stop().unwrap();
+    let error = admin(&place).stats().unwrap_err();
+    assert!(error.to_string().contains("no target listens on"), "{error}");
+    assert!(Admin::new("t.sock").unwrap_err().to_string().contains("unix:PATH"));
+}

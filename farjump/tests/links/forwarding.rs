@@ -1,0 +1,415 @@
+//! Functions that forward themselves to another target: which target replies, in which order, and the fate of
+//! lost calls.
+
+use std::cell::RefCell;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use crate::helper::{Actor, plays, this_test};
+use crate::support::{PATIENCE, Place, alongside, library};
+
+/// Counters of `onward`: its steps `+`, and whether its return values were right.
+type Counts = [u64; 2];
+
+fn address(place: &Place, number: usize) -> String {
+    format!("unix:{}", place.path(&format!("{number}.sock")).display())
+}
+
+/// A target of a ring of `count`: it knows the one after it as `next`. It soon sleeps.
+fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
+    Target::listen(&address(place, number))
+        .wait_policy(WaitPolicy { spins: 10, pauses: 0, yields: 0 })
+        .peer("next", &address(place, (number + 1) % count))
+}
+
+/// A ring of targets, each on a thread of its own.
+fn ring(place: &Place, count: usize) -> Vec<TargetThread> {
+    let counts = || Box::leak(Box::new(Counts::default()));
+    let target = |number| member(place, number, count).args(counts()).build().unwrap().spawn().unwrap();
+    (0..count).map(target).collect()
+}
+
+/// Targets that turn only when the test turns them, and a link to the first.
+struct Turned<'a> {
+    targets: Vec<RefCell<Target<'a>>>,
+    link: Link,
+}
+
+impl<'a> Turned<'a> {
+    fn new(place: &Place, targets: impl IntoIterator<Item = TargetBuilder<'a>>) -> Turned<'a> {
+        let targets: Vec<_> = targets.into_iter().map(|one| RefCell::new(one.build().unwrap())).collect();
+        let link = connect(&targets[0], place);
+        Turned { targets, link }
+    }
+
+    fn turn(&self) {
+        for target in &self.targets {
+            target.borrow_mut().poll().unwrap();
+        }
+    }
+
+    /// Injects `onward`, and turns until the outcome has come.
+    fn call(&self, steps: &str) -> Result<String, Error> {
+        self.answer(self.link.inject(&library("onward"), steps.as_bytes())?)
+    }
+
+    fn answer(&self, mut pending: Pending<'_>) -> Result<String, Error> {
+        loop {
+            self.turn();
+            if let Some(reply) = pending.poll()? {
+                return Ok(String::from_utf8(reply.into_vec()).unwrap());
+            }
+        }
+    }
+
+    fn target(&self, number: usize) -> std::cell::RefMut<'_, Target<'a>> {
+        self.targets[number].borrow_mut()
+    }
+}
+
+/// A link to the first target, which is turned meanwhile.
+fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
+    let link = Link::builder(&address(place, 0)).reply_room(4096);
+    alongside(
+        || link.connect().unwrap(),
+        || {
+            target.borrow_mut().wait(Duration::from_millis(1)).unwrap();
+            target.borrow_mut().poll().unwrap();
+        },
+    )
+}
+
+/// The error of a call that was not forwarded, as its source receives it.
+#[track_caller]
+fn lost(result: Result<impl std::fmt::Debug, Error>) -> String {
+    match result {
+        Err(Error::Refused { ifunc, cause: RefusalCause::Forward, text }) if ifunc == "onward" => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_last_target_answers_the_first_source_and_code_travels_on_once() {
+    let place = Place::new();
+    let targets = ring(&place, 3);
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    for round in 0..200 {
+        let steps = format!("{}answer {round}", ">next;".repeat(round % 10));
+        let reply = link.inject(&library("onward"), steps.as_bytes()).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(String::from_utf8_lossy(&reply), format!("answer {round}"));
+    }
+    let (mut calls, mut forwarded) = (0, 0);
+    for target in targets {
+        let stats = target.stop().unwrap().stats().clone();
+        assert_eq!((stats.images_linked, stats.refusals()), (1, 0));
+        calls += stats.calls;
+        forwarded += stats.forwarded;
+    }
+    let hops: u64 = (0..200).map(|round| round % 10).sum();
+    assert_eq!((calls, forwarded), (200 + hops, hops));
+}
+
+#[test]
+fn targets_that_are_each_others_peers_or_their_own_do_not_wait_for_each_other() {
+    for count in [1, 2] {
+        let place = Place::new();
+        let targets = ring(&place, count);
+        let link = Link::connect(&address(&place, 0)).unwrap();
+        let steps = format!("{}home", ">next;".repeat(25));
+        let calls: Vec<_> =
+            (0..10).map(|_| link.inject(&library("onward"), steps.as_bytes()).unwrap()).collect();
+        for call in calls {
+            assert_eq!(&*call.wait(PATIENCE).unwrap(), b"home");
+        }
+        drop(targets);
+    }
+}
+
+#[test]
+fn every_mode_goes_on_as_cached() {
+    let place = Place::new();
+    let onward = library("onward");
+    let turned = Turned::new(&place, [member(&place, 0, 2).local(&onward), member(&place, 1, 2)]);
+    for mode in [Mode::Local, Mode::Always, Mode::Cached, Mode::Local] {
+        turned.link.set_mode(mode);
+        for _ in 0..2 {
+            assert_eq!(turned.call(">next;there").unwrap(), "there", "{mode}");
+        }
+    }
+    assert_eq!(turned.target(1).stats().images_linked, 1);
+}
+
+#[test]
+fn code_that_peer_or_target_forgot_comes_again() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
+    let id = library("onward").images()[0].id();
+    for forgetful in [&[][..], &[1], &[0, 1], &[0], &[1]] {
+        for number in forgetful {
+            assert!(turned.target(*number).forget(&id));
+        }
+        assert_eq!(turned.call(">next;there").unwrap(), "there", "{forgetful:?}");
+    }
+    assert_eq!([0, 1].map(|number| turned.target(number).stats().images_linked), [3, 4]);
+}
+
+#[test]
+fn a_function_is_told_what_it_may_not_and_replies_drop_once_it_goes_on() {
+    let place = Place::new();
+    let (mut here, mut there) = (Counts::default(), Counts::default());
+    let second = member(&place, 1, 2).args(&mut there).mailbox(1 << 16);
+    let turned = Turned::new(&place, [member(&place, 0, 2).args(&mut here), second]);
+    assert_eq!(turned.call("!;there").unwrap(), "there");
+    assert_eq!(turned.target(0).args_mut::<Counts>().unwrap()[1], 1, "the codes are not those of the header");
+    assert_eq!(turned.call(">nobody;x").unwrap(), "1");
+    assert_eq!(turned.call(">;x").unwrap(), "1");
+    // Too long for any frame to that destination, which takes less than this target does.
+    assert_eq!(turned.call(&format!(">next;{}", "x".repeat(70_000))).unwrap(), "2");
+    turned.target(0).set_peer("other", &address(&place, 1)).unwrap();
+    assert_eq!(turned.call(">other;there").unwrap(), "there");
+}
+
+#[test]
+fn a_call_that_panics_does_not_go_on_and_one_that_panics_there_says_so_here() {
+    let place = Place::new();
+    let (mut here, mut there) = (Counts::default(), Counts::default());
+    let turned =
+        Turned::new(&place, [member(&place, 0, 2).args(&mut here), member(&place, 1, 2).args(&mut there)]);
+    for steps in ["?;+;", ">next;?;+;"] {
+        let error = turned.call(steps).unwrap_err();
+        let text = "`onward` panicked at the target: on its way, it fell";
+        assert_eq!(error.to_string(), text, "{steps}");
+    }
+    assert_eq!(turned.call(">next;>next;home").unwrap(), "home");
+    assert_eq!([0, 1].map(|number| turned.target(number).args_mut::<Counts>().unwrap()[0]), [0, 0]);
+}
+
+#[test]
+fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
+    let place = Place::new();
+    let targets = ring(&place, 3);
+    let link = Link::builder(&address(&place, 0)).reply_room(4 << 20).connect().unwrap();
+    let expected: Vec<u8> = (b'a'..=b'p').flat_map(|letter| vec![letter; 64 << 10]).collect();
+    for hops in [0, 1, 2, 7] {
+        let steps = format!("{}#;", ">next;".repeat(hops));
+        let reply = link.inject(&library("onward"), steps.as_bytes()).unwrap().wait(PATIENCE).unwrap();
+        assert!(*reply == expected[..], "{hops} hops: {} bytes of another kind", reply.len());
+    }
+    // A source with a smaller reply ring gets an error.
+    let small = Link::builder(&address(&place, 0)).reply_room(4096).connect().unwrap();
+    let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
+    let Error::Refused { cause: RefusalCause::ReplyTooLarge, text, .. } = error else { panic!("{error}") };
+    assert!(text.contains("more reply room"), "{text}");
+    drop(targets);
+}
+
+#[test]
+fn calls_that_nobody_waits_for_go_on_once_each_and_in_order() {
+    let place = Place::new();
+    let targets = ring(&place, 2);
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let onward = library("onward");
+    let call = |steps: &[u8]| link.inject(&onward, steps).unwrap().wait(PATIENCE).unwrap();
+    // Calls that come during the handshake wait, up to a limit.
+    assert_eq!(&*call(b">next;met"), b"met");
+    for _ in 0..10_000 {
+        link.send(&onward, b">next;+;").unwrap();
+    }
+    // Behind them on the same path.
+    assert_eq!(&*call(b">next;after them"), b"after them");
+    link.flush(PATIENCE).unwrap();
+    let counts = targets.into_iter().map(|target| {
+        let mut target = target.stop().unwrap();
+        (target.args_mut::<Counts>().unwrap()[0], target.stats().forwarded)
+    });
+    assert_eq!(counts.collect::<Vec<_>>(), [(0, 10_002), (10_000, 0)]);
+}
+
+#[test]
+fn an_answer_from_a_peer_holds_up_nobody_elses() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
+    assert_eq!(turned.call(">next;there").unwrap(), "there");
+    let mut far = turned.link.inject(&library("onward"), b">next;far").unwrap();
+    let mut near = turned.link.inject(&library("onward"), b"near").unwrap();
+    // The destination does not turn.
+    loop {
+        turned.target(0).poll().unwrap();
+        if let Some(reply) = near.poll().unwrap() {
+            assert_eq!(&*reply, b"near");
+            break;
+        }
+    }
+    assert!(far.poll().unwrap().is_none());
+    assert_eq!(turned.answer(far).unwrap(), "far");
+}
+
+#[test]
+fn a_target_sleeps_while_a_peer_has_its_call_and_the_answer_wakes_it() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
+    assert_eq!(turned.call(">next;there").unwrap(), "there");
+    let readable = |target: &Target<'_>, timeout| {
+        let timeout = Timespec::try_from(timeout).unwrap();
+        poll(&mut [PollFd::from_borrowed_fd(target.as_fd(), PollFlags::IN)], Some(&timeout)).unwrap() == 1
+    };
+    for _ in 0..20 {
+        let mut call = turned.link.inject(&library("onward"), b">next;far").unwrap();
+        // Until there is no more work: the destination has the call.
+        let longest = loop {
+            turned.target(0).poll().unwrap();
+            let armed = turned.target(0).arm().unwrap();
+            if let Some(longest) = armed
+                && turned.target(0).stats().forwarded == turned.target(1).stats().calls + 1
+                && !readable(&turned.target(0), Duration::ZERO)
+            {
+                break longest;
+            }
+            turned.target(0).disarm();
+        };
+        assert!(longest >= Duration::from_millis(500), "it only naps, for {longest:?}");
+        while turned.target(1).poll().unwrap() == 0 {}
+        assert!(readable(&turned.target(0), PATIENCE), "the answer did not wake it");
+        turned.target(0).disarm();
+        turned.target(0).poll().unwrap();
+        assert_eq!(call.poll().unwrap().as_deref(), Some(&b"far"[..]));
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
+    let place = Place::new();
+    let target = member(&place, 0, 2).build().unwrap().spawn().unwrap();
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let call = |steps: &[u8]| link.inject(&library("onward"), steps).unwrap().wait(PATIENCE);
+    let text = lost(call(b">next;x"));
+    let start = "the target refused a call: it could not forward it to its peer `next`: ";
+    assert!(text.starts_with(start) && text.contains("1.sock"), "{text}");
+    assert_eq!(&*call(b"here").unwrap(), b"here");
+    // A one-way call: the refusal comes with the next flush.
+    link.send(&library("onward"), b">next;x").unwrap();
+    assert_eq!(&*call(b"here").unwrap(), b"here");
+    assert!(lost(call(b">next;x")).starts_with(start));
+    assert!(lost(link.flush(PATIENCE)).starts_with(start));
+
+    let peer = member(&place, 1, 2).build().unwrap().spawn().unwrap();
+    assert_eq!(&*call(b">next;there").unwrap(), b"there");
+    drop(peer);
+    let target = target.stop().unwrap();
+    assert_eq!(target.stats().refused(RefusalCause::Forward), 3);
+}
+
+#[test]
+fn a_peer_that_never_answers_is_given_up_and_holds_up_nobody() {
+    let place = Place::new();
+    let _mute = UnixListener::bind(place.path("1.sock")).unwrap();
+    let target = member(&place, 0, 2).meeting_limit(Duration::from_millis(200)).build().unwrap();
+    let target = target.spawn().unwrap();
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let onward = library("onward");
+    let mut far = link.inject(&onward, b">next;x").unwrap();
+    assert_eq!(&*link.inject(&onward, b"here").unwrap().wait(PATIENCE).unwrap(), b"here");
+    assert!(matches!(far.poll(), Ok(None)), "what was forwarded is still under way");
+    let text = lost(far.wait(PATIENCE));
+    assert!(text.contains("peer `next`"), "{text}");
+    drop(target);
+}
+
+#[test]
+fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2).modes(&[Mode::Local])]);
+    let text = lost(turned.call(">next;x"));
+    assert!(text.contains("peer `next`: ") && text.contains("it does not allow mode"), "{text}");
+    assert_eq!(turned.call("here").unwrap(), "here");
+    // The code index is still bound: the refusal was not the first target's.
+    assert_eq!(turned.link.stats().frames_with_code, 1);
+}
+
+#[test]
+fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let target = member(&place, 0, 2).build().unwrap().spawn().unwrap();
+    let link = Link::connect(&address(&place, 0)).unwrap();
+    let onward = library("onward");
+    for round in 0..3 {
+        let mut peer = Actor::target(this_test!(), &address(&place, 1), data);
+        assert_eq!(&*link.inject(&onward, b">next;met").unwrap().wait(PATIENCE).unwrap(), b"met");
+        peer.signal(Signal::STOP);
+        let calls: Vec<_> = (0..20).map(|_| link.inject(&onward, b">next;x").unwrap()).collect();
+        // It is behind them all, so the destination has them.
+        assert_eq!(&*link.inject(&onward, b"here").unwrap().wait(PATIENCE).unwrap(), b"here");
+        peer.kill();
+        for call in calls {
+            let text = lost(call.wait(PATIENCE));
+            assert!(text.contains("peer `next`: ") && text.contains("is gone"), "round {round}: {text}");
+        }
+    }
+    assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::Forward), 60);
+}
+
+#[test]
+fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_costs_others_nothing() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
+    assert_eq!(turned.call(">next;met").unwrap(), "met");
+    let other = connect(&turned.targets[0], &place);
+    // Four kibibytes for a hundred of replies, none of which is taken.
+    let steps = format!(">next;{}", "x".repeat(400));
+    let calls: Vec<_> =
+        (0..300).map(|_| turned.link.inject(&library("onward"), steps.as_bytes()).unwrap()).collect();
+    // The destination does not turn until the target has refused the excess.
+    while turned.target(0).stats().refusals() < 44 {
+        turned.target(0).poll().unwrap();
+    }
+    let mut pending = other.inject(&library("onward"), b">next;there").unwrap();
+    loop {
+        turned.turn();
+        if let Some(reply) = pending.poll().unwrap() {
+            assert_eq!(&*reply, b"there");
+            break;
+        }
+    }
+    for (number, call) in calls.into_iter().enumerate() {
+        let result = turned.answer(call);
+        if number < 256 {
+            assert_eq!(result.unwrap(), "x".repeat(400), "{number}");
+        } else {
+            assert!(lost(result).contains("256 calls of this source are forwarded"), "{number}");
+        }
+    }
+    assert_eq!(turned.call(">next;there").unwrap(), "there");
+}
+
+#[test]
+fn a_source_that_left_leaves_nothing_behind_that_its_calls_were_answered_to() {
+    let place = Place::new();
+    let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
+    assert_eq!(turned.call(">next;met").unwrap(), "met");
+    let other = connect(&turned.targets[0], &place);
+    for _ in 0..100 {
+        std::mem::forget(other.inject(&library("onward"), b">next;x").unwrap());
+    }
+    drop(other);
+    while turned.target(0).sources() > 1 {
+        turned.target(0).wait(Duration::from_millis(1)).unwrap();
+        turned.target(0).poll().unwrap();
+    }
+    assert_eq!(turned.call(">next;there").unwrap(), "there");
+    assert_eq!((turned.target(1).stats().calls, turned.target(0).stats().refusals()), (102, 0));
+}
+
+#[test]
+fn a_peer_whose_address_makes_no_sense_is_refused_by_name() {
+    let place = Place::new();
+    let error = place.target().peer("next", "nowhere").build().unwrap_err().to_string();
+    assert!(error.contains("nowhere"), "{error}");
+}

@@ -1,0 +1,112 @@
+//! Code that differs from its description.
+
+use farjump::core::frame::Plan;
+use farjump::{CodeId, RefusalCause};
+use farjump_control::Message;
+use farjump_loader::code_id;
+
+use super::{Scene, with};
+use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
+use crate::support::library;
+
+#[test]
+fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let image = library("tally").images()[0].bytes().to_vec();
+    let edit = |at: usize, bytes: &[u8]| with(image.clone(), at, bytes);
+    let u32_of = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
+    // The layout of `core/src/wire/image/mod.rs`; `tally` has an import (farjump_reply) at 32.
+    let (span1, site) = (u32_of(8), u32_of(32));
+    assert_eq!(image[24..26], 1_u16.to_le_bytes(), "the test needs an image of one import");
+    let bad = [
+        ("no image at all", b"nonsense".to_vec(), "truncated"),
+        ("a longer image", [&image[..], &[0; 16]].concat(), "overlong"),
+        ("a shorter image", image[..image.len() - 1].to_vec(), "truncated"),
+        ("another magic", edit(0, b"ELF"), "start with FJI"),
+        ("another version", edit(3, &[3]), "version 3"),
+        ("another ABI", edit(6, &[9]), "ABI 9"),
+        ("an alignment of 8192", edit(7, &[13]), "2^13"),
+        ("an entry behind the code", edit(12, &span1.to_le_bytes()), "entry"),
+        ("an entry at the maximum", edit(12, &u32::MAX.to_le_bytes()), "entry"),
+        ("a span at the maximum", edit(8, &u32::MAX.to_le_bytes()), "span 1"),
+        ("an empty span", edit(8, &[0; 4]), "empty"),
+        ("statics at the maximum", edit(20, &u32::MAX.to_le_bytes()), "span 2"),
+        ("a site outside the image", edit(32, &(span1 & !7).to_le_bytes()), "outside"),
+        ("a site at the maximum", edit(32, &0x7fff_fff8_u32.to_le_bytes()), "outside"),
+        ("a site that is not aligned", edit(32, &(site - 4).to_le_bytes()), "aligned"),
+        ("more imports than there are", edit(24, &u16::MAX.to_le_bytes()), "truncated"),
+        ("a name outside the table", edit(36, &0x7fff_u32.to_le_bytes()), "name"),
+    ];
+    let mut index = 1;
+    let mut refused =
+        |scene: &mut Scene, name: &str, image: &[u8], id: CodeId, cause, words: &str, what: &str| {
+            liar.send_plan(&Plan { index, ..call_code(name, image, id, liar.epoch) }, b"");
+            scene.refuses(&mut liar, cause, words, what);
+            liar.send_plan(&Plan { index, ..call() }, b"");
+            scene.refuses(&mut liar, cause, words, what);
+            index += 1;
+        };
+    for (what, image, words) in &bad {
+        refused(&mut scene, "tally", image, code_id(image), RefusalCause::BadImage, words, what);
+    }
+    let (mismatch, wrong) = (RefusalCause::IdMismatch, CodeId([9; 16]));
+    refused(&mut scene, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
+    let echo = library("echo").images()[0].id();
+    refused(&mut scene, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
+    let arm = edit(4, &183_u16.to_le_bytes());
+    let machine = RefusalCause::WrongMachine;
+    refused(
+        &mut scene,
+        "tally",
+        &arm,
+        code_id(&arm),
+        machine,
+        "aarch64-unknown-linux-gnu",
+        "another machine",
+    );
+    for name in ["", "..", "../tally", "a/b", "/", "1st", "a b", "a\0", "größe", &"x".repeat(255)] {
+        // 255 letters make a name; everything before does not.
+        let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::Name };
+        let image = if name.len() == 255 { b"nonsense".to_vec() } else { image.clone() };
+        refused(&mut scene, name, &image, code_id(&image), cause, "", &format!("the name {name:?}"));
+    }
+    let stats = scene.end();
+    assert_eq!(stats.refused(RefusalCause::BadImage), 2 * (bad.len() as u64 + 1));
+    assert_eq!(stats.refused(mismatch), 4);
+    assert_eq!(stats.refused(machine), 2);
+    assert_eq!(stats.refused(RefusalCause::Name), 18);
+    assert_eq!(stats.images_linked, 2, "echo and sequence");
+}
+
+#[test]
+fn code_sent_on_request_is_checked_like_any_other() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let image = library("tally").images()[0].bytes().to_vec();
+    let id = code_id(&image);
+    let ask = |liar: &mut RawSource, index, name, id: CodeId| {
+        let plan = Plan { index, ..call_id(name, id, liar.epoch) };
+        liar.send_plan(&plan, b"");
+        assert!(
+            matches!(liar.told(), Told::Message(Message::NeedCode { index: of, id: wanted }) if (of, wanted) == (index, id.0))
+        );
+    };
+    ask(&mut liar, 1, "tally", CodeId([3; 16]));
+    liar.control.send(&Message::Code { id: [3; 16], image: image.clone() }, &[]).unwrap();
+    scene.refuses(&mut liar, RefusalCause::IdMismatch, "0303", "code of another id");
+    ask(&mut liar, 2, "tally", id);
+    liar.control.send(&Message::NoCode { id: id.0 }, &[]).unwrap();
+    scene.refuses(&mut liar, RefusalCause::CodeMissing, "did not send it", "code that is not to be had");
+    ask(&mut liar, 3, "../tally", id);
+    liar.control.send(&Message::Code { id: id.0, image: image.clone() }, &[]).unwrap();
+    scene.refuses(&mut liar, RefusalCause::Name, "../tally", "code by a name that is none");
+    ask(&mut liar, 4, "tally", id);
+    // Until the code comes no frame behind this one runs, and no other source waits.
+    liar.send_plan(&call(), b"behind");
+    scene.serves_on();
+    liar.control.send(&Message::Code { id: id.0, image }, &[]).unwrap();
+    assert_eq!(liar.reply(), 1_u64.to_ne_bytes());
+    assert_eq!(liar.reply(), b"behind");
+    assert_eq!(scene.end().refusals(), 3);
+}

@@ -1,0 +1,114 @@
+//! Malformed messages and silence on the control connection.
+
+use std::os::fd::AsFd;
+use std::thread;
+
+use farjump::CodeId;
+use farjump::RefusalCause;
+use farjump::core::frame::{LINE, Plan};
+use farjump_control::Message;
+use farjump_loader::code_id;
+
+use super::Scene;
+use crate::hostile_sources::raw::{RawSource, Told, call, call_id};
+use crate::support::{Place, library};
+
+#[test]
+fn messages_that_nobody_asked_for_cut_the_link() {
+    let mut scene = Scene::new();
+    let image = library("tally").images()[0].bytes().to_vec();
+    let hello =
+        Message::Hello { machine: 62, pid: 1, program: "again".into(), transports: vec!["shm".into()] };
+    let messages = [
+        Message::Code { id: code_id(&image).0, image: image.clone() },
+        Message::NoCode { id: [0; 16] },
+        Message::Go,
+        Message::Closing { text: "no, you".into() },
+        hello,
+    ];
+    for message in &messages {
+        let mut liar = scene.liar();
+        liar.control.send(message, &[]).unwrap();
+        scene.cuts(liar, &format!("sent {} unasked", message.name()), message.name());
+    }
+    // While one code is awaited, another is unwanted too.
+    let mut liar = scene.liar();
+    let plan = Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) };
+    liar.send_plan(&plan, b"");
+    assert!(matches!(liar.told(), Told::Message(Message::NeedCode { .. })));
+    liar.control.send(&messages[0], &[]).unwrap();
+    scene.cuts(liar, "sent Code unasked", "another code than the one waited for");
+    assert_eq!(scene.end().refused(RefusalCause::BadFrame), messages.len() as u64 + 1);
+}
+
+#[test]
+fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_that_waits() {
+    let place = Place::new();
+    let mut target = place.target().build().unwrap();
+    let address = place.address();
+    let liar = thread::spawn(move || RawSource::connect(&address));
+    while !liar.is_finished() {
+        target.poll().unwrap();
+    }
+    let mut liar = liar.join().unwrap();
+    while target.sources() == 0 {
+        target.poll().unwrap();
+    }
+    liar.send_plan(&Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) }, b"");
+    drop(liar);
+    while target.sources() > 0 {
+        target.poll().unwrap();
+    }
+    assert_eq!(target.stats().frames, 1, "it is refused once, and nothing waited");
+}
+
+#[test]
+fn garbage_on_the_control_connection_cuts_the_link() {
+    let mut scene = Scene::new();
+    let too_long = [&u32::MAX.to_le_bytes()[..], &[0; 4]].concat();
+    let cases: [(&str, Vec<u8>, &str); 3] = [
+        ("a message of 4 GiB", too_long, "limit"),
+        ("a message of no kind", [&1_u32.to_le_bytes()[..], &[0; 4], &[250]].concat(), "makes no sense"),
+        ("a head that is none", vec![0xff; 8], ""),
+    ];
+    let count = cases.len() as u64;
+    for (what, bytes, words) in cases {
+        let liar = scene.liar();
+        rustix::io::write(liar.control.as_fd(), &bytes).unwrap();
+        scene.cuts(liar, words, what);
+    }
+    assert_eq!(scene.end().refused(RefusalCause::BadFrame), count);
+}
+
+#[test]
+fn a_source_that_reads_no_refusals_is_not_cut_off_and_gets_no_more_of_them_than_it_reads() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    // 60,000 frames that will be refused with a text each: far more than a socket and a queue can hold.
+    let mut sent = 0;
+    while sent < 60_000_u64 {
+        if (liar.position - liar.consumed()) as usize + LINE > liar.ring() / 2 {
+            if sent > 2000 && liar.consumed() == liar.position - (liar.ring() / 2) as u64 {
+                break;
+            }
+            scene.serves_on();
+            if liar.position - liar.consumed() > (liar.ring() / 2 - LINE) as u64 {
+                break;
+            }
+            continue;
+        }
+        liar.send_plan(&Plan { index: 9, ..call() }, b"");
+        sent += 1;
+    }
+    scene.serves_on();
+    let mut refused = 0;
+    while refused < sent {
+        match liar.told() {
+            Told::Message(Message::Refused { cause: RefusalCause::UnknownIndex, .. }) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    liar.send_plan(&call(), b"no hard feelings");
+    assert_eq!(liar.reply(), b"no hard feelings");
+    assert_eq!(scene.end().refusals(), sent);
+}

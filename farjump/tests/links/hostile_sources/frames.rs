@@ -1,0 +1,188 @@
+//! Frames that are malformed, or wrong at their position.
+
+use farjump::RefusalCause;
+use farjump::core::frame::{CODE_HEADER_LEN, Kind, Plan, PlanCode};
+use farjump_loader::code_id;
+
+use super::{FLAGS, Scene, with, with_u32};
+use crate::hostile_sources::raw::{RawSource, call, call_code, call_id};
+use crate::support::library;
+
+/// Makes a frame for the liar's next position.
+type Making = Box<dyn Fn(&RawSource) -> Vec<u8>>;
+
+const FRAME_LEN: usize = 8;
+const PAYLOAD_LEN: usize = 12;
+const KIND: usize = 16;
+const IMAGE_AT: usize = 24;
+const IMAGE_LEN: usize = 28;
+const PAYLOAD_AT: usize = 56;
+const NAME_LEN: usize = 60;
+const RESERVED: usize = 62;
+
+#[test]
+fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
+    let mut scene = Scene::new();
+    let ring = 1 << 16;
+    // Honest lengths: a line, or two with 100 bytes of payload at 64.
+    let lengths = [0, 1, 63, 65, 100, ring, ring + 64, 1 << 20, 1 << 31, !63, u32::MAX];
+    let mut cases: Vec<(String, &str, Making)> = Vec::new();
+    for len in lengths {
+        let words = if len % 64 == 0 && len > 0 { "past the end" } else { "frame length" };
+        cases.push((
+            format!("frame length {len}"),
+            words,
+            Box::new(move |liar| with_u32(liar.frame(&call(), b"12345678"), FRAME_LEN, len)),
+        ));
+    }
+    for len in [41, 42, 64, 1 << 16, 1 << 31, u32::MAX - 24, u32::MAX] {
+        cases.push((
+            format!("payload length {len} in one line"),
+            "payload",
+            Box::new(move |liar| with_u32(liar.frame(&call(), b"12345678"), PAYLOAD_LEN, len)),
+        ));
+    }
+    for len in [129, 192, u32::MAX - 63, u32::MAX] {
+        cases.push((
+            format!("payload length {len} in three lines"),
+            "payload",
+            Box::new(move |liar| with_u32(liar.frame(&call(), &[1; 100]), PAYLOAD_LEN, len)),
+        ));
+    }
+    for kind in [0, 11, 12, 127, 128, 255] {
+        cases.push((
+            format!("kind {kind}"),
+            "kind",
+            Box::new(move |liar| with(liar.frame(&call(), b""), KIND, &[kind])),
+        ));
+    }
+    // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; reserved bits.
+    for flags in [0x10, 0x12, 0x1d, 0x1f, 0x33, 0x73, 0x93, 0xff] {
+        cases.push((
+            format!("flags {flags:#04x}"),
+            "flags",
+            Box::new(move |liar| with(liar.frame(&call(), b""), FLAGS, &[flags])),
+        ));
+    }
+    cases.push((
+        "a skip that does not end with the ring".into(),
+        "frame length",
+        Box::new(|liar| with_u32(liar.skip(), FRAME_LEN, 128)),
+    ));
+    cases.push((
+        "a skip with a payload".into(),
+        "payload",
+        Box::new(|liar| with_u32(liar.skip(), PAYLOAD_LEN, 8)),
+    ));
+    let count = cases.len();
+    for (what, words, frame) in cases {
+        let mut liar = scene.liar();
+        let frame = frame(&liar);
+        liar.send(&frame);
+        scene.cuts(liar, words, &what);
+    }
+    let stats = scene.end();
+    assert_eq!(stats.refused(RefusalCause::BadFrame), count as u64);
+    assert_eq!(stats.refusals(), count as u64);
+}
+
+#[test]
+fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
+    let mut scene = Scene::new();
+    let image = library("tally").images()[0].bytes().to_vec();
+    let image_len = image.len() as u32;
+    let id = code_id(&image);
+    let edits: &[(&str, usize, u32, &str)] = &[
+        ("an image at 0", IMAGE_AT, 0, "image"),
+        ("an image on the header", IMAGE_AT, 32, "image"),
+        ("an image on the name", IMAGE_AT, CODE_HEADER_LEN as u32, "image"),
+        ("an image past the end", IMAGE_AT, 1 << 20, "image"),
+        ("an image at the maximum", IMAGE_AT, u32::MAX, "image"),
+        ("an image without bytes", IMAGE_LEN, 0, "image"),
+        ("an image longer than the frame", IMAGE_LEN, 1 << 16, "image"),
+        ("an image of the maximum", IMAGE_LEN, u32::MAX, "image"),
+        ("an image over the payload", IMAGE_LEN, image_len + 64, "payload"),
+        ("a payload on the header", PAYLOAD_AT, 0, "payload"),
+        ("a payload on the image", PAYLOAD_AT, 128, "payload"),
+        ("a payload past the end", PAYLOAD_AT, 1 << 20, "payload"),
+        ("a payload at the maximum", PAYLOAD_AT, u32::MAX, "payload"),
+        ("a payload that is too long", PAYLOAD_LEN, 4096, "payload"),
+        ("a payload of the maximum", PAYLOAD_LEN, u32::MAX, "payload"),
+        ("a frame too short for its header", FRAME_LEN, 64, "name"),
+        ("a frame too short for its image", FRAME_LEN, 128, "image"),
+        ("a name of 256 bytes", NAME_LEN, 256, "name"),
+        ("a name of the maximum", NAME_LEN, 0xffff, "name"),
+        ("reserved bytes", RESERVED, 1, "reserved"),
+    ];
+    for (what, at, value, expected) in edits {
+        let mut liar = scene.liar();
+        let frame = liar.frame(&call_code("tally", &image, id, liar.epoch), &[1; 100]);
+        // Behind 60 the fields have 16 bits.
+        let bytes = if *at >= NAME_LEN { &value.to_le_bytes()[..2] } else { &value.to_le_bytes()[..] };
+        let frame = with(frame, *at, bytes);
+        liar.send(&frame);
+        scene.cuts(liar, expected, what);
+    }
+    let mut liar = scene.liar();
+    let misaligned = with(
+        liar.frame(&call_code("tally", &image, id, liar.epoch), &[1; 100]),
+        PAYLOAD_AT,
+        &(128 + image_len + 1).to_le_bytes(),
+    );
+    liar.send(&misaligned);
+    scene.cuts(liar, "payload", "a payload that is not aligned");
+    let mut liar = scene.liar();
+    let named = with_u32(liar.frame(&call_id("tally", id, liar.epoch), b""), IMAGE_LEN, 16);
+    liar.send(&named);
+    scene.cuts(liar, "image", "an image where none travels");
+    let stats = scene.end();
+    assert_eq!(stats.refused(RefusalCause::BadFrame), edits.len() as u64 + 2);
+    // The echo of every liar and the honest source's code, and nothing else.
+    assert_eq!(stats.images_linked, 2);
+}
+
+#[test]
+fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let tally = library("tally");
+    let image = tally.images()[0].bytes().to_vec();
+    let id = code_id(&image);
+    let (epoch, stale) = (liar.epoch, liar.epoch.wrapping_add(1));
+    liar.send_plan(&Plan { kind: Kind::Reply, ..call() }, b"?");
+    scene.refuses(&mut liar, RefusalCause::BadFrame, "only targets send", "a reply");
+    liar.send_plan(&Plan { index: 1, ..call() }, b"");
+    scene.refuses(&mut liar, RefusalCause::UnknownIndex, "index 1", "an index never bound");
+    liar.send_plan(&Plan { index: u16::MAX, ..call() }, b"");
+    scene.refuses(&mut liar, RefusalCause::UnknownIndex, "index 65535", "the largest index");
+    for round in ["the code", "the id alone"] {
+        let plan = match round {
+            "the code" => call_code("tally", &image, id, stale),
+            _ => call_id("tally", id, stale),
+        };
+        liar.send_plan(&Plan { index: 2, ..plan }, b"");
+        scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", round);
+        liar.send_plan(&Plan { index: 2, ..call() }, b"");
+        scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "a call by that index");
+    }
+    // A bound index is bound anew, and never falls back to its earlier code.
+    liar.send_plan(&Plan { index: 0, ..call_code("tally", &image, id, stale) }, b"");
+    scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "an index bound before");
+    liar.send_plan(&call(), b"");
+    scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "and a call by it");
+    liar.send_plan(&Plan { index: 65_535, ..call_code("tally", &image, id, epoch) }, b"");
+    assert_eq!(liar.reply(), 1_u64.to_ne_bytes());
+    assert_eq!(scene.end().refusals(), 9);
+}
+
+/// `PlanCode` is public. It can express an image in a frame that only names its code: that is refused too.
+#[test]
+fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
+    let mut scene = Scene::new();
+    let mut liar = scene.liar();
+    let image = library("tally").images()[0].bytes().to_vec();
+    let code = PlanCode { image: &image, id: code_id(&image), epoch: liar.epoch, name: "tally" };
+    let plan = Plan { kind: Kind::CallId, code: Some(code), index: 1, ..call() };
+    liar.send_plan(&plan, b"");
+    scene.cuts(liar, "image", "code with a frame that names it");
+}

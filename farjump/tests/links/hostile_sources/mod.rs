@@ -1,0 +1,116 @@
+//! Sources that break the protocol over shared memory: each is detected, told, counted and cut, and costs the
+//! others nothing.
+
+mod code;
+mod control;
+mod doorbells;
+mod enlarging;
+mod frames;
+mod mailbox;
+pub(crate) mod raw;
+mod rewriting;
+
+use farjump::{Library, Link, RefusalCause, Stats, TargetBuilder, TargetThread};
+use farjump_control::Message;
+
+use crate::hostile_sources::raw::{RawSource, Told};
+use crate::support::{PATIENCE, Place, Seen, library, words};
+
+/// A target on a thread of its own, and an honest source of it.
+pub(super) struct Scene {
+    pub(super) place: Place,
+    target: TargetThread,
+    honest: Link,
+    sequence: Library,
+    calls: u64,
+    /// Reports to the target's handlers: refused frames, and sources that went.
+    refusals: Seen<String>,
+    pub(super) gone: Seen<String>,
+}
+
+impl Scene {
+    pub(super) fn new() -> Scene {
+        Scene::of(|target| target)
+    }
+
+    /// A scene with a target that `change` alters.
+    pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Scene {
+        let place = Place::new();
+        let (refusals, gone) = (Seen::default(), Seen::default());
+        let (refusals_to, gone_to) = (refusals.clone(), gone.clone());
+        let target = change(place.target())
+            .mailbox(1 << 16)
+            .on_refused(move |_, refusal| refusals_to.push(refusal.to_string()))
+            .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
+            .build()
+            .unwrap()
+            .spawn()
+            .unwrap();
+        let honest = place.link().connect().unwrap();
+        let sequence = library("sequence");
+        Scene { place, target, honest, sequence, calls: 0, refusals, gone }
+    }
+
+    /// A hostile source that has called honest code once, at index 0.
+    pub(super) fn liar(&self) -> RawSource {
+        let mut liar = RawSource::connect(&self.place.address());
+        let echo = library("echo");
+        assert_eq!(liar.call_new("echo", echo.images()[0].bytes(), b"honest so far"), b"honest so far");
+        liar
+    }
+
+    /// Checks that the honest source is served as before.
+    pub(super) fn serves_on(&mut self) {
+        for _ in 0..20 {
+            let call = self.honest.inject(&self.sequence, &words(&[self.calls])).unwrap();
+            self.calls += 1;
+            assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[self.calls, 0]));
+        }
+    }
+
+    /// Checks that the link of `liar` alone is cut, with a text that contains `words`.
+    pub(super) fn cuts(&mut self, mut liar: RawSource, words: &str, what: &str) {
+        let text = match liar.told() {
+            Told::Message(Message::Closing { text }) => text,
+            other => panic!("{what}: {other:?}"),
+        };
+        assert!(text.starts_with("the target cut the link: ") && text.contains(words), "{what}: {text}");
+        assert!(matches!(liar.told(), Told::End), "{what}");
+        self.serves_on();
+        assert_eq!(self.refusals.all().last(), Some(&text), "{what}");
+        assert_eq!(self.gone.all().last(), Some(&text), "{what}");
+    }
+
+    /// Checks that a frame of `liar` was refused for this cause with `words`; its link continues.
+    pub(super) fn refuses(&mut self, liar: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
+        match liar.told() {
+            Told::Message(Message::Refused { token: 7, cause: told, text }) => {
+                assert_eq!(told, cause, "{what}: {text}");
+                assert!(text.contains(words), "{what}: {text}");
+                assert!(text.starts_with("the target refused "), "{what}: {text}");
+                assert_eq!(text.matches("the target refused").count(), 1, "{what}: {text}");
+                self.serves_on();
+                assert_eq!(self.refusals.all().last(), Some(&text), "{what}");
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+
+    pub(super) fn end(self) -> Stats {
+        drop(self.honest);
+        self.target.stop().unwrap().stats().clone()
+    }
+}
+
+/// `frame` with other bytes at an offset.
+pub(super) fn with(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    frame[at..at + bytes.len()].copy_from_slice(bytes);
+    frame
+}
+
+pub(super) fn with_u32(frame: Vec<u8>, at: usize, value: u32) -> Vec<u8> {
+    with(frame, at, &value.to_le_bytes())
+}
+
+/// Offset of the flags in a frame.
+pub(super) const FLAGS: usize = 17;

@@ -1,0 +1,298 @@
+//! Targets that break the protocol: their sources get errors, not harm, and every wait ends.
+
+pub(crate) mod raw;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use farjump::core::frame::{Kind, Plan};
+use farjump::{Error, RefusalCause, WaitPolicy};
+use farjump_control::Message;
+
+use crate::hostile_targets::raw::RawTarget;
+use crate::support::{FOREVER, PATIENCE, Place, Seen, library};
+
+const SOON: Duration = Duration::from_millis(50);
+
+#[test]
+fn answers_to_nobody_and_of_no_kind_reach_nobody() {
+    let place = Place::new();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        let call = target.next();
+        for token in [0, 1, call.token ^ 1, call.token ^ (1 << 16), 0x8000, 0x8001_8000, u32::MAX] {
+            target.reply(token, 0, b"wrong");
+            target.reply(token, 1, b"wrong");
+        }
+        // Kinds that a target does not send.
+        for kind in [Kind::Call, Kind::Flush] {
+            let plan = Plan {
+                kind,
+                wants_reply: true,
+                alone: false,
+                index: 0,
+                token: call.token,
+                align_log2: 0,
+                code: None,
+            };
+            target.channel.send_bytes(&plan, b"wrong").unwrap();
+        }
+        target.reply(call.token, 0, b"right");
+        target.reply(call.token, 0, b"right, but the second");
+        let call = target.next();
+        target.reply(call.token, 7, b"an unknown status");
+        // A flush that panicked: no code has its index.
+        let flush = target.next();
+        target.reply(flush.token, 1, b"no flush panics");
+        target
+    });
+    let link = place.link().connect().unwrap();
+    let echo = library("echo");
+    assert_eq!(*link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap(), *b"right");
+    let error = link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    drop(target.join().unwrap());
+}
+
+#[test]
+fn news_of_what_was_never_sent_harm_nobody() {
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        let call = target.next();
+        let refused = |token, text: &str| Message::Refused {
+            token,
+            cause: RefusalCause::Policy,
+            text: text.to_owned(),
+        };
+        let messages = [
+            Message::Linked { index: u16::MAX, nanoseconds: u64::MAX },
+            Message::NeedCode { index: u16::MAX, id: [9; 16] },
+            refused(0, "token 0"),
+            refused(u32::MAX, "a one-way frame of code 65535"),
+            refused(0x8000, "a one-way frame of code 0"),
+            refused(call.token ^ (1 << 16), "another generation"),
+            Message::Go,
+            refused(call.token, "at last"),
+        ];
+        for message in messages {
+            target.control.send(&message, &[]).unwrap();
+        }
+        target.channel.call_attention().unwrap();
+        loop {
+            match target.control.recv().unwrap() {
+                Some((Message::NoCode { id }, _)) => return id,
+                Some((other, _)) => panic!("{other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+    });
+    let link = place.link().on_refused(move |refusal| told_to.push(refusal.to_string())).connect().unwrap();
+    let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { ifunc, text, .. } if ifunc == "echo" && text == "at last"),
+        "{error}"
+    );
+    assert_eq!(told.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
+    assert_eq!(target.join().unwrap(), [9; 16]);
+}
+
+#[test]
+fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_come_later() {
+    let place = Place::new();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        let call = target.next();
+        let flush = target.next();
+        target.reply(flush.token, 0, &1_u64.to_le_bytes());
+        // The control connection is slower.
+        std::thread::sleep(SOON);
+        let (cause, text) = (RefusalCause::Policy, "not today".to_owned());
+        target.control.send(&Message::Refused { token: call.token, cause, text }, &[]).unwrap();
+        let flush = target.next();
+        target.reply(flush.token, 0, &1_u64.to_le_bytes());
+        let flush = target.next();
+        target.reply(flush.token, 0, &2_u64.to_le_bytes());
+        target
+    });
+    let link = place.link().connect().unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(matches!(&error, Error::Refused { text, .. } if text == "not today"), "{error}");
+    link.flush(PATIENCE).unwrap();
+    let error = link.flush(SOON).unwrap_err();
+    assert!(
+        error.to_string().contains("reading refusals"),
+        "a target that lies costs no more than the timeout: {error}"
+    );
+    drop(target.join().unwrap());
+}
+
+#[test]
+fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
+    for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
+        let place = Place::new();
+        let enough = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&enough);
+        let target = RawTarget::start(&place.address(), move |mut target| {
+            // Whole messages in one write, so that they are sent faster than they are read: a head with the
+            // length of the body, and `Linked` with an index and a time.
+            let linked = [3, 0, 0, 0, 0, 0, 0, 0, 11, 3, 5].repeat(20_000);
+            let (mut said, mut at) = (0_u64, 0);
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..64 {
+                    target.reply(0x1234_0001, 0, b"to nobody");
+                }
+                if let Ok(written) = rustix::io::write(target.control.as_fd(), &linked[at..]) {
+                    at = (at + written) % linked.len();
+                }
+                said += 1;
+                target.channel.call_attention().unwrap();
+            }
+            said
+        });
+        let link = place.link().wait_policy(policy).connect().unwrap();
+        let echo = library("echo");
+        for _ in 0..5 {
+            let error = link.inject(&echo, b"").unwrap().wait(SOON).unwrap_err();
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            let error = link.flush(SOON).unwrap_err();
+            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            link.progress().unwrap();
+            assert!(link.inject(&echo, b"").unwrap().poll().unwrap().is_none());
+        }
+        enough.store(true, Ordering::Relaxed);
+        assert!(target.join().unwrap() > 10);
+    }
+}
+
+#[test]
+fn garbage_from_a_target_ends_the_link_with_the_reason() {
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        target.next();
+        // An alignment that no frame can have.
+        let plan = Plan {
+            kind: Kind::Reply,
+            wants_reply: false,
+            alone: false,
+            index: 0,
+            token: 0,
+            align_log2: 15,
+            code: None,
+        };
+        target.channel.send_bytes(&plan, &[0; 100]).unwrap();
+        target
+    });
+    let link = place.link().on_peer_gone(move |why| told_to.push(why.to_owned())).connect().unwrap();
+    let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::PeerGone { .. }), "{text}");
+    assert!(text.contains("broke the protocol") && text.contains("flags"), "{text}");
+    assert_eq!(told.all().len(), 1);
+    drop(target.join().unwrap());
+}
+
+#[test]
+fn a_closing_target_is_believed_at_once_and_its_reason_told() {
+    let place = Place::new();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        let call = target.next();
+        target.reply(call.token, 0, b"before closing");
+        target.control.send(&Message::Closing { text: "the shop is closed".into() }, &[]).unwrap();
+        target.channel.call_attention().unwrap();
+        target
+    });
+    let link = place.link().connect().unwrap();
+    let echo = library("echo");
+    let (first, second) = (link.inject(&echo, b"").unwrap(), link.inject(&echo, b"").unwrap());
+    let error = second.wait(PATIENCE).unwrap_err();
+    assert!(error.to_string().ends_with("it closed the link: the shop is closed"), "{error}");
+    assert_eq!(*first.wait(PATIENCE).unwrap(), *b"before closing");
+    let again = link.send(&echo, b"").unwrap_err();
+    assert!(again.to_string().contains("the shop is closed"), "{again}");
+    drop(target.join().unwrap());
+}
+
+/// Reports that many one-way frames of code 0 were refused, each with its number as the reason, all in one
+/// write: so they fit a socket.
+fn refuse_one_way(target: &RawTarget, count: u32) {
+    let mut bytes = Vec::new();
+    for number in 0..count {
+        // `Refused`: the token 0x8000 in base 128, the cause `Policy`, and a text of four bytes.
+        let body = [&[5, 0x80, 0x80, 2, 12, 4][..], format!("{number:04}").as_bytes()].concat();
+        bytes.extend([&[body.len() as u8, 0, 0, 0, 0, 0, 0, 0][..], &body].concat());
+    }
+    assert_eq!(rustix::io::write(target.control.as_fd(), &bytes), Ok(bytes.len()));
+}
+
+#[test]
+fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_order() {
+    const MESSAGES: u32 = 2000;
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let (ready, told_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (say_ready, wait_told) = (Arc::clone(&ready), Arc::clone(&told_all));
+    let target = RawTarget::start(&place.address(), move |mut target| {
+        target.next();
+        refuse_one_way(&target, MESSAGES);
+        target.channel.call_attention().unwrap();
+        say_ready.store(true, Ordering::Release);
+        while !wait_told.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let link = place.link().on_refused(move |refusal| told_to.push(refusal.text.clone())).connect().unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    while !ready.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut looks = 0;
+    while told.all().len() < MESSAGES as usize {
+        let before = told.all().len();
+        link.progress().unwrap();
+        let read = told.all().len() - before;
+        assert!((1..=256).contains(&read), "{read} messages in one look");
+        looks += 1;
+    }
+    assert!(looks > 1);
+    assert_eq!(told.all(), (0..MESSAGES).map(|number| format!("{number:04}")).collect::<Vec<_>>());
+    told_all.store(true, Ordering::Relaxed);
+    target.join().unwrap();
+}
+
+#[test]
+fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_attention() {
+    const MESSAGES: u32 = 1000;
+    let place = Place::new();
+    let told = Seen::default();
+    let told_to = told.clone();
+    let target = RawTarget::start(&place.address(), |mut target| {
+        target.next();
+        let flush = target.next();
+        refuse_one_way(&target, MESSAGES);
+        target.reply(flush.token, 0, b"");
+        target
+    });
+    let link = place
+        .link()
+        .wait_policy(WaitPolicy::spin_only())
+        .control_interval(FOREVER)
+        .on_refused(move |_| told_to.push(()))
+        .connect()
+        .unwrap();
+    link.send(&library("echo"), b"").unwrap();
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { ifunc, text, .. } if ifunc == "echo" && text == "0000"),
+        "{error}"
+    );
+    assert_eq!(told.all().len(), MESSAGES as usize);
+    drop(target.join().unwrap());
+}

@@ -1,0 +1,338 @@
+//! Payloads too large for the mailbox: they arrive whole and in order, as if the mailbox were large enough.
+
+use std::thread;
+use std::time::Duration;
+
+use farjump::{Error, Link, Mode, RefusalCause, TargetThread, WaitPolicy};
+use rustix::process::Signal;
+
+use crate::helper::{Actor, plays, this_test};
+use crate::support::{FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, to_words, words};
+
+/// Default limit of payloads at a target, in bytes.
+const LIMIT: usize = 64 << 20;
+
+/// Expected state of `chronicle` at the target, computed here.
+struct Chronicle {
+    calls: u64,
+    hash: u64,
+}
+
+impl Chronicle {
+    fn new() -> Chronicle {
+        Chronicle { calls: 0, hash: 0xcbf2_9ce4_8422_2325 }
+    }
+
+    /// Its present state at the target.
+    fn of(link: &Link) -> Chronicle {
+        let reply = link.inject(&library("chronicle"), b"").unwrap().wait(PATIENCE).unwrap();
+        let [calls, hash] = to_words(&reply)[..] else { panic!("{reply:?}") };
+        Chronicle { calls, hash }
+    }
+
+    fn add(&mut self, payload: &[u8]) {
+        let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x100_0000_01b3);
+        self.hash = payload.iter().fold(self.hash, |hash, byte| mix(hash, u64::from(*byte)));
+        self.hash = mix(self.hash, payload.len() as u64);
+        self.calls += 1;
+    }
+
+    fn is(&self, reply: &[u8]) -> bool {
+        to_words(reply) == [self.calls, self.hash]
+    }
+}
+
+/// Bytes without a period that matches any mailbox length.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
+    bytes
+}
+
+fn spawn(place: &Place, mailbox: usize) -> TargetThread {
+    place.target().mailbox(mailbox).build().unwrap().spawn().unwrap()
+}
+
+/// Calls `chronicle` with payloads of these lengths, which have to arrive as they were sent.
+fn arrive(link: &Link, chronicle: &mut Chronicle, lengths: impl IntoIterator<Item = usize>) {
+    let library = library("chronicle");
+    for len in lengths {
+        let payload = pattern(len, len as u64);
+        chronicle.add(&payload);
+        let reply = link.inject(&library, &payload).unwrap().wait(PATIENCE).unwrap();
+        assert!(chronicle.is(&reply), "a payload of {len} bytes came out of order, or damaged");
+    }
+}
+
+/// Every power of two and its neighbours, up to the limit.
+fn lengths() -> impl Iterator<Item = usize> {
+    (0..=26).map(|log2| 1_usize << log2).flat_map(|len| [len - 1, len, len + 1]).filter(|len| *len <= LIMIT)
+}
+
+#[test]
+fn payloads_of_every_power_of_two_and_its_neighbours_arrive_whole() {
+    for mailbox in [4096, 4 << 20] {
+        let place = Place::new();
+        let target = spawn(&place, mailbox);
+        let link = place.link().connect().unwrap();
+        arrive(&link, &mut Chronicle::new(), lengths());
+        target.stop().unwrap();
+    }
+}
+
+#[test]
+fn every_length_around_the_mailboxs_limit_arrives_whole() {
+    let place = Place::new();
+    let target = spawn(&place, 1 << 16);
+    let link = place.link().connect().unwrap();
+    let mut chronicle = Chronicle::new();
+    for around in [1 << 16, 1 << 17] {
+        arrive(&link, &mut chronicle, around - 200..around + 80);
+    }
+    target.stop().unwrap();
+}
+
+#[test]
+fn large_frames_and_small_ones_run_in_the_order_of_their_calls() {
+    let place = Place::new();
+    let target = spawn(&place, 1 << 14);
+    let link = place.link().connect().unwrap();
+    let sequence = library("sequence");
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut payload = vec![0; 300_000];
+    for number in 0..5000_u64 {
+        payload[..8].copy_from_slice(&number.to_ne_bytes());
+        let len = match random.u8(..8) {
+            0..3 => random.usize(8..=40),
+            3..6 => random.usize(8..16_000),
+            _ => random.usize(16_000..300_000),
+        };
+        link.send(&sequence, &payload[..len]).unwrap();
+        if random.u8(..) == 0 {
+            link.flush(PATIENCE).unwrap();
+        }
+    }
+    let seen = link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
+    assert_eq!(to_words(&seen), [5000, 0]);
+    target.stop().unwrap();
+}
+
+#[test]
+fn frames_longer_than_half_the_bigger_mailbox_find_room_wherever_the_last_one_ended() {
+    for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
+        let place = Place::new();
+        let target = place.target().mailbox(4096).code_room(4096).max_payload(100_000).wait_policy(policy);
+        let target = target.build().unwrap().spawn().unwrap();
+        let link = place.link().wait_policy(policy).connect().unwrap();
+        let sequence = library("sequence");
+        link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
+        let mut random = fastrand::Rng::with_seed(9);
+        for number in 0..300_u64 {
+            let mut payload = words(&[number]);
+            // A ring of 128 KiB: after most of these, the next needs the whole of it.
+            payload.resize(random.usize(4096..=100_000), 1);
+            link.send(&sequence, &payload).unwrap();
+        }
+        let seen = link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(to_words(&seen), [300, 0]);
+        target.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
+    let place = Place::new();
+    let refusals = Seen::default();
+    let told = refusals.clone();
+    let target = place
+        .target()
+        .mailbox(1 << 16)
+        .max_payload(1 << 20)
+        .on_refused(move |_, refusal| told.push(refusal.cause))
+        .build()
+        .unwrap()
+        .spawn()
+        .unwrap();
+    let link = place.link().connect().unwrap();
+    let mut chronicle = Chronicle::new();
+    for round in 1..=3 {
+        arrive(&link, &mut chronicle, if round == 1 { 0..0 } else { (1 << 20) - 1..1 + (1 << 20) });
+        // Before there is a large mailbox the target refuses one for it; afterwards the source sees that it
+        // is too long.
+        let long = vec![0; (1 << 20) + 1];
+        let error =
+            link.inject(&library("chronicle"), &long).and_then(|call| call.wait(PATIENCE)).unwrap_err();
+        assert!(
+            match &error {
+                Error::Refused { ifunc, cause: RefusalCause::TooLarge, .. } =>
+                    round == 1 && ifunc == "chronicle",
+                Error::OverLimit { ifunc, what: "payload", .. } => round > 1 && ifunc == "chronicle",
+                _ => false,
+            },
+            "{error}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("1048577") && text.contains("1048576") && text.contains("--max-payload"),
+            "{text}"
+        );
+        assert_eq!(refusals.all().len(), 1);
+    }
+    arrive(&link, &mut chronicle, [10, 1 << 20]);
+    assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::TooLarge), 1);
+}
+
+#[test]
+fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
+    let place = Place::new();
+    let target = spawn(&place, 4096);
+    let link = place.link().connect().unwrap();
+    let mut chronicle = Chronicle::new();
+    // The first call brings the code, and so does each of mode always.
+    arrive(&link, &mut chronicle, [5 << 20, 10]);
+    link.set_mode(Mode::Always);
+    arrive(&link, &mut chronicle, [1 << 20, 100, 70_000]);
+    assert_eq!(link.stats().frames_with_code, 4);
+    link.set_mode(Mode::Cached);
+    arrive(&link, &mut chronicle, [1 << 20]);
+    // An image that exceeds the mailbox.
+    let heavy = library("heavy");
+    assert!(heavy.images()[0].bytes().len() > 900 << 10);
+    for payload in [&b"light"[..], &pattern(100_000, 2), b"light again"] {
+        assert_eq!(*link.inject(&heavy, payload).unwrap().wait(PATIENCE).unwrap(), *payload);
+    }
+    target.stop().unwrap();
+}
+
+#[test]
+fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
+    let place = Place::new();
+    let Pair { mut link, mut target } = Pair::of(place.target().mailbox(4096), place.link());
+    let (sequence, id) = (library("sequence"), library("sequence").images()[0].id());
+    let called = sequence.clone();
+    let call = &move |link: &Link, number: u64, len: usize| {
+        let mut payload = words(&[number]);
+        payload.resize(len, 1);
+        link.send(&called, &payload).unwrap();
+    };
+    let own = &mut link;
+    meanwhile(&mut target, move || {
+        call(own, 0, 20_000);
+        own.flush(PATIENCE).unwrap();
+        own.reconnect().unwrap();
+    });
+    assert!(target.forget(&id));
+    let own = &mut link;
+    let asking = sequence.clone();
+    let seen = meanwhile(&mut target, move || {
+        for (number, len) in [(0, 20_000), (1, 8), (2, 30_000)] {
+            call(own, number, len);
+        }
+        own.inject(&asking, b"").unwrap().wait(PATIENCE).unwrap()
+    });
+    assert_eq!(to_words(&seen), [3, 0]);
+    assert_eq!(link.stats().frames_with_code, 1, "the code was asked for");
+}
+
+#[test]
+fn trying_to_send_a_large_frame_never_waits() {
+    let place = Place::new();
+    // Only this thread polls: any wait here would hang.
+    let Pair { link, mut target } =
+        Pair::of(place.target().mailbox(4096), place.link().send_timeout(FOREVER));
+    let echo = library("echo");
+    let payload = pattern(100_000, 1);
+    let mut tries = 0;
+    let mut pending = loop {
+        match link.try_inject(&echo, &payload) {
+            Ok(pending) => break pending,
+            Err(Error::Full) => tries += 1,
+            Err(error) => panic!("{error}"),
+        }
+        target.poll().unwrap();
+        link.progress().unwrap();
+    };
+    assert!(tries > 0, "a mailbox of 4 KiB holds 100,000 bytes");
+    assert_eq!(*answer(&mut target, &mut pending).unwrap(), *payload);
+    // Now the mailbox exists, and has space for two and not for more.
+    let full = (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Full)));
+    assert_eq!(full, Some(2));
+}
+
+#[test]
+fn a_link_made_anew_gets_a_mailbox_anew() {
+    let place = Place::new();
+    let target = spawn(&place, 4096);
+    let mut link = place.link().connect().unwrap();
+    let mut chronicle = Chronicle::new();
+    for _ in 0..3 {
+        arrive(&link, &mut chronicle, [100_000, 10]);
+        link.reconnect().unwrap();
+    }
+    target.stop().unwrap();
+}
+
+fn data() -> &'static str {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
+}
+
+#[test]
+fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target = Actor::target(this_test!(), &place.address(), data());
+    let link = place.link().connect().unwrap();
+    let regions = target.regions();
+    for _ in 0..2 {
+        arrive(&link, &mut Chronicle::of(&link), [8 << 20]);
+        assert!(target.regions().len() > regions.len());
+        while target.regions() != regions {
+            link.progress().unwrap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let mut target = Actor::target(this_test!(), &place.address(), data());
+    let link = place.link().send_timeout(FOREVER).connect().unwrap();
+    let echo = library("echo");
+    link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
+    target.signal(Signal::STOP);
+    assert!(matches!(link.try_inject(&echo, &vec![0; 8 << 20]), Err(Error::Full)));
+    let error = thread::scope(|scope| {
+        let call = scope.spawn(|| {
+            let link = link;
+            link.inject(&echo, &vec![0; 8 << 20]).map(drop).unwrap_err()
+        });
+        target.kill();
+        call.join().unwrap()
+    });
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_does_not_answer_in_time_gets_nothing() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target = Actor::target(this_test!(), &place.address(), data());
+    let link = place.link().send_timeout(Duration::from_millis(20)).connect().unwrap();
+    let echo = library("echo");
+    link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
+    target.signal(Signal::STOP);
+    let error = link.inject(&echo, &vec![0; 8 << 20]).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    target.signal(Signal::CONT);
+    let link = Link::builder(&place.address()).connect().unwrap();
+    assert_eq!(link.inject(&echo, b"still").unwrap().wait(PATIENCE).unwrap().len(), 5);
+}

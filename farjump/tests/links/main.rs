@@ -1,0 +1,35 @@
+//! Guarantees of links and targets over shared memory: within one process, and between processes that are
+//! stopped and killed.
+
+mod admin;
+mod batches;
+mod buffers;
+mod calls;
+mod code;
+mod crash_reports;
+mod event_loop;
+mod eviction;
+mod exports;
+mod fork;
+mod forwarding;
+mod helper;
+mod hostile_sources;
+mod hostile_targets;
+mod in_place;
+mod kept_descriptors;
+mod large;
+mod libraries;
+mod modes;
+mod mutated_frames;
+mod no_filesystem;
+mod panics;
+mod payloads;
+mod peer_death;
+mod policy;
+mod rights;
+mod sleep;
+mod streams;
+#[path = "../support/mod.rs"]
+mod support;
+mod targets;
+mod tcp_key;

@@ -1,0 +1,390 @@
+//! A target in another process whose mailbox is filled with spoilt frames, each with the signal that is due.
+//! An oracle predicts the target's reaction to each from the bytes in the mailbox, and the two are compared.
+
+use std::collections::HashMap;
+
+use farjump::core::frame::{
+    CODE_HEADER_LEN, CodePart, Flags, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Plan,
+    PlanCode,
+};
+use farjump::{CodeId, RefusalCause};
+use farjump_control::Message;
+use farjump_fuzz::Mutator;
+use farjump_loader::bundle::is_name;
+use farjump_loader::code_id;
+
+use crate::helper::{Actor, plays, this_test};
+use crate::hostile_sources::raw::{RawSource, Told, call};
+use crate::support::{PATIENCE, Place, library, words};
+
+/// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
+const FRAMES: usize = 4_000;
+/// Longest payload that a frame has before it is spoilt, in bytes.
+const PAYLOAD: usize = 200;
+/// More than the space of the longest of them in the ring, in bytes.
+const ROOM: usize = 4096;
+/// Variable with the seed: a number. Another one for each run unless it is set.
+const SEED: &str = "FARJUMP_FUZZ_SEED";
+
+/// The functions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Function {
+    Chronicle,
+    Tally,
+}
+
+/// The target's expected reaction to a frame.
+#[derive(Debug)]
+enum Fate {
+    /// No effect: it is a skip.
+    Skipped,
+    /// Run this on this payload, and reply if a reply is wanted.
+    Runs(Function, Vec<u8>),
+    /// Run this on each of these, and reply to none.
+    RunsEach(Function, Vec<Vec<u8>>),
+    /// Only reply.
+    Answered,
+    Refused(RefusalCause),
+    /// Request this code, and refuse the frame when it does not come.
+    Asks(CodeId),
+    /// Cut the link.
+    Cut,
+}
+
+/// Model of the target: predicts its reactions and its statistics.
+struct Oracle {
+    held: Vec<(CodeId, Vec<u8>, Function)>,
+    epoch: u64,
+    /// Bindings of the link's indexes.
+    table: HashMap<u16, Result<Function, RefusalCause>>,
+    /// The statics of `chronicle`: calls, hash.
+    chronicle: [u64; 2],
+    tally: u64,
+    refused: u64,
+    /// Of these, on the present link.
+    refused_here: u64,
+    cuts: u64,
+}
+
+impl Oracle {
+    /// Predicts the fate of the frame that `liar` has written as the next one.
+    fn foretell(&mut self, liar: &RawSource) -> (Option<Header>, Fate) {
+        let at = liar.offset();
+        let first = liar.read(at, LINE / 8);
+        let word = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().unwrap());
+        let Ok(header) = Header::from_words([word(8), word(16)]) else { return (None, Fate::Cut) };
+        // No frame of a link over shared memory has a trailer.
+        if header.flags.contains(Flags::TRAILER) {
+            return (None, Fate::Cut);
+        }
+        let code = || [24, 32, 40, 48, 56].map(word);
+        let Ok(parts) = header.check(at % 4096, liar.ring() - at, liar.max_frame, code) else {
+            return (None, Fate::Cut);
+        };
+        let fate = match (header.kind, parts.code) {
+            (Kind::Skip, _) => Fate::Skipped,
+            (Kind::Flush, _) => Fate::Answered,
+            (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
+            // There is no large mailbox.
+            (Kind::Switch, _) => Fate::Cut,
+            // The target has no function of its own.
+            (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
+            (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),
+            (_, code) => {
+                let frame = liar.read(at, header.frame_len as usize / 8);
+                let part = |start: u32, len: u32| frame[start as usize..][..len as usize].to_vec();
+                let payload = part(parts.payload, header.payload_len);
+                let bound = match code {
+                    None => *self.table.get(&header.index).unwrap_or(&Err(RefusalCause::UnknownIndex)),
+                    Some(code) => {
+                        let held = self.held.iter().find(|(id, ..)| *id == code.id);
+                        let image = part(code.image_offset, code.image_len);
+                        let name = part(CODE_HEADER_LEN as u32, code.name_len.into());
+                        let bound = match held {
+                            // Bound code came again.
+                            Some((_, whole, function))
+                                if code.epoch == self.epoch
+                                    && *whole == image
+                                    && self.table.get(&header.index) == Some(&Ok(*function)) =>
+                            {
+                                Ok(*function)
+                            }
+                            _ if code.epoch != self.epoch => Err(RefusalCause::StaleEpoch),
+                            Some((.., function)) if header.kind == Kind::CallId => Ok(*function),
+                            None if header.kind == Kind::CallId => {
+                                self.table.insert(header.index, Err(RefusalCause::CodeMissing));
+                                return (Some(header), Fate::Asks(code.id));
+                            }
+                            _ if !is_name(&String::from_utf8_lossy(&name)) => Err(RefusalCause::Name),
+                            Some((_, whole, function)) if *whole == image => Ok(*function),
+                            _ => {
+                                assert_ne!(code_id(&image), code.id, "nobody finds code by chance");
+                                Err(RefusalCause::IdMismatch)
+                            }
+                        };
+                        self.table.insert(header.index, bound);
+                        bound
+                    }
+                };
+                match (bound, header.kind) {
+                    (Err(cause), _) => Fate::Refused(cause),
+                    (Ok(function), Kind::Calls) => {
+                        let word = || u64::from_le_bytes(payload[..8].try_into().unwrap());
+                        match Messages::of(&header, word) {
+                            Ok(messages) => Fate::RunsEach(function, each(&messages, &payload)),
+                            Err(_) => Fate::Refused(RefusalCause::BadFrame),
+                        }
+                    }
+                    (Ok(function), _) => Fate::Runs(function, payload),
+                }
+            }
+        };
+        (Some(header), fate)
+    }
+
+    /// Why the target refuses to run the code of a frame in place: the mode is allowed, but neither function
+    /// can.
+    fn why_not_in_place(
+        &self,
+        liar: &RawSource,
+        at: usize,
+        header: &Header,
+        code: &CodePart,
+    ) -> RefusalCause {
+        let frame = liar.read(at, header.frame_len as usize / 8);
+        let image = &frame[code.image_offset as usize..][..code.image_len as usize];
+        let name = String::from_utf8_lossy(&frame[CODE_HEADER_LEN..][..code.name_len.into()]);
+        if code.epoch != self.epoch {
+            RefusalCause::StaleEpoch
+        } else if !is_name(&name) {
+            RefusalCause::Name
+        } else if code_id(image) != code.id {
+            RefusalCause::IdMismatch
+        } else {
+            // Both have statics.
+            RefusalCause::BadImage
+        }
+    }
+
+    /// Runs a function here, too, and returns its reply.
+    fn run(&mut self, function: Function, payload: &[u8]) -> Vec<u8> {
+        const PRIME: u64 = 0x100_0000_01b3;
+        match function {
+            Function::Tally => {
+                self.tally += 1;
+                words(&[self.tally])
+            }
+            Function::Chronicle => {
+                let [calls, hash] = &mut self.chronicle;
+                let bytes = payload.iter().map(|&byte| u64::from(byte));
+                for word in bytes.chain([payload.len() as u64]) {
+                    *hash = (*hash ^ word).wrapping_mul(PRIME);
+                }
+                *calls += 1;
+                words(&self.chronicle)
+            }
+        }
+    }
+
+    /// Counts the frame that `liar` has written, and checks the target's reaction. Returns `false` if that
+    /// ended the link.
+    fn deliver(&mut self, liar: &mut RawSource) -> bool {
+        let (header, fate) = self.foretell(liar);
+        let (at, signal) = (liar.offset(), liar.key.header(liar.position));
+        liar.position += header.map_or(0, |header| u64::from(header.frame_len));
+        liar.signal(at, signal);
+        let token = header.map_or(0, |header| header.token);
+        match fate {
+            Fate::Skipped => {}
+            Fate::Answered => {
+                assert_eq!(liar.reply_and_token(), (token, self.refused_here.to_le_bytes().to_vec()));
+            }
+            Fate::Runs(function, payload) => {
+                let reply = self.run(function, &payload);
+                if header.is_some_and(|header| header.flags.contains(Flags::WANTS_REPLY)) {
+                    assert_eq!(liar.reply_and_token(), (token, reply));
+                }
+            }
+            Fate::RunsEach(function, payloads) => {
+                for payload in payloads {
+                    self.run(function, &payload);
+                }
+            }
+            Fate::Refused(cause) => self.hears_refusal(liar, token, cause),
+            Fate::Asks(wanted) => {
+                let told = liar.told();
+                let Told::Message(Message::NeedCode { id, .. }) = told else { panic!("{told:?}") };
+                assert_eq!(id, wanted.0);
+                liar.control.send(&Message::NoCode { id }, &[]).unwrap();
+                self.hears_refusal(liar, token, RefusalCause::CodeMissing);
+            }
+            Fate::Cut => {
+                let told = liar.told();
+                assert!(matches!(told, Told::Message(Message::Closing { .. })), "{told:?}");
+                assert!(matches!(liar.told(), Told::End));
+                self.cuts += 1;
+                return false;
+            }
+        }
+        true
+    }
+
+    fn hears_refusal(&mut self, liar: &mut RawSource, due: u32, expected: RefusalCause) {
+        match liar.told() {
+            Told::Message(Message::Refused { token, cause, .. }) => {
+                assert_eq!((token, cause), (due, expected));
+            }
+            other => panic!("{other:?} instead of a refusal ({expected})"),
+        }
+        self.refused += 1;
+        self.refused_here += 1;
+    }
+
+    /// A new link, on which both functions are bound.
+    fn connect(&mut self, address: &str) -> RawSource {
+        let mut liar = RawSource::connect(address);
+        self.epoch = liar.epoch;
+        self.refused_here = 0;
+        self.table.clear();
+        for number in 0..self.held.len() {
+            let frame = self.honest(&liar, number, b"honest so far");
+            self.deliver_honest(&mut liar, &frame);
+        }
+        liar
+    }
+
+    fn deliver_honest(&mut self, liar: &mut RawSource, frame: &[u8]) {
+        liar.write(liar.offset() + 8, &frame[8..]);
+        assert!(self.deliver(liar), "an honest frame cut the link");
+    }
+
+    /// Makes space for an honest frame: skips to the start of the ring where it may not fit before the end,
+    /// and waits until the target has seen everything.
+    fn make_room(&mut self, liar: &mut RawSource) {
+        liar.await_room(ROOM);
+        if liar.ring() - liar.offset() < ROOM {
+            let skip = liar.skip();
+            self.deliver_honest(liar, &skip);
+            liar.await_room(ROOM);
+        }
+    }
+
+    /// One of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
+    fn honest(&self, liar: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
+        const NAMES: [&str; 2] = ["chronicle", "tally"];
+        let (id, image, _) = &self.held[number % 2];
+        let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2] };
+        let plan = Plan { index: number as u16 % 2, wants_reply: number < 6, token: number as u32, ..call() };
+        let plan = match number {
+            0 | 1 => Plan { kind: Kind::CallCode, code: Some(code), ..plan },
+            2 | 3 => Plan { kind: Kind::CallId, code: Some(PlanCode { image: &[], ..code }), ..plan },
+            4..=7 => plan,
+            8 => Plan { kind: Kind::Flush, ..plan },
+            9 => Plan { kind: Kind::CallInPlace, code: Some(code), ..plan },
+            10 | 11 => {
+                let len = payload.len() / 5;
+                let count = (payload.len() / Messages::stride(len).max(1)).max(1);
+                let head = Messages { len: len as u32, count: count as u32 }.to_word();
+                let several = [&head.to_le_bytes()[..], payload, &[0; 8]].concat();
+                return liar.frame(&Plan { kind: Kind::Calls, ..plan }, &several);
+            }
+            _ => return liar.skip(),
+        };
+        liar.frame(&plan, payload)
+    }
+}
+
+/// The messages in a payload.
+fn each(messages: &Messages, payload: &[u8]) -> Vec<Vec<u8>> {
+    let len = messages.len as usize;
+    let starts =
+        (0..messages.count as usize).map(|number| MESSAGES_HEAD_LEN + number * Messages::stride(len));
+    starts.map(|start| payload[start..][..len].to_vec()).collect()
+}
+
+fn seed() -> u64 {
+    match std::env::var(SEED) {
+        Ok(seed) => seed.parse().unwrap_or_else(|_| panic!("{SEED} is {seed:?}: it must be a number")),
+        Err(_) => fastrand::u64(..),
+    }
+}
+
+/// The longer of the two headers, where most errors are.
+const HEAD: usize = CODE_HEADER_LEN;
+
+#[test]
+fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_nothing_else() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target = Actor::counting_target(this_test!(), &place.address());
+    let innocent = place.link().connect().unwrap();
+    let sequence = library("sequence");
+    let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
+        let library = library(name);
+        (library.images()[0].id(), library.images()[0].bytes().to_vec(), function)
+    });
+    let mut oracle = Oracle {
+        held: held.to_vec(),
+        epoch: 0,
+        table: HashMap::new(),
+        chronicle: [0, 0xcbf2_9ce4_8422_2325],
+        tally: 0,
+        refused: 0,
+        refused_here: 0,
+        cuts: 0,
+    };
+
+    let seed = seed();
+    println!("{SEED}={seed}");
+    let mut mutator = Mutator::new(seed);
+    let (mut liar, mut links, mut calls) = (oracle.connect(&place.address()), 1, 0_u64);
+    for number in 0..FRAMES {
+        oracle.make_room(&mut liar);
+        let payload = vec![number as u8; mutator.below(PAYLOAD)];
+        let mut frame = oracle.honest(&liar, mutator.below(13), &payload);
+        match mutator.below(8) {
+            0 => {}
+            // The rest is left from an earlier lap.
+            1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
+            _ => mutator.mutate_in_place(&mut frame, HEAD),
+        }
+        let at = liar.offset();
+        liar.write(at + 8, &frame[8..]);
+        if mutator.below(8) == 0 {
+            // Signals of other positions, or with a wrong bit, do not count: the frame has not come yet.
+            let due = liar.key.header(liar.position);
+            for signal in [liar.key.header(liar.position + 64), due ^ 1 << mutator.below(64)] {
+                liar.signal(at, signal);
+            }
+        }
+        if !oracle.deliver(&mut liar) {
+            liar = oracle.connect(&place.address());
+            links += 1;
+        }
+        if number % 16 == 0 {
+            let call = innocent.inject(&sequence, &words(&[calls])).unwrap();
+            calls += 1;
+            assert_eq!(*call.wait(PATIENCE).unwrap(), *words(&[calls, 0]));
+        }
+    }
+    // Frames without reply have run too, once and in order.
+    for number in [4, 5] {
+        oracle.make_room(&mut liar);
+        let frame = oracle.honest(&liar, number, b"the end");
+        oracle.deliver_honest(&mut liar, &frame);
+    }
+    let ran = oracle.chronicle[0] + oracle.tally;
+    println!("{ran} ran, {} were refused, {} cut their link", oracle.refused, oracle.cuts);
+    assert!(ran > 500 && oracle.refused > 100 && oracle.cuts > 100, "the mutator does too little");
+    assert_eq!(links, oracle.cuts + 1);
+    drop((innocent, liar));
+    let counted = format!(
+        "{} calls, {} refusals, 3 images, {} links",
+        ran + calls,
+        oracle.refused + oracle.cuts,
+        links + 1
+    );
+    assert_eq!(target.end(), counted);
+}

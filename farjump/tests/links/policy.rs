@@ -1,0 +1,458 @@
+//! Policy: refusals by the owner's choice. Each limit admits what is exactly at it, refuses what is one over
+//! it with a reason that names it, and costs no other source anything.
+
+use std::time::Instant;
+
+use farjump::core::frame::{Kind, LINE, Plan, PlanCode};
+use farjump::core::mailbox::region_len;
+use farjump::core::transport::OpenRequest;
+use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Target, TargetBuilder};
+use farjump_control::{Limits, Message, SourceOptions, meet_target};
+use farjump_loader::code_id;
+use farjump_transports::shm::Shm;
+
+use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
+use crate::support::{PATIENCE, Pair, Place, answer, library, meanwhile, meet, serve, to_words, words};
+
+fn id_of(library: &Library) -> CodeId {
+    library.images()[0].id()
+}
+
+fn image_of(library: &Library) -> Vec<u8> {
+    library.images()[0].bytes().to_vec()
+}
+
+/// The refusal that a source receives.
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalCause, String) {
+    match result {
+        Err(Error::Refused { cause, text, .. }) => (cause, text),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
+fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, usize, u64) {
+    match result {
+        Err(error @ Error::OverLimit { what, len, max, .. }) => {
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("{len} bytes")) && text.contains(&format!("--max-{what}")),
+                "{text}"
+            );
+            (what, len, max)
+        }
+        other => panic!("not over a limit: {other:?}"),
+    }
+}
+
+/// The cause and text of the next refusal that the target sends `liar`.
+fn told(target: &mut Target<'_>, liar: &mut RawSource) -> (RefusalCause, String) {
+    match meanwhile(target, || liar.told()) {
+        Told::Message(Message::Refused { token: 7, cause, text }) => (cause, text),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A target, an honest source, and a hostile one after the handshake.
+fn with_liar<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
+    let mut pair = Pair::of(target, place.link());
+    let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    (pair, liar)
+}
+
+#[test]
+fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
+    let limits = |choose: fn(TargetBuilder<'static>) -> TargetBuilder<'static>| {
+        let place = Place::new();
+        let mut target = choose(place.target()).build().unwrap();
+        meet(&mut target, || {
+            let (options, deadline) = (
+                SourceOptions::new("a source", OpenRequest::new(region_len(4096), 4096)),
+                Instant::now() + PATIENCE,
+            );
+            meet_target(&place.address().parse().unwrap(), &mut [Box::new(Shm::new())], &options, deadline)
+                .unwrap()
+                .limits
+        })
+    };
+    assert_eq!(limits(|target| target), Limits::default());
+    assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: Some(500), image: None });
+    assert_eq!(limits(|target| target.max_image(5000)), Limits { payload: None, image: Some(5000) });
+    // Besides its mailbox.
+    let told = limits(|target| target.mailbox(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
+    assert_eq!(told, Limits { payload: None, image: Some(7000) });
+}
+
+#[test]
+fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let (mut pair, mut liar) = with_liar(&place, place.target().allow_code([id_of(&echo)]));
+    let linked = pair.target.stats().images_linked;
+    let image = image_of(&tally);
+    let mut refused = 0;
+    // In a frame, by the id alone, by the refused index, in mode always, and by an arbitrary name.
+    for mode in [Mode::Cached, Mode::Always, Mode::Cached] {
+        pair.link.set_mode(mode);
+        for _ in 0..2 {
+            assert_eq!(*pair.call(&echo, b"in").unwrap(), *b"in");
+            let (cause, text) = refusal(pair.call(&tally, b""));
+            assert_eq!(cause, RefusalCause::Policy);
+            assert!(text.contains(&format!("--allow-code {}", id_of(&tally))), "{text}");
+            refused += 1;
+        }
+    }
+    for plan in [
+        call_id("tally", id_of(&tally), liar.epoch),
+        call_code("echo", &image, id_of(&tally), liar.epoch),
+        call(),
+    ] {
+        liar.send_plan(&plan, b"");
+        // It is not even requested.
+        assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::Policy);
+        refused += 1;
+    }
+    // By the id of code that may come in.
+    liar.send_plan(&call_code("echo", &image, id_of(&echo), liar.epoch), b"");
+    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::IdMismatch);
+    let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), liar.epoch) };
+    liar.send_plan(&plan, b"held");
+    assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
+
+    let stats = pair.target.stats();
+    assert_eq!((stats.refused(RefusalCause::Policy), stats.refusals()), (refused, refused + 1));
+    assert_eq!(stats.images_linked - linked, 1, "echo");
+}
+
+#[test]
+fn code_that_is_sent_on_request_is_only_what_was_allowed() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let (mut pair, mut liar) = with_liar(&place, place.target().allow_code([id_of(&echo)]));
+    liar.send_plan(&call_id("echo", id_of(&echo), liar.epoch), b"late");
+    let asked = meanwhile(&mut pair.target, || liar.told());
+    assert!(
+        matches!(asked, Told::Message(Message::NeedCode { id, .. }) if id == id_of(&echo).0),
+        "{asked:?}"
+    );
+    liar.control.send(&Message::Code { id: id_of(&echo).0, image: image_of(&tally) }, &[]).unwrap();
+    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::IdMismatch);
+    assert_eq!(pair.target.stats().images_linked, 0);
+}
+
+#[test]
+fn what_the_target_has_itself_needs_no_allowance_in_mode_local_and_one_to_come_in() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let target = place.target().allow_code([]).local(&tally);
+    let mut pair = Pair::of(target, place.link().mode(Mode::Local));
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
+    pair.link.set_mode(Mode::Cached);
+    for library in [&tally, &echo] {
+        let (cause, text) = refusal(pair.call(library, b""));
+        assert_eq!(cause, RefusalCause::Policy);
+        assert!(text.contains("not among the 0"), "{text}");
+    }
+    assert_eq!(pair.target.stats().images_linked, 1);
+}
+
+#[test]
+fn a_payload_at_the_limit_runs_and_one_byte_more_is_never_sent() {
+    let echo = library("echo");
+    for max in [1, 7, 39, 40, 41, 64, 4096, 100_000] {
+        let place = Place::new();
+        let mut pair = Pair::of(place.target().max_payload(max), place.link());
+        for mode in [Mode::Cached, Mode::Always] {
+            pair.link.set_mode(mode);
+            for _ in 0..3 {
+                assert_eq!(pair.call(&echo, &vec![1; max]).unwrap().len(), max);
+                let sent = pair.link.stats();
+                let over = pair.call(&echo, &vec![1; max + 1]);
+                assert_eq!(over_limit(over), ("payload", max + 1, max as u64), "{mode}");
+                assert_eq!(pair.link.stats(), sent);
+                assert!(pair.call(&echo, b"").unwrap().is_empty());
+            }
+        }
+        assert_eq!(pair.target.stats().refusals(), 0);
+    }
+}
+
+#[test]
+fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothing() {
+    for max in [1, 39, 40, 41, 1000] {
+        let place = Place::new();
+        let echo = library("echo");
+        let (mut pair, mut liar) = with_liar(&place, place.target().max_payload(max));
+        let image = image_of(&echo);
+        let bring = |liar: &RawSource| PlanCode {
+            image: &image,
+            id: code_id(&image),
+            epoch: liar.epoch,
+            name: "echo",
+        };
+        let at = vec![5; max];
+        assert_eq!(meanwhile(&mut pair.target, || liar.call_new("echo", &image, &at)), at);
+        let code = bring(&liar);
+        for plan in [
+            call(),
+            Plan {
+                kind: Kind::CallLocal,
+                code: Some(PlanCode { image: &[], id: CodeId([0; 16]), ..code }),
+                ..call()
+            },
+            Plan { kind: Kind::CallCode, code: Some(code), ..call() },
+        ] {
+            liar.send_plan(&plan, &vec![5; max + 1]);
+            let (cause, text) = told(&mut pair.target, &mut liar);
+            assert_eq!(cause, RefusalCause::TooLarge, "{max}: {text}");
+            assert!(
+                text.contains(&format!("has {} bytes", max + 1)) && text.contains("--max-payload"),
+                "{text}"
+            );
+        }
+        // The last one would have bound the index anew: it is unbound now.
+        liar.send_plan(&call(), &at);
+        assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
+        assert_eq!(pair.target.stats().calls, 1);
+        assert_eq!(pair.target.stats().refused(RefusalCause::TooLarge), 4);
+        assert_eq!(pair.call(&echo, b"").unwrap().len(), 0);
+    }
+}
+
+#[test]
+fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
+    let (echo, tally) = (library("echo"), library("tally"));
+    let (short, long) =
+        if image_of(&echo).len() < image_of(&tally).len() { (echo, tally) } else { (tally, echo) };
+    let (most, over) = (image_of(&short).len(), image_of(&long).len());
+    assert!(most < over, "the test needs images of two lengths");
+    let place = Place::new();
+    let (mut pair, mut liar) = with_liar(&place, place.target().max_image(most));
+    for mode in [Mode::Cached, Mode::Always] {
+        pair.link.set_mode(mode);
+        pair.call(&short, b"").unwrap();
+        assert_eq!(over_limit(pair.call(&long, b"")), ("image", over, most as u64));
+    }
+    assert_eq!(pair.target.stats().refusals(), 0);
+    // In a frame, and on request; the index that was bound to code before does not run it.
+    let image = [&image_of(&short)[..], &[0]].concat();
+    let honest = image_of(&short);
+    meanwhile(&mut pair.target, || liar.call_new(short.name(), &honest, b""));
+    liar.send_plan(&call_code(short.name(), &image, code_id(&image), liar.epoch), b"");
+    for _ in 0..2 {
+        let (cause, text) = told(&mut pair.target, &mut liar);
+        assert_eq!(cause, RefusalCause::TooLarge);
+        assert!(
+            text.contains(&format!("its image has {} bytes", most + 1)) && text.contains("--max-image"),
+            "{text}"
+        );
+        liar.send_plan(&call(), b"");
+    }
+    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
+    liar.send_plan(&Plan { index: 1, ..call_id(long.name(), id_of(&long), liar.epoch) }, b"");
+    assert!(matches!(meanwhile(&mut pair.target, || liar.told()), Told::Message(Message::NeedCode { .. })));
+    liar.control.send(&Message::Code { id: id_of(&long).0, image: image_of(&long) }, &[]).unwrap();
+    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
+    assert_eq!(pair.target.stats().images_linked, 1);
+}
+
+#[test]
+fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
+    let place = Place::new();
+    let echo = library("echo");
+    let (mut pair, mut liar) = with_liar(&place, place.target().max_image(1000));
+    liar.send_plan(&call_id("echo", id_of(&echo), liar.epoch), b"");
+    assert!(matches!(meanwhile(&mut pair.target, || liar.told()), Told::Message(Message::NeedCode { .. })));
+    // Its head is enough: the target waits for none of its bytes.
+    let head = [&(1_u32 << 20).to_le_bytes()[..], &[0; 4]].concat();
+    rustix::io::write(std::os::fd::AsFd::as_fd(&liar.control), &head).unwrap();
+    let closing = meanwhile(&mut pair.target, || liar.told());
+    assert!(
+        matches!(&closing, Told::Message(Message::Closing { text }) if text.contains("limit")),
+        "{closing:?}"
+    );
+    pair.call(&echo, b"").unwrap();
+}
+
+#[test]
+fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
+    let place = Place::new();
+    let echo = library("echo");
+    // 63 bytes over a whole number of lines do not count.
+    let max = 16 * LINE;
+    let (mut pair, mut liar) = with_liar(&place, place.target().max_frame(max + 63));
+    assert_eq!(pair.link.max_frame() / LINE * LINE, max);
+    pair.call(&echo, b"").unwrap();
+    // Behind the header's line; the canary needs 8 bytes behind the payload while it is made.
+    let fits = max - LINE - 8;
+    assert_eq!(pair.call(&echo, &vec![1; fits]).unwrap().len(), fits);
+    match pair.call(&echo, &vec![1; fits + 1]) {
+        Err(error @ Error::TooLarge { .. }) => assert!(error.to_string().contains("--max-frame"), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    // A source that sends it all the same.
+    let image = image_of(&echo);
+    meanwhile(&mut pair.target, || liar.call_new("echo", &image, b""));
+    liar.send_plan(&call(), &vec![2; max - LINE]);
+    assert_eq!(meanwhile(&mut pair.target, || liar.reply()).len(), max - LINE);
+    liar.send_plan(&call(), &vec![2; max - LINE + 1]);
+    let closing = meanwhile(&mut pair.target, || liar.told());
+    assert!(
+        matches!(&closing, Told::Message(Message::Closing { text }) if text.contains("over the limit")),
+        "{closing:?}"
+    );
+    assert_eq!(pair.target.stats().refused(RefusalCause::BadFrame), 1);
+    pair.call(&echo, b"").unwrap();
+}
+
+#[test]
+fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
+    let place = Place::new();
+    let echo = library("echo");
+    let mut pair = Pair::of(place.target().max_sources(2), place.link());
+    let second = meet(&mut pair.target, || place.link().connect()).unwrap();
+    for _ in 0..3 {
+        let error = meet(&mut pair.target, || place.link().connect()).unwrap_err().to_string();
+        assert!(error.contains("takes 2 sources at a time") && error.contains("--max-sources"), "{error}");
+    }
+    assert_eq!(pair.target.stats().sources_refused, 3);
+    pair.call(&echo, b"").unwrap();
+    drop(second);
+    while pair.target.sources() > 1 {
+        pair.target.poll().unwrap();
+    }
+    meet(&mut pair.target, || place.link().connect()).unwrap();
+    assert_eq!(pair.target.stats().sources_refused, 3);
+}
+
+/// Price of an image for its source: the copy, and the space of its code and its statics.
+fn price(library: &Library) -> usize {
+    let bytes = image_of(library);
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    bytes.len() + word(8) + word(16) + word(20)
+}
+
+#[test]
+fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten() {
+    let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
+    let mailbox = 1 << 16;
+    let exactly = region_len(mailbox) + price(&one) + price(&echo);
+    for (memory, fits) in [(exactly, true), (exactly - 1, false)] {
+        let place = Place::new();
+        let target = place.target().mailbox(mailbox).max_source_memory(memory);
+        let mut pair = Pair::of(target, place.link());
+        pair.call(&one, b"").unwrap();
+        let second = pair.call(&echo, b"here");
+        if !fits {
+            let (cause, text) = refusal(second);
+            assert_eq!(cause, RefusalCause::NoRoom);
+            let (price, left) = (price(&echo), price(&echo) - 1);
+            assert!(
+                text.contains(&format!(
+                    "takes {price} bytes, and its source has {left} left of the {memory}"
+                )),
+                "{text}"
+            );
+            assert!(text.contains("--max-source-memory"), "{text}");
+            assert_eq!(pair.target.stats().images_linked, 1);
+            continue;
+        }
+        assert_eq!(*second.unwrap(), *b"here");
+        for _ in 0..3 {
+            assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::NoRoom);
+        }
+        // Another source has its own memory, and code that it brings first costs the first source nothing.
+        let address = place.address();
+        let other = meet(&mut pair.target, || Link::connect(&address)).unwrap();
+        let mut brought = other.inject(&two, b"").unwrap();
+        answer(&mut pair.target, &mut brought).unwrap();
+        pair.call(&two, b"").unwrap();
+        // Forgotten code returns its price, and no more.
+        assert!(pair.target.forget(&id_of(&one)));
+        pair.call(&one, b"").unwrap();
+        assert!(pair.target.forget(&id_of(&two)));
+        assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::NoRoom);
+        assert!(pair.target.forget(&id_of(&one)));
+        pair.call(&two, b"").unwrap();
+        assert_eq!(*pair.call(&echo, b"still").unwrap(), *b"still");
+    }
+}
+
+#[test]
+fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on() {
+    let echo = library("echo");
+    let mailbox = 1 << 16;
+    let long = vec![9; 3000];
+    for (spare, kept) in [(long.len(), true), (long.len() - 1, false)] {
+        let place = Place::new();
+        let memory = region_len(mailbox) + price(&echo) + spare;
+        let target = place.target().mailbox(mailbox).max_source_memory(memory);
+        let mut pair = Pair::of(target, place.link().reply_room(4096));
+        // Space for one such reply only.
+        let mut first = pair.link.inject(&echo, &long).unwrap();
+        let mut second = pair.link.inject(&echo, &long).unwrap();
+        serve(&mut pair.target);
+        assert_eq!(*answer(&mut pair.target, &mut first).unwrap(), *long);
+        let late = answer(&mut pair.target, &mut second);
+        drop((first, second));
+        if kept {
+            assert_eq!(*late.unwrap(), *long);
+        } else {
+            let (cause, text) = refusal(late);
+            assert_eq!(cause, RefusalCause::ReplyTooLarge);
+            assert!(text.contains("the function ran, and its answer of 3000 bytes is lost"), "{text}");
+        }
+        for _ in 0..10 {
+            assert_eq!(*pair.call(&echo, &long).unwrap(), *long);
+        }
+        assert_eq!(pair.target.stats().calls, 12);
+    }
+}
+
+#[test]
+fn limits_that_make_no_sense_fail_the_target_when_it_is_built() {
+    let place = Place::new();
+    let mailbox = 1 << 16;
+    let least = region_len(mailbox);
+    let wrong = [
+        (place.target().max_payload(0), "0 bytes on the payload"),
+        (place.target().max_image(32), "32 bytes on the image"),
+        (place.target().max_frame(LINE - 1), "63 bytes on the frame"),
+        (place.target().max_sources(0), "no sources"),
+        (place.target().mailbox(mailbox).max_source_memory(least - 1), "memory of a source"),
+    ];
+    for (target, words) in wrong {
+        let error = target.build().unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("leave"), "{error}");
+    }
+    let target = place.target().max_payload(1).max_image(33).max_frame(LINE).max_sources(1);
+    drop(target.mailbox(mailbox).max_source_memory(least).build().unwrap());
+}
+
+#[test]
+fn a_source_that_is_refused_all_the_time_and_a_good_one_work_side_by_side() {
+    let place = Place::new();
+    let (sequence, tally) = (library("sequence"), library("tally"));
+    let target =
+        place.target().allow_code([id_of(&sequence)]).max_payload(8).build().unwrap().spawn().unwrap();
+    let (rounds, address) = (2000_u64, place.address());
+    let refused = std::thread::spawn(move || {
+        let link = Link::connect(&address).unwrap();
+        let mut last = None;
+        for _ in 0..rounds {
+            last = Some(refusal(link.inject(&tally, b"").and_then(|call| call.wait(PATIENCE))));
+        }
+        last
+    });
+    let link = place.link().connect().unwrap();
+    for round in 0..rounds {
+        let reply = link.inject(&sequence, &words(&[round])).unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(to_words(&reply), [round + 1, 0]);
+    }
+    assert_eq!(refused.join().unwrap().unwrap().0, RefusalCause::Policy);
+    let stats = target.stop().unwrap().stats().clone();
+    assert_eq!(
+        (stats.calls, stats.refused(RefusalCause::Policy), stats.refusals()),
+        (rounds, rounds, rounds)
+    );
+}

@@ -1,0 +1,302 @@
+//! Rights: a process may do at a target what its operator permits, in every way that it could be done. A
+//! refusal names the missing right.
+
+use farjump::admin::Admin;
+use farjump::core::frame::{Kind, Plan};
+use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
+use farjump_control::{Error as MeetError, MeetRefusal, Message};
+
+use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
+use crate::support::{PATIENCE, Pair, Place, alongside, answer, library, meanwhile, meet, serve, to_words};
+
+const CALLERS: Rights = Rights::OBSERVE.union(Rights::CALL);
+
+fn id_of(library: &Library) -> CodeId {
+    library.images()[0].id()
+}
+
+fn image_of(library: &Library) -> Vec<u8> {
+    library.images()[0].bytes().to_vec()
+}
+
+fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
+    place.target().rights(rights)
+}
+
+/// Checks that a call was refused because its source may not inject, with the text for that.
+#[track_caller]
+fn may_not_inject<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Refused { cause: RefusalCause::Rights, text, .. }) => {
+            assert_eq!(text, told_words(), "a source says what its target says");
+            text
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The text for a source that may observe and call.
+fn told_words() -> String {
+    format!("the target refused a frame: {}", CALLERS.lacks(Rights::INJECT).unwrap())
+}
+
+/// Takes the target's next message to `liar`, which must refuse its frame with token 7 for a missing right.
+#[track_caller]
+fn refused(target: &mut Target<'_>, liar: &mut RawSource) {
+    match meanwhile(target, || liar.told()) {
+        Told::Message(Message::Refused { token: 7, cause: RefusalCause::Rights, text }) => {
+            assert_eq!(text, told_words());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A target whose sources may call, with `echo` as its own; an honest source of it, and a hostile one.
+fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
+    let target = with_rights(place, CALLERS).local(&library("echo")).modes(&Mode::ALL);
+    let mut pair = Pair::of(target, place.link());
+    let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    (pair, liar)
+}
+
+#[test]
+fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_any_mode() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let (mut pair, _) = callers(&place);
+    assert_eq!(pair.link.rights(), CALLERS);
+    for _ in 0..3 {
+        for mode in [Mode::Local, Mode::Cached] {
+            pair.link.set_mode(mode);
+            assert_eq!(*pair.call(&echo, b"held").unwrap(), *b"held", "{mode}");
+        }
+        may_not_inject(pair.call(&tally, b""));
+        for mode in [Mode::Always, Mode::InPlace] {
+            pair.link.set_mode(mode);
+            may_not_inject(pair.call(&echo, b""));
+            may_not_inject(pair.call(&tally, b""));
+        }
+    }
+    pair.link.set_mode(Mode::Cached);
+    // As one-way call, and in a batch.
+    pair.link.send(&tally, b"").unwrap();
+    let link = &mut pair.link;
+    let flushed = meanwhile(&mut pair.target, move || link.flush(PATIENCE));
+    may_not_inject(flushed);
+    let mut batch = pair.link.batch();
+    for _ in 0..10 {
+        batch.send(&echo, b"held").unwrap();
+    }
+    batch.finish().unwrap();
+    pair.flush().unwrap();
+
+    let (sent, stats) = (pair.link.stats(), pair.target.stats());
+    assert_eq!((sent.frames_with_code, sent.code_bytes), (0, 0), "an honest source sends no code in vain");
+    // Once each by the missing id; the rest was not even sent.
+    assert_eq!((stats.refused(RefusalCause::Rights), stats.refusals()), (4, 4));
+    assert_eq!((stats.images_linked, stats.calls), (1, 16), "of the target's own");
+}
+
+#[test]
+fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_for() {
+    let place = Place::new();
+    let (mut pair, mut liar) = callers(&place);
+    let (echo, tally) = (library("echo"), library("tally"));
+    let (image, own, epoch) = (image_of(&tally), image_of(&echo), liar.epoch);
+    let in_place = |image, id| Plan { kind: Kind::CallInPlace, ..call_code("x", image, id, epoch) };
+    let plans = [
+        call_code("tally", &image, id_of(&tally), epoch),
+        in_place(&image, id_of(&tally)),
+        call_id("tally", id_of(&tally), epoch),
+        // The index that it was to bind.
+        call(),
+        // Stored code may be brought as little.
+        call_code("echo", &own, id_of(&echo), epoch),
+        in_place(&own, id_of(&echo)),
+    ];
+    for plan in &plans {
+        liar.send_plan(plan, b"");
+        refused(&mut pair.target, &mut liar);
+    }
+    // A batch for an index that is bound to no stored code.
+    let several = Plan { kind: Kind::Calls, wants_reply: false, ..call() };
+    liar.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
+    refused(&mut pair.target, &mut liar);
+    let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), epoch) };
+    liar.send_plan(&plan, b"held");
+    assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
+
+    // Dropped code is lost for it, and the call of its index is refused, not held back for code.
+    assert!(pair.target.remove_local("echo") && pair.target.forget(&id_of(&echo)));
+    liar.send_plan(&Plan { index: 1, ..call() }, b"held");
+    refused(&mut pair.target, &mut liar);
+    assert_eq!(pair.target.stats().images_linked, 1);
+
+    // Unrequested code ends the link, whatever its id.
+    liar.control.send(&Message::Code { id: id_of(&tally).0, image }, &[]).unwrap();
+    let end = meanwhile(&mut pair.target, || liar.told());
+    assert!(
+        matches!(&end, Told::Message(Message::Closing { text }) if text.contains("sent Code unasked")),
+        "{end:?}"
+    );
+}
+
+#[test]
+fn a_frame_of_the_bigger_mailbox_brings_no_code_either() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let target = with_rights(&place, CALLERS).local(&echo).mailbox(1 << 16);
+    let mut pair = Pair::of(target, place.link().reply_room(4 << 20));
+    let payload = vec![7; 1 << 20];
+    let long = |pair: &mut Pair<'_>, library: &Library| {
+        let (link, payload) = (&mut pair.link, &payload);
+        meanwhile(&mut pair.target, move || {
+            link.inject(library, payload)?.wait(PATIENCE).map(|reply| reply.len())
+        })
+    };
+    assert!(matches!(long(&mut pair, &echo), Ok(len) if len == 1 << 20));
+    may_not_inject(long(&mut pair, &tally));
+    assert_eq!((pair.target.stats().images_linked, pair.target.stats().calls), (1, 1));
+}
+
+#[test]
+fn code_that_comes_to_the_target_later_may_be_called_by_who_was_refused_it() {
+    let place = Place::new();
+    let tally = library("tally");
+    let mut pair = Pair::of(with_rights(&place, CALLERS), place.link());
+    may_not_inject(pair.call(&tally, b""));
+    pair.target.set_local(&tally).unwrap();
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "it is tried anew each time");
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
+}
+
+#[test]
+fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
+    for rights in
+        [Rights::empty(), Rights::OBSERVE, Rights::INJECT | Rights::DROP, Rights::all() - Rights::CALL]
+    {
+        let place = Place::new();
+        let mut target = with_rights(&place, rights).build().unwrap();
+        let error = meet(&mut target, || place.link().connect()).unwrap_err();
+        assert!(
+            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, .. })),
+            "{error}"
+        );
+        assert!(error.to_string().contains(&rights.lacks(Rights::CALL).unwrap()), "{error}");
+        asks_what_it_may(&place, &mut target, rights);
+        assert_eq!((target.stats().links, target.sources()), (0, 0));
+    }
+}
+
+#[test]
+fn each_question_takes_its_right_and_no_other() {
+    for bits in 0..32 {
+        let place = Place::new();
+        let rights = Rights::from_bits(bits).unwrap();
+        let mut target = with_rights(&place, rights).build().unwrap();
+        asks_what_it_may(&place, &mut target, rights);
+    }
+}
+
+type Ask<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
+
+/// Makes all requests: those that `rights` permit succeed, and the others are refused with a text that names
+/// the right.
+fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
+    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let nothing = CodeId([0; 16]);
+    let questions: [(Rights, &Ask<'_>); 5] = [
+        (Rights::OBSERVE, &|| admin.store().map(drop)),
+        (Rights::OBSERVE, &|| admin.stats().map(drop)),
+        (Rights::DROP, &|| admin.drop_code(&nothing).map(drop)),
+        (Rights::DROP, &|| admin.drop_all().map(drop)),
+        // A long one is not even read.
+        (Rights::EXPORT, &|| admin.export("libnone.so", &vec![7; 100_000]).map(drop)),
+    ];
+    for (needed, ask) in questions {
+        match (meet(target, ask), rights.lacks(needed)) {
+            (Ok(()), None) => assert_ne!(needed, Rights::EXPORT),
+            // Admitted, and no library.
+            (Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })), None) => {
+                assert_eq!(needed, Rights::EXPORT);
+            }
+            (Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, text, .. })), Some(what)) => {
+                assert_eq!(text, what);
+            }
+            other => panic!("{rights} and {needed}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn allowing_export_is_short_for_one_right_more_and_by_default_nobody_drops_or_exports() {
+    let place = Place::new();
+    let mut pair = Pair::new(&place);
+    assert_eq!(pair.link.rights(), Rights::OBSERVE | Rights::CALL | Rights::INJECT);
+    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let sources = meet(&mut pair.target, || admin.stats()).unwrap().sources;
+    assert_eq!(sources.iter().map(|source| source.rights).collect::<Vec<_>>(), [Rights::default()]);
+    asks_what_it_may(&place, &mut pair.target, Rights::default());
+
+    let place = Place::new();
+    // In either order of the settings.
+    let target = with_rights(&place, CALLERS).allow_export(true);
+    assert_eq!(Pair::of(target, place.link()).link.rights(), CALLERS | Rights::EXPORT);
+    let target = place.target().allow_export(true).rights(CALLERS);
+    assert_eq!(Pair::of(target, place.link()).link.rights(), CALLERS | Rights::EXPORT);
+}
+
+#[test]
+fn a_link_made_anew_has_the_rights_of_its_new_target() {
+    let place = Place::new();
+    let (echo, tally) = (library("echo"), library("tally"));
+    let Pair { mut link, mut target } = Pair::new(&place);
+    let call = |link: &Link, target: &mut Target<'_>, library: &Library| {
+        answer(target, &mut link.inject(library, b"x")?)
+    };
+    assert_eq!(*call(&link, &mut target, &echo).unwrap(), *b"x");
+    link.set_mode(Mode::Always);
+    call(&link, &mut target, &tally).unwrap();
+    drop(target);
+    let mut target = with_rights(&place, CALLERS).local(&echo).build().unwrap();
+    meet(&mut target, || link.reconnect()).unwrap();
+    assert_eq!(link.rights(), CALLERS);
+    may_not_inject(call(&link, &mut target, &tally));
+    link.set_mode(Mode::Cached);
+    assert_eq!(*call(&link, &mut target, &echo).unwrap(), *b"x");
+    may_not_inject(call(&link, &mut target, &tally));
+    serve(&mut target);
+    assert_eq!(target.stats().images_linked, 1);
+}
+
+#[test]
+fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_code_is_held() {
+    let place = Place::new();
+    let onward = library("onward");
+    let there = format!("unix:{}", place.path("there.sock").display());
+    let mut peer = Target::listen(&there).rights(CALLERS).build().unwrap();
+    let mut pair = Pair::of(place.target().peer("next", &there), place.link());
+    let call = |pair: &mut Pair<'_>, peer: &mut Target<'_>| {
+        let (link, target) = (&mut pair.link, &mut pair.target);
+        let onward = &onward;
+        alongside(
+            move || link.inject(onward, b">next;there")?.wait(PATIENCE),
+            || {
+                target.wait(std::time::Duration::from_millis(1)).unwrap();
+                target.poll().unwrap();
+                peer.wait(std::time::Duration::from_millis(1)).unwrap();
+                peer.poll().unwrap();
+            },
+        )
+    };
+    match call(&mut pair, &mut peer) {
+        Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => {
+            assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap()), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((peer.stats().images_linked, peer.stats().refused(RefusalCause::Rights)), (0, 1));
+    peer.set_local(&onward).unwrap();
+    assert_eq!(*call(&mut pair, &mut peer).unwrap(), *b"there");
+    assert_eq!(peer.stats().images_linked, 1);
+}

@@ -1,0 +1,234 @@
+//! Sleeping: idle sides cost nothing, whatever the cause, and wake without losing a frame.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::{CodeId, Error, Link, Target, WaitPolicy};
+use rustix::process::Signal;
+
+use crate::helper::{Actor, cpu_time, plays, this_test};
+use crate::hostile_sources::raw::{RawSource, Told, call, call_id};
+use crate::support::{FOREVER, PATIENCE, Place, library, words};
+
+/// Length of an observation, of which one hundredth may be work.
+const WATCHED: Duration = Duration::from_secs(2);
+
+/// The share of a processor that `used` grows by, over [`WATCHED`].
+fn share(used: impl Fn() -> Duration) -> f64 {
+    // Earlier work, and the spinning after it, is over by then.
+    thread::sleep(Duration::from_millis(100));
+    let (start, before) = (Instant::now(), used());
+    thread::sleep(WATCHED);
+    (used() - before).as_secs_f64() / start.elapsed().as_secs_f64()
+}
+
+/// The system's file with this thread's processor time.
+fn own_schedstat() -> PathBuf {
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    format!("/proc/self/task/{thread}/schedstat").into()
+}
+
+/// A target that runs on a thread of its own, and the file with its processor time.
+fn serve_in_thread(place: &Place) -> (farjump::Stopper, thread::JoinHandle<Target<'static>>, PathBuf) {
+    let mut target = place.target().build().unwrap();
+    let stopper = target.stopper();
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        sender.send(own_schedstat()).unwrap();
+        target.run().unwrap();
+        target
+    });
+    (stopper, thread, receiver.recv().unwrap())
+}
+
+#[test]
+fn a_target_with_open_connections_sleeps() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target =
+        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let (link, other) = (place.link().connect().unwrap(), place.link().connect().unwrap());
+    let echo = library("echo");
+    for link in [&link, &other] {
+        link.inject(&echo, b"awake").unwrap().wait(PATIENCE).unwrap();
+    }
+    let idle = share(|| target.cpu_time());
+    assert!(idle < 0.01, "an idle target worked {idle} of the time");
+    assert_eq!(*link.inject(&echo, b"awake again").unwrap().wait(PATIENCE).unwrap(), *b"awake again");
+}
+
+#[test]
+fn a_target_sleeps_while_a_source_takes_no_replies() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target =
+        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let mut source = Actor::source(this_test!(), &place.address());
+    source.order("call 100");
+    source.signal(Signal::STOP);
+    let idle = share(|| target.cpu_time());
+    assert!(idle < 0.01, "a target whose replies have no room worked {idle} of the time");
+}
+
+#[test]
+fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
+    let place = Place::new();
+    let (stopper, thread, schedstat) = serve_in_thread(&place);
+    let mut owing = RawSource::connect(&place.address());
+    let plan = call_id("tally", CodeId([1; 16]), owing.epoch);
+    owing.send_plan(&plan, b"");
+    assert!(matches!(owing.told(), Told::Message(_)));
+    owing.send_plan(&call(), b"behind it");
+    let mut deaf = RawSource::connect(&place.address());
+    for _ in 0..20_000 {
+        deaf.send_plan(&call(), b"");
+    }
+    while deaf.consumed() == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let idle = share(|| cpu_time(&schedstat));
+    assert!(idle < 0.01, "a target that waits for code worked {idle} of the time");
+    stopper.stop();
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_target_without_descriptors_serves_on_asleep_and_takes_connections_when_it_has_some() {
+    if plays() {
+        return;
+    }
+    let place = Place::new();
+    let target =
+        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let (link, echo) = (place.link().connect().unwrap(), library("echo"));
+    let call = || *link.inject(&echo, b"served").unwrap().wait(PATIENCE).unwrap() == *b"served";
+    assert!(call());
+    target.limit_descriptors(target.next_descriptor());
+    let error = place.link().connect_timeout(Duration::from_millis(300)).connect().unwrap_err();
+    assert!(error.to_string().contains("took too long"), "{error}");
+    let waiting = UnixStream::connect(place.path("t.sock")).unwrap();
+    let idle = share(|| target.cpu_time());
+    assert!(idle < 0.01, "a target that can take no connection worked {idle} of the time");
+    assert!(call());
+    target.limit_descriptors(1024);
+    let other = place.link().connect().unwrap();
+    assert_eq!(*other.inject(&echo, b"too").unwrap().wait(PATIENCE).unwrap(), *b"too");
+    drop(waiting);
+}
+
+#[test]
+fn a_source_that_waits_long_sleeps() {
+    let place = Place::new();
+    let mut target = place.target().build().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let (begin, begun) = mpsc::channel();
+    let address = place.address();
+    let waiting = thread::spawn(move || {
+        let link = Link::connect(&address).unwrap();
+        sender.send(own_schedstat()).unwrap();
+        // From here on the target is not polled.
+        begun.recv().unwrap();
+        link.inject(&library("echo"), b"at last").unwrap().wait(FOREVER).map(|reply| reply.to_vec())
+    });
+    let schedstat = loop {
+        target.poll().unwrap();
+        match receiver.try_recv() {
+            Ok(schedstat) => break schedstat,
+            Err(_) => thread::yield_now(),
+        }
+    };
+    begin.send(()).unwrap();
+    let idle = share(|| cpu_time(&schedstat));
+    assert!(idle < 0.01, "a source that waits worked {idle} of the time");
+    while !waiting.is_finished() {
+        target.poll().unwrap();
+        thread::yield_now();
+    }
+    assert_eq!(waiting.join().unwrap().unwrap(), b"at last");
+}
+
+/// Pauses of no length, of some turns, and long enough for both sides to fall asleep; from a fixed seed.
+struct Pauses(u64);
+
+impl Pauses {
+    fn pause(&mut self) {
+        // Xorshift (Marsaglia, 2003).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        match self.0 % 8 {
+            0 | 1 => {}
+            7 => thread::sleep(Duration::from_micros(self.0 >> 8 & 0xff)),
+            _ => (0..self.0 >> 8 & 0xfff).for_each(|_| std::hint::spin_loop()),
+        }
+    }
+}
+
+#[test]
+fn no_frame_is_lost_over_thousands_of_falling_asleep_and_waking() {
+    const CYCLES: u64 = 10_000;
+    let place = Place::new();
+    let policy = WaitPolicy::sleep_only();
+    let target = place.target().wait_policy(policy).build().unwrap().spawn().unwrap();
+    thread::scope(|scope| {
+        for seed in [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03] {
+            let link = place.link().wait_policy(policy).connect().unwrap();
+            scope.spawn(move || {
+                let echo = library("echo");
+                let mut pauses = Pauses(seed);
+                for cycle in 0..CYCLES {
+                    let message = words(&[seed, cycle]);
+                    if cycle % 3 == 0 {
+                        link.send(&echo, &message).unwrap();
+                        pauses.pause();
+                    }
+                    let call = link.inject(&echo, &message).unwrap();
+                    pauses.pause();
+                    // A lost wake would be made good a second later: then this takes hours and fails.
+                    assert_eq!(*call.wait(PATIENCE).unwrap(), *message);
+                    pauses.pause();
+                }
+            });
+        }
+    });
+    let target = target.stop().unwrap();
+    assert_eq!(target.stats().calls, 2 * (CYCLES + CYCLES.div_ceil(3)));
+}
+
+#[test]
+fn a_source_that_waits_for_room_wakes_when_there_is_some() {
+    let place = Place::new();
+    let policy = WaitPolicy::sleep_only();
+    let target = place.target().mailbox(4096).wait_policy(policy).build().unwrap().spawn().unwrap();
+    let link = place.link().reply_room(4096).wait_policy(policy).connect().unwrap();
+    let echo = library("echo");
+    for round in 0..300_u64 {
+        // Each frame is half of the mailbox and its reply a quarter of the reply ring: both sides wait all
+        // the time.
+        let calls: Vec<_> = (0..3).map(|_| link.inject(&echo, &[round as u8; 1000]).unwrap()).collect();
+        for call in calls {
+            assert_eq!(*call.wait(PATIENCE).unwrap(), [round as u8; 1000]);
+        }
+    }
+    drop(link);
+    assert_eq!(target.stop().unwrap().stats().calls, 900);
+}
+
+#[test]
+fn dropping_a_target_thread_wakes_it_from_its_sleep_and_ends_it() {
+    let place = Place::new();
+    let target = place.target().wait_policy(WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
+    let link = place.link().connect().unwrap();
+    thread::sleep(Duration::from_millis(20));
+    drop(target);
+    let error = link.flush(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(!place.path("t.sock").exists(), "its socket is gone");
+}

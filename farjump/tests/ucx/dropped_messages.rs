@@ -1,0 +1,210 @@
+//! A peer whose UCX drops all messages: its worker has no active messages, so UCX has no handler for any of
+//! them. UCX reports no error on either side; waits end by their deadlines.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use farjump::Error;
+use farjump::core::transport::{
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
+    TransportError,
+};
+use farjump_transports::ucx::Am;
+use farjump_ucx_sys::{
+    UCP_FEATURE_TAG, UCP_PARAM_FIELD_FEATURES, UCS_OK, Ucx, ucp_context_h, ucp_params_t, ucp_worker_h,
+    ucp_worker_params_t,
+};
+
+use crate::helper::this_test;
+use crate::paths::{Path, am, has_tcp, on_paths};
+use crate::raw_target::RawTarget;
+use crate::support::{Place, library};
+
+/// The UCX transports that farjump's messages use.
+const PATHS: [Path; 3] = [
+    am("ucx-am over posix", &[("UCX_TLS", "posix,self"), ("UCX_LOG_LEVEL", "warn")]),
+    am("ucx-am over sysv", &[("UCX_TLS", "sysv,self"), ("UCX_LOG_LEVEL", "warn")]),
+    am("ucx-am over tcp", &[("UCX_TLS", "tcp,self"), ("UCX_LOG_LEVEL", "warn")]),
+];
+/// Limit of waits for replies that never come.
+const SHORT: Duration = Duration::from_millis(500);
+/// Calls that are dropped.
+const SENT: usize = 200;
+/// Most lines about them in UCX's log: one at each doubling, and two messages of farjump's own beside.
+const TOLD: usize = 9;
+
+/// A UCX worker that drops all of farjump's messages, in a context of its own.
+struct Deaf {
+    ucx: &'static Ucx,
+    context: ucp_context_h,
+    worker: AtomicPtr<c_void>,
+}
+
+impl Deaf {
+    fn create() -> Deaf {
+        let ucx = Ucx::open().unwrap();
+        let (mut config, mut context, mut worker) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: UCX reads the fields that the masks name, and zeroes are valid for all others; the results
+        // have their space.
+        unsafe {
+            assert_eq!(ucx.ucp_config_read(ptr::null(), ptr::null(), &mut config), UCS_OK);
+            let mut params: ucp_params_t = MaybeUninit::zeroed().assume_init();
+            params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);
+            params.features = u64::from(UCP_FEATURE_TAG);
+            assert_eq!(ucx.ucp_init(&params, config, &mut context), UCS_OK);
+            ucx.ucp_config_release(config);
+            let params: ucp_worker_params_t = MaybeUninit::zeroed().assume_init();
+            assert_eq!(ucx.ucp_worker_create(context, &params, &mut worker), UCS_OK);
+        }
+        Deaf { ucx, context, worker: AtomicPtr::new(worker.cast()) }
+    }
+
+    fn worker(&self) -> ucp_worker_h {
+        self.worker.load(Relaxed).cast()
+    }
+
+    fn address(&self) -> Vec<u8> {
+        let (mut start, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the worker exists, and the bytes that UCX has written are copied before they are released.
+        unsafe {
+            assert_eq!(self.ucx.ucp_worker_get_address(self.worker(), &mut start, &mut len), UCS_OK);
+            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec();
+            self.ucx.ucp_worker_release_address(self.worker(), start);
+            bytes
+        }
+    }
+
+    fn progress(&self) {
+        // SAFETY: the worker exists, and only the target's thread uses it.
+        unsafe { self.ucx.ucp_worker_progress(self.worker()) };
+    }
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        // SAFETY: `create` made them, and nothing uses them any more.
+        unsafe {
+            self.ucx.ucp_worker_destroy(self.worker());
+            self.ucx.ucp_cleanup(self.context);
+        }
+    }
+}
+
+// SAFETY: only the thread of the handshake and the replies uses the worker; the others hold the value without
+// using it.
+unsafe impl Send for Deaf {}
+// SAFETY: the worker is used by one thread alone, so shared references do not race.
+unsafe impl Sync for Deaf {}
+
+/// `ucx-am` that announces the address of another worker.
+struct Misdirected {
+    am: Am,
+    deaf: Arc<Deaf>,
+}
+
+impl Transport for Misdirected {
+    fn name(&self) -> &str {
+        self.am.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.am.capabilities()
+    }
+
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+        let own = self.am.open(request)?;
+        let told = readdressed(&own.address().bytes, &self.deaf.address());
+        Ok(Box::new(MisdirectedOpening { own, told }))
+    }
+}
+
+struct MisdirectedOpening {
+    own: Box<dyn Opening>,
+    told: Vec<u8>,
+}
+
+impl Opening for MisdirectedOpening {
+    fn address(&self) -> LocalAddress<'_> {
+        LocalAddress { bytes: self.told.clone(), descriptors: Vec::new() }
+    }
+
+    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
+        self.own.arrival_with(peer)
+    }
+
+    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
+        self.own.connect(peer, deadline_ms)
+    }
+}
+
+/// An endpoint address with another worker's address as its last field.
+fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
+    const HEAD: usize = 20;
+    let body = &told[HEAD..];
+    // Its length stands before it, seven bits a byte, the lowest first.
+    let before = (0..body.len()).find(|from| {
+        let len = body[*from..].iter().position(|byte| byte & 0x80 == 0).map_or(1, |last| last + 1);
+        let number =
+            body[*from..].iter().take(len).rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
+        from + len + number == body.len()
+    });
+    let mut bytes = told[..HEAD + before.unwrap()].to_vec();
+    let mut len = worker.len();
+    while len > 0x7f {
+        bytes.push(len as u8 | 0x80);
+        len >>= 7;
+    }
+    bytes.push(len as u8);
+    bytes.extend(worker);
+    let follow = (bytes.len() - HEAD) as u32;
+    bytes[16..HEAD].copy_from_slice(&follow.to_le_bytes());
+    let sum = crc32fast::hash(&[&bytes[..12], &bytes[16..]].concat());
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_log_does_not_flood() {
+    let said = on_paths(this_test!(), &PATHS, |path, _| {
+        let place = Place::new();
+        let deaf = Arc::new(Deaf::create());
+        let over = Arc::new(AtomicBool::new(false));
+        let am = if has_tcp() { Am::with_tcp() } else { Am::new() };
+        let transport = Misdirected { am, deaf: Arc::clone(&deaf) };
+        let ends = Arc::clone(&over);
+        let target = RawTarget::start_by(&place.address(), Box::new(transport), move |target| {
+            while !ends.load(Relaxed) {
+                deaf.progress();
+            }
+            drop(target);
+        });
+        let link = path.link(&place).send_timeout(SHORT).connect().unwrap();
+        let echo = library("echo");
+        for _ in 0..SENT {
+            link.send(&echo, &[7; 8]).unwrap();
+        }
+        let began = Instant::now();
+        let error = link.flush(SHORT).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(began.elapsed() >= SHORT);
+        // A call without credit, and one that is waited for.
+        let error = link.send(&echo, &vec![7; 60_000]).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        let error = link.inject(&echo, &[7; 8]).unwrap().wait(SHORT).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        drop(link);
+        over.store(true, Relaxed);
+        target.join().unwrap();
+    });
+    for said in said {
+        let lines = said.lines().filter(|line| line.contains("UCX  WARN") || line.contains("UCX  ERROR"));
+        let lines: Vec<_> = lines.collect();
+        let dropped = lines.iter().filter(|line| line.contains("got active message id")).count();
+        assert!((1..=TOLD).contains(&dropped) && lines.len() < 2 * TOLD, "{dropped} of {lines:#?}");
+        assert!(!said.contains("payload ") && !said.contains("ucs_log_print_backtrace"), "{said}");
+    }
+}

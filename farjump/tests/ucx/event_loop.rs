@@ -1,0 +1,103 @@
+//! Sources with an event loop of their own: over UCX, too, the link's descriptor wakes it for each event.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farjump::{Error, Link, Reply};
+use rustix::process::Signal;
+
+use crate::helper::{Actor, this_test};
+use crate::paths::on_every_path;
+use crate::support::{PATIENCE, Place, library, readable, sleep_for, sleep_until};
+
+/// Puts a link to sleep whose target is stopped: then nothing wakes it. Returns whether events would, which
+/// is not so as long as UCX has to be called for pending work.
+fn put_to_sleep(link: &Link) -> bool {
+    loop {
+        let longest = link.arm().unwrap();
+        // A worker that has just been used may have work of its own.
+        if let Some(longest) = longest
+            && !readable(link.as_fd().unwrap(), Duration::from_millis(1))
+        {
+            return longest == Duration::from_secs(1);
+        }
+        link.disarm();
+    }
+}
+
+/// Whether the source is woken, or need not be, as it naps.
+fn is_woken(link: &Link, soundly: bool) -> bool {
+    let woken = !soundly || readable(link.as_fd().unwrap(), PATIENCE);
+    link.disarm();
+    woken
+}
+
+/// Outcome of a call whose source sleeps before the target runs it, and whether it was asleep rather than
+/// napping.
+fn call_asleep(target: &Actor, link: &Link, payload: &[u8]) -> (Result<Reply, Error>, bool) {
+    let echo = library("echo");
+    let call = loop {
+        target.signal(Signal::STOP);
+        match link.try_inject(&echo, payload) {
+            Ok(call) => break call,
+            // It was stopped before it returned the credit of the call before.
+            Err(Error::Full) => target.signal(Signal::CONT),
+            Err(error) => panic!("{error}"),
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let soundly = put_to_sleep(link);
+    target.signal(Signal::CONT);
+    assert!(is_woken(link, soundly), "nothing woke the source");
+    (sleep_for(link, call), soundly)
+}
+
+#[test]
+fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let link = path.link(&place).connect().unwrap();
+        let mut soundly = 0;
+        for len in [1, 40, 4000, 300_000] {
+            for _ in 0..3 {
+                let (reply, slept) = call_asleep(&target, &link, &vec![5; len]);
+                assert_eq!(*reply.unwrap(), vec![5; len]);
+                soundly += u32::from(slept);
+            }
+        }
+        // A link over UCX's TCP naps until UCX's sockets are closed to others, a while after the first
+        // message of its peer.
+        let deadline = Instant::now() + PATIENCE;
+        while soundly == 0 {
+            assert!(Instant::now() < deadline, "a descriptor told of none of the replies");
+            soundly += u32::from(call_asleep(&target, &link, b"later").1);
+        }
+        let error = sleep_for(&link, link.inject(&library("lookup"), &[0; 8]).unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error}");
+        assert_eq!(*call_asleep(&target, &link, b"and on").0.unwrap(), *b"and on");
+    });
+}
+
+#[test]
+fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_is_killed() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let mut target = path.target(test, &place);
+        let mut link = path.link(&place).connect().unwrap();
+        call_asleep(&target, &link, b"there").0.unwrap();
+        target.signal(Signal::STOP);
+        let mut call = link.inject(&library("echo"), b"and gone").unwrap();
+        put_to_sleep(&link);
+        target.kill();
+        // The control connection wakes it, whatever the frames' path.
+        assert!(is_woken(&link, true), "nothing woke the source");
+        let error = sleep_until(&link, || call.poll().err());
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(link.arm().is_err(), "it never sleeps again");
+        drop(call);
+        let target = path.target(test, &place);
+        link.reconnect().unwrap();
+        assert_eq!(*call_asleep(&target, &link, b"again").0.unwrap(), *b"again");
+    });
+}

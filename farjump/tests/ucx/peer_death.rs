@@ -1,0 +1,181 @@
+//! Peers that are killed and stopped, at rest and in the middle of traffic: UCX notices none of it, farjump
+//! all.
+
+use std::time::{Duration, Instant};
+
+use farjump::{Error, Link};
+use rustix::process::Signal;
+
+use crate::helper::this_test;
+use crate::paths::{eventually, on_every_path};
+use crate::support::{FOREVER, PATIENCE, Place, library, to_words, words};
+
+/// Deadline of calls without a reply.
+const SHORT: Duration = Duration::from_secs(1);
+
+fn call(link: &Link, payload: &[u8]) -> Result<Vec<u8>, Error> {
+    link.inject(&library("echo"), payload)?.wait(PATIENCE).map(|reply| reply.to_vec())
+}
+
+/// Number of frames of the source's sequence that the target has run, none of which may have come out of
+/// order.
+fn ran(link: &Link) -> u64 {
+    let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
+    let [calls, wrong] = to_words(&seen)[..] else { panic!("{seen:?}") };
+    assert_eq!(wrong, 0, "frames ran out of order");
+    calls
+}
+
+#[test]
+fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let mut target = path.target(test, &place);
+        let address = path.address(&place);
+        let mut link = path.link(&place).send_timeout(FOREVER).connect().unwrap();
+        call(&link, b"there").unwrap();
+        target.kill();
+        let error = call(&link, b"and gone").unwrap_err();
+        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(error.to_string().contains(&*address), "{error}");
+        let error = link.reconnect().unwrap_err();
+        assert!(error.to_string().contains(&*address), "nobody listens, and it says: {error}");
+        let _target = path.target(test, &place);
+        link.reconnect().unwrap();
+        assert_eq!(call(&link, b"again").unwrap(), b"again");
+    });
+}
+
+#[test]
+fn a_target_that_is_killed_under_calls_fails_all_of_them() {
+    on_every_path(this_test!(), |path, test| {
+        for len in [40, 4000, 5 << 20] {
+            let place = Place::new();
+            let mut target = path.target(test, &place);
+            let address = path.address(&place);
+            let link = path.link(&place).reply_room(1 << 24).send_timeout(FOREVER).connect().unwrap();
+            call(&link, &vec![1; len]).unwrap();
+            let (echo, payload) = (library("echo"), vec![2; len]);
+            let mut calls = Vec::new();
+            eventually(|| {
+                // While it does not run they stay on their way; the rest of a long one has not left this
+                // side.
+                target.signal(Signal::STOP);
+                while calls.len() < 100 {
+                    match link.try_inject(&echo, &payload) {
+                        Ok(call) => calls.push(call),
+                        Err(Error::Full) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                // Stopped before it returned the credit of the first call, it leaves none for another.
+                if calls.is_empty() {
+                    target.signal(Signal::CONT);
+                }
+                !calls.is_empty()
+            });
+            target.kill();
+            for call in calls {
+                let error = call.wait(FOREVER).unwrap_err();
+                assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+                assert!(error.to_string().contains(&*address), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
+    on_every_path(this_test!(), |path, test| {
+        for len in ["8", "4000", "5000000"] {
+            let place = Place::new();
+            let target = path.target(test, &place);
+            let link = path.link(&place).connect().unwrap();
+            let before = ran(&link);
+            let descriptors = target.descriptors();
+            for round in 1..=3 {
+                let mut source = path.source(test, &place);
+                source.start_order(&format!("stream {len}"));
+                // Each source counts from its own start, which this one does not know.
+                eventually(|| {
+                    let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
+                    to_words(&seen)[0] >= before + 10 * round
+                });
+                source.kill();
+                assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");
+            }
+            eventually(|| target.descriptors() == descriptors);
+        }
+    });
+}
+
+#[test]
+fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_nothing() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let link = path.link(&place).connect().unwrap();
+        call(&link, b"there").unwrap();
+        // A payload that exceeds a written mailbox waits until the target has made a large one, which it does
+        // not while it is stopped.
+        let len = if path.transport == "ucx-am" { 32 << 20 } else { 3 << 20 };
+        for _ in 0..5 {
+            let other = path.link(&place).connect().unwrap();
+            target.signal(Signal::STOP);
+            other.send(&library("echo"), &vec![1; len]).unwrap();
+            // Its memory is freed while this process lives.
+            drop(other);
+            target.signal(Signal::CONT);
+            assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");
+        }
+    });
+}
+
+#[test]
+fn a_source_that_is_killed_at_rest_is_gone_from_the_target() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let link = path.link(&place).connect().unwrap();
+        assert_eq!(ran(&link), 0);
+        let descriptors = target.descriptors();
+        let mut source = path.source(test, &place);
+        source.order("send 10");
+        assert!(target.descriptors() > descriptors);
+        source.kill();
+        eventually(|| target.descriptors() == descriptors);
+        assert_eq!(ran(&link), 10);
+    });
+}
+
+#[test]
+fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_it_goes_on() {
+    on_every_path(this_test!(), |path, test| {
+        let place = Place::new();
+        let target = path.target(test, &place);
+        let address = path.address(&place);
+        let link = path.link(&place).send_timeout(SHORT).connect().unwrap();
+        call(&link, b"there").unwrap();
+        target.signal(Signal::STOP);
+        let late = link.inject(&library("echo"), b"late").unwrap();
+        let began = Instant::now();
+        let error = link.inject(&library("echo"), b"waits").unwrap().wait(SHORT).unwrap_err();
+        assert!(began.elapsed() >= SHORT);
+        assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains(&*address), "{error}");
+        // Credit runs out at some point.
+        let full = loop {
+            match link.send(&library("sequence"), &words(&[0; 500])) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, Error::Timeout { .. }) && full.to_string().contains(&*address), "{full}");
+        let error = path.link(&place).connect_timeout(SHORT).connect().map(drop).unwrap_err();
+        assert!(error.to_string().contains("too long"), "{error}");
+        target.signal(Signal::CONT);
+        assert_eq!(*late.wait(PATIENCE).unwrap(), *b"late");
+        link.flush(PATIENCE).unwrap();
+        let other = path.link(&place).connect().unwrap();
+        assert_eq!(call(&other, b"new").unwrap(), b"new");
+    });
+}

@@ -1,0 +1,121 @@
+//! Full queues, and peers that exceed their credit.
+
+use farjump_core::transport::Cause;
+
+use crate::Done;
+use crate::address::changed;
+use crate::endpoints::{End, connect, honest, open, pair, passes, says};
+
+/// More than any queue here holds.
+const MANY: u64 = 100_000;
+
+pub(crate) fn send_queue(backend: &str) -> Done {
+    let (one, other) = (open(backend), open(backend));
+    let (of_one, of_other) = (one.address().try_to_owned().unwrap(), other.address().try_to_owned().unwrap());
+    // The other endpoint does not know its peer yet, so its device accepts nothing: everything sent stays in
+    // the queue.
+    let mut one = connect(one, of_other);
+    let mut sent = 0;
+    while one.send(sent).unwrap() {
+        sent += 1;
+        assert!(sent < MANY, "nothing says that the queue is full");
+    }
+    assert!(sent >= 64, "a queue of {sent} requests");
+    for _ in 0..100 {
+        one.work().unwrap();
+        assert!(!one.send(sent).unwrap(), "there is room, and nothing was taken");
+    }
+    let mut other = connect(other, of_one);
+    for number in 0..sent {
+        while !other.has(number).unwrap() {
+            one.work().unwrap();
+        }
+    }
+    passes(&mut one, &mut other, sent);
+    passes(&mut other, &mut one, 1);
+    Ok(())
+}
+
+pub(crate) fn window(backend: &str) -> Done {
+    let [mut one, mut other] = honest(backend);
+    let (mut sent, mut taken) = (0, 0);
+    for round in 0..3 {
+        // The peer's last credit of the previous round is still to come; without it, the watchdog reports.
+        while !one.send(sent).unwrap() {
+            other.work().unwrap();
+            one.work().unwrap();
+        }
+        sent += 1;
+        // Until there is no credit for a while: more of it may still come.
+        let mut full = 0;
+        while full < 100 {
+            one.work().unwrap();
+            match one.send(sent).unwrap() {
+                true => (sent, full) = (sent + 1, 0),
+                false => full += 1,
+            }
+            assert!(sent < MANY, "round {round}: nothing says that the peer has no room");
+        }
+        while taken < sent {
+            one.work().unwrap();
+            // Anything but the next one, whole, ends the case.
+            taken += u64::from(other.has(taken).unwrap());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn beyond_grant(backend: &str) -> Done {
+    let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.receives = u32::MAX));
+    let error = greedy(&mut liar);
+    says(&error, &["RNR retry counter exceeded (status 13", "nothing posted to receive into"]);
+    assert!(!matches!(error.cause(), Cause::Unreachable(_)), "the peer is there: {error}");
+    // Frames within the credit have arrived all the same: as many as are taken before credit is returned.
+    if let End::Sent(_) = other {
+        for number in 0..12 {
+            assert!(other.has(number).unwrap(), "message {number}");
+        }
+    }
+    let [mut one, mut other] = honest(backend);
+    passes(&mut one, &mut other, 1);
+    Ok(())
+}
+
+/// Sends until an error, regardless of credit.
+fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
+    for number in 0.. {
+        let sent = match end {
+            // Receives limit only operations that use one.
+            End::Written { remote, .. } => remote.ring().and_then(|()| remote.progress()).map(|()| true),
+            End::Sent(_) => end.send(number),
+        };
+        match sent {
+            Ok(true) => assert!(number < MANY, "nothing stops a peer that sends without end"),
+            Ok(false) => {
+                if let Err(error) = end.work() {
+                    return error;
+                }
+            }
+            Err(error) => return error,
+        }
+    }
+    unreachable!("numbers do not end")
+}
+
+pub(crate) fn overrun(backend: &str) -> Done {
+    // Each contributes shared buffers: together more than the completions that one link can hold.
+    let mut others: Vec<_> = (0..12).map(|_| honest(backend)).collect();
+    let [mut liar, mut victim] = pair(backend, |address| changed(&address, |told| told.receives = u32::MAX));
+    let error = greedy(&mut liar);
+    says(&error, &["status"]);
+    says(&victim.fails(), &["a completion queue overran"]);
+    // Its buffers return to the others when it is dropped.
+    drop((liar, victim));
+    for (index, [one, other]) in others.iter_mut().enumerate() {
+        for number in 0..200 {
+            passes(one, other, index as u64 * 1000 + number);
+            passes(other, one, index as u64 * 1000 + number);
+        }
+    }
+    Ok(())
+}
