@@ -10,17 +10,17 @@
 //! | `tcp` (default) | `tcp`: an encrypted stream between any two machines. It has no requirements |
 //! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
-#[cfg(any(feature = "shm", feature = "ucx"))]
-mod barrier;
 mod error;
+#[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
+mod executable_alias;
+#[cfg(any(feature = "shm", feature = "ucx"))]
+mod membarrier;
 pub mod memlock;
 mod registry;
 #[cfg(feature = "shm")]
 pub mod shm;
 #[cfg(feature = "tcp")]
 pub mod tcp;
-#[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
-mod twin;
 #[cfg(feature = "ucx")]
 pub mod ucx;
 #[cfg(feature = "verbs")]

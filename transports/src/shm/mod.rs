@@ -26,8 +26,8 @@ use farjump_os::deferred_close::DeferredFd;
 use doorbell::{Button, Doorbell};
 use region::Region;
 
-use crate::barrier::{self, Barriers};
-use crate::twin::Twin;
+use crate::executable_alias::Twin;
+use crate::membarrier::{self, Barriers};
 
 /// The backend's name.
 pub const NAME: &str = "shm";
@@ -128,9 +128,9 @@ impl Opening for ShmOpening {
                 region: self.region,
                 doorbell: self.doorbell,
                 // The peer decides by the same two flags whether to omit its fence.
-                peer_has_no_fence: barrier::spares_fence(theirs, ours),
+                peer_has_no_fence: membarrier::spares_fence(theirs, ours),
             }),
-            remote: Box::new(ShmRemote { region, bell, no_fence: barrier::spares_fence(ours, theirs) }),
+            remote: Box::new(ShmRemote { region, bell, no_fence: membarrier::spares_fence(ours, theirs) }),
         })
     }
 }
@@ -243,7 +243,7 @@ unsafe impl LocalMemory for ShmLocal {
         // Wake-ups of earlier frames are discarded first. A discarded wake-up belongs to a frame stored
         // before it, so core's poll, which follows, finds that frame.
         self.after_sleep()?;
-        Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence))
+        Ok(membarrier::between_sleeping_and_looking(self.peer_has_no_fence))
     }
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {

@@ -7,11 +7,11 @@ use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT, RECEIVE};
+use super::credit::{Inward, Outward};
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
-use super::long::{Long, broken, credit, tampered};
+use super::long_frame::{Long, broken, credit, tampered};
 use super::socket::{Got, Socket};
-use super::window::{Inward, Outward};
 
 /// Offset in a buffer at which receiving begins, so that the first message lies on a line.
 const START: usize = FRONT - HEAD;

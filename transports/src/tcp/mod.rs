@@ -6,17 +6,17 @@
 //! `docs/decisions/tcp.md` has the reasons and measurements.
 
 mod buffers;
+mod closing;
+mod credit;
 mod forks;
 mod head;
 mod inbound;
 mod keys;
-mod long;
-mod opening;
+mod long_frame;
+mod messages;
 mod outbound;
-mod parting;
-mod post;
 mod socket;
-mod window;
+mod unconnected;
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
@@ -24,7 +24,7 @@ use farjump_core::transport::{
     WakeSource,
 };
 
-use opening::{TcpOpening, Told};
+use unconnected::{TcpOpening, Told};
 
 /// The backend's name.
 pub const NAME: &str = "tcp";

@@ -7,11 +7,11 @@ use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
+use super::credit::Inward;
 use super::forks;
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
 use super::socket::Socket;
-use super::window::Inward;
 
 /// Records of a long message that are encrypted and passed to the system together: 512 KiB.
 const BATCH: usize = 32;

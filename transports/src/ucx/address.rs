@@ -9,7 +9,7 @@ use farjump_ucx_sys::Version;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::place::Place;
+use super::locality::Place;
 use super::settings::Settings;
 
 const VERSION: u16 = 4;

@@ -11,9 +11,9 @@ use farjump_ucx_sys::{
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, Version, ucp_config_t, ucp_context_h, ucp_params_t,
 };
 
-use super::am::TCP_WARNING;
-use super::choice;
-use super::{native, words};
+use super::lanes::printed;
+use super::tls;
+use super::words;
 
 /// A context of UCX.
 pub(super) struct Context {
@@ -34,7 +34,7 @@ impl Context {
         static WITHOUT: OnceLock<Result<Context, String>> = OnceLock::new();
         static WITH: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
-            let transports = choice::for_messages(tcp)?;
+            let transports = tls::for_messages(tcp)?;
             let mut settings = vec![(c"TLS", &*transports)];
             if tcp {
                 // Rejects puts of UCX's own peers, though not those of a process that speaks UCT.
@@ -42,7 +42,7 @@ impl Context {
             }
             let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
             if tcp {
-                log::warn!("{TCP_WARNING}");
+                log::warn!("{}", tls::TCP_WARNING);
             }
             Ok(made)
         };
@@ -56,7 +56,7 @@ impl Context {
     pub(super) fn for_memory() -> Result<&'static Context, String> {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
-            let (transports, memory) = (choice::for_memory()?, choice::of_memory());
+            let (transports, memory) = (tls::for_memory()?, tls::of_memory());
             let settings = [(c"TLS", &*transports), (c"ALLOC_PRIO", &*memory)];
             Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false)
         };
@@ -111,7 +111,7 @@ impl Context {
             return Err(failed("cannot be used here", status));
         }
         let context = Context { ucx, handle };
-        if !tcp && native::has(&context, |transport| transport == choice::TCP) {
+        if !tcp && context.has_transport(|transport| transport == tls::TCP) {
             // SAFETY: made above, without workers, and not used again.
             unsafe { ucx.ucp_cleanup(context.handle) };
             let version = ucx.version();
@@ -122,6 +122,23 @@ impl Context {
         }
         Ok(context)
     }
+
+    /// Returns whether it has a transport whose name meets the condition.
+    pub(super) fn has_transport(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        // SAFETY: `self` owns the handle, and `printed` made the stream.
+        let text = printed(|stream| unsafe { self.ucx.ucp_context_print_info(self.handle, stream) });
+        text.lines().filter_map(transport).any(is_meant)
+    }
+}
+
+/// Returns the transport in a line of `ucp_context_print_info`:
+/// `#    resource 3  :  md 2  dev 1  flags -- sysv/memory`.
+fn transport(line: &str) -> Option<&str> {
+    let (resource, _) = line.rsplit_once('/')?;
+    if !line.contains("resource") {
+        return None;
+    }
+    resource.split_whitespace().last()
 }
 
 /// Returns `ucp_config_modify`'s name for `UCX_TCP_PUT_ENABLE`. It reports success for the wrong one, too.
@@ -139,5 +156,19 @@ impl Drop for Config {
     fn drop(&mut self) {
         // SAFETY: made by `ucp_config_read`, and not used after this `drop`.
         unsafe { self.ucx.ucp_config_release(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_are_read_from_what_ucx_prints_of_a_context() {
+        let line = "#            resource 3  :  md 2  dev 1  flags -- rc_verbs/rxe0:1";
+        assert_eq!(transport(line), Some("rc_verbs"));
+        for line in ["", "# md 0 : self"] {
+            assert_eq!(transport(line), None, "{line}");
+        }
     }
 }

@@ -67,7 +67,7 @@ impl Lanes {
 
     /// Returns whether a lane writes unmapped memory of the peer by its device. Writes are emulated over TCP
     /// and over UCX's shared memory, whose lanes can only write mapped memory. `None` for the newer
-    /// protocols, which print nothing about puts: a put shows it (`asked.rs`).
+    /// protocols, which print nothing about puts: a put shows it (`put/query.rs`).
     pub(super) fn write_natively(&self) -> Option<bool> {
         let writing = || self.puts.iter().filter_map(|index| self.lanes.get(*index));
         self.by_lines.then(|| writing().any(|lane| !lane.is_emulating()))

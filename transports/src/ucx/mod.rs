@@ -3,32 +3,18 @@
 //! [`put`] is the backend `ucx-put`, which writes frames into the peer's memory. [`am`] is `ucx-am`, which
 //! sends each frame as an active message. The library is opened at the first use of a backend; neither the
 //! build nor other backends need it. UCX itself reads its environment variables (`UCX_TLS`,
-//! `UCX_NET_DEVICES`, …), as in any program; some of its transports are left out (`choice.rs`). It logs to
+//! `UCX_NET_DEVICES`, …), as in any program; some of its transports are left out (`tls.rs`). It logs to
 //! standard output unless `UCX_LOG_FILE` is set (to `stderr`, for example) when the library is opened.
 
 mod address;
 pub mod am;
-mod asked;
-mod buffer;
-mod choice;
 mod context;
-mod doors;
-mod fence;
-mod inbox;
+mod device_memlock;
 mod lanes;
-mod locked;
-mod mappings;
-mod native;
-mod opening;
-mod parting;
-mod peer;
-mod place;
-mod proof;
+mod locality;
 pub mod put;
-mod region;
 mod settings;
-mod station;
-mod window;
+mod tls;
 mod worker;
 
 pub use am::Am;

@@ -15,7 +15,7 @@ use farjump_rdma_sys::{
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::device::Device;
-use super::memory::{exhausted, last_error};
+use super::error::{exhausted, last_error};
 
 /// Completions taken at a time.
 pub(super) const BATCH: usize = 16;

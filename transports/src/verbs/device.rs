@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use farjump_core::transport::Cause;
 use farjump_rdma_sys::{
     IBV_EVENT_CQ_ERR, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR,
     IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_SRQ_ERR, IBV_QPT_RC, IBV_WR_RDMA_WRITE, Verbs,
@@ -13,11 +12,10 @@ use farjump_rdma_sys::{
 };
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::memory::{exhausted, last_error};
+use super::error::{exhausted, last_error};
+use super::open_device;
 use super::options::Options;
-use super::pool::Pool;
 use super::port::{self, Port};
-use super::search;
 
 /// Most inline bytes of a work request that are tried. More brings nothing.
 const INLINE: u32 = 512;
@@ -35,8 +33,6 @@ pub(super) struct Device {
     /// Whether the bytes of a write become visible here in ascending order.
     pub(super) in_order: bool,
     limits: ibv_device_attr,
-    /// Receive buffers that endpoints of `verbs-send` share, while there are any.
-    pool: Mutex<Weak<Pool>>,
     events: Mutex<Events>,
     domain: NonNull<ibv_pd>,
     context: NonNull<ibv_context>,
@@ -84,7 +80,7 @@ impl Device {
 
     fn find(options: &Options) -> Result<Device, String> {
         let verbs = Verbs::open().map_err(|error| error.to_string())?;
-        let found = search::find(verbs, options)?;
+        let found = open_device::find(verbs, options)?;
         let (name, context, port) = (found.name.clone(), found.context, found.port.clone());
         let mut limits = MaybeUninit::uninit();
         // SAFETY: the context is open, and the output is valid.
@@ -112,7 +108,6 @@ impl Device {
             max_inline: 0,
             in_order: false,
             limits,
-            pool: Mutex::new(Weak::new()),
             events: Mutex::default(),
             domain,
             context: found.keep(),
@@ -172,17 +167,6 @@ impl Device {
     /// Largest possible length of a shared receive queue.
     pub(super) fn max_shared(&self) -> u32 {
         u32::try_from(self.limits.max_srq_wr).unwrap_or(0)
-    }
-
-    /// The receive buffers that all endpoints share.
-    pub(super) fn pool(self: &Arc<Self>) -> Result<Arc<Pool>, Cause> {
-        let mut pool = locked(&self.pool);
-        if let Some(there) = pool.upgrade() {
-            return Ok(there);
-        }
-        let made = Arc::new(Pool::create(self)?);
-        *pool = Arc::downgrade(&made);
-        Ok(made)
     }
 
     /// Most bytes of one operation.

@@ -1,6 +1,6 @@
 //! Memory that a device reads and writes.
 //!
-//! It is mapped as shared, so that it can have an executable alias (`twin.rs`), and so that a fork leaves it
+//! It is mapped as shared, so that it can have an executable alias (`executable_alias.rs`), and so that a fork leaves it
 //! at the pages that the device knows. It is registered once, with all of its pages: this uses only abilities
 //! that every device has.
 
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::device::Device;
+use super::error::{exhausted, last_error};
 use crate::memlock;
 
 /// Alignment of regions and of their lengths, in bytes.
@@ -185,28 +186,6 @@ impl Memory {
     }
 }
 
-/// The system's error in the last call of this thread. Most verbs functions that return a pointer leave it
-/// there.
-pub(super) fn last_error() -> std::io::Error {
-    std::io::Error::last_os_error()
-}
-
-/// The error text for a device that has no more objects of a kind that each link needs, with a remedy.
-#[cold]
-pub(super) fn exhausted(device: &str, what: &str, error: &std::io::Error) -> String {
-    // The error of Linux's `rdma_cgroup`; devices without free objects return ENOMEM or ENOSPC.
-    let mend = match Errno::from_io_error(error) {
-        Some(Errno::AGAIN) => {
-            "this process's control group may have no more (rdma.max): raise that, or have fewer links"
-        }
-        Some(Errno::MFILE) => {
-            "this process may have no more files open: raise that (ulimit -n), or have fewer links"
-        }
-        _ => "each link takes some: have fewer links, or another device",
-    };
-    format!("{device} gives no further {what}: {error}; {mend}")
-}
-
 /// The reason why memory was not registered, and a remedy.
 fn refused(device: &str, len: usize, errno: Option<Errno>) -> String {
     let limit = memlock::limit();
@@ -249,10 +228,6 @@ mod tests {
     fn what_a_control_group_forbids_is_told_from_what_a_device_lacks() {
         let text = refused("rxe0", 4096, Some(Errno::AGAIN));
         assert!(text.contains("rdma.max") && !text.contains("MEMLOCK"), "{text}");
-        let text = exhausted("rxe0", "queue pair", &Errno::NOMEM.into());
-        assert!(text.contains("rxe0 gives no further queue pair: ") && !text.contains("rdma.max"), "{text}");
-        let text = exhausted("rxe0", "completion channel", &Errno::MFILE.into());
-        assert!(text.contains("ulimit -n"), "{text}");
     }
 
     #[test]

@@ -7,28 +7,25 @@
 
 mod address;
 mod completions;
-mod counts;
+mod counters;
 mod device;
-mod inbox;
-mod ledger;
-mod listing;
+mod error;
 mod memory;
+mod open_device;
 mod options;
-mod pool;
 mod port;
-mod ports;
+mod port_report;
 mod queue;
-mod receives;
-mod search;
 pub mod send;
-mod works;
+mod send_slots;
+mod sysfs;
 pub mod write;
 
-pub use counts::{Counts, counts};
-pub use listing::{GidInfo, NodeError, PortInfo};
+pub use counters::{Counts, counts};
 pub use options::{DEVICE_VARIABLE, Gid, OPTIONS_VARIABLE, Options, choose_device};
-pub use ports::{PortReport, PortUse, ports};
+pub use port_report::{PortReport, PortUse, ports};
 pub use send::Send;
+pub use sysfs::{GidInfo, NodeError, PortInfo};
 pub use write::Write;
 
 use std::sync::{Arc, Mutex, PoisonError};

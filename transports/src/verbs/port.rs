@@ -10,8 +10,8 @@ use farjump_rdma_sys::{
     IBV_PORT_DOWN, IBV_PORT_INIT, Verbs, ibv_context, ibv_gid_entry, ibv_port_attr,
 };
 
-use super::listing::System;
 use super::options::{Gid, Options, address_of, bytes_of_mtu};
+use super::sysfs::System;
 
 /// The port's flag for a global header in every packet (`IB_UVERBS_QPF_GRH_REQUIRED` in
 /// rdma/ib_user_ioctl_verbs.h).

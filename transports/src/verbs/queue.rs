@@ -21,10 +21,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::address::{BITS, Place, Told};
 use super::completions::{BATCH, Batch, Completions, failure};
-use super::counts::Counter;
+use super::counters::Counter;
 use super::device::{Device, Since};
-use super::ledger::Ledger;
-use super::memory::{Memory, PAGE, Written, exhausted, last_error};
+use super::error::{exhausted, last_error};
+use super::memory::{Memory, PAGE, Written};
+use super::send_slots::Ledger;
 
 /// Work requests of a send queue, if the device supports as many.
 pub(super) const DEPTH: u32 = 512;

@@ -1,4 +1,4 @@
-//! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super::am`].
+//! Received messages of one endpoint: filled by UCX's callbacks, emptied by [`super`].
 //!
 //! Each frame has a number, because UCX may send the pieces of a long message over several devices and
 //! deliver a later short one first. Frames leave in numerical order; one that is being fetched delays the
@@ -17,10 +17,10 @@ use farjump_ucx_sys::{
     UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_t,
 };
 
-use super::buffer::{Buffer, Spares};
-use super::moving;
-use super::window::{Inward, MAX_FRAMES, Outward, Violation};
-use super::worker::{Worker, status_of};
+use super::buffers::{Buffer, Spares};
+use super::credit::{Inward, MAX_FRAMES, Outward, Violation};
+use crate::ucx::moving;
+use crate::ucx::worker::{Worker, status_of};
 
 /// A frame. Its header has its number and the value of [`TELL`], `u32` each.
 pub(super) const FRAME: c_uint = 1;

@@ -5,10 +5,10 @@ use std::ptr::NonNull;
 
 use farjump_rdma_sys::{Verbs, ibv_context, ibv_device};
 
-use super::listing::System;
-use super::memory::last_error;
+use super::error::last_error;
 use super::options::Options;
 use super::port::{self, Port};
+use super::sysfs::System;
 
 /// An open device and a port of it. Closed when dropped, unless it is kept.
 pub(super) struct Found {

@@ -11,8 +11,8 @@ use farjump_ucx_sys::{
     ucp_mem_h, ucp_mem_map_params_t, ucs_status_t,
 };
 
-use super::context::Context;
-use super::words;
+use crate::ucx::context::Context;
+use crate::ucx::words;
 
 /// Granularity of a region's start and length, in bytes.
 pub(super) const PAGE: usize = 4096;

@@ -6,12 +6,12 @@ use farjump_core::transport::{
 };
 use farjump_os::scrubbed;
 
+use super::credit::{Inward, MOST, Outward};
 use super::inbound::{Inbound, Windows};
 use super::keys::{Cipher, Keys, has_aes};
+use super::messages::{Parts, Post};
 use super::outbound::Outbound;
-use super::post::{Parts, Post};
 use super::socket::Socket;
-use super::window::{Inward, MOST, Outward};
 use super::{error, forks};
 
 /// Version of the address, and of the protocol after it.

@@ -7,11 +7,11 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
-use super::address::Place;
-use super::device::Device;
-use super::memory::{Memory, Registration};
-use super::queue::{CHAIN, DEPTH, Queue, Request};
 use super::receives::{RING, Window};
+use crate::verbs::address::Place;
+use crate::verbs::device::Device;
+use crate::verbs::memory::{Memory, Registration};
+use crate::verbs::queue::{CHAIN, DEPTH, Queue, Request};
 
 /// Half of the longest ring: a frame of half a ring always fits, whatever precedes it. And as many operations
 /// as a quarter of a send queue, so that it always fits there.

@@ -8,10 +8,10 @@ use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc};
 
-use super::completions::{BATCH, Batch, failure};
-use super::memory::Pages;
-use super::pool::{PIECE, Pool, WINDOW};
-use super::queue::Queue;
+use super::receive_pool::{PIECE, Pool, WINDOW};
+use crate::verbs::completions::{BATCH, Batch, failure};
+use crate::verbs::memory::Pages;
+use crate::verbs::queue::Queue;
 
 /// Buffers returned at a time.
 const GIVEN_BACK: usize = 8;
@@ -148,7 +148,7 @@ impl Inbox {
                 let spare = self.spare.take().filter(|spare| spare.len() >= len);
                 let memory = match spare {
                     Some(spare) => Ok(spare),
-                    None => Pages::map(len.next_multiple_of(super::memory::PAGE)),
+                    None => Pages::map(len.next_multiple_of(crate::verbs::memory::PAGE)),
                 };
                 let memory = memory.inspect_err(|_| self.used.push(piece.buffer))?;
                 self.part = Some(Part { memory, len, filled: 0 });

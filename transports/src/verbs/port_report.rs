@@ -3,8 +3,8 @@
 use farjump_core::transport::{OpenRequest, Transport};
 
 use super::device::Device;
-use super::listing::{PortInfo, System};
 use super::options::Options;
+use super::sysfs::{PortInfo, System};
 use super::write::Write;
 
 /// A port, and whether links can be made over it.

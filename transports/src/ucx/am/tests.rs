@@ -7,9 +7,9 @@ use std::thread;
 use farjump_core::frame::LINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::credit::MAX_FRAMES;
+use super::listeners::is_open;
 use super::*;
-use crate::ucx::doors::is_open;
-use crate::ucx::window::MAX_FRAMES;
 
 /// Longest message in the tests, in bytes.
 const LONG: usize = (64 << 20) + LINE;

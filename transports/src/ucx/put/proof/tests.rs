@@ -11,8 +11,8 @@ use farjump_ucx_sys::{
 use super::*;
 use crate::ucx::address::Mailbox;
 use crate::ucx::context::Context;
-use crate::ucx::place::Place;
-use crate::ucx::region::{PAGE, Region};
+use crate::ucx::locality::Place;
+use crate::ucx::put::region::{PAGE, Region};
 
 /// Longer than the longest put with a query.
 const LEN: usize = 2 * LONGEST;

@@ -4,6 +4,9 @@
 //! pieces and assembled. Neither peer sends more than the other has buffers for; each writes the number of
 //! returned buffers into a word of the sender's. `docs/decisions/verbs.md` says why it uses no rendezvous.
 
+mod reassembly;
+mod receive_pool;
+
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -15,14 +18,14 @@ use farjump_core::transport::{
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
-use super::Chosen;
-use super::address::{Backend, Told};
-use super::device::Device;
-use super::inbox::Inbox;
-use super::memory::{Memory, Written};
-use super::options::Options;
-use super::pool::{PIECE, Pool, WINDOW};
-use super::queue::{CHAIN, Queue, Receives, Request};
+use crate::verbs::Chosen;
+use crate::verbs::address::{Backend, Told};
+use crate::verbs::device::Device;
+use crate::verbs::memory::{Memory, Written};
+use crate::verbs::options::Options;
+use crate::verbs::queue::{CHAIN, Queue, Receives, Request};
+use reassembly::Inbox;
+use receive_pool::{PIECE, Pool, WINDOW};
 
 /// The backend's name.
 pub const NAME: &str = "verbs-send";
@@ -95,7 +98,7 @@ struct Station {
 
 impl Station {
     fn open(device: &Arc<Device>, max_frame: usize) -> Result<Station, Cause> {
-        let pool = device.pool()?;
+        let pool = Pool::of(device)?;
         let queue = Queue::create(device, Receives::Shared(pool.as_ptr(), WINDOW))?;
         let mut told = queue.told(WINDOW);
         told.max_frame = max_frame as u64;
@@ -392,7 +395,7 @@ unsafe impl Messages for Post {
 
     fn route(&self) -> Route {
         let how = "each frame is a message that the devices deliver into buffers of the receiver's";
-        super::route(&self.station.queue.device, how)
+        crate::verbs::route(&self.station.queue.device, how)
     }
 }
 
@@ -401,5 +404,4 @@ fn error(operation: Operation, cause: Cause) -> TransportError {
 }
 
 #[cfg(test)]
-#[path = "send_tests.rs"]
 mod tests;

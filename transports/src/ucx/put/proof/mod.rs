@@ -3,7 +3,7 @@
 //! An emulated put is a message that the peer's UCX carries out when it is called. So a process puts a word
 //! into the peer's region while the peer stands still: it does not call UCX, and watches the word. A native
 //! put lands nevertheless, an emulated one does not. Before that each process queries UCX about puts of all
-//! lengths that it makes (`asked.rs`). [`Proof`] has the protocol.
+//! lengths that it makes (`query.rs`). [`Proof`] has the protocol.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,10 +20,10 @@ use farjump_ucx_sys::{
     ucs_status_t,
 };
 
-use super::asked::{self, How};
-use super::moving;
-use super::peer::Peer;
-use super::worker::{PARTING, Worker, status_of};
+use crate::ucx::moving;
+use crate::ucx::put::query::{self, How};
+use crate::ucx::put::remote_region::Peer;
+use crate::ucx::worker::{PARTING, Worker, status_of};
 
 /// Longest put, in bytes. Longer data is put in pieces, so that no longer put needs a query.
 pub(super) const LONGEST: usize = 256 << 10;
@@ -287,7 +287,7 @@ impl Proof<'_> {
         for len in lengths.take_while(|len| *len <= longest) {
             let zeros = self.post.zeros.as_ptr().cast();
             // SAFETY: the UCX endpoint is connected, the region has `len` bytes, and `post` keeps the zeros.
-            let (request, how) = unsafe { asked::put(self.worker.ucx, self.peer, zeros, len) };
+            let (request, how) = unsafe { query::put(self.worker.ucx, self.peer, zeros, len) };
             self.post.request = request;
             match how {
                 How::Native => self.finish("a put")?,
@@ -471,5 +471,4 @@ impl Proof<'_> {
 }
 
 #[cfg(test)]
-#[path = "proof_tests.rs"]
 mod tests;

@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
-use super::am::Sending;
-use super::buffer::Buffer;
-use super::station::Station;
-use super::worker::status_of;
+use super::Sending;
+use super::buffers::Buffer;
+use super::worker::Station;
+use crate::ucx::worker::status_of;
 
 /// An endpoint that is being closed, and everything that UCX may still read.
 pub(super) struct Parting {

@@ -2,11 +2,10 @@
 
 use std::sync::OnceLock;
 
-use super::context::Context;
-use super::lanes::printed;
 use super::mappings::Mappings;
 use super::region::{PAGE, Region};
-use super::worker::Worker;
+use crate::ucx::context::Context;
+use crate::ucx::worker::Worker;
 
 /// The available ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,14 +35,7 @@ fn look() -> Result<Ways, String> {
 
 /// Returns whether a context has a transport over an RDMA device that writes the memory of peers.
 fn has_rdma(context: &Context) -> bool {
-    has(context, is_rdma)
-}
-
-/// Returns whether a context has a transport of this kind.
-pub(super) fn has(context: &Context, is_meant: impl Fn(&str) -> bool) -> bool {
-    // SAFETY: `context` owns the handle, and `printed` made the stream.
-    let text = printed(|stream| unsafe { context.ucx.ucp_context_print_info(context.handle, stream) });
-    text.lines().filter_map(transport).any(is_meant)
+    context.has_transport(is_rdma)
 }
 
 /// Returns whether UCX takes shared memory for a region, so that other processes could map it. A pointer from
@@ -55,16 +47,6 @@ fn can_map(context: &'static Context) -> Result<bool, String> {
     let region = Region::create(context, PAGE).map_err(text)?;
     let start = region.base().addr().get();
     Ok(Mappings::now().map_err(text)?.share(&(start..start + region.len())))
-}
-
-/// Returns the transport in a line of `ucp_context_print_info`:
-/// `#    resource 3  :  md 2  dev 1  flags -- sysv/memory`.
-fn transport(line: &str) -> Option<&str> {
-    let (resource, _) = line.rsplit_once('/')?;
-    if !line.contains("resource") {
-        return None;
-    }
-    resource.split_whitespace().last()
 }
 
 /// Returns whether it is a transport over an RDMA device that writes the memory of peers.
@@ -93,13 +75,8 @@ mod tests {
     }
 
     #[test]
-    fn transports_are_read_from_what_ucx_prints_of_a_context() {
-        let line = "#            resource 3  :  md 2  dev 1  flags -- rc_verbs/rxe0:1";
-        assert_eq!(transport(line), Some("rc_verbs"));
+    fn rdma_transports_are_known_by_their_names() {
         assert!(is_rdma("rc_verbs") && is_rdma("dc_mlx5"));
-        for line in ["", "# md 0 : self", "# memory: 0.01MB, file descriptors: 2 / resource"] {
-            assert!(!transport(line).is_some_and(is_rdma), "{line}");
-        }
         assert!(!is_rdma("sysv") && !is_rdma("tcp") && !is_rdma("ud_verbs"));
     }
 }

@@ -8,12 +8,12 @@ use farjump_core::transport::{
 };
 use farjump_ucx_sys::{Version, ucp_ep_h};
 
-use super::address::{Inbox as ToldInbox, Told};
-use super::am::{Post, error};
-use super::context::Context;
-use super::parting;
-use super::place::Place;
-use super::station::{Station, window};
+use super::closing;
+use super::worker::{Station, window};
+use super::{Post, error};
+use crate::ucx::address::{Inbox as ToldInbox, Told};
+use crate::ucx::context::Context;
+use crate::ucx::locality::Place;
 
 /// An unconnected endpoint.
 pub(super) struct AmOpening {
@@ -42,7 +42,7 @@ unsafe impl Send for AmOpening {}
 impl AmOpening {
     /// Opens one with a worker that has TCP if `tcp`.
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<AmOpening, Cause> {
-        parting::tend();
+        closing::tend();
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
         let station = Station::open(context, request, tcp)?;
         let version = context.ucx.version();

@@ -4,12 +4,12 @@
 //! closed its endpoint or lied, UCX 1.13 aborts the process (`docs/decisions/ucx-am.md`). Without `cma` the
 //! sender passes them in pieces. `tcp` is left out unless the operator allows it: a worker with it listens on
 //! every device, and a process that reaches such a port writes to any address of this one. RDMA devices are
-//! left out if UCX cannot lock the memory that it takes for them (`locked.rs`).
+//! left out if UCX cannot lock the memory that it takes for them (`device_memlock.rs`).
 
 use std::env;
 use std::sync::Once;
 
-use super::locked;
+use super::device_memlock;
 
 /// UCX's name for all of its transports over RDMA devices.
 const DEVICES: &str = "ib";
@@ -17,11 +17,15 @@ const DEVICES: &str = "ib";
 /// UCX's name for its transport over TCP.
 pub(super) const TCP: &str = "tcp";
 
+/// The warning for users whose `ucx-am` may have TCP.
+pub(super) const TCP_WARNING: &str =
+    "UCX's TCP is on (--ucx-tcp): a process that reaches its ports may write this process's memory";
+
 /// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or why nothing is left.
 fn setting() -> Result<Option<String>, String> {
     static TOLD: Once = Once::new();
     let set = env::var("UCX_TLS").ok();
-    let Some(why) = locked::no_devices() else { return Ok(set) };
+    let Some(why) = device_memlock::no_devices() else { return Ok(set) };
     let rest = spared(set.as_deref())
         .map_err(|set| format!("UCX_TLS={set} names nothing but RDMA transports: {why}"))?;
     TOLD.call_once(|| log::warn!("{why}"));

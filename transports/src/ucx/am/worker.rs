@@ -6,10 +6,10 @@ use std::ptr::NonNull;
 use farjump_core::frame::LINE;
 use farjump_core::transport::{BorrowedFd, Cause, OpenRequest};
 
-use super::context::Context;
-use super::doors::{self, Doors};
 use super::inbox::Inbox;
-use super::worker::Worker;
+use super::listeners::{self, Doors};
+use crate::ucx::context::Context;
+use crate::ucx::worker::Worker;
 
 /// A worker that receives frames.
 pub(super) struct Station {
@@ -33,7 +33,7 @@ impl Station {
         request: &OpenRequest,
         tcp: bool,
     ) -> Result<Station, Cause> {
-        let before = tcp.then(doors::listening);
+        let before = tcp.then(listeners::listening);
         let worker = Worker::create(context)?;
         let (descriptor, address) = (worker.descriptor()?, worker.address()?);
         let doors = before.map(|before| Doors::of(&before, &address));

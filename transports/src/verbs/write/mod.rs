@@ -5,6 +5,9 @@
 //! at once. `docs/decisions/verbs.md` has the listed arrival rules, the accounting of receives for writes
 //! with immediate data, and the conditions for a sound sleep.
 
+mod queue;
+mod receives;
+
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +17,15 @@ use farjump_core::transport::{
     OpenRequest, Opening, Operation, RemoteMemory, Route, Transport, TransportError, WakeSource,
 };
 
-use super::Chosen;
-use super::address::{Backend, Place, Told};
-use super::device::Device;
-use super::memory::{Memory, Written};
-use super::options::Options;
-use super::queue::{Queue, Receives};
-use super::receives::{FRAME, Window};
-use super::works::{Failed, Works, max_frame};
-use crate::twin::Twin;
+use crate::executable_alias::Twin;
+use crate::verbs::Chosen;
+use crate::verbs::address::{Backend, Place, Told};
+use crate::verbs::device::Device;
+use crate::verbs::memory::{Memory, Written};
+use crate::verbs::options::Options;
+use crate::verbs::queue::{Queue, Receives};
+use queue::{Failed, Works, max_frame};
+use receives::{FRAME, Window};
 
 /// The backend's name.
 pub const NAME: &str = "verbs-write";
@@ -230,7 +233,7 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn route(&self) -> Route {
         let works = locked(&self.works);
-        super::route(
+        crate::verbs::route(
             &works.queue.device,
             "frames are writes that the devices carry out; the peer's processor does nothing for them",
         )
@@ -329,5 +332,4 @@ fn of_frame(operation: Operation, (cause, frame): Failed) -> TransportError {
 }
 
 #[cfg(test)]
-#[path = "write_tests.rs"]
 mod tests;

@@ -8,8 +8,8 @@ use std::ptr;
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, ibv_post_recv, ibv_recv_wr};
 
-use super::completions::{BATCH, Batch, failure};
-use super::queue::Queue;
+use crate::verbs::completions::{BATCH, Batch, failure};
+use crate::verbs::queue::Queue;
 
 /// Immediate data of a frame's write.
 pub(super) const FRAME: u32 = 0;

@@ -15,7 +15,7 @@ use farjump_ucx_sys::{
     ucs_status_ptr_t,
 };
 
-use super::peer::Peer;
+use super::remote_region::Peer;
 
 /// Space for UCX's text. UCX truncates longer text.
 const ROOM: usize = 1024;

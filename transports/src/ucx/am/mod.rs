@@ -9,6 +9,14 @@
 //!
 //! The address is in `address.rs`.
 
+mod buffers;
+mod closing;
+mod credit;
+mod inbox;
+mod listeners;
+mod unconnected;
+mod worker;
+
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{c_uint, c_void};
@@ -26,16 +34,16 @@ use farjump_ucx_sys::{
     ucp_request_param_t, ucs_status_ptr_t,
 };
 
-use super::address::Inbox as ToldInbox;
-use super::buffer::Buffer;
-use super::context::Context;
-use super::inbox::{ASK, FRAME, Inbox, TELL};
-use super::lanes::Lanes;
-use super::moving;
-use super::opening::AmOpening;
-use super::parting::{self, Parting};
-use super::station::Station;
-use super::worker::{PARTING, TURNS, status_of};
+use crate::ucx::address::Inbox as ToldInbox;
+use crate::ucx::context::Context;
+use crate::ucx::lanes::Lanes;
+use crate::ucx::moving;
+use crate::ucx::worker::{PARTING, TURNS, status_of};
+use buffers::Buffer;
+use closing::Parting;
+use inbox::{ASK, FRAME, Inbox, TELL};
+use unconnected::AmOpening;
+use worker::Station;
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
@@ -43,10 +51,6 @@ pub const NAME: &str = "ucx-am";
 /// Longest frame, in bytes, that is copied twice instead of fetched by the receiver, which takes a round
 /// trip. The user's `UCX_RNDV_THRESH` overrides it.
 const EAGER: usize = 64 << 10;
-
-/// The warning for users whose `ucx-am` may have TCP.
-pub const TCP_WARNING: &str =
-    "UCX's TCP is on (--ucx-tcp): a process that reaches its ports may write this process's memory";
 
 /// The backend. It is stateless: the process has one context of UCX for it, and its endpoints have the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,14 +102,14 @@ impl Transport for Am {
 }
 
 /// A frame that UCX has taken and not yet sent.
-pub(super) struct Sending {
-    pub(super) request: *mut c_void,
+struct Sending {
+    request: *mut c_void,
     buffer: Buffer,
     frame: u64,
 }
 
 /// A connected endpoint.
-pub(super) struct Post {
+struct Post {
     ucx: &'static Ucx,
     end: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
@@ -134,12 +138,7 @@ unsafe impl Send for Post {}
 impl Post {
     /// Makes one over `end` of the station's worker, to a peer with the address `told`; `apart` says why it
     /// may share no memory with this process.
-    pub(super) fn new(
-        station: Station,
-        end: ucp_ep_h,
-        told: &ToldInbox,
-        apart: String,
-    ) -> Result<Post, Cause> {
+    fn new(station: Station, end: ucp_ep_h, told: &ToldInbox, apart: String) -> Result<Post, Cause> {
         let inbox = station.inbox();
         let ucx = inbox.worker().ucx;
         let note = inbox.spares.borrow_mut().take(0)?;
@@ -238,7 +237,7 @@ impl Post {
     }
 
     /// Sends a first message at once if the peer, like this process, waits for it to close listening sockets.
-    pub(super) fn greet(&mut self) -> Result<(), TransportError> {
+    fn greet(&mut self) -> Result<(), TransportError> {
         if self.station.has_doors() {
             self.send_aside(TELL)?;
         }
@@ -404,17 +403,16 @@ impl Drop for Post {
         while !parting.is_over() && began.elapsed() < PARTING {
             parting.progress();
         }
-        parting::tend();
+        closing::tend();
         if !parting.is_over() && parting.is_new() {
-            parting::keep(parting);
+            closing::keep(parting);
         }
     }
 }
 
-pub(super) fn error(operation: Operation, cause: Cause) -> TransportError {
+fn error(operation: Operation, cause: Cause) -> TransportError {
     TransportError::new(NAME, operation, cause)
 }
 
 #[cfg(test)]
-#[path = "am_tests.rs"]
 mod tests;

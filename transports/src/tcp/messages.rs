@@ -9,10 +9,10 @@ use farjump_core::transport::{Cause, Messages, Operation, Route, TransportError}
 use rustix::net::getpeername;
 
 use super::buffers::{self, Buffer, FRONT};
+use super::closing;
 use super::error;
 use super::inbound::{Inbound, Windows};
 use super::outbound::Outbound;
-use super::parting;
 use super::socket::Socket;
 
 /// A connected endpoint.
@@ -287,10 +287,10 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 impl Drop for Post {
     fn drop(&mut self) {
         self.room.take().into_iter().for_each(|(room, _)| buffers::give(room));
-        self.parts.take().into_iter().for_each(parting::part);
+        self.parts.take().into_iter().for_each(closing::part);
     }
 }
 
 #[cfg(test)]
-#[path = "post_tests.rs"]
+#[path = "messages_tests.rs"]
 mod tests;

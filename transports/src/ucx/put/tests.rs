@@ -8,14 +8,14 @@ use farjump_ucx_sys::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::region::PAGE;
 use super::*;
-use crate::ucx::region::PAGE;
 
 const LEN: usize = 4 * PAGE;
 
 /// An open endpoint; where UCX cannot map memory `None`, and a note.
 fn open() -> Option<Box<PutOpening>> {
-    match native::ways() {
+    match probe::ways() {
         Ok(ways) if ways.map => Some(Box::new(PutOpening::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
         Ok(_) => {
             println!("skipped: UCX maps no memory here");

@@ -6,6 +6,14 @@
 //! without content. The reasons for rejections are in `docs/decisions/ucx-put.md`; the address is in
 //! `address.rs`.
 
+mod fence;
+mod mappings;
+mod probe;
+mod proof;
+mod query;
+mod region;
+mod remote_region;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
@@ -26,17 +34,17 @@ use farjump_ucx_sys::{
     ucs_status_ptr_t, ucs_status_t,
 };
 
-use super::address::{Mailbox, Told};
-use super::context::Context;
-use super::fence::{self, Fence, Flushes};
-use super::peer::Peer;
-use super::place::Place;
-use super::proof::{LONGEST, Post, Proof};
-use super::region::Region;
-use super::worker::{TURNS, Worker, status_of};
-use super::{moving, native};
-use crate::barrier::{self, Barriers};
-use crate::twin::Twin;
+use crate::executable_alias::Twin;
+use crate::membarrier::{self, Barriers};
+use crate::ucx::address::{Mailbox, Told};
+use crate::ucx::context::Context;
+use crate::ucx::locality::Place;
+use crate::ucx::moving;
+use crate::ucx::worker::{TURNS, Worker, status_of};
+use fence::{Fence, Flushes};
+use proof::{LONGEST, Post, Proof};
+use region::Region;
+use remote_region::Peer;
 
 /// The backend's name.
 pub const NAME: &str = "ucx-put";
@@ -61,7 +69,7 @@ impl Put {
     /// # Errors
     /// A sentence for display.
     pub fn usable() -> Result<Capabilities, String> {
-        native::ways().map(|_| Put.capabilities())
+        probe::ways().map(|_| Put.capabilities())
     }
 }
 
@@ -72,7 +80,7 @@ impl Transport for Put {
 
     fn capabilities(&self) -> Capabilities {
         let mut arrival = ArrivalRules::FENCED | ArrivalRules::CHECKED;
-        let maps = native::ways().is_ok_and(|ways| ways.map);
+        let maps = probe::ways().is_ok_and(|ways| ways.map);
         arrival.set(ArrivalRules::STORES, maps);
         // Half of the longest ring: a frame of half a ring always fits, whatever lies before.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
@@ -141,7 +149,7 @@ impl PutOpening {
     fn prove(&mut self, reached: Peer, theirs: &[u8], deadline_ms: u32) -> Result<Peer, TransportError> {
         let puts = reached.mapped.is_none();
         // The peer decides the same, by its own values.
-        let has_part = puts || !native::ways().is_ok_and(|ways| ways.map);
+        let has_part = puts || !probe::ways().is_ok_and(|ways| ways.map);
         if self.is_proven || !has_part {
             return Ok(reached);
         }
@@ -225,13 +233,13 @@ impl Opening for PutOpening {
                 works: Arc::clone(&works),
                 is_mapped: mapped.is_some(),
                 // The peer decides by the same two flags whether it omits its fence.
-                peer_has_no_fence: barrier::spares_fence(theirs, ours),
+                peer_has_no_fence: membarrier::spares_fence(theirs, ours),
             }),
             remote: Box::new(PutRemote {
                 works,
                 mapped,
                 len,
-                no_fence: mapped.is_some() && barrier::spares_fence(ours, theirs),
+                no_fence: mapped.is_some() && membarrier::spares_fence(ours, theirs),
             }),
         })
     }
@@ -580,7 +588,7 @@ unsafe impl LocalMemory for PutLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // Where UCX shares no memory it takes private memory of the system, which has no second mapping.
-        if !native::ways().is_ok_and(|ways| ways.map) {
+        if !probe::ways().is_ok_and(|ways| ways.map) {
             return Err(error(
                 Operation::Open,
                 Cause::Unsupported("a second mapping of memory that is not shared"),
@@ -616,7 +624,7 @@ unsafe impl LocalMemory for PutLocal {
             // An armed RDMA device signals later events, but not those since the last poll.
             if armed && !works.work()? {
                 drop(works);
-                return Ok(barrier::between_sleeping_and_looking(self.peer_has_no_fence));
+                return Ok(membarrier::between_sleeping_and_looking(self.peer_has_no_fence));
             }
         }
         Ok(false)
@@ -639,5 +647,4 @@ fn error(operation: Operation, cause: Cause) -> TransportError {
 }
 
 #[cfg(test)]
-#[path = "put_tests.rs"]
 mod tests;

@@ -17,7 +17,7 @@ use farjump_os::deferred_close;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{Shutdown, shutdown};
 
-use super::post::Parts;
+use super::messages::Parts;
 use super::socket::{Got, Socket};
 
 /// Most endpoints that the thread works on at a time.

@@ -10,8 +10,8 @@ use farjump_core::transport::{Opening, Secret, Side, Stream};
 
 use super::super::head::{BODY, HEAD, Head, TAG};
 use super::super::keys::{Cipher, Keys};
-use super::super::opening::{TcpOpening, Told};
 use super::super::socket::CALLS;
+use super::super::unconnected::{TcpOpening, Told};
 use super::*;
 
 /// A test that takes longer hangs.

@@ -5,13 +5,14 @@
 //! endpoint returns the ones that it took.
 
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{ibv_post_srq_recv, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_init_attr};
 
-use super::device::Device;
-use super::memory::{Memory, Written, exhausted, last_error};
+use crate::verbs::device::Device;
+use crate::verbs::error::{exhausted, last_error};
+use crate::verbs::memory::{Memory, Written};
 
 /// Length of a buffer in bytes: the longest message that travels in one piece.
 pub(super) const PIECE: usize = 16 << 10;
@@ -43,8 +44,23 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
+    /// Returns the pool that all endpoints on a device share. The first call makes it.
+    pub(super) fn of(device: &Arc<Device>) -> Result<Arc<Pool>, Cause> {
+        static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
+        // A panic leaves nothing inconsistent: the list has no state that spans two steps.
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        let known = pools.iter().filter_map(Weak::upgrade).find(|pool| Arc::ptr_eq(&pool.device, device));
+        if let Some(pool) = known {
+            return Ok(pool);
+        }
+        let pool = Arc::new(Pool::create(device)?);
+        pools.push(Arc::downgrade(&pool));
+        Ok(pool)
+    }
+
     /// Makes a pool without buffers.
-    pub(super) fn create(device: &Arc<Device>) -> Result<Pool, Cause> {
+    fn create(device: &Arc<Device>) -> Result<Pool, Cause> {
         let most = device.max_shared().min(MOST);
         // SAFETY: pointers and numbers, for which zero is valid.
         let mut asked: ibv_srq_init_attr = unsafe { std::mem::zeroed() };

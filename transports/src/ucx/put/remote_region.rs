@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
-use super::address::Mailbox;
-use super::asked::{self, How};
-use super::lanes::Lanes;
 use super::mappings::{self, Mappings};
-use super::place::Place;
-use super::words;
-use super::worker::Worker;
+use super::query::{self, How};
+use crate::ucx::address::Mailbox;
+use crate::ucx::lanes::Lanes;
+use crate::ucx::locality::Place;
+use crate::ucx::words;
+use crate::ucx::worker::Worker;
 
 /// Zeros behind a key, which UCX reads without knowing its length, instead of chance data.
 const BEHIND_KEY: usize = 256;
@@ -131,7 +131,7 @@ impl Peer {
         }
         // SAFETY: the UCX endpoint is connected, a region is at least a page, and the zeros are static.
         let (request, how) =
-            unsafe { asked::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
+            unsafe { query::put(self.ucx, self, ZEROS.as_ptr().cast(), size_of_val(&ZEROS)) };
         if UCS_PTR_IS_PTR(request) {
             // SAFETY: the request was not freed before. UCX continues the put as long as it has the endpoint.
             unsafe { self.ucx.ucp_request_free(request) };
