@@ -93,7 +93,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let mut tally: Tally = test::all(&[], None, interrupt)?;
     suite::charge(&mut tally, &lacking);
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
-    lines.push(format!("{word:6}  tests ({} s)", begun.elapsed().as_secs()));
+    lines.push(format!("{word:6}  tests ({} s): {}", begun.elapsed().as_secs(), tally.times()));
     lines.push(tried("newest UCX", newest_ucx)?);
     lines.push(tried("without UCX", no_ucx)?);
     all_passed &= tally.failed.is_empty();
@@ -111,7 +111,7 @@ fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
 
 fn newest_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
     Ok(match ucx::newest(interrupt)? {
-        ucx::Seen::Ran(tally) if tally.failed.is_empty() => ("ok", tally.to_string()),
+        ucx::Seen::Ran(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
         ucx::Seen::Ran(tally) => ("FAILED", format!("{tally}\n{}", tally.names())),
         ucx::Seen::NotHere(why) => ("skipped", why),
     })
@@ -119,10 +119,14 @@ fn newest_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
 
 fn no_ucx(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
     Ok(match without_ucx::check(interrupt)? {
-        Seen::Ran(tally) if tally.failed.is_empty() => ("ok", tally.to_string()),
+        Seen::Ran(tally) if tally.failed.is_empty() => ("ok", with_times(&tally)),
         Seen::Ran(tally) => ("FAILED", tally.to_string()),
         Seen::NotHere(why) => ("skipped", why),
     })
+}
+
+fn with_times(tally: &Tally) -> String {
+    format!("{tally}; {}", tally.times())
 }
 
 fn formatting(interrupt: &Interrupt) -> Verdict {

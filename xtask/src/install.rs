@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::child::{Failed, Interrupt, Run};
-use crate::packages;
 use crate::step::Verdict;
-use crate::workspace::{Workspace, root};
+use crate::workspace::{Workspace, as_for_tests, root};
 
 /// Limit for a release build on a slow or busy machine.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
@@ -50,7 +49,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
             // The tests' profile uses the tests' own build, so that nothing is built twice.
             let build = match profile {
-                "dev" => build.args(["--workspace"]).args(packages::features()),
+                "dev" => build.args(as_for_tests()),
                 _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
             };
             let build = build.args(["--lib", "--bin", "farjump"]);

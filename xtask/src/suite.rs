@@ -1,6 +1,6 @@
 //! Running one suite of tests, and saying what all of them found.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::child::{Failed, Run};
 use crate::packages::{self, Lacking};
@@ -15,6 +15,7 @@ const SLOWEST: usize = 12;
 /// Runs one suite. If tests `must` exist, finding none is a failure.
 pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
+    let begun = Instant::now();
     let ended = match run.showing(telling(!packages::in_ci())).run() {
         Ok(ended) => ended,
         Err(error) if error.is_interrupt() => return Err(error),
@@ -25,6 +26,7 @@ pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Faile
         }
     };
     let mut tally = Tally::read(&ended.output);
+    tally.took(name, begun.elapsed());
     if !ended.status.success() && tally.failed.is_empty() {
         let why = format!("{name}: cargo test failed ({}) without naming a test", ended.status);
         tally.fail_with(why, ended.output);
@@ -47,6 +49,9 @@ pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
     println!("\n{}", tally.names());
     if !tally.seconds.is_empty() {
         println!("Running took:\n{}", tally.slowest(SLOWEST));
+    }
+    if !tally.suites.is_empty() {
+        println!("Suites took:\n{}", tally.by_suite());
     }
     let lacking = &lacking.needed;
     if !lacking.is_empty() {

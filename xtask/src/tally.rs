@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
+use std::time::Duration;
 
 /// Number of last lines of a failure's output that are shown below its name.
 const SHOWN: usize = 40;
@@ -17,6 +19,19 @@ pub(crate) struct Tally {
     pub(crate) skipped: Vec<(String, String)>,
     /// Test programs, with their running time in seconds.
     pub(crate) seconds: Vec<(String, f64)>,
+    /// Suites, with the time that each took.
+    pub(crate) suites: Vec<Took>,
+}
+
+/// The time that one suite took, in seconds.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Took {
+    /// The suite.
+    pub(crate) suite: String,
+    /// The time before its tests ran, and between them: cargo builds then.
+    pub(crate) building: f64,
+    /// The time that its tests ran.
+    pub(crate) running: f64,
 }
 
 /// A test that failed.
@@ -143,6 +158,30 @@ impl Tally {
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
         self.seconds.extend(other.seconds);
+        self.suites.extend(other.suites);
+    }
+
+    /// Notes that a suite ended, `all` after its begin, of which its test programs report their own part.
+    pub(crate) fn took(&mut self, suite: &str, all: Duration) {
+        let running = self.seconds.iter().map(|(_, seconds)| seconds).sum::<f64>();
+        let building = (all.as_secs_f64() - running).max(0.0);
+        self.suites.push(Took { suite: suite.to_owned(), building, running });
+    }
+
+    /// The time of all suites, in words.
+    pub(crate) fn times(&self) -> String {
+        let building: f64 = self.suites.iter().map(|took| took.building).sum();
+        let running: f64 = self.suites.iter().map(|took| took.running).sum();
+        format!("{building:.0} s of building and {running:.0} s of running")
+    }
+
+    /// The time of each suite, as a line each.
+    pub(crate) fn by_suite(&self) -> String {
+        let lines = self
+            .suites
+            .iter()
+            .map(|took| format!("{:8.1} s  {:8.1} s  {}\n", took.building, took.running, took.suite));
+        iter::once(format!("{:>10}  {:>10}\n", "building", "running")).chain(lines).collect()
     }
 
     /// The `count` programs that ran longest, as a line each, longest first, and the sum of all.
@@ -306,6 +345,16 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
             "{names}"
         );
         assert!(names.contains("skipped  a_b: four: no lld here\n"), "{names}");
+    }
+
+    #[test]
+    fn what_test_programs_do_not_report_of_a_suite_is_building() {
+        let mut tally = Tally::read(OUTPUT);
+        tally.took("tests", Duration::from_millis(2100));
+        let [Took { building, running, .. }] = tally.suites[..] else { panic!("{:?}", tally.suites) };
+        assert!((building - 2.0).abs() < 1e-6 && (running - 0.1).abs() < 1e-6, "{building} {running}");
+        assert_eq!(tally.times(), "2 s of building and 0 s of running");
+        assert_eq!(tally.by_suite().lines().nth(1), Some("     2.0 s       0.1 s  tests"));
     }
 
     #[test]

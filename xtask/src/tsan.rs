@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::child::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, suite};
-use crate::tally::Tally;
+use crate::tally::{Tally, Took};
 use crate::workspace::root;
 
 /// The suite's name in counts.
@@ -81,6 +82,7 @@ pub(crate) fn all(target: &Path, interrupt: &Interrupt) -> Result<Tally, Failed>
             "The standard library was not instrumented. To have it so: rustup toolchain install nightly --component rust-src"
         );
     }
+    let begun = Instant::now();
     for race in PLANTED {
         let ended = cargo().env("FARJUMP_PLANTED", race).quiet().run()?;
         if !ended.status.success() && ended.output.contains(FOUND) {
@@ -90,6 +92,8 @@ pub(crate) fn all(target: &Path, interrupt: &Interrupt) -> Result<Tally, Failed>
             tally.fail_with(format!("{NAME}: the planted race `{race}` was not found"), ended.output);
         }
     }
+    let (suite, running) = (format!("{NAME}, planted"), begun.elapsed().as_secs_f64());
+    tally.suites.push(Took { suite, building: 0.0, running });
     Ok(tally)
 }
 

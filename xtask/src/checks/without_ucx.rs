@@ -3,32 +3,25 @@
 //! Every command of this step runs in a mount namespace of its own, in which the folders with files of UCX
 //! (library, modules, headers, descriptions for other build systems) are covered by an overlay without them.
 //! So no process of the step finds UCX: not cargo, not a test, not a program that a test starts. The crates
-//! that use UCX are built there from scratch; their tests were built before with UCX, so this step comes
-//! after all tests. A mount namespace needs privileges; without them the step says so.
+//! that use UCX are built there once more; their tests, and dependencies, were built before with UCX, so this
+//! step comes after all tests. A mount namespace needs privileges; without them the step says so.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::child::{Ended, Failed, Interrupt, Run};
 use crate::packages;
 use crate::tally::{Tally, telling};
-use crate::workspace::{Workspace, root};
+use crate::workspace::{Workspace, as_for_tests, root};
 
 /// Limit for building, or testing.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
-/// The crates that load UCX or report on it.
-const CRATES: [&str; 8] = [
-    "--package",
-    "farjump-ucx-sys",
-    "--package",
-    "farjump-transports",
-    "--package",
-    "farjump",
-    "--package",
-    "farjump-cli",
-];
+/// Options that keep builds of this step apart from those with UCX, and so have the crate that loads UCX and
+/// all that depend on it built without. Cargo separates them by any difference in a profile; no other step
+/// uses this one.
+const APART: [&str; 2] = ["--config", "profile.dev.package.farjump-ucx-sys.codegen-units=15"];
 /// The tests that use UCX, or its absence. Unrelated tests run with all the others.
 const TESTS: [&str; 13] = [
     "test",
@@ -95,31 +88,10 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         view.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
     );
 
-    let built = target.join("built-without-ucx");
-    // Results of an earlier run must not be found.
-    drop(fs::remove_dir_all(&built));
-    let build = [&["build"], &CRATES[..], &["--lib", "--bins"]].concat();
-    let build =
-        view.run(cargo_program(), &build).env("CARGO_TERM_QUIET", "true").env("CARGO_TARGET_DIR", &built);
-    succeeded(&build.run()?, "cargo build")?;
-    let tests = [&TESTS[..], packages::features(), &["--", "--show-output"]].concat();
-    let ended = view
-        .run(cargo_program(), &tests)
-        .env("CARGO_TERM_COLOR", "never")
-        .showing(telling(!packages::in_ci()))
-        .run()?;
-    let mut tally = Tally::read(&ended.output);
-    if !ended.status.success() && tally.failed.is_empty() {
-        tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
-    }
-    let for_ucx =
-        tally.skipped.iter().filter(|(_, reason)| TOLD.iter().all(|told| reason.contains(told))).count();
-    println!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
-    if for_ucx == 0 {
-        tally.fail("no test was skipped because UCX is not there: was it taken away?");
-    }
-
-    let program = built.join("debug/farjump");
+    let begun = Instant::now();
+    let build = [&["build", "--bin", "farjump"], &as_for_tests()[..], &APART].concat();
+    succeeded(&view.run(cargo_program(), &build).env("CARGO_TERM_QUIET", "true").run()?, "cargo build")?;
+    let program = target.join("debug/farjump");
     let shown = view.run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
     if let Some(left_out) = TOLD.iter().find(|told| !shown.output.contains(**told)) {
@@ -131,6 +103,24 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         return Err(Failed::Because(
             "`farjump serve --transport ucx-am` does not fail with the reason".to_owned(),
         ));
+    }
+
+    let tests = [&TESTS[..], packages::features(), &["--", "--show-output"]].concat();
+    let ended = view
+        .run(cargo_program(), &tests)
+        .env("CARGO_TERM_COLOR", "never")
+        .showing(telling(!packages::in_ci()))
+        .run()?;
+    let mut tally = Tally::read(&ended.output);
+    tally.took("without UCX", begun.elapsed());
+    if !ended.status.success() && tally.failed.is_empty() {
+        tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
+    }
+    let for_ucx =
+        tally.skipped.iter().filter(|(_, reason)| TOLD.iter().all(|told| reason.contains(told))).count();
+    println!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
+    if for_ucx == 0 {
+        tally.fail("no test was skipped because UCX is not there: was it taken away?");
     }
     Ok(Seen::Ran(tally))
 }

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
 use crate::suite::summarise;
-use crate::tally::Tally;
-use crate::workspace::{Workspace, root};
+use crate::tally::{Tally, Took};
+use crate::workspace::{Workspace, as_for_tests, root};
 use debian::{Kernel, Store};
 use initramfs::Archive;
 use log::{Log, Verdict};
@@ -103,6 +103,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
 
 fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     println!("\n== virtual machines");
+    let begun = Instant::now();
     let mut tally = Tally::default();
     if let Some(why) = impossible() {
         tally.skipped.push(("virtual machines".to_owned(), why));
@@ -126,6 +127,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
         }
     };
     let job = Job::prepare(options, interrupt)?;
+    let (building, begun) = (begun.elapsed().as_secs_f64(), Instant::now());
     let bench = Bench { folder, userland, newer, job, interrupt };
     let mut kernels = Vec::new();
     for series in
@@ -146,6 +148,8 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     {
         tally.add(bench.pair(asks, serves, options)?);
     }
+    let (suite, running) = ("virtual machines".to_owned(), begun.elapsed().as_secs_f64());
+    tally.suites.push(Took { suite, building, running });
     if let Some(words) = options.only.as_ref().filter(|_| tally.is_empty()) {
         tally.fail(format!("no test in a machine has a name with {words:?}"));
     }
@@ -187,10 +191,9 @@ impl Job {
             return Ok(Job { files, _made: made });
         }
         let built = Workspace::load(false, interrupt)?.target().join("debug");
-        // As for the tests: each choice of packages and features has everything below them built again.
         let build = Run::cargo(interrupt)
-            .args(["build", "--workspace"])
-            .args(packages::features())
+            .args(["build"])
+            .args(as_for_tests())
             .args(BUILT.iter().flat_map(|program| ["--bin", *program]))
             .directory(root())
             .limit(Duration::from_secs(25 * 60));
