@@ -1,9 +1,11 @@
 /*
- * One-way time and rate of messages through ucp_ifunc.h, beside the library over the same path (ucx-put) and UCX's active messages:
- * all three in one pair of processes, round by round, one after the other. `ucp_ifunc target|source PATH FOLDER ROUNDS MOST`
+ * One-way time and rate of messages through ucp_ifunc.h, beside the library over the same path (ucx-put) and
+ * UCX's active messages. Each round measures all three, one after the other, in one pair of processes.
+ * `ucp_ifunc target|source PATH FOLDER ROUNDS MOST`
  *
- * FOLDER has libmark.so, mark.so and bounce.so; MOST is the longest payload in bytes. As in `farjump perf`, payloads go one way:
- * a call's time is that of its round trip less half an empty one of the same round. Of each round's batches, and streams, the median counts.
+ * FOLDER has libmark.so, mark.so and bounce.so; MOST is the longest payload in bytes. As in `farjump perf`,
+ * payloads go one way: a call's time is that of its round trip less half an empty one of the same round. The
+ * result of a round is the median of its batches, or of its streams.
  */
 #include <time.h>
 
@@ -168,7 +170,7 @@ static void am_open(size_t longest)
     CHECK(am.room != NULL);
 }
 
-/* The ring: as many slots as fit, at the target behind its first page, where the source has its slot for replies. */
+/* The ring: as many slots as fit behind the target's first page. The source has its reply slot there. */
 
 static size_t stride(size_t frame)
 {

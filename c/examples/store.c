@@ -1,4 +1,4 @@
-/* A target: it has rows, and lets functions that are injected look at them. */
+/* A target: it has rows, and exports a function that injected code reads them by. */
 #include <farjump.h>
 #include <stdio.h>
 

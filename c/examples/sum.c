@@ -1,4 +1,4 @@
-/* A source: it injects `sum` into the store. */
+/* A source: injects `sum` into the store. */
 #include <farjump.h>
 #include <stdio.h>
 #include <string.h>

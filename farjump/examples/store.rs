@@ -1,4 +1,4 @@
-//! A program that is injected into: it has rows, and offers one function to whatever is injected.
+//! A target: it has rows, and exports one function to injected code.
 
 use farjump::Target;
 

@@ -1,4 +1,4 @@
-//! A program that injects: it sums rows of the store without fetching them.
+//! A source: it sums rows of the store without fetching them.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 /* farjump_ifunc.h - the interface for authors of ifuncs in C and C++.
  *
- * An ifunc is three routines of one NAME. Two run where the call is made and make the payload; NAME_main travels and
+ * An ifunc is three routines of one NAME. Two run at the source and make the payload; NAME_main travels and
  * runs at the target:
  *
  *     void   NAME_main(void *payload, size_t payload_size, void *target_args);
@@ -8,14 +8,14 @@
  *     size_t NAME_payload_get_max_size(void *source_args, size_t source_args_size);
  *     int    NAME_payload_init(void *payload, size_t payload_size, void *source_args, size_t source_args_size);
  *
- * NAME_payload_get_max_size returns the most bytes that the payload may need. NAME_payload_init fills in exactly the
- * payload_size bytes it is given; it returns 0, or anything else to have nothing sent. If only filling in shows the
- * length, define this instead of NAME_payload_init: *payload_size is the space on entry, and the bytes used, at most
- * that, on return:
+ * NAME_payload_get_max_size returns the largest length that the payload may need, in bytes. NAME_payload_init
+ * fills in exactly the payload_size bytes it is given. It returns 0, or another number to cancel the call. If
+ * the length is known only after filling in, define this instead of NAME_payload_init. *payload_size is the
+ * space on entry, and the number of bytes used, at most that, on return:
  *
  *     int    NAME_payload_init_shrink(void *payload, size_t *payload_size, void *source_args, size_t source_args_size);
  *
- * FARJUMP_COPY_ARGS(NAME) defines the two for the common case: the arguments are the payload.
+ * FARJUMP_COPY_ARGS(NAME) defines both payload routines for the common case: the arguments are the payload.
  *
  *     #include <farjump_ifunc.h>
  *
@@ -29,14 +29,16 @@
  *
  *     $ farjump build add.c -o libadd.so
  *
- * Everything that NAME_main reaches travels: functions, constants, and writable statics, of which the target has one
- * copy as long as the code is in its store. Symbols that it uses and does not define (printf, or a function of the
- * target's program) are looked up in the target's exports. NAME_main cannot use thread-local variables, constructors, C++
- * exceptions, or functions marked __attribute__((ifunc)); `farjump build` says where it finds one.
+ * Everything that NAME_main reaches travels: functions, constants, and writable statics. The target has one
+ * copy of the statics, as long as the code is in its store. Symbols that the code uses and does not define
+ * (printf, or a function of the target's program) are looked up in the target's exports. NAME_main cannot use
+ * thread-local variables, constructors, C++ exceptions, or functions marked __attribute__((ifunc)). `farjump
+ * build` names the first it finds.
  *
- * The payload is aligned to 64 bytes, or to 8 if it has at most 40 bytes; FARJUMP_PAYLOAD_ALIGN asks for more.
- * NAME_main may write into it, and must not use it after it has returned. It comes from another process, which may
- * even write to it while NAME_main runs: read each length once, and check it before it is used.
+ * The payload is aligned to 64 bytes, or to 8 if it has at most 40 bytes; FARJUMP_PAYLOAD_ALIGN requests
+ * another alignment. NAME_main may write into the payload, and must not use it after it has returned. The
+ * payload comes from another process, which may write to it even while NAME_main runs: read each length once,
+ * and check it before use.
  */
 #ifndef FARJUMP_IFUNC_H
 #define FARJUMP_IFUNC_H
@@ -53,36 +55,35 @@ extern "C" {
 #define FARJUMP_CHECK(condition, text) _Static_assert(condition, text)
 #endif
 
-/* Goes before the definition of each routine. In C only objects that other build systems compile with hidden
- * visibility need it; in C++ every routine does. */
+/* Precedes the definition of each routine. In C++ every routine needs it. In C only objects that other build
+ * systems compile with hidden visibility do. */
 #define FARJUMP_IFUNC FARJUMP_LINKAGE __attribute__((visibility("default")))
 
 /* ---- Exports of every target to NAME_main, besides memcpy, memmove, memset and memcmp ---- */
 
-/* Appends len bytes to the reply of this call; they are copied. The reply is sent when NAME_main returns. Returns 0,
- * also in a one-way call, or -1 if the reply would exceed the target's limit: nothing is then
- * appended. */
+/* Appends a copy of len bytes to the reply of this call. The reply is sent when NAME_main returns. Returns 0,
+ * also in a one-way call. Returns -1 and appends nothing if the reply would exceed the target's limit. */
 int farjump_reply(const void *bytes, size_t len);
 
-/* Forwards this call to another target: the running function is injected, with this payload as it is (the payload
- * routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero needed; see
- * Target::set_peer, farjump serve --peer). Its reply there, or that of a further forward, is the reply to this call; in
- * a one-way call there is none. Name and payload are copied, and the call is sent when NAME_main returns: not if it
- * panics. Its outcome does not come back to NAME_main; if the call is lost, the source gets the
- * reason.
+/* Forwards this call to another target: injects the running function, with this payload unchanged (the
+ * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero
+ * needed; see Target::set_peer, farjump serve --peer). The reply from there, or from a further forward, is
+ * the reply to this call; a one-way call has none. Name and payload are copied, and the call is sent when
+ * NAME_main returns, but not if it panics. The outcome does not come back to NAME_main. If the call is lost,
+ * the source gets the reason.
  *
- * Returns 0 if the call is to be forwarded. farjump_reply then returns -1, and earlier replies are dropped. Otherwise
- * returns one of the numbers below, and the call is unchanged: NAME_main may reply, panic or try another destination.
- * Never waits. */
+ * Returns 0 if the call will be forwarded. farjump_reply then returns -1, and earlier replies are dropped.
+ * Otherwise returns one of the numbers below, and the call is unchanged: NAME_main may reply, panic or try
+ * another destination. Never waits. */
 int farjump_forward(const char *peer, size_t peer_len, const void *payload, size_t payload_size);
 
 #define FARJUMP_UNKNOWN_PEER (-1) /* the target has no destination of that name */
-#define FARJUMP_TOO_LARGE (-2)    /* no frame to that destination can have so long a payload */
-#define FARJUMP_BUSY (-3)         /* 1024 calls, or as many bytes as fit a mailbox, are under way to that destination */
+#define FARJUMP_TOO_LARGE (-2)    /* the payload is too long for a frame to that destination */
+#define FARJUMP_BUSY (-3)         /* 1024 calls, or a mailbox full of bytes, are under way to that destination */
 #define FARJUMP_TWICE (-4)        /* this call is forwarded already: it has one reply */
 
-/* Ends this call, and it alone: the source's wait fails with the message (len bytes of UTF-8, no zero needed; copied),
- * and the target continues. Does not return; resources that NAME_main holds are not released. */
+/* Ends this call. The source's wait fails with the message (len bytes of UTF-8, no zero needed; copied), and
+ * the target continues. Does not return. Resources that NAME_main holds are not released. */
 __attribute__((noreturn)) void farjump_panic(const char *message, size_t len);
 
 /* ---- The target_args of `farjump serve --data FILE` ---- */
@@ -102,9 +103,10 @@ struct farjump_data {
 
 /* ---- Shorthands ---- */
 
-/* Defines NAME_payload_get_max_size and NAME_payload_init: the payload is a copy of the arguments. No semicolon. The library
- * is marked so, and a program that calls the function need not run its code (in Rust Library::open, in C
- * farjump_library_open()); a library with payload routines of its own has to be loaded. */
+/* Defines NAME_payload_get_max_size and NAME_payload_init: the payload is a copy of the arguments. No
+ * semicolon follows. The library is marked: a program that calls the function need not run the library's code
+ * (in Rust Library::open, in C farjump_library_open()). A library with payload routines of its own has to be
+ * loaded. */
 #define FARJUMP_COPY_ARGS(name)                                                                                       \
     static const uint32_t name##_copy_args __asm__(#name "_copy_args")                                                \
         __attribute__((used, section(".farjump.copy_args"))) = 1;                                                     \
@@ -122,7 +124,7 @@ struct farjump_data {
         return 0;                                                                                                     \
     }
 
-/* Asks for payloads of NAME at multiples of `bytes`: a power of two from 8 to 4096. `farjump build` writes the alignment
+/* Aligns payloads of NAME to `bytes`, a power of two from 8 to 4096. `farjump build` writes the alignment
  * into the image; it does not travel as data. */
 #define FARJUMP_PAYLOAD_ALIGN(name, bytes)                                                                            \
     FARJUMP_CHECK((bytes) >= 8 && (bytes) <= 4096 && ((bytes) & ((bytes) - 1)) == 0,                                  \

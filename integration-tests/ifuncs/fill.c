@@ -1,5 +1,5 @@
-/* fill - replies with as many bytes of a stream's pattern as are asked for, in pieces of uneven length. The payload is
- * three words: the length, and seed and number of the frame whose pattern it is. */
+/* fill - replies bytes of a stream's pattern, in pieces of uneven length. The payload is three words: the
+ * length, and seed and number of the frame with that pattern. */
 #include <farjump_ifunc.h>
 
 #include "pattern.h"

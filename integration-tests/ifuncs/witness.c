@@ -1,6 +1,5 @@
-/* witness - panics unless it is called with one number after the other, from 0 on, and with exactly the bytes that the
- * number calls for. The payload is number, seed, and the pattern from word 2 on; *(uint64_t *)target_args is the number
- * that is due. */
+/* witness - panics unless it is called with consecutive numbers from 0, each with exactly its bytes. The
+ * payload is number, seed, and the pattern from word 2 on; *(uint64_t *)target_args is the number that is due. */
 #include <farjump_ifunc.h>
 
 #include "pattern.h"

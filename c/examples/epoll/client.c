@@ -1,10 +1,10 @@
-/* A client that owns its event loop: it waits for numbers over UCX and for replies over farjump at the same time, and
- * sleeps on one epoll descriptor until either comes.
+/* A client that owns its event loop. It waits for numbers over UCX and for replies over farjump at the same
+ * time, and sleeps on one epoll descriptor until either comes.
  *
  *     client ADDRESS TRANSPORT LIBSUM.SO UCX-ADDRESS
  *
- * It says `connected`. For each line of input, a number, it has so many numbers come back and so many sums made, and says `done`; at its
- * end it says in how many turns of its loop.
+ * It prints `connected`. For each line of input, a number, it exchanges that many numbers and requests that
+ * many sums, and prints `done`. When the input ends, it prints the number of turns of its loop.
  */
 #include <errno.h>
 #include <farjump.h>
@@ -19,7 +19,7 @@
 /* Work left, and work done. */
 struct work {
     uint64_t wanted, pongs, sums, said;
-    farjump_pending_t call; /* 0 if there is none */
+    farjump_pending_t call; /* 0: none is pending */
 };
 
 static void expect(const char *what, uint64_t came, uint64_t expected)
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
         uint64_t longest_ns = 0;
         turns++;
 
-        /* Each does all work that needs no waiting. */
+        /* All work that needs no waiting. */
         int busy = ping(&pings, &work);
         busy |= sum(link, library, reply, &work);
         if (work.pongs == work.wanted && work.sums == work.wanted && work.said != work.wanted) {
@@ -119,8 +119,8 @@ int main(int argc, char **argv)
             fflush(stdout);
         }
 
-        /* Idle ones are armed: a later event makes the descriptor readable. One that finds an event while arming keeps the
-         * loop awake. */
+        /* Arm both when idle: a later event makes the descriptor readable. If arming finds an event, the loop
+         * stays awake. */
         if (!busy) {
             check(farjump_link_arm(link, &longest_ns));
             if (!pings_arm(&pings))

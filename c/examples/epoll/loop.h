@@ -1,4 +1,5 @@
-/* Parts of an event loop for both programs: adding a descriptor, and ending the program after an error of farjump's. */
+/* Parts of both programs' event loops: adding a descriptor, and ending the program after an error of
+ * farjump's. */
 #ifndef LOOP_H
 #define LOOP_H
 
@@ -15,7 +16,7 @@ static inline void check(int status)
     }
 }
 
-/* Has the loop wake when `fd` is readable. */
+/* Wakes the loop when `fd` is readable. */
 static inline void watch(int loop, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};

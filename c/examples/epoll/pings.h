@@ -1,6 +1,8 @@
-/* A program's own traffic over UCX, independent of farjump: numbers that are sent as active messages, and come back.
+/* A program's own traffic over UCX, independent of farjump: numbers that are sent as active messages, and
+ * come back.
  *
- * The program's event loop drives it: pings_work() does the pending work, pings_arm() prepares to sleep on pings_fd().
+ * The program's event loop drives it. pings_work() does the pending work; pings_arm() prepares to sleep on
+ * pings_fd().
  */
 #ifndef PINGS_H
 #define PINGS_H
@@ -15,7 +17,7 @@ enum { PING, PONG };
 struct pings {
     ucp_context_h context;
     ucp_worker_h worker;
-    ucp_ep_h peer; /* of the side that sends pings; the other has none */
+    ucp_ep_h peer; /* set in the process that sends pings, else NULL */
     uint64_t received, last;
 };
 
@@ -34,7 +36,7 @@ static inline void pings_sent(void *request, ucs_status_t status, void *number)
     ucp_request_free(request);
 }
 
-/* Sends a number. It is kept until UCX has taken it, which is at once where UCX has space. */
+/* Sends a number. The number is freed once UCX has taken it, which is at once if UCX has space. */
 static inline void pings_send(ucp_ep_h to, unsigned id, uint64_t value)
 {
     uint64_t *number = malloc(sizeof *number);
@@ -114,7 +116,8 @@ static inline int pings_work(struct pings *pings)
     return ucp_worker_progress(pings->worker) != 0;
 }
 
-/* Returns whether the program may sleep: a later event makes the descriptor readable. If not, one has come already. */
+/* Returns whether the program may sleep: a later event makes the descriptor readable. If not, an event is
+ * pending. */
 static inline int pings_arm(struct pings *pings)
 {
     ucs_status_t armed = ucp_worker_arm(pings->worker);
@@ -134,7 +137,7 @@ static inline void pings_print_address(struct pings *pings, FILE *out)
     ucp_worker_release_address(pings->worker, address);
 }
 
-/* Connects to the worker whose address was printed so. */
+/* Connects to the worker with this address, as pings_print_address() printed it. */
 static inline void pings_connect(struct pings *pings, const char *text)
 {
     static unsigned char address[1 << 16];

@@ -1,9 +1,10 @@
-/* A service that owns its event loop. Numbers over UCX, functions over farjump, a clock and commands share one epoll
- * descriptor, and nothing spins.
+/* A service that owns its event loop. Numbers over UCX, functions over farjump, a clock and commands share
+ * one epoll descriptor, and nothing spins.
  *
  *     service ADDRESS TRANSPORT
  *
- * It says `ready` and the address of its UCX worker, and for each line of input what it has done, until the input ends.
+ * It prints `ready` and the address of its UCX worker. For each line of input it prints its counters, until
+ * the input ends.
  */
 #include <errno.h>
 #include <farjump.h>
@@ -37,7 +38,7 @@ static farjump_target_t *listen_at(const char *address, const char *transport, s
     return target;
 }
 
-/* A clock of the program's own, which ticks twenty times a second. */
+/* The program's own clock: 20 ticks a second. */
 static int clock_fd(void)
 {
     const struct itimerspec ticks = {{0, 50000000}, {0, 50000000}};
@@ -79,13 +80,13 @@ int main(int argc, char **argv)
         size_t ran;
         turns++;
 
-        /* Each does a part of its work, without waiting. */
+        /* Part of the pending work, without waiting. */
         int busy = pings_work(&pings);
         check(farjump_target_poll(target, &ran));
         calls += ran;
 
-        /* Idle ones are armed: a later event makes the descriptor readable. One that finds an event while arming keeps the
-         * loop awake. */
+        /* Arm both when idle: a later event makes the descriptor readable. If arming finds an event, the loop
+         * stays awake. */
         if (!busy && ran == 0) {
             check(farjump_target_arm(target, &longest_ns));
             if (!pings_arm(&pings))
@@ -98,7 +99,7 @@ int main(int argc, char **argv)
             return 1;
         }
 
-        /* farjump and UCX have their turn above, whatever woke the loop. */
+        /* farjump and UCX are polled above, whatever woke the loop. */
         for (int at = 0; at < ready; at++) {
             char line[64];
             uint64_t expired;

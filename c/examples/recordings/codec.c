@@ -1,11 +1,15 @@
-/* codec - adds a recording to a database that does not know the recording's format. The source compresses it, without
- * loss; the injected code decodes it, and inserts it by functions of SQLite's that the target exports.
+/* codec - adds a recording to a database that does not know the recording's format. The source compresses it,
+ * without loss. The injected code decodes it, and inserts it by functions of SQLite's that the target
+ * exports.
  *
- * The format: a struct recording_info, then bits, the first of a byte being its highest. Samples come in blocks of 4096 of each
- * channel, of which the last may be shorter, and in a block channel by channel. Each channel of a block begins with the
- * predictor's order (2 bits) and the parameter of the Rice code (5 bits). A sample is predicted from the three before it in its
- * channel, of which those before the first are 0; what it differs by, with its sign in the lowest bit, is divided by 2 to
- * the power of the parameter: the quotient is so many ones and a zero, the remainder follows. Zeros fill the last byte. */
+ * The format is a struct recording_info, then bits, the highest bit of each byte first. Samples come in
+ * blocks of 4096 of each channel; the last block may be shorter. A block has its channels one after the
+ * other. Each channel of a block begins with the predictor's order (2 bits) and the parameter of the Rice
+ * code (5 bits).
+ *
+ * A sample is predicted from the three before it in its channel; those before the first are 0. The
+ * difference, with its sign in the lowest bit, is divided by 2 to the power of the parameter. The quotient is
+ * written as that many ones and a zero, then the remainder in binary. Zeros fill the last byte. */
 #include <farjump_ifunc.h>
 #include <string.h>
 
@@ -21,7 +25,7 @@ struct history {
     int32_t last[3];
 };
 
-/* Predicts a sample from those before it: as 0, or on the constant, line or parabola through them. */
+/* Predicts a sample as 0, or by the constant, line or parabola through the samples before it. */
 static int32_t predict(unsigned order, const struct history *history)
 {
     const int32_t *last = history->last;
@@ -73,7 +77,7 @@ static void put(struct writer *out, uint32_t value, unsigned count)
         put_bit(out, value >> --count & 1);
 }
 
-/* Number of bits of the code with a parameter. */
+/* Returns the length of the code with this parameter, in bits. */
 static uint64_t rice_bits(const uint32_t *values, uint32_t count, unsigned parameter)
 {
     uint64_t bits = (uint64_t)count * (parameter + 1);
@@ -83,7 +87,7 @@ static uint64_t rice_bits(const uint32_t *values, uint32_t count, unsigned param
     return bits;
 }
 
-/* Encodes a channel of a block, with the predictor and the parameter that make it shortest. */
+/* Encodes a channel of a block, by the predictor and the parameter that make it shortest. */
 static void encode_channel(struct writer *out, const struct recording *recording, uint64_t start, unsigned channel,
                            struct history *history)
 {
@@ -121,7 +125,7 @@ static void encode_channel(struct writer *out, const struct recording *recording
     }
 }
 
-/* Whether the arguments are a struct recording that can be encoded. */
+/* Returns whether the arguments are a struct recording that can be encoded. */
 static int is_recording(const void *source_args, size_t source_args_size)
 {
     const struct recording_info *info = source_args;
@@ -130,7 +134,7 @@ static int is_recording(const void *source_args, size_t source_args_size)
            && (info->bits == 8 || info->bits == 16);
 }
 
-/* At worst nothing can be predicted: each sample is its own value and a zero bit. */
+/* The worst case is a recording without prediction: each sample is its own value and a zero bit. */
 FARJUMP_IFUNC size_t codec_payload_get_max_size(void *source_args, size_t source_args_size)
 {
     const struct recording_info *info = source_args;
@@ -165,18 +169,18 @@ FARJUMP_IFUNC int codec_payload_init_shrink(void *payload, size_t *payload_size,
 /* ---- At the target ---- */
 
 #define DAMAGED "the compressed recording is damaged: "
-#define WORST (1u << 20) /* no difference to a prediction is as large: a sample has 16 bits, and the weights add up to 8 */
+#define WORST (1u << 20) /* above any difference: samples have 16 bits, and the weights add up to 8 */
 
-/* The unread part. Another process can write to it meanwhile: volatile, so that each byte is read once. Behind the end it
- * reads zeros, so that no code continues for ever there. */
+/* The unread part. It is volatile, so that each byte is read once: another process can write to it meanwhile.
+ * Past the end the reader returns zeros, so every code ends. */
 struct reader {
     const volatile uint8_t *next, *end;
-    uint64_t held; /* its lowest bits are those read and not taken */
+    uint64_t held; /* bits that were read and not taken, in the lowest places */
     unsigned count;
-    int overrun; /* whether bits from behind the end were taken */
+    int overrun; /* whether bits past the end were taken */
 };
 
-/* The next bits, at most 16. */
+/* Takes the next bits, at most 16. */
 static uint32_t take(struct reader *in, unsigned count)
 {
     while (in->count < count) {
@@ -202,7 +206,7 @@ static void store(const struct recording_info *info, uint8_t *pcm, uint64_t inde
     }
 }
 
-/* Returns NULL, or the error; so do the next functions. */
+/* Returns NULL, or the error. So does decode(). */
 static const char *decode_channel(struct reader *in, const struct recording_info *info, uint8_t *pcm, uint64_t start,
                                   unsigned channel, struct history *history)
 {
@@ -229,7 +233,7 @@ static const char *decode_channel(struct reader *in, const struct recording_info
     return NULL;
 }
 
-/* The samples go into memory of SQLite's, which the caller frees also after a failure. */
+/* Allocates the samples by SQLite. The caller frees them, also after a failure. */
 static const char *decode(struct reader *in, struct recording *recording)
 {
     struct recording_info *info = &recording->info;
@@ -245,7 +249,7 @@ static const char *decode(struct reader *in, struct recording *recording)
         return DAMAGED "its samples are none of 8 or 16 bits on 1 or 2 channels";
     if (info->name[0] == 0 || info->name[sizeof info->name - 1] != 0)
         return DAMAGED "it has no name";
-    /* A sample takes a bit at least: so the allocation is in proportion to the payload. */
+    /* A sample takes at least one bit, so this bounds the allocation by the payload's length. */
     if (info->length == 0 || (uint64_t)info->length * info->channels > 8 * (uint64_t)(in->end - in->next))
         return DAMAGED "it has not the bits for the samples that it says it has";
     recording->pcm = sqlite3_malloc64(recording_size(info));
@@ -262,7 +266,7 @@ static const char *decode(struct reader *in, struct recording *recording)
     return wrong;
 }
 
-/* Replies that nothing was inserted, and why. */
+/* Replies that nothing was inserted, with the reason. */
 static void refuse(const char *why)
 {
     struct codec_answer answer = { 0, 0 };

@@ -1,5 +1,6 @@
-/* levels - reports the length and loudness of each recording of a database. The samples are read in place, and the reply
- * has less than a hundred bytes for each recording. It takes no arguments, and fails with SQLite's own messages. */
+/* levels - reports the length and loudness of each recording of a database. The samples are read in place,
+ * and the reply has less than a hundred bytes for each recording. It takes no arguments, and fails with
+ * SQLite's own messages. */
 #include <farjump_ifunc.h>
 #include <sqlite3.h>
 #include <string.h>

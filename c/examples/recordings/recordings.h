@@ -1,5 +1,5 @@
-/* Common types of the programs and the injected functions: recordings, and replies. Source and target are machines of one
- * kind, so that structures travel unchanged. */
+/* Types that the programs and the injected functions share: recordings and replies. Structures travel
+ * unchanged, because source and target are machines of one kind. */
 #ifndef RECORDINGS_H
 #define RECORDINGS_H
 
@@ -26,7 +26,7 @@ static inline uint64_t recording_size(const struct recording_info *info)
     return (uint64_t)info->length * info->channels * (info->bits / 8);
 }
 
-/* One sample of those at `pcm`, counted over all channels; silence is 0. */
+/* Returns the sample of this index, counted over all channels. Silence is 0. */
 static inline int32_t recording_sample(const struct recording_info *info, const uint8_t *pcm, uint64_t index)
 {
     if (info->bits == 8)
@@ -36,14 +36,14 @@ static inline int32_t recording_sample(const struct recording_info *info, const 
 
 /* The reply of `codec`. */
 struct codec_answer {
-    int64_t row;      /* of the inserted recording; 0 if none was: then a text with the reason follows */
+    int64_t row;      /* of the inserted recording; 0 if none was inserted, and a text with the reason follows */
     uint64_t samples; /* inserted, of all channels together */
 };
 
 /* The reply of `levels`: one of these for each recording. */
 struct levels_answer {
     int64_t row;
-    struct recording_info info; /* a name that is too long for it is cut */
+    struct recording_info info; /* a longer name is cut */
     uint32_t peak;              /* the largest magnitude of a sample */
     uint64_t energy;            /* the sum of the squares of all samples */
 };

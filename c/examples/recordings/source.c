@@ -1,4 +1,5 @@
-/* source - inserts WAV files into the target's database, by a codec that it injects, and lists the database's contents.
+/* source - inserts WAV files into the target's database by an injected codec, and lists the database's
+ * contents.
  *
  *     source [--transport NAME] [--key FILE] ADDRESS [FILE.wav...]
  *
@@ -29,7 +30,7 @@ static int failed(const char *what, const char *why)
     return 1;
 }
 
-/* Connects as the command line says. Returns 0, or another number after printing the error. */
+/* Connects by the options of the command line. Returns 0, or another number after printing the error. */
 static int connect_to_target(int argc, char **argv, farjump_link_t **link)
 {
     farjump_link_options_t *options = NULL;
@@ -54,7 +55,7 @@ static int connect_to_target(int argc, char **argv, farjump_link_t **link)
     return 0;
 }
 
-/* Has the target insert a file. */
+/* Inserts a file at the target. */
 static int put(farjump_link_t *link, const farjump_library_t *codec, const char *path, farjump_bytes_t *reply)
 {
     struct recording recording;
@@ -83,7 +84,7 @@ static int put(farjump_link_t *link, const farjump_library_t *codec, const char 
     return 0;
 }
 
-/* A power of a signal, in decibels below the largest possible. */
+/* Returns the power of a signal in decibels, relative to the largest possible. */
 static double decibels(double power, unsigned bits)
 {
     double largest = ldexp(1, (int)bits - 1);
@@ -117,7 +118,8 @@ int main(int argc, char **argv)
     farjump_link_stats_t stats;
     int ended = 1;
 
-    /* The codec's payload routine runs here, so its library is loaded; the other's file is only read. */
+    /* The codec's payload routine runs here, so its library is loaded. The other library's file is only
+     * read. */
     if (farjump_library_load("libcodec.so", &codec) != FARJUMP_OK
         || farjump_library_open("liblevels.so", &levels) != FARJUMP_OK || farjump_bytes_new(&reply) != FARJUMP_OK) {
         failed("", farjump_last_error());

@@ -1,5 +1,5 @@
-/* The table of recordings in the target's database, and inserting one: the target does that itself, and so do injected
- * functions, into which this is compiled. */
+/* The table of recordings in the target's database, and the insertion of a recording. The target inserts by
+ * this code, and so do injected functions, into which it is compiled. */
 #ifndef TABLE_H
 #define TABLE_H
 
@@ -7,15 +7,15 @@
 
 #include "recordings.h"
 
-/* `pcm` has the samples in the format of the memory, and of the data chunk of a WAV file. */
+/* `pcm` has the samples as in a struct recording, which is also the format of a WAV file's data chunk. */
 #define TABLE_SCHEMA                                                                                                  \
     "CREATE TABLE IF NOT EXISTS recordings ("                                                                         \
     " id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, rate INTEGER NOT NULL CHECK (rate > 0),"                     \
     " channels INTEGER NOT NULL CHECK (channels IN (1, 2)), bits INTEGER NOT NULL CHECK (bits IN (8, 16)),"           \
     " pcm BLOB NOT NULL)"
 
-/* Inserts a recording. Returns SQLITE_DONE, or an error with a text in sqlite3_errmsg(). The caller finalizes the statement in
- * either case, after it has read the text. */
+/* Inserts a recording. Returns SQLITE_DONE, or an error with a text in sqlite3_errmsg(). The caller finalizes
+ * the statement in either case, after it has read the text. */
 static inline int table_insert(sqlite3 *db, const struct recording *recording, sqlite3_stmt **statement)
 {
     static const char insert[] = "INSERT INTO recordings (name, rate, channels, bits, pcm) VALUES (?, ?, ?, ?, ?)";

@@ -1,9 +1,9 @@
-/* target - keeps a database of recordings, and runs injected functions on it. By itself it reads WAV files, and knows no other
- * format.
+/* target - keeps a database of recordings, and runs injected functions on it. By itself it knows no format
+ * but WAV.
  *
  *     target [--transport NAME] [--key FILE] ADDRESS DATABASE [FILE.wav...]
  *
- * It makes the database if it is not there, puts the files into it, and serves until SIGINT or SIGTERM. */
+ * It makes the database if it does not exist, inserts the files, and serves until SIGINT or SIGTERM. */
 #include <farjump.h>
 #include <getopt.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "table.h"
 #include "wav.h"
 
-/* How long a call waits for another process that holds the database, in milliseconds. */
+/* Limit of waiting for another process that locks the database, in milliseconds. */
 #define PATIENCE 5000
 
 /* Exports to injected functions, besides those of every target. */
@@ -61,7 +61,8 @@ static int failed(const char *why)
     return 1;
 }
 
-/* Reads the command line's choices, and adds the exports. Returns 0, or another number after printing the error. */
+/* Reads the command line's choices, and adds the exports. Returns 0, or another number after printing the
+ * error. */
 static int choose(int argc, char **argv, farjump_target_options_t *options)
 {
     farjump_status_t status = FARJUMP_OK;

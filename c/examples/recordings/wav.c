@@ -1,5 +1,5 @@
-/* Reading PCM from WAV files: the chunks of a RIFF form, one after the other ("Multimedia Programming Interface and Data
- * Specifications 1.0"; for WAVE_FORMAT_EXTENSIBLE "Multiple Channel Audio Data and WAVE Files"). */
+/* Reads PCM from WAV files: the chunks of a RIFF form, one after the other ("Multimedia Programming Interface
+ * and Data Specifications 1.0"; for WAVE_FORMAT_EXTENSIBLE "Multiple Channel Audio Data and WAVE Files"). */
 #include "wav.h"
 
 #include <errno.h>
@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGEST (1u << 30) /* of the samples, in bytes: more are too many for a row of a database */
+#define LARGEST (1u << 30) /* length of samples in bytes: longer ones do not fit a database row */
 
 #define CHUNK_HEAD 8
 #define FORMAT_SIZE 16     /* of the chunk `fmt `, at least */
-#define EXTENSIBLE_SIZE 40 /* and of one that is extensible */
+#define EXTENSIBLE_SIZE 40 /* of an extensible one */
 #define FORMAT_PCM 1
 #define FORMAT_EXTENSIBLE 0xfffe
-#define SUBFORMAT 24 /* where an extensible one says what it really is */
+#define SUBFORMAT 24 /* offset of the actual format in an extensible one */
 
 static const uint8_t subformat_pcm[16] = { 1, 0, 0, 0, 0, 0, 16, 0, 0x80, 0, 0, 0xaa, 0, 0x38, 0x9b, 0x71 };
 
-/* A file that is read from its beginning to its end. */
+/* A file that is read from beginning to end. */
 struct reader {
     FILE *file;
     const char *path;
@@ -27,7 +27,7 @@ struct reader {
     size_t error_size;
 };
 
-/* Writes the sentence that says what is wrong with the file; -1. */
+/* Writes a sentence about the fault in the file. Returns -1. */
 __attribute__((format(printf, 2, 3))) static int fail(const struct reader *reader, const char *text, ...)
 {
     int len = snprintf(reader->error, reader->error_size, "%s: ", reader->path);
@@ -55,7 +55,7 @@ static int is(const uint8_t *at, const char *word)
     return memcmp(at, word, 4) == 0;
 }
 
-/* The next `size` bytes of the file. */
+/* Reads the next `size` bytes of the file. */
 static int take(const struct reader *reader, void *bytes, size_t size)
 {
     if (fread(bytes, 1, size, reader->file) == size)
@@ -129,7 +129,7 @@ static int read_samples(const struct reader *reader, uint32_t size, struct recor
     return take(reader, recording->pcm, size);
 }
 
-/* What is behind the form is not part of it, and not looked at. */
+/* Bytes behind the form are not part of it, and are not read. */
 static int read_form(const struct reader *reader, struct recording *recording)
 {
     uint8_t head[12];
@@ -161,7 +161,7 @@ static int read_form(const struct reader *reader, struct recording *recording)
             failed = skip(reader, size);
         if (failed != 0)
             return -1;
-        /* Chunks begin at even places. Behind the last one many programs leave the padding out. */
+        /* Chunks begin at even offsets. Many programs leave out the padding behind the last one. */
         if (size % 2 != 0 && left != 0) {
             if (skip(reader, 1) != 0)
                 return -1;

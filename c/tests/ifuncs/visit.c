@@ -1,5 +1,5 @@
-/* Calls the program back on both sides: from its payload routine the function that its arguments hold, and at the target one that
- * is offered there. */
+/* Calls the program back in both processes: from its payload routine a function in its arguments, and at the
+ * target an export. */
 #include <farjump_ifunc.h>
 
 int visited(void);

@@ -1,5 +1,5 @@
-/* Has the example's codec encode and decode recordings of all kinds, and decode damaged ones, under sanitizers: payloads lie in
- * memory of exactly their length. */
+/* Encodes and decodes recordings of all kinds by the example's codec, and decodes damaged ones, under
+ * sanitizers. Payloads lie in memory of exactly their length. */
 #include "../../examples/recordings/codec.c"
 
 #include <stdio.h>

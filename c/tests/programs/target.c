@@ -1,4 +1,5 @@
-/* A target in C: serves at an address, in the given way, until its standard input ends. Then it prints its statistics.
+/* A target in C: serves at an address, in the given way, until its standard input ends. Then it prints its
+ * statistics.
  *
  *     target ADDRESS poll|run|thread|epoll
  */

@@ -1,4 +1,5 @@
-/* Has the target's `each`, and qsort, call a function of its own. The payload is a letter, the place of the panic:
+/* Passes a function of its own to the target's `each`, and to qsort. The payload is a letter, the place of the
+ * panic:
  *
  *     e   inside what `each` calls
  *     q   inside what qsort calls

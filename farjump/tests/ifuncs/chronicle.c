@@ -1,5 +1,5 @@
-/* Keeps a hash (FNV-1a, 64 bits) of all payloads and their lengths, in the order of its calls, in a static. Replies two
- * uint64_t: the number of calls, and the hash. */
+/* Keeps a hash (FNV-1a, 64 bits) of all payloads and their lengths, in the order of its calls, in a static.
+ * Replies two uint64_t: the number of calls, and the hash. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(chronicle)

@@ -1,4 +1,5 @@
-/* Calls a function of the target and reads a variable of it. The payload is a uint64_t, and so is the reply. */
+/* Calls a function of the target and reads a variable of it. The payload is a uint64_t, and so is the
+ * reply. */
 #include <farjump_ifunc.h>
 
 extern uint64_t store_get(void *store, uint64_t key);

@@ -1,6 +1,7 @@
-/* Runs the sample `codec` on payloads from standard input, each in memory of exactly its length, for a compiler that
- * watches every access. A payload is a uint64_t, its length, and its bytes; the answer on standard output is an int64_t,
- * the length of the reply or -1 for a panic, and the reply. What was replied is compressed and decompressed again. */
+/* Runs the sample `codec` on payloads from standard input, each in memory of exactly its length, for a
+ * compiler that watches every access. A payload is a uint64_t, its length, and its bytes; the answer on
+ * standard output is an int64_t, the length of the reply or -1 for a panic, and the reply. The reply is
+ * compressed and decompressed again. */
 #include "../../../ifuncs/samples/c/codec.c"
 
 #include <setjmp.h>
@@ -37,7 +38,7 @@ static int run(void *payload, size_t len)
     return 0;
 }
 
-/* Compresses the reply, from memory of its length, and decompresses it. Nonzero unless it is the same again. */
+/* Compresses the reply, from memory of its length, and decompresses it. Returns nonzero if they differ. */
 static int again(void)
 {
     size_t len = reply_len, size = codec_payload_get_max_size(reply, len);

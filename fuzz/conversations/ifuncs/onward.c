@@ -1,4 +1,5 @@
-/* The payload is the length of a name, a byte, the name of a peer, and what it gets. Replies the code where that does not go. */
+/* The payload is the length of a name, a byte, the name of a destination, and the payload to forward. Replies
+ * the code of a failed forward. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(onward)

@@ -1,4 +1,5 @@
-/* The payload's first word says how many bytes to reply, in pieces of how many its second says; both are made small. Panics with the rest, if there is one. */
+/* The payload's first word is the number of bytes to reply, the second that of each piece; both are reduced to
+ * small numbers. Panics with the rest, if there is one. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(talker)

@@ -1,18 +1,19 @@
-/* chain - forwards itself from target to target, each of which knows the one after it as `next`, and collects the
- * length of the data of each. The arguments are the number of targets to visit, in decimal digits. target_args is a
- * struct farjump_data. The last target replies, for each visited in order, a 64-bit number. */
+/* chain - forwards itself from target to target, each of which knows the one after it as `next`, and collects
+ * the length of the data of each. The arguments are the number of targets to visit, in decimal digits.
+ * target_args is a struct farjump_data. The last target replies, for each visited in order, a 64-bit
+ * number. */
 #include <farjump_ifunc.h>
 
 #define MOST 256
 #define FAIL(text) farjump_panic(text, sizeof text - 1)
 
-/* The payload: how many targets have been visited, and a place for what each of them says. */
+/* The payload: the number of targets visited, and space for the length of each one's data. */
 struct journey {
     uint64_t visited;
     uint64_t bytes[];
 };
 
-/* How many targets the arguments ask for; 0 if they make no sense. */
+/* Returns the number of targets in the arguments; 0 if they are malformed. */
 static size_t targets(const char *digits, size_t len)
 {
     size_t count = 0;

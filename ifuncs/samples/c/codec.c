@@ -1,15 +1,15 @@
-/* codec - a decompressor for a target that has none. The source compresses its arguments, the target replies the
- * original. The payload is a uint64_t, the length of the arguments, and an LZ4 block (lz4_Block_format.md of
- * https://github.com/lz4/lz4); target_args is not used.
+/* codec - a decompressor for a target that has none. The source compresses its arguments, and the target
+ * replies the original. The payload is a uint64_t, the length of the arguments, and an LZ4 block
+ * (lz4_Block_format.md of https://github.com/lz4/lz4). target_args is not used.
  *
- * The decoder believes nothing of a block: each byte that steers it is read once and checked against what is left of the
- * block, of the stated length, and of what it has made so far. */
+ * The decoder trusts nothing in a block. It reads each byte of control once, and checks it against the rest
+ * of the block, the stated length, and the bytes decoded so far. */
 #include <farjump_ifunc.h>
 
 #define HEADER sizeof(uint64_t) /* the length of the arguments */
 #define MIN_MATCH 4             /* a shorter one is not worth its offset */
-#define WINDOW 65536            /* no match begins farther back, for its offset has 16 bits */
-#define LONG 15                 /* a length in half a token that goes on in the bytes behind */
+#define WINDOW 65536            /* no match begins farther back: its offset has 16 bits */
+#define LONG 15                 /* a length in half a token that continues in the next bytes */
 
 /* ---- At the source ---- */
 
@@ -21,7 +21,7 @@
 FARJUMP_IFUNC size_t codec_payload_get_max_size(void *source_args, size_t source_args_size)
 {
     (void)source_args;
-    /* What cannot be compressed is one sequence: a token, its length, and the bytes. */
+    /* Incompressible arguments are one sequence: a token, its length, and the bytes. */
     return HEADER + source_args_size + source_args_size / 255 + 16;
 }
 
@@ -32,7 +32,7 @@ static uint32_t load(const uint8_t *at)
     return word;
 }
 
-/* What does not fit into half a token. */
+/* Writes the part of a length that does not fit into half a token. */
 static uint8_t *put_length(uint8_t *to, size_t len)
 {
     if (len < LONG)
@@ -51,7 +51,7 @@ static uint8_t *put_literals(uint8_t *to, const uint8_t *literals, size_t len, s
     return to + len;
 }
 
-/* Greedy: takes the last place where four bytes of this hash stood, if they are the same and near enough. */
+/* Greedy: takes the last position with four bytes of this hash, if they are equal and near enough. */
 static uint8_t *compress(uint8_t *to, const uint8_t *from, size_t len)
 {
     uint32_t seen[1 << HASH_BITS] = { 0 };
@@ -63,7 +63,7 @@ static uint8_t *compress(uint8_t *to, const uint8_t *from, size_t len)
 
         *entry = (uint32_t)at;
         if (at - before >= WINDOW || load(from + before) != word) {
-            at += 1 + ((at - literals) >> 6); /* the longer nothing was found, the longer the steps */
+            at += 1 + ((at - literals) >> 6); /* steps grow with the distance from the last match */
             continue;
         }
         while (at + match < len - LAST_LITERALS && from[before + match] == from[at + match])
@@ -95,14 +95,15 @@ FARJUMP_IFUNC int codec_payload_init_shrink(void *payload, size_t *payload_size,
 
 #define FAIL(text) farjump_panic(text, sizeof text - 1)
 
-/* What is still to be read. Another process can write to it meanwhile: volatile, so that each byte is read once. */
+/* The unread bytes. They are volatile, so that each is read once: another process can write to them
+ * meanwhile. */
 struct input {
     const volatile uint8_t *at, *end;
 };
 
-/* What was made. Only the last bytes are kept, and sent when as many more are made. */
+/* The decoded bytes. Only the last WINDOW are kept; each full window is sent. */
 struct output {
-    uint64_t made, len; /* bytes so far, and in the end */
+    uint64_t made, len; /* bytes so far, and in all */
     uint8_t window[WINDOW];
 };
 
@@ -126,8 +127,8 @@ static uint64_t next_length(struct input *in, unsigned half_token)
     return len;
 }
 
-/* Appends bytes from memory or, if there is no memory, from `offset` back in the window: these may be bytes that are only
- * being appended. Nonzero if the reply gets too long, which ends the call. */
+/* Appends bytes from memory or, if `from` is NULL, from `offset` back in the window; these may overlap the
+ * bytes being appended. Returns nonzero if the reply gets too long, which ends the call. */
 static int append(struct output *out, const volatile uint8_t *from, size_t offset, uint64_t len)
 {
     if (len > out->len - out->made)
@@ -156,7 +157,7 @@ static int append(struct output *out, const volatile uint8_t *from, size_t offse
 FARJUMP_IFUNC void codec_main(void *payload, size_t payload_size, void *target_args)
 {
     struct input in = { payload, (uint8_t *)payload + payload_size };
-    struct output out; /* on the stack: statics would take the target's memory for good */
+    struct output out; /* on the stack: statics would stay in the target's memory */
 
     (void)target_args;
     if (payload_size < HEADER)

@@ -1,5 +1,5 @@
-/* counter - adds one to the 64-bit word at target_args: the function of the papers' measurements. The payload, any
- * bytes, travels and is not read. */
+/* counter - adds one to the 64-bit word at target_args: the function of the papers' measurements. The
+ * payload, any bytes, travels and is not read. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(counter)

@@ -1,8 +1,8 @@
-/* crc32 - the CRC-32 of the target's data (struct farjump_data), as in IEEE 802.3, zlib and `cksum -a crc32b`. The
- * payload is not read. The reply is a uint32_t.
+/* crc32 - the CRC-32 of the target's data (struct farjump_data), as in IEEE 802.3, zlib and `cksum -a
+ * crc32b`. The payload is not read. The reply is a uint32_t.
  *
- * Eight bytes a step, from eight tables. They are computed on each call, in some microseconds: the stack of the target
- * costs nothing, and 8 KiB of tables need not travel. */
+ * It takes eight bytes a step, by eight tables on the target's stack. Each call computes them in some
+ * microseconds, so that 8 KiB of tables need not travel. */
 #include <farjump_ifunc.h>
 
 #define POLYNOMIAL 0xedb88320u /* reflected: the lowest bit is the highest power */
@@ -18,7 +18,7 @@ FARJUMP_IFUNC void crc32_main(void *payload, size_t payload_size, void *target_a
 
     (void)payload;
     (void)payload_size;
-    /* table[0][value]: the remainder of one byte; table[k][value]: of that byte with k zero bytes behind it. */
+    /* table[0][value] is the remainder of one byte; table[k][value] that of the byte and k zero bytes. */
     for (uint32_t value = 0; value < 256; value++) {
         uint32_t rest = value;
         for (int bit = 0; bit < 8; bit++)

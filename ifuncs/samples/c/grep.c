@@ -1,5 +1,6 @@
-/* grep - counts the occurrences of the payload, as literal bytes, in the target's data (struct farjump_data). Occurrences
- * that overlap all count: `aa` is in `aaaa` three times. An empty payload occurs nowhere. The reply is a uint64_t. */
+/* grep - counts the occurrences of the payload, as literal bytes, in the target's data (struct farjump_data).
+ * Overlapping occurrences all count: `aa` is in `aaaa` three times. An empty payload occurs nowhere. The
+ * reply is a uint64_t. */
 #include <farjump_ifunc.h>
 
 #define EACH_BYTE(value) ((uint64_t)(value) * 0x0101010101010101u)
@@ -13,14 +14,14 @@ static uint64_t load(const uint8_t *at)
     return word;
 }
 
-/* The highest bit of each byte of `word` that is zero; exact, no byte spoils its neighbour. */
+/* Returns the highest bit of each byte of `word` that is zero. Exact: no carry crosses bytes. */
 static uint64_t zero_bytes(uint64_t word)
 {
     uint64_t low = EACH_BYTE(0x7f);
     return ~(((word & low) + low) | word | low);
 }
 
-/* Whether the `len` bytes between the first and the last of both are equal. */
+/* Returns whether all of the `len` bytes but the first and the last are equal. */
 static int equal_between(const uint8_t *a, const uint8_t *b, size_t len)
 {
     for (size_t i = 1; i + 1 < len; i++)
@@ -40,7 +41,8 @@ FARJUMP_IFUNC void grep_main(void *payload, size_t payload_size, void *target_ar
         size_t starts = data->len - len + 1, at = 0;
         uint64_t first = EACH_BYTE(literal[0]), last = EACH_BYTE(literal[len - 1]);
 
-        /* Eight starts at a time: where both the first and the last byte are right, the rest is compared. */
+        /* Eight starts at a time. If the first and the last byte are equal, the bytes between are
+         * compared. */
         for (; starts - at >= 8; at += 8) {
             uint64_t wrong = (load(bytes + at) ^ first) | (load(bytes + at + len - 1) ^ last);
             for (uint64_t hits = zero_bytes(wrong); hits != 0; hits &= hits - 1)

@@ -1,6 +1,6 @@
-/* hello - greets on the target's standard output: an import (printf), a global variable, a static one, a helper function
- * and a table of strings. The payload is the name to greet, text of any length; target_args is not used. The reply is
- * the number of greetings by this code at that target: a uint64_t. */
+/* hello - greets on the target's standard output. It has an import (printf), a global variable, a static one,
+ * a helper function and a table of strings. The payload is the name to greet, text of any length. target_args
+ * is not used. The reply is a uint64_t: the number of greetings by this code at that target. */
 #include <farjump_ifunc.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* histogram - counts each byte value in the target's data (struct farjump_data). The payload is not read. The
- * reply is a struct histogram_reply; bits per byte are computed where it is read: the sum over all values of
- * counts/len * log2(len/counts). */
+ * reply is a struct histogram_reply. The source computes the bits per byte from it: the sum over all values
+ * of counts/len * log2(len/counts). */
 #include <farjump_ifunc.h>
 
 struct histogram_reply {
@@ -15,7 +15,7 @@ FARJUMP_IFUNC void histogram_main(void *payload, size_t payload_size, void *targ
     const struct farjump_data *data = target_args;
     const uint8_t *bytes = data->bytes;
     size_t len = data->len, i = 0;
-    /* Four tables, as equal bytes in a row would otherwise wait for each other's count to be stored. */
+    /* Four tables: in one, equal bytes in a row would wait for the store of each other's count. */
     uint64_t counts[4][256];
     struct histogram_reply reply;
 

@@ -1,22 +1,23 @@
-/* indirect_put - writes bytes to the target's slot for a key: only the target knows the slots of keys. The
- * payload is a uint64_t, the key, and the bytes. The reply is a struct indirect_put_reply. target_args is passed on to
+/* indirect_put - writes bytes to the target's slot for a key; only the target knows the slots. The payload is
+ * the key, a uint64_t, and the bytes. The reply is a struct indirect_put_reply. target_args is passed to
  * store_slot, which the target exports. */
 #include <farjump_ifunc.h>
 
-/* Where the bytes of a key go. */
+/* The memory for the bytes of a key. */
 struct store_slot {
     void *bytes;     /* writable until the call ends */
-    uint64_t room;   /* how many bytes may be written there */
-    uint64_t offset; /* the slot's place in the store: what the source is told */
+    uint64_t room;   /* length of that memory, in bytes */
+    uint64_t offset; /* of the slot in the store; the source gets it in the reply */
 };
 
 struct store;
-/* The target has it. Fills in *slot and returns 0, or returns anything else if there is no such key. */
+/* The target exports this. Fills in *slot and returns 0, or returns another number if there is no such
+ * key. */
 int store_slot(struct store *store, uint64_t key, struct store_slot *slot);
 
 struct indirect_put_reply {
     uint64_t offset; /* of the slot */
-    uint64_t len;    /* how many bytes were written there */
+    uint64_t len;    /* number of bytes written there */
 };
 
 FARJUMP_COPY_ARGS(indirect_put)

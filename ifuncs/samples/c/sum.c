@@ -1,5 +1,5 @@
-/* sum - adds up the payload, an array of 32-bit floats, in double precision, in an order that is not that of the array.
- * target_args is not used. The reply is a double. */
+/* sum - adds up the payload, an array of 32-bit floats, in double precision. The order of the additions is
+ * not that of the array. target_args is not used. The reply is a double. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(sum)
@@ -9,7 +9,7 @@ FARJUMP_IFUNC void sum_main(void *payload, size_t payload_size, void *target_arg
     static const char ragged[] = "the payload is no array of 32-bit floats: its length is no multiple of 4 bytes";
     const float *values = payload;
     size_t count = payload_size / sizeof *values, i = 0;
-    /* Four sums, as each addition would otherwise wait for the one before it. */
+    /* Four sums: in one, each addition would wait for the one before it. */
     double sums[4] = { 0, 0, 0, 0 }, total;
 
     (void)target_args;

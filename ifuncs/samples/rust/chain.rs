@@ -24,7 +24,7 @@ fn targets(digits: &[u8]) -> Option<usize> {
     count.filter(|count| *count != 0)
 }
 
-/// The payload: the number of targets visited, and a place for the length of each, of 64 bits each.
+/// Length of the payload: the number of targets visited and the length of each one's data, of 64 bits each.
 fn room(args: &[u8]) -> usize {
     WORD + targets(args).unwrap_or(0) * WORD
 }

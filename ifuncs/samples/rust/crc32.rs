@@ -1,5 +1,5 @@
-//! crc32: the CRC-32 of the target's data, as in IEEE 802.3 and zlib. The payload is not read. The reply is the same as
-//! that of `samples/c/crc32.c`: 32 bits. Eight bytes a step, from tables that are computed on each call.
+//! crc32: the CRC-32 of the target's data, as in IEEE 802.3 and zlib. The payload is not read. The reply is
+//! that of `samples/c/crc32.c`: 32 bits. It takes eight bytes a step, by tables that each call computes.
 
 #![no_std]
 
@@ -36,8 +36,8 @@ fn crc32(_payload: &Payload, data: &Data) {
     let _ = reply_value(&!crc);
 }
 
-/// First the remainder of each byte, then of each byte with one to seven zero bytes behind it. An index that is a byte
-/// cannot be out of range, so nothing here can panic.
+/// Returns the remainders of each byte, then of each byte and one to seven zero bytes. A byte cannot be out of
+/// range as an index, so nothing here can panic.
 fn tables() -> [[u32; 256]; 8] {
     let mut table = [0; 256];
     for (value, rest) in (0_u32..).zip(&mut table) {

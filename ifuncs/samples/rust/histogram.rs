@@ -12,7 +12,7 @@ ifunc! {
 }
 
 fn count(_payload: &Payload, data: &Data) {
-    // Four tables, as equal bytes in a row would otherwise wait for each other's count to be stored.
+    // Four tables: in one, equal bytes in a row would wait for the store of each other's count.
     let mut counts = [[0_u64; 256]; 4];
     let [first, second, third, fourth] = &mut counts;
     for [a, b, c, d] in data.chunks::<4>() {

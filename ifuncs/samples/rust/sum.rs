@@ -14,7 +14,7 @@ fn sum(payload: &Payload) {
     if payload.len() % size_of::<f32>() != 0 {
         fail("the payload is no array of 32-bit floats: its length is no multiple of 4 bytes")
     }
-    // Four sums, as each addition would otherwise wait for the one before it.
+    // Four sums: in one, each addition would wait for the one before it.
     let mut sums = [0_f64; 4];
     let mut values = payload.chunks().map(f32::from_le_bytes);
     while values.len() >= sums.len() {

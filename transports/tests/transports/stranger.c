@@ -1,6 +1,6 @@
-/* A process that speaks UCT, the lower half of UCX, and knows of another one a TCP port and an address: puts eight bytes there.
- * Ends with 0 if UCX says that they were put, with 3 if it could not be reached in time, with another number if UCX lacks something.
- * Arguments: device, its port there, the address. */
+/* A process that uses UCT, the lower half of UCX, and knows a TCP port and an address of another process: puts
+ * eight bytes there. Ends with 0 if UCX reports the put as done, with 3 if the port could not be reached in
+ * time, and with another number if UCX lacks something. Arguments: device, port, address. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

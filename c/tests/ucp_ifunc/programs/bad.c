@@ -1,6 +1,6 @@
 /*
- * Errors of a program, and their status codes. It is its own peer. `bad NAME LARGE mapped|put`: an existing ifunc, one of
- * more than 64 KiB, and how frames travel.
+ * Errors of a program, and their status codes. It is its own peer. `bad NAME LARGE mapped|put`: an existing
+ * ifunc, one of more than 64 KiB, and the path of frames.
  */
 #include "peer.h"
 

@@ -1,7 +1,7 @@
 /*
- * Frames of 8 B to 8 KiB, and now and then up to 128 KiB, whose copying takes longer than the start of a look, of a pattern
- * that depends on their number, into slots that are not cleared; the function compares every byte when it runs.
- * `compare target|source PATH NAME FRAMES`
+ * Sends frames of 8 B to 8 KiB, and now and then up to 128 KiB, so that copying takes longer than beginning a
+ * poll. Their pattern depends on their number; slots are not cleared. The function compares every byte when it
+ * runs. `compare target|source PATH NAME FRAMES`
  */
 #include "peer.h"
 #include "compared.h"
@@ -34,7 +34,8 @@ int main(int argc, char **argv)
                 continue;
             OK(status);
             CHECK(compared.wrong == 0);
-            /* The slot is free when its function has returned: now and then the source gets the number of free ones. */
+            /* The slot is free when its function has returned: now and then the source gets the number of
+             * free ones. */
             if (compared.frames % (SLOTS / 4) == 0) {
                 uint64_t *word = &told[compared.frames / (SLOTS / 4) % SLOTS];
                 ucs_status_ptr_t request;

@@ -1,6 +1,7 @@
 /*
- * The sequence of the later prototype's test program: a function that prints, one that needs libraries, throughput over
- * a ring, ping-pong by the programs, ping-pong by the functions. `medley target|source PATH ROUNDS`
+ * The sequence of the later prototype's test program: a function that prints, one that needs libraries,
+ * throughput over a ring, ping-pong by the programs, ping-pong by the functions.
+ * `medley target|source PATH ROUNDS`
  */
 #include "game.h"
 #include "peer.h"

@@ -1,5 +1,6 @@
 /*
- * Sends to its own worker, into memory of three kinds: UCX's, the heap's and the program's own. `own NAME`: an ifunc that adds up.
+ * Sends to its own worker, into memory of three kinds: UCX's, the heap's and the program's own. `own NAME`:
+ * an ifunc that sums.
  */
 #include "peer.h"
 

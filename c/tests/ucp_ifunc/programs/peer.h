@@ -1,6 +1,7 @@
 /*
- * Two connected processes, the start of every program of the papers. One listens on a Unix socket, over which they exchange
- * worker addresses and the keys of a region of memory; then each has an endpoint to the other, and a key of its region.
+ * Two connected processes, the start of every program of the papers. One listens on a Unix socket, over which
+ * they exchange worker addresses and the keys of a region of memory; then each has an endpoint to the other,
+ * and a key of its region.
  *
  * Of ifuncs it uses only the two calls in which the variants differ.
  */
@@ -149,7 +150,7 @@ static inline void peer_join(struct peer *peer, const void *worker_address, cons
     OK(ucp_ep_rkey_unpack(peer->ep, packed_key, &peer->rkey));
 }
 
-/* A process with a region of so many bytes, connected with the one that uses the same path in the other role. */
+/* Opens a region of this many bytes, and connects with the process of the other role at the same path. */
 static inline void peer_open(struct peer *peer, const char *path, int listens, size_t length)
 {
     ucp_address_t *address;
@@ -174,7 +175,7 @@ static inline void peer_open(struct peer *peer, const char *path, int listens, s
     ucp_worker_release_address(peer->worker, address);
 }
 
-/* Has its endpoint lead to itself, and maps this memory, which the program has already, instead of memory of UCX. */
+/* Connects the process with itself, and maps existing memory of the program instead of UCX's. */
 static inline void peer_open_self_over(struct peer *peer, void *memory, size_t length)
 {
     ucp_mem_map_params_t map;

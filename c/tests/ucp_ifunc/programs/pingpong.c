@@ -1,6 +1,6 @@
 /*
- * A ping-pong played by functions: the function that runs here sends the next message to the peer, from inside. The slot is one
- * of 1 KiB on each side. `pingpong target|source PATH NAME ROUNDS`
+ * A ping-pong by functions: the function that runs sends the next message to the peer. Each process has one
+ * slot of 1 KiB. `pingpong target|source PATH NAME ROUNDS`
  */
 #include "peer.h"
 #include "game.h"
