@@ -1,4 +1,4 @@
-/* What the functions that are measured get as target_args. */
+/* The target_args of the measured functions. */
 #ifndef MEASURED_H
 #define MEASURED_H
 

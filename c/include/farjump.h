@@ -181,7 +181,7 @@ typedef enum {
 } farjump_right_t;
 
 /**
- * Why a target did not run a call.
+ * The reason why a target did not run a call.
  */
 typedef enum {
     /**
@@ -548,7 +548,7 @@ typedef struct {
      */
     uint64_t bytes;
     /**
-     * How long placing it took, in nanoseconds.
+     * Time taken to place it, in nanoseconds.
      */
     uint64_t link_ns;
     /**

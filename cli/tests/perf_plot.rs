@@ -34,7 +34,7 @@ fn labels(picture: &Document<'_>) -> BTreeSet<String> {
         .collect()
 }
 
-/// Counts the lines with so many points.
+/// Counts the lines with this many points.
 fn paths(picture: &Document<'_>, tag: &str, points: usize) -> usize {
     let paths = picture.descendants().filter(|node| node.has_tag_name(tag));
     paths

@@ -14,7 +14,7 @@ use crate::Error;
 /// Longest path of a Unix socket, in bytes: `sun_path` of unix(7) less its closing zero.
 pub const MAX_PATH: usize = 107;
 
-/// Where a target listens: `unix:PATH` or `tcp:HOST:PORT`.
+/// The address of a target: `unix:PATH` or `tcp:HOST:PORT`.
 ///
 /// ```
 /// use farjump_control::PeerAddress;

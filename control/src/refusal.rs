@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a process rejected a handshake.
+/// The cause of a rejected handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum MeetRefusal {
@@ -50,7 +50,7 @@ impl fmt::Display for MeetRefusal {
     }
 }
 
-/// Why a target did not run a frame.
+/// The cause of a refused frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RefusalCause {

@@ -90,7 +90,7 @@ pub enum Error {
     NotInPlace {
         /// Name of the ifunc.
         ifunc: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Too many pending calls on one link.
@@ -156,15 +156,15 @@ pub enum Error {
     DataFile {
         /// The path as given.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// The file that names code for perf cannot be made.
     #[error("cannot write the perf map `{}`: {source}", path.display())]
     PerfMap {
-        /// Where perf looks for it.
+        /// The path at which perf looks for it.
         path: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
     /// The operating system.

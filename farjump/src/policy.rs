@@ -14,7 +14,7 @@ use farjump_loader::Linked;
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Refusal};
 
-/// What an executor accepts from frames.
+/// The frames that an executor accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     /// The allow-list; all code may come in if `None`.

@@ -15,7 +15,7 @@ pub struct HeldImage {
     pub name: String,
     /// Length of the image in bytes.
     pub bytes: usize,
-    /// How long placing it took.
+    /// Time taken to place it.
     pub link_time: Duration,
     /// Calls of it.
     pub calls: u64,

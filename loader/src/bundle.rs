@@ -26,7 +26,7 @@ const MAGIC: [u8; 4] = *b"FJB\x01";
 const HEADER_LEN: usize = 12;
 const ENTRY_LEN: usize = 28;
 
-/// Sizes of an image's parts, in bytes. For people: only the image itself decides what runs.
+/// Sizes of an image's parts, in bytes. For people: only the image itself decides which code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "build", derive(serde::Serialize))]
 pub struct Sizes {

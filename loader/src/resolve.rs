@@ -210,7 +210,7 @@ impl Resolver {
     ///
     /// # Safety
     /// The constructors of the library and its dependencies must be sound to run in this process now, and its
-    /// destructors when the process ends. Its symbols must be what the authors of ifuncs were told.
+    /// destructors when the process ends. Its symbols must have the types that the authors of ifuncs declare.
     pub unsafe fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
         // SAFETY: the caller trusts the library (see Safety).
         self.libraries.push(unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?);

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Interval at which a wait checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Why a chore, or a step of it, cannot continue.
+/// The reason why a chore, or a step of it, cannot continue.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The user asked to stop.
@@ -91,7 +91,7 @@ impl Show {
     }
 }
 
-/// How a child ended.
+/// The end of a child.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Its exit status from the system.

@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 /// Options of `cargo xtask ci`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Install nothing; name what is missing and go on.
+    /// Install nothing; name missing packages and continue.
     #[arg(long)]
     no_install: bool,
 }

@@ -1,4 +1,4 @@
-//! Running one suite of tests, and saying what all of them found.
+//! Runs one suite of tests, and reports the results of all.
 
 use std::time::{Duration, Instant};
 

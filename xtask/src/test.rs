@@ -22,7 +22,7 @@ const UCX: &str = "ucx";
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install nothing; name what is missing and go on.
+    /// Install nothing; name missing packages and continue.
     #[arg(long)]
     pub(crate) no_install: bool,
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.

@@ -34,7 +34,7 @@ impl Workspace {
         Ok(Workspace { metadata })
     }
 
-    /// Where cargo builds.
+    /// The folder in which cargo builds.
     pub(crate) fn target(&self) -> PathBuf {
         self.metadata["target_directory"].as_str().map_or_else(|| root().join("target"), PathBuf::from)
     }

@@ -39,7 +39,7 @@ struct Guard {
     /// Counts only these transports [default: all usable ones]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     transports: Vec<String>,
-    /// How many calls of a kind to count; figures are of the median one
+    /// Number of calls of a kind to count; the record has the median one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     turns: u32,
     /// Turns of an additional empty loop in each operation, to test that the guard notices them

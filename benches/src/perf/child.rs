@@ -69,7 +69,7 @@ impl Pair {
         }
     }
 
-    /// Makes it send so many messages of `size` bytes. [`Pair::sent`] waits for them.
+    /// Makes it send this many messages of `size` bytes. [`Pair::sent`] waits for them.
     pub(super) fn send(&mut self, size: usize, count: u64) -> Result<(), Failure> {
         self.talk.say(&Order::Send { size, count })
     }

@@ -102,7 +102,7 @@ pub(super) enum Order {
     Connect { socket: String, transport: String },
     /// Become this sleeper, until the end.
     Sleep(Sleeper),
-    /// Send so many messages of `size` bytes as a source.
+    /// Send this many messages of `size` bytes as a source.
     Send { size: usize, count: u64 },
 }
 

@@ -114,7 +114,7 @@ pub struct Perf {
     /// they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
-    /// How often to measure all cases
+    /// Number of rounds, each over all cases
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: u32,
     /// Calls in each measurement [default: 10000, for rate and bandwidth 200000, for wake-up 100; fewer for

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns a bar of so many steps.
+/// Returns a bar with this number of steps.
 pub(super) fn progress(steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len}  {msg}") {

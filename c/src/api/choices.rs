@@ -84,7 +84,7 @@ pub(crate) fn rights_bits(rights: Rights) -> c_int {
     rights.bits().into()
 }
 
-/// Why a target did not run a call.
+/// The reason why a target did not run a call.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_cause_t {

@@ -39,7 +39,8 @@ pub unsafe extern "C" fn farjump_target_export_function(
     function: farjump_function_t,
 ) -> farjump_status_t {
     let function = function.map_or(std::ptr::null(), |function| function as *const c_void);
-    // SAFETY: the header requires a target that only this thread uses, for a text, and for what stays valid.
+    // SAFETY: the header requires a target that only this thread uses, for a text, and for pointers that stay
+    // valid.
     unsafe { export(target, name, function, "function") }
 }
 
@@ -50,7 +51,8 @@ pub unsafe extern "C" fn farjump_target_export_data(
     name: *const c_char,
     data: *const c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires a target that only this thread uses, for a text, and for what stays valid.
+    // SAFETY: the header requires a target that only this thread uses, for a text, and for pointers that stay
+    // valid.
     unsafe { export(target, name, data, "data") }
 }
 

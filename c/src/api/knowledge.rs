@@ -23,7 +23,7 @@ pub struct farjump_image_t {
     pub source: *const c_char,
     /// Length of the image in bytes.
     pub bytes: u64,
-    /// How long placing it took, in nanoseconds.
+    /// Time taken to place it, in nanoseconds.
     pub link_ns: u64,
     /// Calls of it.
     pub calls: u64,

@@ -145,7 +145,7 @@ pub(super) struct Head {
     pub(super) end: usize,
 }
 
-/// Why a header is invalid.
+/// The fault of an invalid header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BadHead {
     /// The frame would have this length, and does not fit its slot.

@@ -170,7 +170,7 @@ pub(super) fn named(name: &str) -> Option<&'static Function> {
 ///
 /// # Errors
 /// [`UCS_ERR_CANCELED`], as the prototypes return where they cannot register: no capacity is left for code,
-/// it cannot be linked here, is not what it claims to be, or is not in the directory.
+/// it cannot be linked here, differs from its claims, or is not in the directory.
 pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refused> {
     // Opened before the lock is taken: a library's constructors may do anything.
     let source = if key.is_name() { Source::Here(Local::load(part.name)?) } else { Source::Process };
@@ -183,7 +183,7 @@ pub(super) fn bring(key: Key, part: &Part<'_>) -> Result<&'static Function, Refu
     }
 }
 
-/// Where a function, or its imports, are found.
+/// The place where a function, or its imports, are found.
 enum Source {
     /// The process alone has its imports.
     Process,

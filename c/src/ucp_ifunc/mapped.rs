@@ -88,7 +88,7 @@ fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused>
     Err(outside(len))
 }
 
-/// The error of a frame of so many bytes outside its key's memory.
+/// The error of a frame of this length outside its key's memory.
 #[cold]
 pub(super) fn outside(len: usize) -> Refused {
     let text = format!(

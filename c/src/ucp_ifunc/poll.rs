@@ -19,7 +19,7 @@ use super::Refused;
 use super::frame::{self, BadHead, CHECK, HEAD, Head, Part, SLOT_ALIGN_LOG2};
 use super::functions::{self, Function};
 
-/// How long the end of a frame may take after its beginning.
+/// Time limit of a frame's end after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A slot that was not polled for so long is no longer waited for.
 const FORGOTTEN: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-/* Replies what it was given. */
+/* Replies its payload. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(echo)

@@ -1,4 +1,4 @@
-/* Calls what no target offers. */
+/* Calls a function that no target offers. */
 #include <farjump_ifunc.h>
 
 void no_such_function(void);

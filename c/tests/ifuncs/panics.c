@@ -1,4 +1,4 @@
-/* Panics with what it was given. */
+/* Panics with its payload as the message. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(panics)

@@ -1,4 +1,4 @@
-//! What `libfarjump.so` exports, and under which versions.
+//! The exports of `libfarjump.so` and their versions.
 
 use std::collections::BTreeSet;
 use std::fs;

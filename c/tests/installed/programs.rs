@@ -16,7 +16,7 @@ use crate::installation::{package, prefix};
 /// Time after which a program is killed. Programs with sanitizers are slow, and share the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How a program is compiled and linked.
+/// The compilation and linking of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// Against `libfarjump.so`.
@@ -28,7 +28,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Why it is unavailable here, if so: no compiler, or one whose sanitizers do not work.
+    /// The reason if it is unavailable here: no compiler, or one whose sanitizers do not work.
     fn hindrance(self) -> Option<String> {
         let folder = TempDir::new().unwrap();
         let source = folder.path().join("probe.c");

@@ -151,8 +151,8 @@ impl Seal {
         Ok(packets)
     }
 
-    /// Reads once from a nonblocking `socket`, and gives `incoming` what it can decrypt. The handshake's
-    /// response goes to `outgoing`, also on failure: the peer learns why.
+    /// Reads once from a nonblocking `socket`, and gives `incoming` the bytes that it can decrypt. The
+    /// handshake's response goes to `outgoing`, also on failure: the peer learns why.
     ///
     /// # Errors
     /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`],

@@ -1,4 +1,4 @@
-//! Honest handshakes: what both processes know afterwards, and the causes of their rejections.
+//! Honest handshakes: the results in both processes, and the causes of rejections.
 
 use std::time::{Duration, Instant};
 use std::{process, thread};

@@ -204,7 +204,7 @@ fn secret(disguised: &[u8]) -> Secret {
     secret
 }
 
-/// Overwrites what this program itself has put on the stack.
+/// Overwrites the bytes that this program itself has put on the stack.
 #[inline(never)]
 fn clear_stack() {
     std::hint::black_box(&mut [0_u8; 128 << 10]);

@@ -12,7 +12,7 @@ use crate::transport::{ArrivalRules, TransportError};
 /// looks at the mailbox, so the time is longer than a reply takes.
 const ROUNDS: u32 = 64;
 
-/// How long an endpoint has been idle.
+/// The time for which an endpoint has been idle.
 #[derive(Debug)]
 pub(super) struct IdleRounds {
     /// Returning credit takes a write of a device.

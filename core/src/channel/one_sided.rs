@@ -314,9 +314,9 @@ impl OneSided {
     /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
     /// it.
     ///
-    /// Only then: a peer that is going to sleep discards wake-ups and polls for what they announced. A
-    /// wake-up without a frame would be lost, and the next frame would not wake the peer again for the same
-    /// sleep.
+    /// Only then: a peer that is going to sleep discards wake-ups, and polls for the frames that they
+    /// announced. A wake-up without a frame would be lost, and the next frame would not wake the peer again
+    /// for the same sleep.
     fn look_again(&mut self) -> Result<(), TransportError> {
         // The sleep first: the peer returns credit before it says that it sleeps.
         match self.waker.unanswered(&self.returns, self.fence) {
@@ -406,7 +406,8 @@ impl OneSided {
 
     #[inline]
     fn attention_called(&self) -> u32 {
-        // Acquire: makes visible what the peer wrote to the control connection before its notice.
+        // Acquire: makes visible the messages that the peer wrote to the control connection before its
+        // notice.
         State(self.returns.load(STATE_AT, Ordering::Acquire)).attention()
     }
 

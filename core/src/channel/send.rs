@@ -32,7 +32,7 @@ pub struct Reserved {
 // caller's, in the thread that has the channel.
 unsafe impl Send for Reserved {}
 
-/// Why a frame could not be sent.
+/// The reason why a frame could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The peer has no credit for the frame now. Nothing was sent: try again later.

@@ -1,4 +1,4 @@
-//! Arrival rules: what proves that all of a frame has arrived.
+//! Arrival rules: the proof that all of a frame has arrived.
 
 use alloc::string::String;
 

@@ -43,7 +43,7 @@ unsafe extern "C" {
     static farjump_headers_of: *const c_char;
 }
 
-/// Why there is no pool, or an operation on one failed.
+/// The reason why there is no pool, or an operation on one failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {

@@ -30,7 +30,7 @@ pub(crate) struct Context {
     forwarding: Forwarding,
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// It returned.
@@ -95,7 +95,7 @@ impl Context {
         self.ended()
     }
 
-    /// How a call that did not simply return ended.
+    /// The end of a call that did not simply return.
     #[cold]
     fn ended(&mut self) -> Ended {
         if self.panicked {
@@ -150,7 +150,7 @@ pub(super) fn forward(peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwar
     Ok(())
 }
 
-/// Why a call was not ended.
+/// The reason why a call was not ended.
 pub(super) enum NotLeft {
     /// None runs on this thread.
     NoCall,

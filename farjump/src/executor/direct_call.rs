@@ -14,7 +14,7 @@ use super::{Context, Ended, services};
 #[derive(Debug)]
 pub struct Caller(Context);
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Called<'a> {
     /// It returned, with this reply.

@@ -3,7 +3,7 @@
 
 use super::lent::Lent;
 
-/// Why `farjump_forward` rejects a call. The numbers are those of `farjump_ifunc.h`.
+/// The reason why `farjump_forward` rejects a call. The numbers are those of `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub(crate) enum NotForwarded {

@@ -30,7 +30,7 @@ impl Lent<'_> {
 
     /// Whether they equal `bytes`.
     pub(super) fn are(self, bytes: &[u8]) -> bool {
-        // SAFETY: `new`'s caller guarantees that so many bytes are valid for reads.
+        // SAFETY: `new`'s caller guarantees that `len` bytes are valid for reads.
         self.len == bytes.len() && unsafe { shared::equals(self.start, bytes) }
     }
 
@@ -39,7 +39,7 @@ impl Lent<'_> {
     pub(super) fn append_to(self, into: &mut Vec<u8>, most: usize) {
         let (had, len) = (into.len(), self.len.min(most));
         into.reserve(len);
-        // SAFETY: `new`'s caller guarantees that so many bytes are valid for reads. `reserve` has made space
+        // SAFETY: `new`'s caller guarantees that `len` bytes are valid for reads. `reserve` has made space
         // for them in the vector, which is memory of its own, and they are written before the length covers
         // them.
         unsafe {

@@ -31,7 +31,7 @@ pub(super) struct Call<'a> {
     pub(super) alone: bool,
     pub(super) mode: Mode,
     pub(super) epoch: u64,
-    /// How long it may wait for credit, or for a backend to take it; zero for not at all.
+    /// Time limit of waiting for credit, or for a backend to take it; zero for no wait.
     pub(super) patience: Duration,
     /// The target's limits.
     pub(super) limits: Ceilings,
@@ -48,7 +48,7 @@ pub(super) struct Sent {
     pub(super) binds: bool,
 }
 
-/// Why a call was not sent.
+/// The reason why a call was not sent.
 pub(super) enum Failed {
     Send(SendError),
     Other(Error),

@@ -10,7 +10,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use crate::Error;
 use crate::wait::{LONGEST_SLEEP, NAPS};
 
-/// How a link sleeps.
+/// The way in which a link sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
     /// Until one of its descriptors is readable.

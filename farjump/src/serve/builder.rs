@@ -114,7 +114,7 @@ pub(super) struct Settings {
     pub(super) program: String,
     /// Whether UCX's TCP is allowed.
     pub(super) ucx_tcp: bool,
-    /// How long a source's machine may be silent.
+    /// Time for which a source's machine may be silent.
     pub(super) peer_timeout: Duration,
 }
 

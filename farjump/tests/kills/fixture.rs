@@ -36,7 +36,7 @@ pub(crate) enum Blow {
     Pause,
 }
 
-/// How frames travel.
+/// The path of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     /// By `shm`, connected over a Unix socket.

@@ -117,7 +117,7 @@ pub fn fail(message: &str) -> ! {
     unsafe { farjump_panic(message.as_ptr().cast(), message.len()) }
 }
 
-/// Why a call is not forwarded.
+/// The reason why a call is not forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NotForwarded {

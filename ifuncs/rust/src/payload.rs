@@ -5,7 +5,8 @@ use core::fmt;
 use crate::shared::{Shared, Unaligned};
 use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 
-/// The payload of a call: what `NAME_main` gets at the target, and what `init` fills in at the source.
+/// The payload of a call: the argument of `NAME_main` at the target, and the buffer that `init` fills in at
+/// the source.
 ///
 /// It lies where the other side may be able to write it at any time, so there is no slice of it. What is read
 /// is a copy, each byte of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe
@@ -121,7 +122,7 @@ impl Payload {
         let (longs, rest) = bytes.get(..len).unwrap_or_default().as_chunks();
         let mut at = at;
         for long in longs {
-            // SAFETY: so many bytes are behind `at`.
+            // SAFETY: that many bytes follow `at`.
             unsafe { self.write(at, u64::from_ne_bytes(*long)) };
             at += size_of::<u64>();
         }
@@ -181,10 +182,10 @@ impl fmt::Debug for Payload {
     }
 }
 
-/// What safe code cannot do with a payload. The doc of [`Payload`] has a program that differs in the type
-/// alone.
+/// Uses of a payload that safe code cannot make. The doc of [`Payload`] has a program that differs in the
+/// type alone.
 ///
-/// A slice of it is not to be had as the argument of `main`:
+/// `main` gets no slice of it as its argument:
 /// ```compile_fail,E0308
 /// #![forbid(unsafe_code)]
 /// farjump_ifunc::ifunc! { name: first, main: first }

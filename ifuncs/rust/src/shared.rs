@@ -46,7 +46,7 @@ impl Shared {
         if self.len.checked_sub(at)? < N {
             return None;
         }
-        // SAFETY: so many bytes are behind `at`, which is no farther than the end.
+        // SAFETY: that many bytes follow `at`, which is not past the end.
         Some(unsafe { self.array(at) })
     }
 
@@ -57,12 +57,12 @@ impl Shared {
         let (words, rest) = into.get_mut(..len).unwrap_or_default().as_chunks_mut();
         let mut at = at;
         for word in words {
-            // SAFETY: so many bytes are behind `at`.
+            // SAFETY: that many bytes follow `at`.
             *word = u64::to_ne_bytes(unsafe { self.read(at) });
             at += size_of::<u64>();
         }
         for byte in rest {
-            // SAFETY: so many bytes are behind `at`.
+            // SAFETY: that many bytes follow `at`.
             *byte = unsafe { self.read(at) };
             at += 1;
         }

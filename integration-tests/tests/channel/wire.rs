@@ -61,7 +61,7 @@ impl Drop for Pages {
     }
 }
 
-/// How one write may be torn, and the order in which its pieces arrive.
+/// The ways in which one write may be torn, and the order in which its pieces arrive.
 #[derive(Clone, Copy)]
 enum Tear {
     /// Whole.

@@ -31,7 +31,7 @@ use crate::membarrier::{self, Barriers};
 
 /// The backend's name.
 pub const NAME: &str = "shm";
-/// Alignment of a region and what its length is a multiple of, in bytes.
+/// Alignment of a region in bytes; its length is a multiple of it too.
 pub const PAGE: usize = 4096;
 /// Longest region, in bytes: a control page, and a ring of the longest frame that the format can express.
 pub const MAX_REGION: usize = PAGE + MAX_FRAME;

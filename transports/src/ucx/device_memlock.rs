@@ -11,7 +11,7 @@ use crate::memlock;
 /// Bytes that UCX must be able to lock for one worker, with some more for its other registrations.
 const LEAST: u64 = 8 << 20;
 
-/// Why RDMA devices are left out, and the remedy; `None` if they are not, or there are none.
+/// The reason why RDMA devices are left out, and the remedy; `None` if they are not, or there are none.
 pub(super) fn no_devices() -> Option<String> {
     let has_device = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
     too_little(memlock::limit(), has_device && !memlock::is_exempt())

@@ -1,4 +1,5 @@
-//! Locality of a process: what UCX compares before it takes shared memory. Explains a fallback to TCP.
+//! Locality of a process: the values that UCX compares before it takes shared memory. Explains a fallback to
+//! TCP.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

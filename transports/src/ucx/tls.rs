@@ -51,7 +51,7 @@ fn is_device(name: &str) -> bool {
 /// Returns the `UCX_TLS` for active messages, with TCP if `tcp`.
 ///
 /// # Errors
-/// Why nothing is left, and the remedy.
+/// The reason why nothing is left, and the remedy.
 pub(super) fn for_messages(tcp: bool) -> Result<String, String> {
     messages(setting()?.as_deref(), tcp)
 }

@@ -35,7 +35,7 @@ pub(crate) struct Step {
     pub(crate) answer: bool,
     /// The source waits for its reply before it sends the next one.
     pub(crate) alone: bool,
-    /// How often the waits of this step spin before they sleep.
+    /// Number of spins of this step's waits before they sleep.
     pub(crate) spins: u32,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct Side<'c> {
     pub(crate) bigger: Option<&'c mut Channel>,
     /// Set when the other side failed.
     failed: &'c AtomicBool,
-    /// How often the current wait spins before it sleeps.
+    /// Number of spins of the current wait before it sleeps.
     spins: u32,
     idle: u32,
     /// The number of replies to calls, and the values in replies to notices.

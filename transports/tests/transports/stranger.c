@@ -93,6 +93,6 @@ int main(int count, char **arguments) {
     completion.count = 2;
     status = uct_ep_flush(end, 0, &completion);
     while (now() < end_of_time && completion.count == 2 && status == UCS_INPROGRESS) uct_worker_progress(worker);
-    /* What was put is carried out by the other process. */
+    /* The other process carries out the put. */
     _Exit(completion.count < 2 || status == UCS_OK ? 0 : 3);
 }

@@ -104,7 +104,7 @@ fn use_up(mut messages: Box<dyn Messages>) {
     }
 }
 
-/// Connects a new source, over what is left.
+/// Connects a new source, over the remaining transports.
 fn meets_again(name: &str, place: &Place, listener: &Listener) {
     let source = Source::start(name, &place.path());
     let Met { endpoint, control, .. } = arrive(listener);

@@ -60,7 +60,7 @@ fn meeting(
     })
 }
 
-/// Makes the checksum fit what was changed.
+/// Makes the checksum fit the changed address.
 fn sum_up(bytes: &mut [u8]) {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..12]);

@@ -1,2 +1,2 @@
-/* What the bindings are made of: see tests/bindings.rs. */
+/* The source of the bindings: see tests/bindings.rs. */
 #include <ucp/api/ucp.h>

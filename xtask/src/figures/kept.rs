@@ -17,7 +17,7 @@ pub(crate) struct Kept {
     pub(crate) date: String,
     /// Version and compiler of the build.
     pub(crate) built: String,
-    /// Why it ended early, or did not begin; `None` if it succeeded.
+    /// The reason why it ended early, or did not begin; `None` if it succeeded.
     pub(crate) failed: Option<String>,
     /// Output of `farjump perf --json`: unchanged, for readers of the file.
     pub(crate) machine: Value,

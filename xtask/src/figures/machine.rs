@@ -85,7 +85,8 @@ fn report(console: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Why a machine measured nothing, or stopped early: farjump's message, or the chore's report on the machine.
+/// The reason why a machine measured nothing, or stopped early: farjump's message, or the chore's report on
+/// the machine.
 fn why_not(console: &str) -> Option<String> {
     let lines = || console.lines().map(str::trim_end);
     let said = lines().find_map(|line| line.strip_prefix("error: "));

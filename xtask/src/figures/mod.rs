@@ -32,14 +32,14 @@ const BUILDING: Duration = Duration::from_secs(20 * 60);
 /// Options of `cargo xtask figures`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// How often everything is measured
+    /// Number of rounds of each measurement
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Measure these sections and leave the others as they are; `verbs` are those that are measured in
     /// virtual machines, and only if they are asked for
     #[arg(long, value_name = "SECTION,…", value_delimiter = ',', value_parser = |name: &str| sections::named(name).map(Named))]
     only: Vec<Named>,
-    /// Where RESULTS.md, figures/ and results/ are [default: benches]
+    /// The folder of RESULTS.md, figures/ and results/ [default: benches]
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
 }

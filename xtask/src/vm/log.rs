@@ -10,7 +10,7 @@ const SKIPPED: i32 = 77;
 pub(super) struct Log {
     /// Its kernel's release, once it is up.
     pub(super) kernel: Option<String>,
-    /// Why it did not finish.
+    /// The reason why it did not finish.
     pub(super) broke: Option<String>,
     commands: BTreeMap<usize, Ended>,
 }
@@ -29,7 +29,7 @@ pub(super) enum Verdict {
     Passed,
     /// The failure.
     Failed(String),
-    /// Why there was nothing to do.
+    /// The reason why there was nothing to do.
     Skipped(String),
 }
 

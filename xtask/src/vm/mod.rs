@@ -53,7 +53,7 @@ enum Outcome<T> {
 /// Options of `cargo xtask vm-test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install nothing; name what is missing and go on.
+    /// Install nothing; name missing packages and continue.
     #[arg(long)]
     no_install: bool,
     /// Only with this kernel. Otherwise with each, and with a pair of machines that have one each.
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     /// Copies a file into the machines, where it is found by its name.
     #[arg(long, value_name = "FILE")]
     copy: Vec<PathBuf>,
-    /// Kills COMMAND after so many seconds.
+    /// Kills COMMAND after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit: u32,
     /// Runs this line of a shell instead of the tests; of two machines, in both.
@@ -156,7 +156,7 @@ fn tested(options: &Options, interrupt: &Interrupt) -> Result<Tally, Failed> {
     Ok(tally)
 }
 
-/// Why there are no machines here.
+/// The reason why there are no machines here.
 fn impossible() -> Option<String> {
     if !cfg!(target_arch = "x86_64") {
         return Some("only on x86-64".to_owned());

@@ -132,7 +132,7 @@ impl<'a> Field<'a> {
         measured
     }
 
-    /// Measures with so many sources. A failure to connect is reported in the rows.
+    /// Measures with this number of sources. A failure to connect is reported in the rows.
     fn step(
         &mut self,
         lane: usize,

@@ -13,7 +13,7 @@ pub(crate) struct Counts(pub(crate) Vec<usize>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Active {
     All,
-    /// At most so many, at least 1.
+    /// An upper limit, at least 1.
     Some(usize),
 }
 

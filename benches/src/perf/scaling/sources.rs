@@ -84,7 +84,7 @@ impl<'a> Crowd<'a> {
         &self.setting.libraries.codes[0].library
     }
 
-    /// Connects sources until there are so many.
+    /// Connects sources until there are this many.
     ///
     /// # Errors
     /// One could not connect; the earlier ones stay connected.

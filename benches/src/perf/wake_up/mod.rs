@@ -172,7 +172,7 @@ fn wake_up(
     measured
 }
 
-/// Makes so many calls of a sleeper.
+/// Makes this many calls of a sleeper.
 fn one_round(
     waker: &mut Waker<'_>,
     library: &Library,

@@ -153,7 +153,7 @@ impl Store {
     }
 
     /// # Errors
-    /// Calls did not write what they had to.
+    /// Calls did not write the expected bytes.
     pub(super) fn check(&self, function: Function, size: usize) -> Result<(), Failure> {
         let Some((at, right)) = function.written(size) else { return Ok(()) };
         match self.read(at, right.len()).iter().zip(&right).position(|(is, should)| is != should) {

@@ -15,7 +15,7 @@ use crate::programs::{Program, SANITIZERS, WARNINGS, Way, finish, is_there};
 /// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
 
-/// How frames travel: a transport, and UCX's settings.
+/// The path of frames: a transport, and UCX's settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Road {
     pub(crate) transport: &'static str,

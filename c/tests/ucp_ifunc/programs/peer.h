@@ -109,7 +109,7 @@ static inline int peer_meet(const char *path, int listens)
     return met;
 }
 
-/* A context with memory of so many bytes, and no peer. */
+/* A context with this many bytes of memory, and no peer. */
 static inline void peer_alone(struct peer *peer, size_t length)
 {
     ucp_params_t params;

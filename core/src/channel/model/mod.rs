@@ -233,7 +233,7 @@ fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<B
     (side(0), side(1))
 }
 
-/// How a frame is sent.
+/// The way of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// [`Channel::line`].

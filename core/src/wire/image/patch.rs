@@ -59,7 +59,7 @@ impl Patches {
         })
     }
 
-    /// How many sites there are.
+    /// Number of sites.
     pub fn sites(&self) -> usize {
         self.imports.len() + self.relatives.len()
     }

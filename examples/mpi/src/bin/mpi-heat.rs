@@ -79,7 +79,7 @@ impl Slab {
     }
 }
 
-/// What `hottest.c` replies.
+/// The reply of `hottest.c`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Answer {
     step: u64,

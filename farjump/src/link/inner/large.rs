@@ -16,7 +16,7 @@ use super::Inner;
 use crate::open_channel::joined_channel;
 use crate::{Error, Refusal};
 
-/// How long an unused large mailbox is kept.
+/// Time for which an unused large mailbox is kept.
 const KEPT: Duration = Duration::from_secs(1);
 /// The large mailbox carries no frames back: replies come through the link's own mailbox.
 const UNUSED_RING: usize = mailbox::MIN_RING;
@@ -26,12 +26,12 @@ const UNUSED_RING: usize = mailbox::MIN_RING;
 pub(super) enum Bigger {
     #[default]
     Absent,
-    /// Requested, for frames of up to so many bytes. The target's endpoint is due.
+    /// Requested, for frames of up to this many bytes. The target's endpoint is due.
     Asked(usize),
     /// Both endpoints are announced. The target's report that its own is connected is due.
     Joined(Box<Channel>),
     Open(Box<Open>),
-    /// Declined for a frame of so many bytes. For the call that made the request.
+    /// Declined for a frame of this many bytes. For the call that made the request.
     Declined(usize, Refusal),
 }
 

@@ -71,7 +71,7 @@ pub(super) struct Inner {
     unread: bool,
     /// Whether a message was read since the link was last asked to sleep in an event loop.
     heard: bool,
-    /// Why the target is gone.
+    /// The reason if the target is gone.
     gone: Option<String>,
     /// Why and until when the target is going, where the channel may still bring frames sent before.
     going: Option<Box<(Instant, String)>>,
@@ -453,7 +453,7 @@ impl Inner {
         self.close_several();
     }
 
-    // ---- what is known ----
+    // ---- state ----
 
     pub(super) fn stats(&self) -> LinkStats {
         self.stats

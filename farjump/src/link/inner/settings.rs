@@ -1,4 +1,4 @@
-//! What a link is made with, and the handshake that makes it.
+//! The settings of a link, and the handshake that makes it.
 
 use std::time::{Duration, Instant};
 

@@ -19,7 +19,7 @@ pub(in super::super) struct Choices {
     pub(in super::super) transport: Option<String>,
     /// Bytes of replies on their way from a destination, and of payload that waits to be sent to it.
     pub(in super::super) room: usize,
-    /// How long connecting may take.
+    /// Time limit of connecting.
     pub(in super::super) patience: Duration,
     /// The name that destinations see.
     pub(in super::super) program: String,

@@ -9,7 +9,7 @@ use farjump_loader::Need;
 use super::Session;
 use crate::Refusal;
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug)]
 pub(in crate::serve) enum End {
     /// The source has closed the link.
@@ -92,7 +92,7 @@ impl Session {
         self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
     }
 
-    /// Why the source is gone, from its session's `end` or an earlier cause.
+    /// The reason why the source is gone, from its session's `end` or an earlier cause.
     pub(in crate::serve) fn reason(&self, end: &End) -> String {
         match (self.leaving.as_deref(), end) {
             (Some((_, why)), _) | (None, End::Gone(why, _)) => why.clone(),

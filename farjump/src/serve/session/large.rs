@@ -30,7 +30,7 @@ pub(in crate::serve) struct Limits {
     pub(in crate::serve) payload: usize,
     /// Longest code that may travel beside it, in bytes.
     pub(in crate::serve) code: usize,
-    /// How long a source may take to accept an offer.
+    /// Time limit of a source's accepting an offer.
     pub(in crate::serve) patience: Duration,
 }
 
@@ -142,7 +142,7 @@ impl Bigger {
         self.last.is_some_and(|(when, len)| frame <= len as u64 && when.elapsed() < PAUSE)
     }
 
-    /// How long the longest frame that the mailbox was made for may be under way.
+    /// Time limit of the longest frame that the mailbox was made for.
     fn journey(&self) -> Duration {
         let kibibytes = self.last.map_or(0, |(_, frame)| frame / 1024);
         PER_KIB.saturating_mul(u32::try_from(kibibytes).unwrap_or(u32::MAX))

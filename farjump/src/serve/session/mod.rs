@@ -45,7 +45,7 @@ const REPLY_OVERHEAD: usize = 128;
 pub(super) struct Shared {
     pub(super) executor: Executor,
     pub(super) handlers: Handlers,
-    /// How long the rest of a frame may take after its signal.
+    /// Time limit of the rest of a frame after its signal.
     pub(super) stall_limit: Duration,
     /// Buffers for code and misaligned payload.
     pub(super) staging: Staging,
@@ -106,7 +106,7 @@ pub(super) struct Session {
     leaving: Option<Box<(Instant, String)>>,
 }
 
-/// What keeps a session from taking its next frame.
+/// The obstacle to a session's next frame.
 pub(super) enum Waiting {
     Nothing,
     /// The code of the held frame is missing.

@@ -1,4 +1,4 @@
-//! Sources that overwrite waiting frames: the target runs what the frame held when it was found.
+//! Sources that overwrite waiting frames: the target runs the frame's contents at the time when it was found.
 
 use farjump::core::frame::{Kind, LINE, Layout, MESSAGES_HEAD_LEN, Messages, Plan, PlanCode, Trailer};
 use farjump::{CodeId, RefusalCause};

@@ -128,7 +128,7 @@ struct Post {
     sending: VecDeque<Sending>,
     /// Its note is the header of messages beside the frames.
     note: ManuallyDrop<Buffer>,
-    /// Why the peer shares no memory with this process, if it does not.
+    /// The reason if the peer shares no memory with this process.
     apart: String,
 }
 

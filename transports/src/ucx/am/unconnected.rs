@@ -32,7 +32,7 @@ pub(super) struct AmOpening {
 struct Reached {
     end: ucp_ep_h,
     told: ToldInbox,
-    /// Why it may share no memory with this process.
+    /// The reason why it may share no memory with this process.
     apart: String,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Peer {
     /// Its start in this process's memory, if it is mapped.
     pub(super) mapped: Option<NonNull<u8>>,
     pub(super) barriers: u16,
-    /// Why it may not be mapped, in words.
+    /// The reason why it may not be mapped, in words.
     pub(super) apart: String,
 }
 

@@ -143,7 +143,7 @@ fn refused(known: u64) -> Unproven {
     if known == 1 { Unproven::PeerRefuses } else { Unproven::PeerFails }
 }
 
-/// Why a proof failed.
+/// The reason why a proof failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unproven {
     /// UCX reports that it emulates puts, with its description if it has one.
