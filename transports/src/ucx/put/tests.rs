@@ -1,15 +1,19 @@
 //! Two endpoints in one process, honest and lying.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::slice;
+use std::{ptr, slice};
 
+use farjump_core::transport::{Address, Endpoint};
 use farjump_ucx_sys::{
-    UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, ucp_mem_map_params_t,
+    UCP_MEM_MAP_PARAM_FIELD_ADDRESS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_OK, ucp_mem_map_params_t,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::region::PAGE;
 use super::*;
+use crate::ucx::address::{Mailbox, Told};
+use crate::ucx::context::Context;
 
 const LEN: usize = 4 * PAGE;
 
