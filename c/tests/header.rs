@@ -11,7 +11,7 @@ use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Styl
 const SECTIONS: [&str; 14] = [
     "status",
     "bytes",
-    "choices",
+    "shared_options",
     "library",
     "link_options",
     "link",
@@ -19,10 +19,10 @@ const SECTIONS: [&str; 14] = [
     "target_options",
     "target_limits",
     "target",
-    "thread",
-    "knowledge",
+    "target_thread",
+    "introspection",
     "admin",
-    "exporting",
+    "exports",
 ];
 
 fn package() -> &'static Path {

@@ -6,10 +6,10 @@ use farjump::CodeId;
 use farjump::admin::{Admin, Dropped, TargetStats};
 
 use crate::api::catch::{duration, fill, give, guarded, object, object_mut, take, text, variable};
-use crate::api::choices::key_in;
-use crate::api::knowledge::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::introspection::{farjump_image_fn, farjump_image_t, tell_images};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
+use crate::api::shared_options::key_in;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::farjump_target_stats_t;
 

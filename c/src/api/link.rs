@@ -10,11 +10,11 @@ use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{
     bytes, c_text, duration, fill, give, guarded, object, object_mut, place, take, text, value, variable,
 };
-use crate::api::choices::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_library_t;
 use crate::api::link_options::farjump_link_options_t;
 use crate::api::pending::farjump_pending_t;
+use crate::api::shared_options::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
 use crate::api::status::farjump_status_t::{self, *};
 
 /// A connection to a target. One thread uses it at a time; it may move between threads. Several calls may be

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use farjump::{Key, Link, LinkBuilder, Mode, WaitPolicy};
 
 use crate::api::catch::{c_text, duration, give, guarded, take, text, variable};
-use crate::api::choices::{
+use crate::api::shared_options::{
     User, cause_number, change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, set,
 };
 use crate::api::status::farjump_status_t::{self, *};

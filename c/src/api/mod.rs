@@ -12,19 +12,19 @@
 pub mod admin;
 pub mod bytes;
 pub(crate) mod catch;
-pub mod choices;
-pub mod exporting;
-pub mod knowledge;
+pub mod exports;
+pub mod introspection;
 pub(crate) mod last_error;
 pub mod library;
 pub mod link;
 pub mod link_options;
 pub mod pending;
+pub mod shared_options;
 pub mod status;
 pub mod target;
 pub mod target_limits;
 pub mod target_options;
-pub mod thread;
+pub mod target_thread;
 
 #[cfg(test)]
 mod tests {
@@ -37,11 +37,11 @@ mod tests {
         shared::<library::farjump_library_t>();
         shared::<link_options::farjump_link_options_t>();
         shared::<target_options::farjump_target_options_t>();
-        shared::<thread::farjump_stopper_t>();
+        shared::<target_thread::farjump_stopper_t>();
         shared::<admin::farjump_admin_t>();
         shared::<bytes::farjump_bytes_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
-        moved::<thread::farjump_thread_t>();
+        moved::<target_thread::farjump_thread_t>();
     }
 }

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_int};
 
 use self::farjump_status_t::*;
-use crate::api::choices::{cause_number, cause_words};
 use crate::api::last_error;
+use crate::api::shared_options::{cause_number, cause_words};
 
 /// The status of a call. 0 is success, numbers below 0 are errors: farjump_last_error() has the text.
 #[repr(C)]

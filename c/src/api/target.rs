@@ -7,10 +7,10 @@ use std::os::fd::AsRawFd;
 use farjump::{CodeId, RefusalCause, Stats, Target};
 
 use crate::api::catch::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
-use crate::api::choices::cause_of;
-use crate::api::knowledge::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::introspection::{farjump_image_fn, farjump_image_t, tell_images};
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
+use crate::api::shared_options::cause_of;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target_options::{farjump_target_options_t, peer_name};
 

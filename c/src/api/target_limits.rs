@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int};
 use farjump::{CodeId, Keys};
 
 use crate::api::catch::{object, path as path_of, text};
-use crate::api::choices::{change, farjump_mode_t, farjump_wait_policy_t, key_of, rights_of};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
+use crate::api::shared_options::{change, farjump_mode_t, farjump_wait_policy_t, key_of, rights_of};
 use crate::api::status::farjump_status_t;
 use crate::api::target_options::farjump_target_options_t;
 

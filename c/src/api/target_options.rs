@@ -7,9 +7,9 @@ use farjump::core::image::MAX_SYMBOL;
 use farjump::{CodeId, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
 
 use crate::api::catch::{c_text, duration, give, guarded, object, path, take, text, variable};
-use crate::api::choices::{Peer, User, cause_number, change, farjump_peer_t, set};
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
+use crate::api::shared_options::{Peer, User, cause_number, change, farjump_peer_t, set};
 use crate::api::status::farjump_status_t::{self, *};
 
 /// Any function, to be offered to injected code: cast it to this.

@@ -15,7 +15,7 @@ use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_P
 
 use super::Refused;
 use super::frame::Key;
-use super::functions::{self, Function};
+use super::registry::{self, Function};
 
 /// End of messages that concern a library's file.
 pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR says where";
@@ -107,7 +107,7 @@ pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Ref
         return Ok(ifunc);
     }
     // Without the lock: a library's constructors may do anything.
-    let source = match (from_directory(name), functions::named(name)) {
+    let source = match (from_directory(name), registry::named(name)) {
         (Ok(library), _) => Source::Library(library),
         (Err(_), Some(function)) => Source::Came(function),
         (Err(refused), None) => return Err(Refused { status: UCS_ERR_IO_ERROR, ..refused }),

@@ -7,20 +7,20 @@
 //! | [`ifunc`] | handles, and the names registered for each context | both |
 //! | [`message`] | frames that are being made, and their memory | source |
 //! | [`send`] | writing them into a slot: by stores where its memory is mapped here, else by one put | source |
-//! | [`mapped`] | checks that a pointer returned by UCX lies in memory that a frame can be stored in | source |
-//! | [`functions`] | code that came and was placed; functions called by name | target |
+//! | [`shared_mappings`] | checks that a pointer returned by UCX lies in memory that a frame can be stored in | source |
+//! | [`registry`] | code that came and was placed; functions called by name | target |
 //! | [`poll`] | looking into a slot, and running its frame | target |
 //! | [`symbols`] | the C functions themselves | both |
 //!
 //! Status codes are UCX's; the text of an error is kept for `farjump_last_error`.
 
 mod frame;
-mod functions;
 mod ifunc;
-mod mapped;
 mod message;
 mod poll;
+mod registry;
 mod send;
+mod shared_mappings;
 mod symbols;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use farjump_ucx_sys::{
 
 use super::Refused;
 use super::frame::{self, BadHead, CHECK, HEAD, Head, Part, SLOT_ALIGN_LOG2};
-use super::functions::{self, Function};
+use super::registry::{self, Function};
 
 /// Time limit of a frame's end after its beginning.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ pub(super) unsafe fn poll(
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
         return unsafe { slot.run_bringing(&head, target_args) };
     }
-    match functions::find(head.key) {
+    match registry::find(head.key) {
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
         Some(function) => unsafe { slot.run(&head, function, target_args) },
         None => Err(slot.missing()),
@@ -157,7 +157,7 @@ impl Slot<'_> {
     /// As for [`Slot::run`].
     #[inline(never)]
     unsafe fn run_bringing(&self, head: &Head, target_args: *mut c_void) -> Result<ucs_status_t, Refused> {
-        let known = functions::find(head.key);
+        let known = registry::find(head.key);
         let function = match (known, head.part) {
             (Some(function), None) => function,
             (None, None) => return Err(self.missing()),
@@ -170,7 +170,7 @@ impl Slot<'_> {
                 match known {
                     Some(function) if function.image().is_none_or(|(id, _)| id == part.id) => function,
                     Some(function) => return Err(self.alike(&part, function)),
-                    None => functions::bring(head.key, &part).inspect_err(|_| self.discard())?,
+                    None => registry::bring(head.key, &part).inspect_err(|_| self.discard())?,
                 }
             }
         };

@@ -19,7 +19,7 @@ use farjump_ucx_sys::{
 
 use super::frame::{self, CHECK, HEAD, Key};
 use super::message::Message;
-use super::{Refused, mapped, ucx};
+use super::{Refused, shared_mappings, ucx};
 
 /// Sends `message` into the slot at `address` of the target. [`UCS_INPROGRESS`] while UCX is not done with
 /// it; the message itself may be freed in any case.
@@ -47,11 +47,11 @@ pub(super) unsafe fn send(
     // SAFETY: this function's caller guarantees the key.
     match unsafe { ucx.ucp_rkey_ptr(key, address, &raw mut slot) } {
         UCS_OK => {}
-        UCS_ERR_INVALID_ADDR => return Err(mapped::outside(message.len())),
+        UCS_ERR_INVALID_ADDR => return Err(shared_mappings::outside(message.len())),
         // SAFETY: this function's caller gives the same guarantees.
         _ => return unsafe { put(ucx, end, key, address, message) },
     }
-    mapped::check(slot.addr(), address, message.len())?;
+    shared_mappings::check(slot.addr(), address, message.len())?;
     if slot.addr() & below != 0 {
         return Err(misaligned(address, message));
     }

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_void};
 
 use crate::api::admin::farjump_admin_t;
 use crate::api::catch::{guarded, object, path, text};
-use crate::api::choices::change;
 use crate::api::last_error::Failure;
+use crate::api::shared_options::change;
 use crate::api::status::farjump_status_t::{self, *};
 use crate::api::target::{farjump_target_t, usable};
 use crate::api::target_options::{farjump_function_t, farjump_target_options_t, symbol};
