@@ -12,9 +12,7 @@
 mod contract_violation;
 mod control;
 mod directory;
-mod flight;
 mod one_sided;
-mod shared_block;
 mod two_sided;
 
 pub use contract_violation::Violation;

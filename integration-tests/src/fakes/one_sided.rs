@@ -1,7 +1,6 @@
 //! `FakeOneSided`: writes into the memory of another endpoint in this process, as badly ordered as an arrival
 //! rule allows.
 
-use std::fs::File;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,13 +12,14 @@ use farjump_core::transport::{
 
 use super::control::{FakeHandle, InFlight, Shared};
 use super::directory::Registry;
-use super::flight::{Flight, Load};
-use super::shared_block::Block;
 use super::{Violation, lock};
+use crate::simulated_wire::{Changed, Put, SharedBlock, Tear, Wire};
 
 const NAME: &str = "fake-one-sided";
 const PAGE: usize = 4096;
 const WORD: usize = 8;
+/// Most cuts made in one put.
+const CUTS: usize = 6;
 /// Default number of puts in flight before the next one is refused as full.
 const QUEUE: usize = 32;
 
@@ -116,40 +116,111 @@ impl Transport for FakeOneSided {
         if len == 0 || !len.is_multiple_of(PAGE) {
             return Err(failed(Cause::Unsupported("a region that is not whole pages of 4096 bytes")));
         }
-        let region = Block::zeroed(len, PAGE)
+        let region = SharedBlock::zeroed(len, PAGE)
             .ok_or_else(|| failed(Cause::System(format!("no memory for a region of {len} bytes"))))?;
-        let memory = File::open("/proc/self/mem")
-            .map_err(|error| failed(Cause::System(format!("/proc/self/mem: {error}"))))?;
         let (number, end) = ENDS.enter(End {
-            region,
-            completions: AtomicU64::new(0),
+            region: Arc::new(region),
+            completions: Arc::default(),
             inbound: Mutex::new(None),
             closed: AtomicBool::new(false),
         });
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.opened);
         self.opened += 1;
         let FakeOneSided { rule, queue, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(FakeOpening {
-            number,
-            end,
-            rule,
-            seed,
-            queue,
-            max_frame,
-            memory,
-            shared: shared.clone(),
-        }))
+        Ok(Box::new(FakeOpening { number, end, rule, seed, queue, max_frame, shared: shared.clone() }))
     }
 }
 
 /// The part of an endpoint that its peer reaches.
-pub(super) struct End {
-    pub(super) region: Block,
-    pub(super) completions: AtomicU64,
+struct End {
+    region: Arc<SharedBlock>,
+    completions: Arc<AtomicU64>,
     /// The peer's pieces in flight to here, once it has connected.
     inbound: Mutex<Option<Weak<Mutex<Flight>>>>,
     /// Whether the local half was dropped.
     closed: AtomicBool,
+}
+
+/// The kind of a put: bytes that stay in place, with or without a completion, or a word that is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bytes,
+    WithCompletion,
+    Word,
+}
+
+/// Puts in flight in one direction, which the seed splits, holds and reorders as far as the rule allows.
+struct Flight {
+    rule: Rule,
+    generator: fastrand::Rng,
+    wire: Wire,
+}
+
+impl Flight {
+    fn new(rule: Rule, seed: u64, queue: usize, to: &End, shared: Arc<Shared>) -> Result<Flight, Cause> {
+        let on_changed = move |Changed { at: offset, frame }| {
+            shared.record(Violation::BytesChanged { offset, frame });
+        };
+        let mut wire = Wire::new(to.region.clone(), to.completions.clone(), on_changed)
+            .map_err(|error| Cause::System(format!("/proc/self/mem: {error}")))?;
+        wire.set_capacity(queue);
+        if rule == Rule::InOrder {
+            wire = wire.in_turn();
+        }
+        Ok(Flight { rule, generator: fastrand::Rng::with_seed(seed), wire })
+    }
+
+    /// Starts a put inside the region. Returns whether there was space for it.
+    fn put(&mut self, at: usize, bytes: &[u8], kind: Kind, frame: u64) -> bool {
+        if self.wire.is_full() {
+            return false;
+        }
+        let cuts = self.cuts(at, bytes.len());
+        self.wire.put(Put {
+            at,
+            bytes,
+            frame,
+            // Under `Checked` a receiver may take a frame before all of it has arrived, if the old contents
+            // happen to be equal, and return credit: then nothing can be checked.
+            lent: kind != Kind::Word && self.rule != Rule::Checked,
+            completion: kind == Kind::WithCompletion,
+            tear: if self.rule == Rule::InOrder { Tear::InTurn } else { Tear::Shuffled },
+            cuts: &cuts,
+        })
+    }
+
+    /// Delivers a few pieces, or none, like a call that makes some progress.
+    fn work(&mut self) {
+        let pieces = self.generator.usize(0..=3);
+        self.deliver(pieces);
+    }
+
+    fn deliver(&mut self, pieces: usize) -> usize {
+        let Flight { generator, wire, .. } = self;
+        (0..pieces).take_while(|_| wire.deliver(&mut |ways| generator.usize(0..ways))).count()
+    }
+
+    /// Offsets at which a put of `len` bytes to `at` is cut: ascending, only at multiples of 8 in the region.
+    fn cuts(&mut self, at: usize, len: usize) -> Vec<usize> {
+        let first = at.next_multiple_of(8) - at;
+        let inner = len.saturating_sub(first + 1) / 8 + 1;
+        let mut cuts: Vec<_> =
+            (0..self.generator.usize(0..=CUTS)).map(|_| first + 8 * self.generator.usize(0..inner)).collect();
+        cuts.retain(|cut| (1..len).contains(cut));
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts
+    }
+}
+
+impl InFlight for Mutex<Flight> {
+    fn deliver(&self, pieces: usize) -> usize {
+        lock(self).deliver(pieces)
+    }
+
+    fn pending(&self) -> usize {
+        lock(self).wire.pieces()
+    }
 }
 
 struct FakeOpening {
@@ -159,7 +230,6 @@ struct FakeOpening {
     seed: u64,
     queue: usize,
     max_frame: usize,
-    memory: File,
     shared: Arc<Shared>,
 }
 
@@ -171,8 +241,9 @@ impl Opening for FakeOpening {
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
         let to = ENDS.find(&peer).map_err(failed)?;
-        let FakeOpening { end, rule, seed, queue, max_frame, memory, shared, .. } = *self;
-        let flight = Arc::new(Mutex::new(Flight::new(rule, seed, to.clone(), memory, shared.clone())));
+        let FakeOpening { end, rule, seed, queue, max_frame, shared, .. } = *self;
+        let flight =
+            Arc::new(Mutex::new(Flight::new(rule, seed, queue, &to, shared.clone()).map_err(failed)?));
         let mut inbound = lock(&to.inbound);
         if inbound.is_some() {
             return Err(failed(Cause::Address("another end has connected to it".into())));
@@ -183,7 +254,7 @@ impl Opening for FakeOpening {
         shared.add(in_flight as Weak<dyn InFlight>);
         Ok(Endpoint::OneSided {
             local: Box::new(FakeLocal(end.clone())),
-            remote: Box::new(FakeRemote { own: end, to, flight, rule, queue, max_frame, shared }),
+            remote: Box::new(FakeRemote { own: end, to, flight, rule, max_frame, shared }),
         })
     }
 }
@@ -206,7 +277,7 @@ unsafe impl LocalMemory for FakeLocal {
         if let Some(inbound) = inbound {
             lock(&inbound).work();
         }
-        // Pairs with the release in `Flight::count_completions`.
+        // Pairs with the release store of the wire.
         Ok(self.0.completions.load(Ordering::Acquire))
     }
 }
@@ -222,15 +293,14 @@ struct FakeRemote {
     to: Arc<End>,
     flight: Arc<Mutex<Flight>>,
     rule: Rule,
-    queue: usize,
     max_frame: usize,
     shared: Arc<Shared>,
 }
 
 impl FakeRemote {
-    fn start(&mut self, offset: usize, load: Load<'_>, frame: u64) -> Result<(), TransportError> {
+    fn start(&mut self, offset: usize, bytes: &[u8], kind: Kind, frame: u64) -> Result<(), TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Put, cause).with_frame(frame);
-        let (len, region) = (load.len(), self.len());
+        let (len, region) = (bytes.len(), self.len());
         if self.own.closed.load(Ordering::Relaxed) {
             self.shared.record(Violation::PutAfterClose { offset });
         }
@@ -243,21 +313,11 @@ impl FakeRemote {
             return Err(failed(Cause::TooLarge { len, max: self.max_frame }));
         }
         let mut flight = lock(&self.flight);
-        if flight.puts() >= self.queue {
+        if !flight.put(offset, bytes, kind, frame) {
             return Err(failed(Cause::Full));
         }
-        flight.put(offset, load, frame);
         flight.work();
         Ok(())
-    }
-}
-
-impl Load<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Load::Bytes { bytes, .. } => bytes.len(),
-            Load::Word(_) => WORD,
-        }
     }
 }
 
@@ -273,7 +333,7 @@ unsafe impl RemoteMemory for FakeRemote {
     }
 
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
-        self.start(offset, Load::Bytes { bytes, completion: false }, frame)
+        self.start(offset, bytes, Kind::Bytes, frame)
     }
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
@@ -282,11 +342,11 @@ unsafe impl RemoteMemory for FakeRemote {
             let cause = Cause::Unsupported("a word at an offset that is not a multiple of 8");
             return Err(TransportError::new(NAME, Operation::Put, cause).with_frame(frame));
         }
-        self.start(offset, Load::Word(word), frame)
+        self.start(offset, &word.to_le_bytes(), Kind::Word, frame)
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        lock(&self.flight).fence();
+        lock(&self.flight).wire.fence();
         Ok(())
     }
 
@@ -296,7 +356,7 @@ unsafe impl RemoteMemory for FakeRemote {
             let cause = Cause::Unsupported("write with immediate by this rule");
             return Err(TransportError::new(NAME, Operation::Put, cause).with_frame(frame));
         }
-        self.start(offset, Load::Bytes { bytes, completion: true }, frame)
+        self.start(offset, bytes, Kind::WithCompletion, frame)
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {

@@ -13,8 +13,8 @@ use farjump_core::transport::{
 
 use super::control::{FakeHandle, InFlight, Shared};
 use super::directory::Registry;
-use super::shared_block::Block;
 use super::{Violation, lock};
+use crate::simulated_wire::SharedBlock;
 
 const NAME: &str = "fake-two-sided";
 /// Default number of messages under way before the next one is refused as full.
@@ -111,7 +111,7 @@ struct Inbox {
 }
 
 struct Message {
-    block: Block,
+    block: SharedBlock,
     len: usize,
     /// Its contents when it was committed.
     committed: Vec<u8>,
@@ -132,7 +132,7 @@ impl Inbox {
     fn deliver(&mut self, messages: usize) -> usize {
         let moved = messages.min(self.under_way.len());
         for message in self.under_way.drain(..moved) {
-            if message.block.read(message.len) != message.committed {
+            if message.block.read(0, message.len) != message.committed {
                 self.shared.record(Violation::WrittenAfterCommit { frame: message.frame });
                 message.block.write(0, &message.committed);
             }
@@ -207,11 +207,11 @@ struct FakeMessages {
     peer: Arc<End>,
     queue: usize,
     max_frame: usize,
-    room: Option<Block>,
+    room: Option<SharedBlock>,
     /// The message that `poll` returned.
     held: Option<Message>,
     /// The message before, kept so that a late reader sees that it was released.
-    released: Option<Block>,
+    released: Option<SharedBlock>,
     /// Whether an error that ends the link was returned.
     failed: bool,
     shared: Arc<Shared>,
@@ -247,7 +247,7 @@ unsafe impl Messages for FakeMessages {
         if lock(&self.peer.inbox).len() >= self.queue {
             return Err(self.fail(Operation::Send, Cause::Full));
         }
-        match Block::zeroed_no_better(len, LINE) {
+        match SharedBlock::zeroed_no_better(len, LINE) {
             Some(room) => {
                 room.write(0, &vec![LENT; len]);
                 Ok(self.room.insert(room).start())
@@ -283,7 +283,7 @@ unsafe impl Messages for FakeMessages {
             return Err(self.fail(Operation::Send, Cause::Full).with_frame(frame));
         }
         if let Some(block) = self.room.take() {
-            let committed = block.read(len);
+            let committed = block.read(0, len);
             inbox.under_way.push_back(Message { block, len, committed, frame });
         }
         inbox.work();

@@ -22,11 +22,11 @@ fn a_skip_that_the_backend_cannot_take_yet_goes_before_the_frame_behind_it() {
         // About 1000 bytes to the end, and a frame that fits only at the start: a skip is due. The ring has
         // space for both, but the queue has none.
         let payload = pattern(1, 1_500);
-        pair.left.wire.lock().unwrap().capacity = 0;
+        pair.left.wire.lock().unwrap().set_capacity(0);
         for _ in 0..2 {
             assert!(matches!(pair.left.send(1, &payload), Err(SendError::Full)), "{rule:?}");
         }
-        pair.left.wire.lock().unwrap().capacity = usize::MAX;
+        pair.left.wire.lock().unwrap().set_capacity(usize::MAX);
         pair.left.send(1, &payload).unwrap();
         pair.settle();
         assert_eq!(pair.right.take(), Some((1, payload)), "{rule:?}");

@@ -5,20 +5,14 @@ use std::sync::Arc;
 use farjump_core::channel::{Channel, SendError, Terms};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
-use farjump_core::transport::{ArrivalRules, Cause, Endpoint, TransportError};
+use farjump_core::transport::{ArrivalRules, Cause, TransportError};
 
-use super::peers::{Pair, RULES, plan, terms};
-use super::wire::{Bell, Local, Pages, Remote, wire};
+use super::peers::{Bell, Direction, Pair, RULES, plan, region, terms};
 
 fn channel(is_mapped: bool, local: usize, remote: usize, terms: Terms) -> Result<Channel, TransportError> {
-    let (mine, yours) = (Pages::new(local), Pages::new(remote));
-    let (wire, completions) = wire(&yours, terms.rule, terms.line_whole);
-    let bell = Arc::new(Bell::default());
-    let endpoint = Endpoint::OneSided {
-        local: Box::new(Local { pages: mine, completions, bell: bell.clone() }),
-        remote: Box::new(Remote { wire, pages: yours, is_mapped, bell }),
-    };
-    Channel::new(endpoint, terms)
+    let [out, back] = [remote, local]
+        .map(|len| Direction::new(&region(len), &Arc::new(Bell::default()), terms.rule, terms.line_whole));
+    Channel::new(out.endpoint(&back, is_mapped), terms)
 }
 
 const REGION: usize = CONTROL_LEN + MIN_RING;
@@ -48,17 +42,14 @@ fn each_rule_works_on_the_memory_it_needs_and_on_no_other() {
 
 #[test]
 fn a_mapping_is_left_alone_under_a_rule_that_puts() {
-    let (mine, yours) = (Pages::new(REGION), Pages::new(REGION));
-    let (wire, completions) = wire(&yours, ArrivalRules::FENCED, false);
-    let bell = Arc::new(Bell::default());
-    let endpoint = Endpoint::OneSided {
-        local: Box::new(Local { pages: mine, completions, bell: bell.clone() }),
-        remote: Box::new(Remote { wire: wire.clone(), pages: yours.clone(), is_mapped: true, bell }),
-    };
+    let yours = region(REGION);
+    let [out, back] = [&yours, &region(REGION)]
+        .map(|to| Direction::new(to, &Arc::new(Bell::default()), ArrivalRules::FENCED, false));
+    let endpoint = out.endpoint(&back, true);
     let mut channel = Channel::new(endpoint, terms(ArrivalRules::FENCED, false, REGION)).unwrap();
     channel.send_bytes(&plan(Kind::Call, 0), &[1; 30]).unwrap();
     assert_eq!(yours.read(0, REGION), vec![0; REGION], "stored without a put");
-    wire.lock().unwrap().deliver_all();
+    out.wire.lock().unwrap().deliver_all();
     assert_eq!(yours.read(CONTROL_LEN + 24, 30), [1; 30]);
 }
 
@@ -93,22 +84,15 @@ fn a_region_holds_the_largest_power_of_two_behind_its_control_page() {
 #[test]
 fn rings_of_different_lengths_each_way_work() {
     let (small, large) = (region_len(4096), region_len(1 << 16));
-    let (left_pages, right_pages) = (Pages::new(small), Pages::new(large));
-    let bell = Arc::new(Bell::default());
-    let end = |mine: &Arc<Pages>, yours: &Arc<Pages>, terms: Terms| {
-        let (wire, completions) = wire(yours, terms.rule, true);
-        let endpoint = Endpoint::OneSided {
-            local: Box::new(Local { pages: mine.clone(), completions, bell: bell.clone() }),
-            remote: Box::new(Remote { wire, pages: yours.clone(), is_mapped: true, bell: bell.clone() }),
-        };
-        Channel::new(endpoint, terms).unwrap()
+    let [to_left, to_right] = [small, large]
+        .map(|len| Direction::new(&region(len), &Arc::new(Bell::default()), ArrivalRules::STORES, true));
+    let end = |out: &Direction, back: &Direction, terms: Terms| {
+        Channel::new(out.endpoint(back, true), terms).unwrap()
     };
     let base = terms(ArrivalRules::STORES, true, 0);
-    let mut left =
-        end(&left_pages, &right_pages, Terms { send_region: large, receive_region: small, ..base });
+    let mut left = end(&to_right, &to_left, Terms { send_region: large, receive_region: small, ..base });
     let swapped = Terms { send_key: base.receive_key, receive_key: base.send_key, ..base };
-    let mut right =
-        end(&right_pages, &left_pages, Terms { send_region: small, receive_region: large, ..swapped });
+    let mut right = end(&to_left, &to_right, Terms { send_region: small, receive_region: large, ..swapped });
     assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
     for _ in 0..5 {
         left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();

@@ -51,7 +51,7 @@ fn payload_that_imitates_frames_to_come_with_all_signals_seen_so_far_never_passe
             // The supplier's view of the ring: all of it.
             let ring = pair.right.pages.read(CONTROL_LEN, RING);
             seen.extend(ring.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).take(8));
-            seen.push(pair.right.pages.read_word(CONTROL_LEN + (round as usize * 1856) % RING));
+            seen.push(pair.right.word(CONTROL_LEN + (round as usize * 1856) % RING));
             assert_eq!(pair.right.take(), Some((round, payload)), "{rule:?}");
             assert_eq!(pair.right.take(), None, "{rule:?}: a forged frame behind frame {round}");
             // And past many lines of forged ones, line by line.
@@ -128,7 +128,7 @@ fn a_frame_with_this_positions_signal_and_an_earlier_trailer_is_partial() {
     pair.right.channel.progress(true).unwrap();
     pair.settle();
     // Header and body of lap 1, with the trailer of lap 0.
-    let trailer = pair.right.pages.read_word(CONTROL_LEN + RING - 8);
+    let trailer = pair.right.word(CONTROL_LEN + RING - 8);
     assert_eq!(trailer, key.trailer(0));
     round(&mut pair, 1);
     pair.right.scribble(RING - 8, &trailer.to_le_bytes());
@@ -202,7 +202,7 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
         assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}");
         // Beyond the sent bytes, backwards, and nonsense.
         for told in [20 * line + 1, 20 * line + 4096, u64::MAX, 1 << 63, 4 * line, 1, 0] {
-            pair.left.pages.write_word(0, told);
+            pair.left.pages.write(0, &told.to_le_bytes());
             assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {told} was believed");
         }
         let mut sent = 20;

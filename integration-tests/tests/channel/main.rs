@@ -9,4 +9,3 @@ mod peers;
 mod sleep;
 mod streams;
 mod templates;
-mod wire;

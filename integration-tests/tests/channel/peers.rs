@@ -1,15 +1,17 @@
 //! Two peers with a channel each.
 
-use std::sync::atomic::Ordering;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farjump_core::channel::{Channel, Polled, SendError, Terms};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, region_len};
 use farjump_core::signal::LinkKey;
-use farjump_core::transport::{ArrivalRules, Endpoint};
-
-use super::wire::{Bell, Local, Pages, Remote, Wire, wire};
+use farjump_core::transport::{
+    ArrivalRules, BorrowedFd, Cause, Endpoint, LocalMemory, Operation, RemoteMemory, TransportError,
+};
+use farjump_integration_tests::simulated_wire::{Put, SharedBlock, Tear, Wire};
 
 /// Every rule of the one-sided family, with and without whole lines.
 pub(crate) const RULES: [(ArrivalRules, bool); 6] = [
@@ -27,7 +29,7 @@ pub(crate) struct Peer {
     /// This peer's puts that the other does not see yet.
     pub(crate) wire: Arc<Mutex<Wire>>,
     /// The region that the other peer writes.
-    pub(crate) pages: Arc<Pages>,
+    pub(crate) pages: Arc<SharedBlock>,
     /// The doorbell of this peer.
     pub(crate) bell: Arc<Bell>,
     /// Key of the frames that this peer receives.
@@ -62,6 +64,146 @@ pub(crate) fn pattern(number: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A region of zeroes.
+pub(crate) fn region(len: usize) -> Arc<SharedBlock> {
+    Arc::new(SharedBlock::zeroed(len, 4096).unwrap())
+}
+
+/// A peer's doorbell, as the other peer and the test see it.
+#[derive(Default)]
+pub(crate) struct Bell {
+    pub(crate) rings: AtomicU64,
+    /// Called between saying "asleep" and the poll for a frame.
+    pub(crate) before_sleep: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    pub(crate) cannot_promise: AtomicBool,
+}
+
+/// The way from one peer to the other.
+#[derive(Clone)]
+pub(crate) struct Direction {
+    pub(crate) wire: Arc<Mutex<Wire>>,
+    to: Arc<SharedBlock>,
+    bell: Arc<Bell>,
+    completions: Arc<AtomicU64>,
+    rule: ArrivalRules,
+    line_whole: bool,
+}
+
+impl Direction {
+    /// Makes a wire under `rule` to the region `to`, whose owner has `bell`.
+    pub(crate) fn new(
+        to: &Arc<SharedBlock>,
+        bell: &Arc<Bell>,
+        rule: ArrivalRules,
+        line_whole: bool,
+    ) -> Direction {
+        let completions = Arc::default();
+        let wire = Wire::new(to.clone(), Arc::clone(&completions), |changed| {
+            panic!("core changed bytes that were under way: {changed:?}");
+        });
+        let wire = Arc::new(Mutex::new(wire.unwrap()));
+        Direction { wire, to: to.clone(), bell: bell.clone(), completions, rule, line_whole }
+    }
+
+    /// The endpoint that sends in this direction, and receives in the direction `back`.
+    pub(crate) fn endpoint(&self, back: &Direction, is_mapped: bool) -> Endpoint {
+        let remote = Remote { direction: self.clone(), is_mapped };
+        Endpoint::OneSided { local: Box::new(Local(back.clone())), remote: Box::new(remote) }
+    }
+
+    fn take(&self, at: usize, bytes: &[u8], is_word: bool, completion: bool) -> Result<(), TransportError> {
+        let tear = match self.rule {
+            _ if is_word => Tear::InTurn,
+            _ if completion => Tear::Anyhow,
+            ArrivalRules::IN_ORDER if self.line_whole => Tear::Ascending(64),
+            ArrivalRules::IN_ORDER => Tear::Ascending(1),
+            _ => Tear::Anyhow,
+        };
+        // Under `CHECKED` a frame can read whole, and credit return, before its last write has arrived.
+        let lent = !is_word && self.rule != ArrivalRules::CHECKED;
+        let put = Put { at, bytes, frame: 0, lent, completion, tear, cuts: &[] };
+        match self.wire.lock().unwrap().put(put) {
+            true => Ok(()),
+            false => Err(TransportError::new("wire", Operation::Put, Cause::Full)),
+        }
+    }
+}
+
+struct Remote {
+    direction: Direction,
+    is_mapped: bool,
+}
+
+// SAFETY: the region lives as long as the value, is aligned to 4096 and `len` bytes long.
+unsafe impl RemoteMemory for Remote {
+    fn len(&self) -> usize {
+        self.direction.to.len()
+    }
+
+    fn mapped(&self) -> Option<NonNull<u8>> {
+        self.is_mapped.then_some(self.direction.to.start())
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8], _: u64) -> Result<(), TransportError> {
+        self.direction.take(offset, bytes, false, false)
+    }
+
+    fn put_word(&mut self, offset: usize, word: u64, _: u64) -> Result<(), TransportError> {
+        assert!(offset.is_multiple_of(8));
+        self.direction.take(offset, &word.to_le_bytes(), true, false)
+    }
+
+    fn fence(&mut self) -> Result<(), TransportError> {
+        self.direction.wire.lock().unwrap().fence();
+        Ok(())
+    }
+
+    fn put_with_completion(&mut self, offset: usize, bytes: &[u8], _: u64) -> Result<(), TransportError> {
+        self.direction.take(offset, bytes, false, true)
+    }
+
+    fn ring(&mut self) -> Result<(), TransportError> {
+        self.direction.bell.rings.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The receiving half of an endpoint: the direction from the peer.
+struct Local(Direction);
+
+// SAFETY: the region lives as long as the value, is aligned to 4096, `len` bytes long and zero at first.
+unsafe impl LocalMemory for Local {
+    fn base(&self) -> NonNull<u8> {
+        self.0.to.start()
+    }
+
+    fn len(&self) -> usize {
+        self.0.to.len()
+    }
+
+    fn completions(&mut self) -> Result<u64, TransportError> {
+        Ok(self.0.completions.load(Ordering::Relaxed))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: standard error is open as long as the process.
+        Some(unsafe { BorrowedFd::borrow_raw(2) })
+    }
+
+    fn before_sleep(&mut self) -> Result<bool, TransportError> {
+        self.0.bell.rings.store(0, Ordering::Relaxed);
+        if let Some(meanwhile) = self.0.bell.before_sleep.lock().unwrap().take() {
+            meanwhile();
+        }
+        Ok(!self.0.bell.cannot_promise.load(Ordering::Relaxed))
+    }
+
+    fn after_sleep(&mut self) -> Result<(), TransportError> {
+        self.0.bell.rings.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 impl Pair {
     /// Rings of `ring` bytes in both directions under `rule`.
     pub(crate) fn new(rule: ArrivalRules, line_whole: bool, ring: usize) -> Pair {
@@ -71,24 +213,12 @@ impl Pair {
     /// Two peers that accept frames of up to `limit` bytes.
     pub(crate) fn limited(rule: ArrivalRules, line_whole: bool, ring: usize, limit: usize) -> Pair {
         let len = region_len(ring);
-        let pages = [Pages::new(len), Pages::new(len)];
-        let bells = [Arc::new(Bell::default()), Arc::new(Bell::default())];
+        let [left, right] = [(); 2].map(|()| (region(len), Arc::new(Bell::default())));
         let keys = [key(1), key(2)];
-        let wires = [wire(&pages[1], rule, line_whole), wire(&pages[0], rule, line_whole)];
+        let to = [&right, &left].map(|(to, bell)| Direction::new(to, bell, rule, line_whole));
         let peer = |me: usize| {
             let you = 1 - me;
-            let local = Local {
-                pages: pages[me].clone(),
-                completions: wires[you].1.clone(),
-                bell: bells[me].clone(),
-            };
-            let remote = Remote {
-                wire: wires[me].0.clone(),
-                pages: pages[you].clone(),
-                is_mapped: rule == ArrivalRules::STORES,
-                bell: bells[you].clone(),
-            };
-            let endpoint = Endpoint::OneSided { local: Box::new(local), remote: Box::new(remote) };
+            let endpoint = to[me].endpoint(&to[you], rule == ArrivalRules::STORES);
             let terms = Terms {
                 send_key: keys[you],
                 receive_key: keys[me],
@@ -97,7 +227,7 @@ impl Pair {
                 ..terms(rule, line_whole, len)
             };
             let channel = Channel::new(endpoint, terms).unwrap();
-            let (wire, pages, bell) = (wires[me].0.clone(), pages[me].clone(), bells[me].clone());
+            let (wire, pages, bell) = (to[me].wire.clone(), to[you].to.clone(), to[you].bell.clone());
             Peer { channel, wire, pages, bell, key: keys[me] }
         };
         Pair { left: peer(0), right: peer(1) }
@@ -169,6 +299,11 @@ impl Peer {
 
     pub(crate) fn rings(&self) -> u64 {
         self.bell.rings.load(Ordering::Relaxed)
+    }
+
+    /// A word of this peer's region.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.pages.read(at, 8).try_into().unwrap())
     }
 
     /// Writes into this peer's ring, as a peer that breaks the protocol does.

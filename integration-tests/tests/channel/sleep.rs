@@ -138,11 +138,11 @@ fn a_side_that_nobody_may_ring_naps() {
 
     // A frame of its own that the backend has not taken, and a peer that could not be told.
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
-    pair.right.wire.lock().unwrap().capacity = 0;
+    pair.right.wire.lock().unwrap().set_capacity(0);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap, "the peer does not know that we sleep");
-    pair.right.wire.lock().unwrap().capacity = usize::MAX;
+    pair.right.wire.lock().unwrap().set_capacity(usize::MAX);
     pair.right.channel.disarm().unwrap();
-    pair.right.wire.lock().unwrap().capacity = 0;
+    pair.right.wire.lock().unwrap().set_capacity(0);
     pair.right.send(0, &[]).unwrap();
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap, "a frame is under way");
 }
@@ -150,9 +150,9 @@ fn a_side_that_nobody_may_ring_naps() {
 #[test]
 fn a_state_that_the_backend_could_not_take_is_told_later() {
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
-    pair.right.wire.lock().unwrap().capacity = 0;
+    pair.right.wire.lock().unwrap().set_capacity(0);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
-    pair.right.wire.lock().unwrap().capacity = usize::MAX;
+    pair.right.wire.lock().unwrap().set_capacity(usize::MAX);
     // The state sent at last says "asleep", and the next frame sends a wake-up.
     pair.settle();
     pair.left.send(0, &[]).unwrap();
@@ -226,10 +226,10 @@ fn a_call_for_attention_that_the_backend_could_not_take_comes_later_and_rings_th
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
     assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
     pair.right.wire.lock().unwrap().deliver_all();
-    pair.left.wire.lock().unwrap().capacity = 0;
+    pair.left.wire.lock().unwrap().set_capacity(0);
     pair.left.channel.call_attention().unwrap();
     assert_eq!(pair.right.rings(), 0, "a ring before the word would be in vain");
-    pair.left.wire.lock().unwrap().capacity = usize::MAX;
+    pair.left.wire.lock().unwrap().set_capacity(usize::MAX);
     pair.left.channel.progress(false).unwrap();
     assert_ne!(pair.right.rings(), 0);
     pair.left.wire.lock().unwrap().deliver_all();

@@ -172,7 +172,7 @@ impl Run {
             Step::Progress { left, idle } => {
                 self.pair.side(left).channel.progress(idle).unwrap();
             }
-            Step::Capacity { left, writes } => self.pair.side(left).wire.lock().unwrap().capacity = writes,
+            Step::Capacity { left, writes } => self.pair.side(left).wire.lock().unwrap().set_capacity(writes),
         }
     }
 

@@ -284,9 +284,10 @@ fn the_end_of_the_peer_goes_unnoticed_and_what_is_in_flight_at_the_end_is_lost()
     let (sender, link) = fake(Rule::Fenced, 3);
     let Direction { mut remote, local, _senders_local, _receivers_remote } = link;
     drop((local, _receivers_remote));
-    put(&mut *remote, 0, &pattern(64, 0), 0);
+    let (first, second) = (pattern(64, 0), pattern(4096, 0));
+    put(&mut *remote, 0, &first, 0);
     while sender.handle().pump(1) > 0 {}
-    put(&mut *remote, 0, &pattern(4096, 0), 0);
+    put(&mut *remote, 0, &second, 0);
     drop(remote);
     assert_eq!(sender.handle().pending(), 0);
     sender.handle().assert_clean();

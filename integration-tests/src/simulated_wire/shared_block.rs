@@ -1,4 +1,4 @@
-//! Memory that two endpoints of a fake share, which both can read and write at once.
+//! Memory that two simulated endpoints share, which both can read and write at once.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 ///
 /// Every access here is atomic, so a reader of the other endpoint that is as careful sees old or new bytes
 /// and never anything else.
-pub(super) struct Block {
+pub struct SharedBlock {
     allocation: NonNull<u8>,
     layout: Layout,
     start: NonNull<u8>,
@@ -16,22 +16,22 @@ pub(super) struct Block {
 }
 
 // SAFETY: a block owns its bytes and is not tied to the thread that allocated them.
-unsafe impl Send for Block {}
+unsafe impl Send for SharedBlock {}
 // SAFETY: only atomic operations touch the bytes through a shared reference.
-unsafe impl Sync for Block {}
+unsafe impl Sync for SharedBlock {}
 
-impl Block {
+impl SharedBlock {
     /// Allocates `len` bytes aligned to `align`, a power of two from 8 on. `None` without memory.
-    pub(super) fn zeroed(len: usize, align: usize) -> Option<Block> {
+    pub fn zeroed(len: usize, align: usize) -> Option<SharedBlock> {
         Self::new(len, align, 0)
     }
 
     /// Allocates `len` bytes aligned to exactly `align`, not better.
-    pub(super) fn zeroed_no_better(len: usize, align: usize) -> Option<Block> {
+    pub fn zeroed_no_better(len: usize, align: usize) -> Option<SharedBlock> {
         Self::new(len, align, align)
     }
 
-    fn new(len: usize, align: usize, skew: usize) -> Option<Block> {
+    fn new(len: usize, align: usize, skew: usize) -> Option<SharedBlock> {
         // Whole words, at least one, so that no allocation is empty.
         let size = len.checked_next_multiple_of(8)?.max(8).checked_add(skew)?;
         let layout = Layout::from_size_align(size, (align + skew).max(8)).ok()?;
@@ -39,19 +39,22 @@ impl Block {
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         // SAFETY: `skew` is part of the size.
         let start = unsafe { allocation.add(skew) };
-        Some(Block { allocation, layout, start, len })
+        Some(SharedBlock { allocation, layout, start, len })
     }
 
-    pub(super) fn start(&self) -> NonNull<u8> {
+    /// The first byte. It does not move.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Length in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no use has an empty block")]
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// Copies `bytes` to `at`, each whole aligned word in one piece. Panics outside the block.
-    pub(super) fn write(&self, at: usize, bytes: &[u8]) {
+    pub fn write(&self, at: usize, bytes: &[u8]) {
         let head = bytes.len().min(at.next_multiple_of(8) - at);
         let (head, rest) = bytes.split_at(head);
         let (words, tail) = rest.as_chunks::<8>();
@@ -70,15 +73,9 @@ impl Block {
         }
     }
 
-    /// Copies the first `len` bytes. Panics outside the block.
-    pub(super) fn read(&self, len: usize) -> Vec<u8> {
-        let words = len - len % 8;
-        let mut bytes = Vec::with_capacity(len);
-        for at in (0..words).step_by(8) {
-            bytes.extend(self.word(at).load(Ordering::Relaxed).to_ne_bytes());
-        }
-        bytes.extend((words..len).map(|at| self.byte(at).load(Ordering::Relaxed)));
-        bytes
+    /// Copies `len` bytes from `at` on. Panics outside the block.
+    pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        (at..at + len).map(|at| self.byte(at).load(Ordering::Relaxed)).collect()
     }
 
     fn byte(&self, at: usize) -> &AtomicU8 {
@@ -95,7 +92,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for SharedBlock {
     fn drop(&mut self) {
         // SAFETY: allocated by `new` with this layout, and owned.
         unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
