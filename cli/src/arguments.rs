@@ -53,8 +53,8 @@ Examples:
   farjump build sum.c -o libsum.so                  make an ifunc library
   farjump serve --listen unix:store.sock --data f   be a target
   farjump inject libsum.so --to unix:store.sock     run the function there
-  farjump stats --to unix:store.sock                what the target has done
-  farjump doctor                                    what is wrong with this machine
+  farjump stats --to unix:store.sock                statistics of the target
+  farjump doctor                                    what keeps farjump from running fast here
   farjump perf latency --against ucx-am             how fast it is here
 
 {EXIT_CODES}

@@ -25,7 +25,7 @@ Examples:
   farjump build squeeze.c -o libsqueeze.so --cflag -lz
 
 A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
-target opens it only if told to (farjump serve --wanted-library).
+target opens it only if it may (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
 pub(crate) struct Build {

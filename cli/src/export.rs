@@ -19,11 +19,12 @@ use farjump_benches::program::units::parse_duration;
 /// linked later uses them, code that is linked already keeps its own.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel, the file need not be there; the
-libraries that it depends on do. It is loaded at once, which runs its constructors, and stays as long as the target.
+The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel: its file need
+not be at the target, but the libraries that it depends on must be. It is loaded at once, which runs its constructors,
+and stays as long as the target.
 
-Services of farjump (farjump_reply and others) are not replaced. To have code linked anew that is there already, drop
-it: it comes again when it is called.
+Services of farjump (farjump_reply and others) are not replaced. Drop code that is already linked to have it linked
+against the library: it is sent again when it is called.
 
 Examples:
   farjump export libkv-2.so --to unix:store.sock
@@ -56,8 +57,8 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
         return output::print_line(format_args!("{:#}", json!({ "exported": name, "replaced": replaced })));
     }
     let instead = match &replaced[..] {
-        [] => "in the place of no export".to_owned(),
-        names => format!("in the place of {}", names.join(", ")),
+        [] => "replacing no export".to_owned(),
+        names => format!("replacing {}", names.join(", ")),
     };
     output::print_line(format_args!("{name} is offered by {}, {instead}", arguments.to))
 }

@@ -23,13 +23,13 @@ const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Run the function of a library in a target
 ///
-/// The reply, of several calls the last one's, goes to standard output unchanged; figures go to standard
-/// error.
+/// The reply goes to standard output unchanged (with --repeat, that of the last call). Statistics go to
+/// standard error.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Figures: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, how
-much of it the target took to link the code, and the median of the later calls. They name the transport and, of tcp,
-whether frames were sealed and by what; -v shows what `farjump transports --to` does besides.
+Statistics: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, the
+part of it that the target took to link the code, and the median of the later calls. They name the transport and, for
+tcp, whether frames were sealed and by which cipher; -v also shows the output of `farjump transports --to`.
 
 Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8

@@ -16,13 +16,13 @@ use farjump_benches::program::output;
 /// (docs/security.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-The file has mode 0600, and is not taken if others may read or write it, as ssh does with its keys.
-What is there already is not overwritten. Without FILE the key goes to standard output.
+The file has mode 0600. farjump refuses a key file that others may read or write, as ssh does. An existing file is not
+overwritten. Without FILE the key goes to standard output.
 
-A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits, its
-name, and allow=RIGHT,… where what it lets do is not what `serve --allow` says for all. Lines that begin with # are for people. A
-source has the line of its own key, in a file of its own. A target looks at its file while it runs: take a line out, and the links by that
-key end within a second or so; change its rights, and they end and may be made anew with those.
+A target may have up to 64 keys, one for each of its sources: --name adds one to FILE. Each is a line: the key's digits,
+its name, and allow=RIGHT,… if its rights differ from those of `serve --allow`. Lines that begin with # are comments. A
+source has only the line of its own key, in a file of its own. A running target rereads its file. Remove a line, and the
+links by that key end within a second or so. Change a key's rights, and its links end; new ones have the new rights.
 
 Examples:
   farjump key farm.key && scp -p farm.key node7:
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             Keys::add(file, name, arguments.rights).map_err(Error::from)?;
             let file = file.display();
             output::note(format_args!(
-                "added `{name}` to {file}, for targets: bring its line alone to the source, where nobody sees it \
+                "added `{name}` to {file}, for targets: copy its line, and no other, to the source in secret \
                  (grep ' {name}' {file} | ssh HOST 'umask 077; cat > FILE')"
             ));
             Ok(())
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             Secret::create(file).map_err(Error::from)?;
             let file = file.display();
             output::note(format_args!(
-                "wrote {file}: bring a copy to the other machine where nobody sees it (scp -p), and give it to both sides with --key"
+                "wrote {file}: copy it to the other machine in secret (scp -p), and give it to both processes with --key"
             ));
             Ok(())
         }

@@ -16,7 +16,7 @@ use farjump_benches::program::units::{microseconds, parse_duration, show_count, 
 const UCX_TCP_WARNING: &str =
     "UCX's TCP is on (serve --ucx-tcp): a process that reaches its ports may write the target's memory";
 
-/// Show what a target has done, and who is connected
+/// Show a target's statistics and its sources
 ///
 /// Links, frames, calls, refusals by cause, the code store, and a line for each source: the bytes of its
 /// frames, its memory where that is limited, and whether its next frames wait for code or for credit for a
@@ -63,7 +63,7 @@ fn as_text(stats: &TargetStats) -> String {
         [
             "links".to_owned(),
             format!(
-                "{} now, {} in all; {} sources turned away",
+                "{} now, {} in all; {} sources rejected",
                 count(stats.links),
                 count(stats.links_made),
                 count(stats.sources_refused)
@@ -86,7 +86,7 @@ fn as_text(stats: &TargetStats) -> String {
         [
             "store".to_owned(),
             format!(
-                "{} of {}, {} B of {}; {} dropped to make room",
+                "{} of {}, {} B of {}; {} evicted",
                 images(store.images),
                 at_most(store.capacity_images, ""),
                 count(store.bytes),
@@ -94,7 +94,7 @@ fn as_text(stats: &TargetStats) -> String {
                 count(store.evictions)
             ),
         ],
-        ["code room".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
+        ["arena".to_owned(), format!("{} B of {} B", count(store.room_used), count(store.room))],
     ];
     if stats.ucx_tcp {
         rows.push(["warning".to_owned(), UCX_TCP_WARNING.to_owned()]);

@@ -19,10 +19,10 @@ use farjump_benches::program::units::{microseconds, parse_duration, show_ago, sh
 /// that time is an estimate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-What was used last comes first. To drop code takes the right to it (serve --allow). Code that is dropped loses its statics, and no call: a source that
-calls it again is asked for it. Functions that the target was given itself (serve --local) stay.
+The most recently used image comes first. Dropping needs a right (serve --allow). Dropped code loses its statics, and no
+call is lost: a source that calls it again sends it again. Functions of the target itself (serve --local) stay.
 
-The target answers when the function that it is running has returned.
+The target responds when the function that it is running has returned.
 
 Examples:
   farjump store --to unix:store.sock
@@ -105,14 +105,14 @@ fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<
     match found[..] {
         [one] => Ok(one),
         [] => Err(Failure::new(format!(
-            "{target} holds no code whose id begins with {beginning}: `farjump store --to {target}` lists what it holds"
+            "{target} has no code whose id begins with {beginning}: `farjump store --to {target}` lists its code"
         ))),
         _ => {
             let some = found.iter().take(8).map(|image| format!("{} ({})", CodeId(image.id), image.name));
             let some = some.collect::<Vec<_>>().join(", ");
             let more = if found.len() > 8 { ", …" } else { "" };
             Err(Failure::new(format!(
-                "the ids of {} images begin with {beginning}: {some}{more}; write more of the one that is meant",
+                "the ids of {} images begin with {beginning}: {some}{more}; write more digits of the one that you mean",
                 found.len()
             )))
         }
@@ -209,7 +209,7 @@ mod tests {
             "{ambiguous}"
         );
         let absent = found("ffff").unwrap_err().to_string();
-        assert!(absent.contains("holds no code whose id begins with ffff"), "{absent}");
+        assert!(absent.contains("has no code whose id begins with ffff"), "{absent}");
     }
 
     #[test]

@@ -113,7 +113,7 @@ fn people_get_a_table() {
     assert!(lines[1].trim_start().starts_with("answer"), "{}", lines[1]);
     assert!(lines[3].starts_with("grep") && lines[3].contains("1 x \"panic\""), "{}", lines[3]);
     assert!(lines[4].starts_with("crc32") && lines[4].contains(&format!("{:08x}", crc32(b"don't panic"))));
-    assert_eq!(lines[5], "all answers equal what this process computed itself.");
+    assert_eq!(lines[5], "all results equal those that this process computed.");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn functions_that_were_built_elsewhere_need_no_compiler() {
     let mut command = bench.farjump();
     command.args(["demo", "prose", "--libraries", "."]).env("FARJUMP_CC", "no-such-cc");
     let done = finish(&mut command).worked();
-    assert!(done.text().contains("all answers equal"), "{}", done.text());
+    assert!(done.text().contains("all results equal"), "{}", done.text());
     fs::remove_file(bench.path("libgrep.so")).expect("it was built");
     let done = bench.run(["demo", "prose", "--libraries", "."]);
     assert!(done.error(1).contains("libgrep.so"), "{}", done.err);

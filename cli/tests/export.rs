@@ -21,7 +21,7 @@ fn a_library_changes_what_is_linked_later_and_what_is_linked_already_once_it_is_
     let address = bench.address();
     assert_eq!(price(), 10_i32.to_ne_bytes());
     let done = bench.run(["export".as_ref(), high.as_os_str(), "--to".as_ref(), address.as_ref()]).worked();
-    assert_eq!(done.text(), format!("libhigh.so is offered by {address}, in the place of no export\n"));
+    assert_eq!(done.text(), format!("libhigh.so is offered by {address}, replacing no export\n"));
     assert_eq!(price(), 10_i32.to_ne_bytes(), "the code is linked already, for a new source too");
     bench.run(["store", "--to", &address, "--drop-all"]).worked();
     assert_eq!(price(), 99_i32.to_ne_bytes());

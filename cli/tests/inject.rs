@@ -239,7 +239,7 @@ fn payload_routines_that_fail_or_overrun_send_nothing_and_the_target_serves_on()
     for (library, part) in [
         (fails, "the payload routine of `fails` failed with 7: nothing was sent"),
         (overruns, "`overruns_payload_init` wrote past the 8 bytes"),
-        (claims, "`claims` says it wrote 9 bytes into room for 8"),
+        (claims, "`claims` reports 9 bytes in a buffer of 8"),
     ] {
         let done = bench.inject(&library, &[]);
         assert!(done.error(1).contains(part), "{}", done.err);

@@ -159,7 +159,7 @@ fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
     assert_eq!(shown["over"], format!("tcp over {DEVICE}"));
     assert!(shown["target"].as_str().is_some_and(|target| target.contains(TARGET.address())), "{shown}");
     let notes = shown["notes"].to_string();
-    assert!(notes.contains("TCP, because nothing faster joins both sides"), "{shown}");
+    assert!(notes.contains("TCP, because nothing faster connects both processes"), "{shown}");
     assert!(notes.contains("UCX_TLS=tcp,self"), "{shown}");
     let passed = &shown["passed_over"][0];
     assert_eq!(passed["transport"], "ucx-put");

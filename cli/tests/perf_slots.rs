@@ -60,7 +60,7 @@ fn slots_that_make_no_sense_are_refused_with_what_to_change() {
     }
     if has_processors() {
         refused(&["rate", "--slot", "64", "--sizes", "8,57"], 1, "a payload of 57 B and its signal");
-        refused(&["rate", "--slot", "1M", "--ring", "1M"], 1, "no room for two slots");
+        refused(&["rate", "--slot", "1M", "--ring", "1M"], 1, "cannot hold two slots");
     }
 }
 

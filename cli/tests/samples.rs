@@ -59,7 +59,7 @@ fn indirect_put_writes_into_the_store_of_the_guide() {
     };
     assert_eq!(put(5, b"hello").worked().out, [320_u64, 5].map(u64::to_le_bytes).concat());
     assert!(put(16, b"hello").error(3).contains("the target has no such key"));
-    assert!(put(15, &[7; 65]).error(3).contains("there are more bytes than the key has room for"));
+    assert!(put(15, &[7; 65]).error(3).contains("there are more bytes than fit the key's memory"));
     assert_eq!(put(15, &[7; 64]).worked().out, [960_u64, 64].map(u64::to_le_bytes).concat());
     serving.stop().worked();
 }

@@ -84,7 +84,7 @@ fn code_is_dropped_by_the_beginning_of_its_id_and_all_at_once() {
     };
     assert_eq!(ask(&bench, "store", &["--drop", &id("crc32")]).worked().text(), "dropped 1 image\n");
     let done = ask(&bench, "store", &["--drop", &id("crc32")]);
-    assert!(done.error(1).contains("holds no code whose id begins with"), "{}", done.err);
+    assert!(done.error(1).contains("has no code whose id begins with"), "{}", done.err);
     let done = ask(&bench, "store", &["--drop", &id("histogram")]);
     assert!(done.error(1).contains("`histogram`") && done.err.contains("--local"), "{}", done.err);
     for wrong in ["abc", "grep"] {
@@ -129,9 +129,9 @@ fn what_a_target_has_done_is_shown_with_the_causes_of_refusals_and_its_sources()
     assert_eq!(stats["sources"][0]["memory_limit_bytes"], 8 << 20);
     let text = ask(&bench, "stats", &[]).worked();
     for part in [
-        "links      1 now, 3 in all; 0 sources turned away\n",
-        "calls      10, 0 of them forwarded\n",
-        "refused    1 frame: 1 unresolved import\n",
+        "links    1 now, 3 in all; 0 sources rejected\n",
+        "calls    10, 0 of them forwarded\n",
+        "refused  1 frame: 1 unresolved import\n",
         "1 image of 5, ",
         "B of 8 388 608 B",
     ] {

@@ -113,7 +113,7 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
         command.args(["serve", "--listen", &bench.address(), "--ucx-tcp"]).args(UCX_AM);
         command.envs(variables.iter().copied());
         let done = finish(&mut command);
-        assert!(done.error(1).contains("see the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
+        assert!(done.error(1).contains("check the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
         // UCX's own log names the value there too.
         assert!(done.err.contains("UCX  ERROR"), "{variables:?}: {}", done.err);
         assert!(!bench.path("s").exists());
@@ -125,7 +125,7 @@ fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
     let Some(bench) = with_ucx() else { return };
     let library = bench.sample("counter");
     const NO_WAY: &str =
-        "no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
+        "no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
     let cases: [(&Variables, &Variables, &str); 7] = [
         (&[], &[("UCX_TLS", "nonsense")], "cannot be used here (No such device)"),
         (&[], &[("UCX_TLS", "tcp,self")], "--ucx-tcp"),
@@ -150,7 +150,7 @@ fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
     let Some(bench) = with_ucx() else { return };
     let library = bench.sample("counter");
     let cases: [(&Variables, i32, &str); 2] = [
-        (&[("UCX_TLS", "self")], 1, "no transport by which both sides reach each other"),
+        (&[("UCX_TLS", "self")], 1, "no transport by which both processes reach each other"),
         (&[("UCX_MM_FIFO_SIZE", "3")], 3, "refused: ucx-am: opening an end: UCX makes no worker"),
     ];
     for (variables, code, words) in cases {
@@ -180,7 +180,10 @@ fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refuse
             let serving = serve(&bench, bench.farjump(), target);
             let done = inject(&bench, bench.farjump(), &library, source);
             let error = done.error(1);
-            assert!(error.contains("settings of UCX that both sides must have alike differ"), "{error}");
+            assert!(
+                error.contains("settings of UCX that must be the same in both processes differ"),
+                "{error}"
+            );
             assert!(error.contains(setting.0), "{error}");
             serving.stop().worked();
         }

@@ -83,13 +83,13 @@ impl KeyFile {
                 return None;
             }
             Ok((keys, _)) if keys.is_empty() => {
-                log::warn!("{path} holds no keys any more: all links by its keys end");
+                log::warn!("{path} has no keys any more: all links by its keys end");
                 Some(keys)
             }
             Ok((keys, _)) => Some(keys),
             Err(_) if state == State::Gone => {
                 log::warn!(
-                    "{path} is gone: its keys count no more, all links by them end; put it back to let sources in again"
+                    "{path} is gone: its keys are void, all links by them end; restore it to admit sources again"
                 );
                 Some(Keys::default())
             }

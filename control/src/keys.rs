@@ -200,7 +200,7 @@ impl Keys {
                 match word.strip_prefix(ALLOW) {
                     Some(list) if rights.is_none() => {
                         let list: Rights =
-                            list.parse().map_err(|_| wrong("says `allow=` and no rights that there are"))?;
+                            list.parse().map_err(|_| wrong("has `allow=` without known rights"))?;
                         rights = Some(list);
                     }
                     None if name.is_none() && rights.is_none() && is_name(word) => {
@@ -327,8 +327,8 @@ mod tests {
             (format!("{one}0"), "line 1 does not begin with"),
             (format!("{one}\n{two}\n{} name", &two[1..]), "line 3 does not begin with"),
             (format!("name {one}"), "line 1 does not begin with"),
-            (format!("{one} allow=observe,ca"), "line 1 says `allow=`"),
-            (format!("{one} allow="), "line 1 says `allow=`"),
+            (format!("{one} allow=observe,ca"), "line 1 has `allow=`"),
+            (format!("{one} allow="), "line 1 has `allow=`"),
             (format!("{one} a b"), "line 1 has more behind"),
             (format!("{one} allow=call name"), "line 1 has more behind"),
             (format!("{one} allow=call allow=call"), "line 1 has more behind"),

@@ -33,7 +33,7 @@ impl PeerIdentity {
     /// Asks the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
     pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
         let credentials = credentials(socket)
-            .map_err(|source| Error::system("asking who is at the other end of a connection", source))?;
+            .map_err(|source| Error::system("finding the user of a connection's peer", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut identity =

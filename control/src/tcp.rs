@@ -206,13 +206,13 @@ pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
 /// Returns the address of the peer.
 pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
-    known.map_err(|error| Error::system("asking who is at the other end of a connection", error))
+    known.map_err(|error| Error::system("finding the user of a connection's peer", error))
 }
 
 /// Returns the user of the process at the other end of a loopback connection; `None` where the system does
 /// not report it, or an address is not loopback.
 pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
-    let asking = "asking whose the other end of a connection is";
+    let asking = "finding the owner of a loopback connection";
     let near = getsockname(socket).and_then(SocketAddr::try_from);
     let (near, far) = (near.map_err(|error| Error::system(asking, error))?, peer_of(socket)?);
     match is_loopback(&near) && is_loopback(&far) {

@@ -190,7 +190,7 @@ impl Budget {
             RefusalCause::NoRoom,
             format_args!(
                 "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: start the target with a larger \
-                 --max-source-memory, or have it forget code",
+                 --max-source-memory, or have it drop code",
                 self.left(),
                 self.limit
             ),

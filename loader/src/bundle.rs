@@ -79,7 +79,7 @@ pub enum BundleError {
         found: u64,
     },
     /// Bytes behind the end, or an end other than that of the last image.
-    #[error("bundle of images is overlong: its parts end at {end} and it has {found} bytes")]
+    #[error("bundle of images is too long: its parts end at {end}, and it has {found} bytes")]
     Overlong {
         /// End of the parts.
         end: u64,

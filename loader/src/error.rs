@@ -68,7 +68,7 @@ pub enum Error {
         problem: String,
     },
     /// A file that is too long to read.
-    #[error("`{}` is longer than {max} bytes: strip it, or build the library without what makes it so long", path.display())]
+    #[error("`{}` is longer than {max} bytes: strip it, or keep large data out of the library", path.display())]
     TooLong {
         /// The path as it was opened.
         path: PathBuf,
@@ -145,9 +145,7 @@ pub enum Error {
         value: i32,
     },
     /// The payload routine claims to have written more than fits; nothing is sent.
-    #[error(
-        "the payload routine of `{name}` says it wrote {used} bytes into room for {room}: nothing was sent"
-    )]
+    #[error("the payload routine of `{name}` reports {used} bytes in a buffer of {room}: nothing was sent")]
     PayloadOverrun {
         /// Name of the ifunc.
         name: String,
@@ -166,7 +164,7 @@ pub enum Error {
     },
     /// The system has no memory or addresses for an arena.
     #[error(
-        "no memory for an arena of {len} bytes ({step}: {source}): ask for a smaller one, or raise the limit"
+        "no memory for an arena of {len} bytes ({step}: {source}): request a smaller one, or raise the limit"
     )]
     ArenaMemory {
         /// Requested length.
@@ -187,8 +185,8 @@ pub enum Error {
     },
     /// No gap of the arena is long enough.
     #[error(
-        "the arena has no room for an image of {needed} bytes (of its {capacity}, {used} are in use and at most \
-         {largest} are free in one piece): forget code, or make the arena larger"
+        "the arena has no gap for an image of {needed} bytes (of its {capacity}, {used} are in use and at most \
+         {largest} are free in one piece): drop code, or make the arena larger"
     )]
     ArenaFull {
         /// Length of the longer of the image's two spans, in bytes.

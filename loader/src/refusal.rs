@@ -100,8 +100,8 @@ pub enum Refused {
     },
     /// No gap of the arena is long enough.
     #[error(
-        "the target refused `{ifunc}`: it has no room for {needed} bytes of code or data, the longest gap is {largest}; \
-         have it forget code, or give it a larger arena"
+        "the target refused `{ifunc}`: its arena has no gap for {needed} bytes of code or data, the longest is {largest}; \
+         have it drop code, or give it a larger arena"
     )]
     ArenaFull {
         /// Name of the ifunc.
@@ -126,7 +126,7 @@ pub enum Refused {
     },
     /// The store is full of code that is in use.
     #[error(
-        "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it forget code, or \
+        "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it drop code, or \
          give it a larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
     )]
     StoreFull {
@@ -139,7 +139,7 @@ pub enum Refused {
     },
     /// Code to run in place that has statics.
     #[error(
-        "the target refused `{ifunc}`: it has {len} bytes of writable statics, which have no place in the mailbox; send \
+        "the target refused `{ifunc}`: it has {len} bytes of writable statics, for which a mailbox has no space; send \
          it in mode cached or always"
     )]
     Statics {

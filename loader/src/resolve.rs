@@ -388,13 +388,13 @@ impl Resolver {
         let mut text = names.join(", ");
         for interposed in &self.interposed {
             match interposed {
-                Interposed::Library(library) => text += &format!(" and what {} defines", library.name),
+                Interposed::Library(library) => text += &format!(" and the symbols of {}", library.name),
                 Interposed::Symbol(name, _) => text += &format!(" and {name}"),
             }
         }
         for allowed in &self.libraries {
             let besides = if allowed.dependencies { " and its dependencies define" } else { " defines" };
-            text += &format!(" and what {}{besides}", allowed.name);
+            text += &format!(" and the symbols of {}{besides}", allowed.name);
         }
         if self.process.is_some() {
             text += " and the symbols of its process";
@@ -533,7 +533,7 @@ mod tests {
         resolver.allow_process_symbols();
         assert_eq!(
             resolver.offered(),
-            "f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, 4 more and what libm.so.6 defines and the \
+            "f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11, 4 more and the symbols of libm.so.6 and the \
              symbols of its process"
         );
     }

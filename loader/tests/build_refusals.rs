@@ -145,7 +145,7 @@ fn constructors_and_destructors_are_refused() {
         );
         refused(
             &source(&function, "*(int *)args = ready;"),
-            &[&format!("t.c({section}) registers `prepare`"), "nobody would call it at the target"],
+            &[&format!("t.c({section}) registers `prepare`"), "nothing calls it at the target"],
         );
     }
 }
@@ -281,7 +281,10 @@ fn data_in_sections_of_other_names_works_or_is_refused_by_name() {
             }
             Err(error) => {
                 let text = error.to_string();
-                assert!(text.contains("t.c(plans) is a section that has no place"), "{linker}: {text}");
+                assert!(
+                    text.contains("t.c(plans) is a section that an image cannot contain"),
+                    "{linker}: {text}"
+                );
             }
         }
     }
@@ -310,7 +313,7 @@ fn alignments_that_cannot_be_had_are_refused() {
     let raw = "static const unsigned align __asm__(\"t_payload_align\")\n\
                __attribute__((used, section(\".farjump.payload_align\"))) = 24;";
     let text = workshop.refusal(workshop.c("t", &source(raw, "")));
-    assert!(text.contains("`t` asks for a payload alignment of 24 bytes"), "{text}");
+    assert!(text.contains("`t` requests a payload alignment of 24 bytes"), "{text}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn what_somebody_holds_stays_and_the_next_one_goes() {
     let error = insert_for(&mut store, &numbered(3), 11).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the target refused `code`: its store is full, with 2 images of 70 bytes; have it forget code, or give it a \
+        "the target refused `code`: its store is full, with 2 images of 70 bytes; have it drop code, or give it a \
          larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
     );
     drop(also);

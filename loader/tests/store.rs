@@ -327,8 +327,8 @@ fn code_longer_than_any_gap_is_refused_and_fits_once_there_is_room() {
     refused(
         &mut store,
         result,
-        "the target refused `huge`: it has no room for 65536 bytes of code or data, the longest gap is 65472; have it \
-         forget code, or give it a larger arena",
+        "the target refused `huge`: its arena has no gap for 65536 bytes of code or data, the longest is 65472; have it \
+         drop code, or give it a larger arena",
     );
     insert(&mut store, &one, "one", &Resolver::default()).unwrap();
     let result = insert(&mut store, &other, "other", &Resolver::default());

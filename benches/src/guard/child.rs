@@ -164,7 +164,7 @@ fn poll(target: &mut Target<'_>) -> Result<usize, Failure> {
             ran => return Ok(ran),
         }
     }
-    Err(format!("what was sent did not arrive within {POLLS} polls").into())
+    Err(format!("a frame did not arrive within {POLLS} polls").into())
 }
 
 #[inline(always)]

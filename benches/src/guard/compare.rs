@@ -89,7 +89,7 @@ impl Comparison {
         let grown = self.changes(1);
         if self.compilers.is_none() && !grown.is_empty() {
             return Err(format!(
-                "the hot path grew: {}. If that is meant, say in the commit what it is worth, and record it: `cargo xtask \
+                "the hot path grew: {}. If that is intended, state its benefit in the commit, and record it: `cargo xtask \
                  guard --record`",
                 grown.join("; ")
             )

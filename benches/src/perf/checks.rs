@@ -47,7 +47,7 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         }
         None if arguments.clear.clear => {
             return Err(Failure::new(
-                "--clear is for targets elsewhere: name one with --peer; what is clear is measured here by --transports tcp-clear",
+                "--clear is for targets elsewhere: name one with --peer; perf's own targets measure unencrypted frames by --transports tcp-clear",
             ));
         }
         None => {}

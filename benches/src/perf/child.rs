@@ -183,5 +183,5 @@ impl Pair {
 }
 
 fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(format!("the second process did not do as it was told: {answer:?}"))
+    Failure::new(format!("the second process sent an unexpected reply: {answer:?}"))
 }

@@ -125,7 +125,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<En
             }
             Order::Send { size, count } => {
                 let Some(caller) = &mut caller else {
-                    return Err(Failure::new("the process is no source, and was told to send"));
+                    return Err(Failure::new("the process is no source, but received an order to send"));
                 };
                 talk.say(&Answer::Sent(caller.send(size, count)?))?;
             }
@@ -179,7 +179,7 @@ fn other(sides: &mut [Side], subject: usize) -> Result<&mut dyn Other, Failure> 
 }
 
 fn unknown() -> Failure {
-    Failure::new("the second process was told to serve what it does not have")
+    Failure::new("the second process received an order to serve a case that it does not have")
 }
 
 fn load(library: &Path, symbol: &str, adds: u64) -> Result<u64, Failure> {

@@ -201,11 +201,11 @@ impl Talk {
             Ok(0) => Ok(None),
             Ok(_) => serde_json::from_str(&line).map(Some).map_err(|error| {
                 Failure::new(format!(
-                    "the other process said what makes no sense ({error}): {}",
+                    "the other process sent an unknown message ({error}): {}",
                     line.trim_end()
                 ))
             }),
-            Err(error) => Err(Failure::new(format!("the other process says nothing: {error}"))),
+            Err(error) => Err(Failure::new(format!("no message from the other process: {error}"))),
         }
     }
 }

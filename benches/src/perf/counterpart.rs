@@ -42,9 +42,7 @@ impl Playing for Far {
         match (self, order) {
             (Far::Pair(pair), order) => pair.play_counting(order, measure),
             (Far::Peer(peer), Order::Play { subject, .. }) => peer.play(*subject, measure),
-            (Far::Peer(_), order) => {
-                Err(Failure::new(format!("a target elsewhere cannot be told what to do: {order:?}")))
-            }
+            (Far::Peer(_), order) => Err(Failure::new(format!("a remote target takes no orders: {order:?}"))),
         }
     }
 }

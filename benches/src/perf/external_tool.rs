@@ -82,7 +82,7 @@ impl Tool {
         let from = text.char_indices().rev().nth(SHOWN).map_or(0, |(at, _)| at);
         match text[from..].trim() {
             "" => Failure::new(format!("{} ended without a word", self.program)),
-            text => Failure::new(format!("{} said nothing that is understood: `{text}`", self.program)),
+            text => Failure::new(format!("{}: the output is not understood: `{text}`", self.program)),
         }
     }
 

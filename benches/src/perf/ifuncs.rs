@@ -81,7 +81,7 @@ fn open_counter(path: &Path, metric: Metric) -> Result<(Library, PathBuf), Failu
     let library = open(path)?;
     if library.name() != "counter" {
         return Err(Failure::new(format!(
-            "{} has the function `{}`, and `counter` is what is measured",
+            "{} has the function `{}`, and perf measures `counter`",
             path.display(),
             library.name()
         )));

@@ -60,7 +60,7 @@ impl Watch {
         self.still_there()?;
         match since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             true => Err(Failure::new(format!(
-                "a message was not answered within {} s: is one of the two processors busy with something else?",
+                "no reply to a message within {} s: is one of the two processors busy with other work?",
                 PATIENCE.as_secs()
             ))),
             false => Ok(()),

@@ -168,7 +168,7 @@ pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<usize, Failure> {
     match asked {
         Some(AskedCpus { source, target: None }) => usable(source, &allowed),
         Some(AskedCpus { source, target: Some(target) }) => Err(Failure::new(format!(
-            "--cpus {source},{target}: the target is at the other side of --peer, on a processor of its own: name one, the source's"
+            "--cpus {source},{target}: with --peer the target has a processor of its own elsewhere: name one, the source's"
         ))),
         None => {
             let first = allowed.first().copied();

@@ -145,7 +145,7 @@ impl Aside {
 }
 
 fn cannot_put(error: io::Error) -> Failure {
-    Failure::new(format!("standard output cannot be kept from what UCX says: {error}"))
+    Failure::new(format!("standard output cannot be kept free of UCX's log: {error}"))
 }
 
 /// Returns the requested transports, each once.

@@ -22,28 +22,28 @@ use crate::program::units::parse_mailbox;
 ///
 /// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a
 /// function that adds one to a number. Each round measures farjump over each transport and in each mode, then
-/// each reference, in immediate succession, so that drift of the machine affects all alike; ratios are taken
-/// within a round. Needs a C compiler; leaves no file behind.
+/// each reference, one right after the other, so that drift of the machine affects all alike. Ratios are
+/// taken within a round. Needs a C compiler; leaves no file behind.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Metrics:
-  latency     us one way, from injecting to having run. A round trip is timed, in which the
-              function's empty reply comes back, and half of it taken, as ucx_perftest does. Longer
-              payloads than 40 bytes go one way only: from their round trip half of one without
-              payload is taken, measured just before. References are answered the same way
+  latency     us one way, from injecting to the function's end: half of a timed round trip, with an
+              empty reply, as in ucx_perftest. Payloads over 40 bytes go one way only: half of a
+              round trip without payload, measured just before, is subtracted from theirs.
+              References reply the same way
   rate        million messages a second, from the first sent to the last run
   bandwidth   the same in MB/s of payload (1 MB is 1048576 bytes, as for ucx_perftest)
   first-call  us at the target, from the arrival of code that it has never seen to its return
-  work        us from the source's having its arguments to the answer being there, or what is
-              written being at the target: of functions that do something (--functions)
+  work        us from having the arguments at the source to having the result there, or at the
+              target for functions that write; of functions with work to do (--functions)
   scaling     one way, rate, and one way of a source that was idle, with 1, 2, 4 … 256 sources
               connected to one target; beside a target of its own with one source
-  wake-up     us from injecting into a target that has slept for 5 ms to the function's running
+  wake-up     us from injecting into a target that has slept for 5 ms to the start of the function
   idle        ms of processor time a second that a target takes while nothing comes
 
 References:
   raw         memory of two processes: bytes copied, the signal last, and the same back
-  memcpy      one process that copies as many bytes into such memory. Nobody is told
+  memcpy      one process that copies as many bytes into such memory and signals no process
   stream      a TCP stream: as many bytes as transport tcp-clear puts there, by the same system
               calls; for tcp stream-sealed, with the same AEAD and records
   ucx-am      UCX's active messages (ucp_am_send_nbx); their handler counts
@@ -59,8 +59,8 @@ References:
   ib_write_lat, ib_send_lat, ib_write_bw
               perftest's programs over the RDMA device, port and GID that farjump uses
 For work, ucx-am's handler does the same work by the same code, and
-  fetch       no code is at the target: the source gets its data and puts what it makes of it there
-              by ucp_get_nbx and ucp_put_nbx
+  fetch       without code at the target: the source gets its data and puts the result there, by
+              ucp_get_nbx and ucp_put_nbx
   raw-fetch   the same in memory that both have mapped
   alone       a target with one source; for scaling, and there alone
   futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
@@ -68,12 +68,12 @@ For work, ucx-am's handler does the same work by the same code, and
 Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
 --across, between two network namespaces; tcp-clear is the same with nothing sealed.
 UCX takes its transport from UCX_TLS, as everywhere, and is the system's unless --ucx names
-another libucp.so.0; its version is in the second line. What is not there is said, and all else
-measured.
+another libucp.so.0; its version is in the second line. Missing references are reported, and all
+else is measured.
 
 A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
 the reference's) with the smallest and the largest. Percentiles are of single calls, each with
-the 20 ns or so of a look at the clock. The state says how long a line takes from one processor
+the 20 ns or so of reading the clock. The state says how long a line takes from one processor
 to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
 cannot be compared.
 
@@ -81,7 +81,7 @@ With --peer the target is one that runs elsewhere, over any transport that reach
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always  (on node7)
   farjump perf latency --peer node7 --key farm.key
 First calls are timed there from injecting to the reply: nothing at the target times them.
-With --clear on both sides frames of tcp are clear there, and rows say tcp-clear. To a target that
+If both processes have --clear, frames of tcp are clear, and rows say tcp-clear. To a target that
 serves --clear, --transports tcp,tcp-clear --against clear measures both.
 
 Examples:

@@ -54,7 +54,7 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth | Metric::FirstCall) {
         return Err(Failure::new(format!(
-            "{} needs processes of perf's own at the target's side: leave --peer out",
+            "{} needs processes of perf's own at the target: leave --peer out",
             metric.name()
         )));
     }
@@ -62,7 +62,7 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     if let Some(reference) = arguments.against.iter().find(|against| !itself.contains(against)) {
         let why = match reference {
             Against::Memcpy => "copies within this machine alone",
-            _ => "needs a process of perf's own at the target's side, and there is only `farjump serve`",
+            _ => "needs a process of perf's own at the target, and there is only `farjump serve`",
         };
         return Err(Failure::new(format!(
             "{} {why}: with --peer farjump is held against nothing but cached and clear, leave it out",

@@ -11,10 +11,10 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  it worked
   1  it failed
-  2  the command line makes no sense
+  2  the command line is wrong
   3  the target refused the function or the connection, or the function called farjump_panic
   4  a time limit passed
-  5  there is no target at the address, or it ended before it answered
+  5  there is no target at the address, or it ended before it replied
   6  farjump cannot work on this machine: `doctor` found something impossible
 Commands that were interrupted end with 128 and the signal's number.";
 

@@ -13,7 +13,7 @@ use crate::program::units::parse_duration;
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub struct KeyFile {
-    /// The key for tcp: addresses, the same as the other side's (`farjump key`)
+    /// The key for tcp: addresses, the same as the peer's (`farjump key`)
     #[arg(id = "key", long, value_name = "FILE", env = "FARJUMP_KEY", hide_env = true)]
     pub file: Option<PathBuf>,
 }
@@ -22,7 +22,7 @@ pub struct KeyFile {
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Debug)]
 pub struct PeerTimeout {
-    /// How long the other side's machine may be silent before its peer counts as gone, on tcp: addresses; 1s
+    /// Time for which the peer's machine may be silent before the peer counts as gone, on tcp: addresses; 1s
     /// to 32767s [default: 10s]
     #[arg(id = "peer-timeout", long, value_name = "T", value_parser = parse_timeout)]
     pub time: Option<Duration>,
@@ -32,7 +32,7 @@ pub struct PeerTimeout {
 #[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Clear {
-    /// Let frames travel unencrypted by `tcp` although both sides have a key, if the other side allows it
+    /// Let frames travel unencrypted by `tcp` although both processes have a key, if the peer allows it
     /// too: for networks that you trust. The control connection is encrypted in any case
     #[arg(long)]
     pub clear: bool,
@@ -57,7 +57,7 @@ impl KeyFile {
 /// Permission for UCX to use TCP.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct UcxTcp {
-    /// Let ucx-am use UCX's TCP, which the other side has to allow too. A process that reaches a port of
+    /// Let ucx-am use UCX's TCP, which the peer has to allow too. A process that reaches a port of
     /// UCX's may then write this process's memory, with or without the key: docs/security.md. `tcp` reaches
     /// other machines without it
     #[arg(long = "ucx-tcp")]

@@ -44,7 +44,7 @@ impl Failure {
     pub(crate) fn panic(panic: &(dyn Any + Send)) -> Failure {
         let said = panic.downcast_ref::<&str>().copied();
         let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing");
-        Failure::new(FARJUMP_ERROR_INTERNAL, format!("a mistake in farjump, please report it: {said}"))
+        Failure::new(FARJUMP_ERROR_INTERNAL, format!("a bug in farjump, please report it: {said}"))
     }
 }
 
@@ -125,9 +125,9 @@ mod tests {
     #[test]
     fn a_panic_becomes_a_status_and_its_words_a_text() {
         assert_eq!(guarded(|| panic!("the {} broke", "spring")), FARJUMP_ERROR_INTERNAL);
-        assert_eq!(said(), "a mistake in farjump, please report it: the spring broke");
+        assert_eq!(said(), "a bug in farjump, please report it: the spring broke");
         assert_eq!(value(7, || panic!("again")), 7);
-        assert_eq!(said(), "a mistake in farjump, please report it: again");
+        assert_eq!(said(), "a bug in farjump, please report it: again");
     }
 
     #[test]

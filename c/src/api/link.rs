@@ -55,7 +55,7 @@ impl farjump_link_t {
 
 #[cold]
 fn no_call() -> Failure {
-    let text = "no such call is in flight on this link: its answer was taken, it was given up, or it is another link's";
+    let text = "no such call is in flight on this link: its outcome was taken, it was cancelled, or it belongs to another link";
     Failure::new(FARJUMP_ERROR_NO_CALL, text)
 }
 

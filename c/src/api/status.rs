@@ -90,12 +90,12 @@ impl farjump_status_t {
             FARJUMP_ERROR_PANICKED => c"panicked at the target",
             FARJUMP_ERROR_PEER_GONE => c"target gone",
             FARJUMP_ERROR_TIMEOUT => c"too late",
-            FARJUMP_ERROR_FULL => c"no room now",
+            FARJUMP_ERROR_FULL => c"no credit now",
             FARJUMP_ERROR_TOO_LARGE => c"too large",
             FARJUMP_ERROR_TOO_MANY => c"too many",
             FARJUMP_ERROR_MODE => c"wrong mode for the code",
             FARJUMP_ERROR_SYSTEM => c"system error",
-            FARJUMP_ERROR_INTERNAL => c"mistake in farjump",
+            FARJUMP_ERROR_INTERNAL => c"bug in farjump",
         }
     }
 }

@@ -18,7 +18,7 @@ use super::frame::Key;
 use super::registry::{self, Function};
 
 /// End of messages that concern a library's file.
-pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR says where";
+pub(super) const WHERE: &str = "UCX_IFUNC_LIB_DIR names the directory";
 /// Directory of libraries, unless `UCX_IFUNC_LIB_DIR` names another.
 const DIRECTORY: &str = "/usr/lib";
 

@@ -235,7 +235,7 @@ unsafe fn fill(
         let used = used.map_err(|error| Refused::new(UCS_ERR_CANCELED, error.to_string()))?;
         if canary.read() != CANARY {
             let text = format!(
-                "the payload routine of `{}` wrote past the {max} bytes that it had asked for: mend it, this process may be damaged",
+                "the payload routine of `{}` wrote past the {max} bytes that it had requested: correct it; the memory of this process may be damaged",
                 part.name
             );
             return Err(Refused::new(UCS_ERR_CANCELED, text));

@@ -84,7 +84,9 @@ pub(super) unsafe fn poll(
 
 #[cold]
 fn no_slot(start: *mut u8, room: usize) -> Refused {
-    let text = format!("a buffer of {room} bytes at {start:p}: it has {HEAD} at least, at a multiple of 8");
+    let text = format!(
+        "a buffer of {room} bytes at {start:p} is unusable: it must have {HEAD} bytes at least, at a multiple of 8"
+    );
     Refused::new(UCS_ERR_INVALID_PARAM, text)
 }
 
@@ -279,16 +281,20 @@ impl Slot<'_> {
     fn bad(&self, bad: BadHead, room: usize) -> Refused {
         let text = match bad {
             BadHead::PastSlot(len) => {
-                format!("a frame of {len} bytes lies in a buffer of {room}: poll a longer one, or send less")
+                format!(
+                    "a frame of {len} bytes lies in a buffer of {room}: poll a longer buffer, or send less"
+                )
             }
-            BadHead::Malformed => "what lies in the buffer has a frame's signal, and is none".to_owned(),
+            BadHead::Malformed => {
+                "the bytes in the buffer have a frame's signal, but are no frame".to_owned()
+            }
         };
         self.refuse(UCS_ERR_CANCELED, text)
     }
 
     #[cold]
     fn missing(&self) -> Refused {
-        let text = "the frame brings no code, and this process does not hold what it calls: send it again";
+        let text = "the frame carries no code, and this process no longer has its function: send it again";
         self.refuse(UCS_ERR_NO_ELEM, text.to_owned())
     }
 
@@ -325,7 +331,8 @@ impl Slot<'_> {
         if let Some(bad @ BadHead::PastSlot(_)) = bad {
             return Err(self.bad(bad, room));
         }
-        let text = format!("the end of a frame did not come in {PATIENCE:?}: its sender died, or lies");
+        let text =
+            format!("the end of a frame did not come in {PATIENCE:?}: its sender died or broke the protocol");
         Err(self.refuse(UCS_ERR_TIMED_OUT, text))
     }
 

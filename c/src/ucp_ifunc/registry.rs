@@ -202,8 +202,10 @@ fn own_library(name: &str, why: &NotLinked) -> Result<Resolver, Refused> {
     // name.
     let opened = unsafe { resolver.allow_library_and_its_own(&path) };
     opened.map_err(|error| {
-        let text =
-            format!("{why}; and its own library, which may have it, is not here: {error} ({})", ifunc::WHERE);
+        let text = format!(
+            "{why}; and the function's own library, which may define it, was not found here: {error} ({})",
+            ifunc::WHERE
+        );
         Refused::new(UCS_ERR_CANCELED, text)
     })?;
     Ok(resolver)

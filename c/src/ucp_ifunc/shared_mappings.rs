@@ -92,8 +92,8 @@ fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused>
 #[cold]
 pub(super) fn outside(len: usize) -> Refused {
     let text = format!(
-        "the frame of {len} bytes does not lie in the memory that the key is for: compare the remote address, and what is left \
-         behind it, with what the target mapped"
+        "the frame of {len} bytes does not lie in the key's memory: check that the target mapped the remote address, \
+         and enough bytes behind it"
     );
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }

@@ -40,13 +40,13 @@ Columns:
   first call     from injecting to the reply, and how much of it the target took to link the code
   later          the same without code, median
   moving the file instead
-                 what it takes to get FILE's bytes from the target over a Unix socket, and to compute here
+                 time to get FILE's bytes from the target over a Unix socket and to compute here
 
 Examples:
   farjump demo
   farjump demo --transport verbs-write --device mlx5_0:1     (both processes use the RDMA device)
 
-Ends with 1 if an answer is wrong.")]
+Ends with 1 if a result is wrong.")]
 pub(crate) struct Demo {
     /// The file that the target maps [default: this program]
     pub(crate) file: Option<PathBuf>,
@@ -197,7 +197,7 @@ impl Outcome {
         {
             let (time, again) = call()?;
             if again != answer {
-                return Err(Failure::new(format!("`{}` answered {answer}, then {again}", function.name)));
+                return Err(Failure::new(format!("`{}` replied {answer}, then {again}", function.name)));
             }
             later_calls.push(time);
         }
@@ -255,7 +255,7 @@ impl Report {
         }));
         text += &output::table(&rows);
         if self.wrong().is_empty() {
-            text += "all answers equal what this process computed itself.\n";
+            text += "all results equal those that this process computed.\n";
         }
         text
     }
@@ -294,7 +294,7 @@ impl Report {
         }
         let sentences = wrong
             .iter()
-            .map(|it| format!("`{}` answered {}, this process computed {}", it.name, it.answer, it.expected));
+            .map(|it| format!("`{}` replied {}, this process computed {}", it.name, it.answer, it.expected));
         Err(Failure::new(sentences.collect::<Vec<_>>().join("; ")))
     }
 }
@@ -346,11 +346,11 @@ mod tests {
     #[test]
     fn a_wrong_answer_is_a_failure_that_names_both() {
         assert!(report(7).verdict().is_ok());
-        assert!(report(7).to_text(1).contains("all answers equal"));
+        assert!(report(7).to_text(1).contains("all results equal"));
         let wrong = report(8);
         let failure = wrong.verdict().expect_err("8 is not 7").to_string();
         assert!(failure.contains("00000008") && failure.contains("00000007"), "{failure}");
-        assert!(!wrong.to_text(1).contains("all answers equal"));
+        assert!(!wrong.to_text(1).contains("all results equal"));
     }
 
     #[test]

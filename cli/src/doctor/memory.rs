@@ -55,7 +55,7 @@ fn shared() -> Finding {
     const NAME: &str = "shared memory";
     let Some(transport) = preferred() else {
         let reasons = available().into_iter().find_map(|backend| backend.usable.err()).unwrap_or_default();
-        let means = "no two processes can meet: no source and no target can run here";
+        let means = "no two processes can connect: no source and no target can run here";
         return Finding::new(NAME, Verdict::Impossible, reasons, means).mend("farjump transports");
     };
     let mailbox = memfd_create("farjump-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
@@ -67,7 +67,7 @@ fn shared() -> Finding {
         return Finding::new(NAME, Verdict::Impossible, found, means).mend(mend);
     }
     let found = format!("memfd works; transport: {}", transport.name());
-    Finding::new(NAME, Verdict::Ok, found, "sources and targets of this machine can meet")
+    Finding::new(NAME, Verdict::Ok, found, "sources and targets of this machine can connect")
 }
 
 fn dev_shm() -> Finding {

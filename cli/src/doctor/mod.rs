@@ -44,9 +44,9 @@ Ends with 0 if farjump works here, slow or not, and with 6 if something is impos
 With --json, one object:
   verdict   impossible, slow or ok: the worst of all findings, notes aside
   findings  a list of objects, always in the same order:
-    name      what was looked at
+    name      the thing that was checked
     verdict   impossible, slow, note or ok
-    found     what is there, a sentence for people
+    found     the state found, a sentence for people
     figures   the same for programs: an object of numbers and truth values, may be empty
     means     what it means for farjump
     mend      what to type, or null

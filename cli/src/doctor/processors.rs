@@ -40,8 +40,8 @@ pub(super) fn look() -> Vec<Finding> {
 fn cores(allowed: &BTreeSet<u32>, online: &BTreeSet<u32>, quota: Option<f64>) -> Finding {
     const NAME: &str = "cores";
     if allowed.is_empty() {
-        let means = "source and target need one processor each to answer without the scheduler's help";
-        return Finding::new(NAME, Verdict::Note, "/proc does not tell how many", means);
+        let means = "source and target need one processor each to reply without waiting for the scheduler";
+        return Finding::new(NAME, Verdict::Note, "/proc does not show how many", means);
     }
     let (count, all) = (allowed.len(), online.len().max(allowed.len()));
     let mut found = match count == all {
@@ -64,7 +64,8 @@ fn cores(allowed: &BTreeSet<u32>, online: &BTreeSet<u32>, quota: Option<f64>) ->
             finding.mend(format!("taskset -c {} farjump serve --listen unix:PATH", list.join(",")))
         }
     } else if short_of_time {
-        let means = "two that poll use their time up, and stand still for the rest of each period (100 ms)";
+        let means =
+            "two polling processes use up their time, and stand still for the rest of each period (100 ms)";
         let mend =
             "sudo systemctl set-property --runtime UNIT CPUQuota=200%   # docker update --cpus 2 CONTAINER";
         Finding::new(NAME, Verdict::Slow, found, means).mend(mend)
@@ -84,7 +85,7 @@ fn siblings_of(allowed: &BTreeSet<u32>, siblings: Vec<BTreeSet<u32>>) -> Finding
     let cores: BTreeSet<_> = siblings.into_iter().filter(|core| !core.is_empty()).collect();
     let Some(threads) = cores.iter().map(|core| core.intersection(allowed).count()).max() else {
         let means = "source and target on one core would slow each other down";
-        return Finding::new(NAME, Verdict::Note, "/sys does not tell which processors share a core", means);
+        return Finding::new(NAME, Verdict::Note, "/sys does not show which processors share a core", means);
     };
     let finding = if threads < 2 {
         let found = format!("{} cores, one allowed processor on each", cores.len());
@@ -111,7 +112,7 @@ fn numa(allowed: &BTreeSet<u32>, nodes: &[(u32, BTreeSet<u32>)]) -> Finding {
     let used: Vec<u32> =
         nodes.iter().filter(|(_, cpus)| !cpus.is_disjoint(allowed)).map(|(node, _)| *node).collect();
     match used[..] {
-        [] => Finding::new(NAME, Verdict::Note, "/sys does not tell", "memory of another node is slower"),
+        [] => Finding::new(NAME, Verdict::Note, "/sys does not show it", "memory of another node is slower"),
         [_] => Finding::new(NAME, Verdict::Ok, "1 node", "all memory is equally near").figure("nodes", 1),
         [first, ..] => {
             let found = format!("{} nodes", used.len());
@@ -128,8 +129,8 @@ fn governor(governors: &BTreeSet<String>) -> Finding {
     const NAME: &str = "governor";
     let found = governors.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if governors.is_empty() {
-        let means = "the clock is the host's or the firmware's affair";
-        return Finding::new(NAME, Verdict::Note, "/sys does not tell", means);
+        let means = "the host or the firmware sets the clock";
+        return Finding::new(NAME, Verdict::Note, "/sys does not show it", means);
     }
     if governors.iter().all(|governor| governor == "performance") {
         return Finding::new(NAME, Verdict::Ok, found, "processors are at full speed when a frame comes");
@@ -145,8 +146,8 @@ fn boost(boost: Option<String>, no_turbo: Option<String>) -> Finding {
         (Some("1"), _) | (_, Some("0")) => true,
         (Some("0"), _) | (_, Some("1")) => false,
         _ => {
-            let means = "the clock is the host's or the firmware's affair";
-            return Finding::new(NAME, Verdict::Note, "/sys does not tell", means);
+            let means = "the host or the firmware sets the clock";
+            return Finding::new(NAME, Verdict::Note, "/sys does not show it", means);
         }
     };
     if on {
@@ -207,7 +208,7 @@ mod tests {
         let across = numa(&set("3-4"), &nodes);
         assert_eq!((across.verdict, &across.figures["nodes"]), (Verdict::Note, &2.into()));
         assert!(across.mend.is_some_and(|mend| mend.contains("--cpunodebind=0")));
-        assert_eq!(numa(&set("0-1"), &[]).found, "/sys does not tell");
+        assert_eq!(numa(&set("0-1"), &[]).found, "/sys does not show it");
     }
 
     #[test]
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(look(None, Some("0")).found, "on");
         assert_eq!(look(Some("0"), None).found, "off");
         assert!(look(None, Some("1")).mend.is_some_and(|mend| mend.ends_with("no_turbo")));
-        assert_eq!(look(None, None).found, "/sys does not tell");
-        assert_eq!(look(Some("?"), None).found, "/sys does not tell");
+        assert_eq!(look(None, None).found, "/sys does not show it");
+        assert_eq!(look(Some("?"), None).found, "/sys does not show it");
     }
 }

@@ -42,7 +42,7 @@ fn kernel(release: Option<String>) -> Finding {
     const NAME: &str = "kernel";
     let Some((release, version)) = release.and_then(|release| version(&release).map(|v| (release, v))) else {
         let means = "farjump needs Linux 4.14 or later";
-        return Finding::new(NAME, Verdict::Note, "/proc does not tell its version", means);
+        return Finding::new(NAME, Verdict::Note, "/proc does not show its version", means);
     };
     let found = format!("Linux {release}");
     if version < OLDEST {
@@ -98,11 +98,12 @@ fn virtual_machine(cpuinfo: Option<String>, product: Option<String>, stolen: Opt
         stolen.map_or(String::new(), |percent| format!(", {percent:.1} % of the time taken by the host"));
     let found = format!("yes{named}{share}");
     let finding = if stolen.is_some_and(|percent| percent >= MUCH) {
-        let means = "a processor that the host takes away answers late, and who waits for it spins in vain";
+        let means =
+            "a processor that the host takes away replies late, and a peer that waits for it spins in vain";
         Finding::new(NAME, Verdict::Slow, found, means)
             .mend("vmstat 1   # column st; dedicated processors are for the host to give")
     } else {
-        Finding::new(NAME, Verdict::Note, found, "timings vary more than on a machine of one's own")
+        Finding::new(NAME, Verdict::Note, found, "timings vary more than on dedicated hardware")
     };
     match stolen {
         Some(percent) => finding.figure("stolen_percent", percent),
@@ -124,14 +125,14 @@ fn stolen(stat: &str) -> Option<f64> {
 fn perf(paranoid: Option<i32>, root: bool) -> Finding {
     const NAME: &str = "perf";
     let Some(level) = paranoid else {
-        let means = "perf cannot look at targets, which run none the worse";
+        let means = "perf cannot profile targets; they run as well without it";
         return Finding::new(NAME, Verdict::Note, "this kernel has no performance events", means);
     };
     let found = format!("perf_event_paranoid {level}{}", if root { ", and this is root" } else { "" });
     let finding = if root || level <= 2 {
-        Finding::new(NAME, Verdict::Ok, found, "perf may look at your own targets")
+        Finding::new(NAME, Verdict::Ok, found, "perf may profile your own targets")
     } else {
-        let means = "perf may not look at targets, which run none the worse";
+        let means = "perf may not profile targets; they run as well without it";
         Finding::new(NAME, Verdict::Note, found, means).mend("sudo sysctl kernel.perf_event_paranoid=2")
     };
     finding.figure("perf_event_paranoid", level)

@@ -16,29 +16,29 @@ use farjump_benches::program::units::{parse_bytes, parse_mailbox};
 /// --data.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Prints one line when it is ready, `ready: ADDRESS (pid N)`, and some figures on standard error when it ends. If injected
-code crashes it, standard error says which: signal, ifunc, offset in its image, code id.
+Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
+injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
 Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic, and what
---export and --allow-process-symbols add. What it uses besides is refused, and the source is told which symbol.
+--export and --allow-process-symbols add. Code that uses another symbol is refused, and the refusal names the symbol.
 
 Examples:
   farjump serve --listen unix:store.sock --data table.bin
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
-  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may go on to b)
+  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may forward itself to b)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key     (for other machines)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
-Limits: what a source sends beyond one is refused with the reason, costs the others nothing, and is counted. Sources are
-told of --max-frame, --max-image and --max-payload when they connect, and do not send what is over them. In sizes, K, M and
-G are 1024, 1024 K and 1024 M. The file of --allow-code has one id a line; what follows it there is for people, as are lines
-that start with #. What --max-source-memory counts: the source's mailbox and 4 KiB, a bigger one while it has one (or the
-longest frame that it may send, over a transport that delivers whole frames), the code that it was the first to bring
-while that is held (the image, and the room of its code and statics), and an answer that waits for room at the source.")]
+Limits: frames over a limit are refused with the reason, and counted; they cost other sources nothing. Sources learn
+--max-frame, --max-image and --max-payload when they connect, and send nothing over them. In sizes, K, M and G are 1024,
+1024 K and 1024 M. The file of --allow-code has one id a line; the rest of a line is a comment, and so is a line that
+starts with #. --max-source-memory counts the source's mailbox and 4 KiB; its large mailbox while it has one (or the
+longest frame that it may send, over a transport that delivers whole frames); code that it brought first, while that is
+in the store (the image, and its code and statics in the arena); and a reply that waits for credit at the source.")]
 pub(crate) struct Serve {
     /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, or
     /// tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has the system choose
@@ -63,8 +63,8 @@ pub(crate) struct Serve {
     /// A shared library to load for injected code that wants it, by soname (libz.so.1); may be repeated
     #[arg(long = "wanted-library", value_name = "NAME")]
     pub(crate) wanted: Vec<String>,
-    /// The rights of sources, separated by commas: observe (stats, store), call (functions that are here),
-    /// inject (bring code), drop (store --drop), export (farjump export); or none
+    /// The rights of sources, separated by commas: observe (stats, store), call (functions that the target
+    /// has), inject (bring code), drop (store --drop), export (farjump export); or none
     #[arg(long = "allow", value_name = "RIGHT,…", default_value_t)]
     pub(crate) rights: Rights,
     /// Let sources add libraries while the target runs (farjump export), which take precedence over all
@@ -106,14 +106,15 @@ pub(crate) struct Serve {
     /// more while it sends payloads that do not fit
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = parse_mailbox)]
     pub(crate) mailbox: usize,
-    /// Largest total of code to hold, as it travels; the least recently used goes first, with its statics
+    /// Capacity of the code store in bytes of images; the least recently used image goes first, with its
+    /// statics
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     pub(crate) store_bytes: usize,
-    /// Largest number of images to hold, likewise
+    /// Capacity of the code store in images, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
-    /// How often to look for frames before sleeping: a number of turns, `never` to sleep at once, `always`
-    /// never to sleep [default: by the number of processors]
+    /// Polls without a frame before the target sleeps: a number, `never` to sleep at once, `always` never to
+    /// sleep [default: by the number of processors]
     #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
     pub(crate) spin: Option<WaitPolicy>,
     /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
@@ -152,7 +153,7 @@ fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
         _ => match text.parse() {
             // Before sleeping, a few turns with `pause` and a few yields, as by default.
             Ok(spins) => Ok(WaitPolicy { spins, pauses: spins / 4, yields: 16 }),
-            Err(_) => Err("write a number of turns, `never` or `always`".to_owned()),
+            Err(_) => Err("write a number of polls, `never` or `always`".to_owned()),
         },
     }
 }

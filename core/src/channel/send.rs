@@ -36,7 +36,7 @@ unsafe impl Send for Reserved {}
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The peer has no credit for the frame now. Nothing was sent: try again later.
-    #[error("the peer has no room now")]
+    #[error("there is no credit now")]
     Full,
     /// The frame is longer than the mailbox or than the peer accepts. Trying again does not help. (If an
     /// image asks for an alignment over 64 bytes, the length of its frame depends slightly on the frame's

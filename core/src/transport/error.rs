@@ -46,7 +46,7 @@ impl fmt::Display for Operation {
 #[non_exhaustive]
 pub enum Cause {
     /// No credit or buffer now; there will be some once the peer has worked. Not a failure of the link.
-    #[error("there is no room now")]
+    #[error("there is no credit now")]
     Full,
     /// More bytes than can ever fit.
     #[error("{len} bytes are over the limit of {max}")]

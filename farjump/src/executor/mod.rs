@@ -148,7 +148,7 @@ impl Executor {
             }
         });
         self.room_was_made = true;
-        log::debug!("dropped {} images to make room", self.store.evictions() - before);
+        log::debug!("dropped {} images to free capacity", self.store.evictions() - before);
     }
 
     /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.

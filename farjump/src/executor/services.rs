@@ -14,7 +14,7 @@ use super::lent::Lent;
 pub(super) fn is_reserved(name: &str) -> bool {
     let reserved = name.starts_with("farjump_") || matches!(name, "memcpy" | "memmove" | "memset" | "memcmp");
     if reserved {
-        log::warn!("`{name}` stays what it is: every target offers it");
+        log::warn!("`{name}` is not replaced: every target offers it");
     }
     reserved
 }

@@ -26,7 +26,7 @@ impl Target<'_> {
     /// connection's id in the watch.
     pub(super) fn answer(&mut self, id: u64, mut asker: Asker) {
         if self.askers.len() >= MOST_ASKERS {
-            let text = format!("it answers {MOST_ASKERS} processes at a time: ask again");
+            let text = format!("it serves {MOST_ASKERS} admin requests at a time: try again");
             log::info!("{} was not answered: {text}", asker.peer());
             return asker.refuse(MeetRefusal::Full, &text);
         }

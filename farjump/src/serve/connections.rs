@@ -53,7 +53,7 @@ impl Target<'_> {
                 Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
                 // A failure of one connection concerns only that connection.
                 Err(error) => {
-                    log::info!("a process that connected was turned away: {error}");
+                    log::info!("rejected a process that connected: {error}");
                     continue;
                 }
             };
@@ -85,7 +85,7 @@ impl Target<'_> {
             let is_oldest = |(id, arrival): &(u64, Arrival)| *id == oldest && !arrival.is_known();
             if let Some(index) = self.arrivals.iter().position(is_oldest) {
                 let (_, arrival) = self.arrivals.swap_remove(index);
-                log::info!("{} was turned away: it says nothing, and others connect", arrival.peer());
+                log::info!("rejected {}: it sent nothing, and others connect", arrival.peer());
                 if let Some(fd) = arrival.as_fd() {
                     self.watch.remove(fd);
                 }
@@ -194,7 +194,7 @@ impl Target<'_> {
             Ok(Progress::Stream(stream)) => self.hand_over(*stream),
             Ok(Progress::Pending) => {}
             Err(error @ MeetError::Full { .. }) => {
-                log::info!("{} was turned away: {error}", arrival.peer());
+                log::info!("rejected {}: {error}", arrival.peer());
                 self.shared.executor.stats.sources_refused += 1;
             }
             Err(error) => log::info!("{}: no link was made: {error}", arrival.peer()),
@@ -209,7 +209,7 @@ impl Target<'_> {
             Err(error) => {
                 // The handshake is complete: the source believes that there is a link, and would see no more
                 // than its end.
-                let text = format!("the target could not make its end of it: {error}");
+                let text = format!("the target could not open its channel: {error}");
                 drop(control.send(&Message::Closing { text }, &[]));
                 return Err(error);
             }

@@ -253,7 +253,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
         (&*idler).read_exact(&mut [0; 64]).unwrap();
     }
     let error = admin(&place).stats().unwrap_err();
-    assert!(error.to_string().contains("answers 8 processes at a time: ask again"), "{error}");
+    assert!(error.to_string().contains("serves 8 admin requests at a time: try again"), "{error}");
     let link = place.link().connect().unwrap();
     for number in 0..100 {
         let call = link.inject(&library("echo"), &words(&[number])).unwrap();

@@ -195,7 +195,7 @@ fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
             matches!(&error, Error::Refused { ifunc, cause: RefusalCause::ReplyTooLarge, .. } if ifunc == "speech"),
             "{error}"
         );
-        assert!(error.to_string().contains("more reply room"), "{error}");
+        assert!(error.to_string().contains("larger reply mailbox"), "{error}");
     }
     assert_eq!(pair.target.stats().refused(RefusalCause::ReplyTooLarge), 3);
     assert_eq!(pair.call(&speech, &words(&[1, 1])).unwrap().len(), 2);

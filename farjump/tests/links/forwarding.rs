@@ -203,7 +203,7 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
     let small = Link::builder(&address(&place, 0)).reply_room(4096).connect().unwrap();
     let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
     let Error::Refused { cause: RefusalCause::ReplyTooLarge, text, .. } = error else { panic!("{error}") };
-    assert!(text.contains("more reply room"), "{text}");
+    assert!(text.contains("larger reply mailbox"), "{text}");
     drop(targets);
 }
 
@@ -383,7 +383,7 @@ fn one_source_has_so_many_calls_under_way_and_a_source_that_takes_no_answers_cos
         if number < 256 {
             assert_eq!(result.unwrap(), "x".repeat(400), "{number}");
         } else {
-            assert!(lost(result).contains("256 calls of this source are forwarded"), "{number}");
+            assert!(lost(result).contains("256 forwarded calls of this source are pending"), "{number}");
         }
     }
     assert_eq!(turned.call(">next;there").unwrap(), "there");

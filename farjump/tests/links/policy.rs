@@ -400,7 +400,7 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
         } else {
             let (cause, text) = refusal(late);
             assert_eq!(cause, RefusalCause::ReplyTooLarge);
-            assert!(text.contains("the function ran, and its answer of 3000 bytes is lost"), "{text}");
+            assert!(text.contains("the function ran, and its reply of 3000 bytes is lost"), "{text}");
         }
         for _ in 0..10 {
             assert_eq!(*pair.call(&echo, &long).unwrap(), *long);

@@ -207,7 +207,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
     assert!(error(place.link().transport("carrier-pigeon")).contains("carrier-pigeon"));
     for bytes in [usize::MAX, 1 << 40] {
         let said = error(place.link().reply_room(bytes));
-        assert!(said.contains("reply room"), "{said}");
+        assert!(said.contains("reply mailbox"), "{said}");
     }
 }
 
@@ -227,7 +227,7 @@ fn the_smallest_sizes_work() {
         link.inject(&echo, &[0; 4096]).and_then(|call| call.wait(PATIENCE)).unwrap_err()
     });
     assert!(matches!(error, Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }), "{error}");
-    assert!(error.to_string().contains("more reply room"), "{error}");
+    assert!(error.to_string().contains("larger reply mailbox"), "{error}");
 }
 
 #[test]

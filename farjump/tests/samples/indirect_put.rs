@@ -115,7 +115,7 @@ fn what_cannot_be_put_is_said_and_changes_nothing() {
     let library = library("indirect_put");
     for (payload, expected) in [
         (payload(1, b"bytes"), "the target has no such key"),
-        (payload(key, &vec![1; room + 1]), "there are more bytes than the key has room for"),
+        (payload(key, &vec![1; room + 1]), "there are more bytes than fit the key's memory"),
         (vec![1; 7], "the payload has no key: it is shorter than 8 bytes"),
         (vec![], "the payload has no key: it is shorter than 8 bytes"),
     ] {

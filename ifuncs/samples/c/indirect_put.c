@@ -38,7 +38,7 @@ FARJUMP_IFUNC void indirect_put_main(void *payload, size_t payload_size, void *t
     reply.offset = slot.offset;
     reply.len = payload_size - sizeof key;
     if (reply.len > slot.room)
-        FAIL("there are more bytes than the key has room for");
+        FAIL("there are more bytes than fit the key's memory");
     __builtin_memcpy(slot.bytes, (const char *)payload + sizeof key, reply.len);
     farjump_reply(&reply, sizeof reply);
 }

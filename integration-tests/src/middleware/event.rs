@@ -5,7 +5,7 @@ use std::fmt;
 use farjump_core::transport::TransportError;
 
 /// One operation of one endpoint of a link, after it was tried. Its `Display` is one line for people: `shm#0
-/// put 120 bytes at 4104, frame at 0`, and `: failed: there is no room now` behind it after a failure.
+/// put 120 bytes at 4104, frame at 0`, and `: failed: there is no credit now` behind it after a failure.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Event<'a> {

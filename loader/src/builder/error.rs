@@ -101,7 +101,7 @@ pub enum BuildError {
     NoLinker,
     /// A linker that does not follow linker scripts.
     #[error(
-        "`{linker}` ({version}) cannot link images: it does not lay sections out as a linker script says. Name GNU ld \
+        "`{linker}` ({version}) cannot link images: it ignores the layout in a linker script. Name GNU ld \
          (ld.bfd) or lld (ld.lld) in FARJUMP_LD"
     )]
     WrongLinker {
@@ -120,7 +120,7 @@ pub enum BuildError {
     },
     /// Code compiled for one fixed address.
     #[error(
-        "code that is injected can lie anywhere, and this is not position-independent. Compile it with -fPIC (without \
+        "injected code runs at any address, and this is not position-independent. Compile it with -fPIC (without \
          -fno-pic, -fPIE or a large code model). `{linker}` says:\n{messages}"
     )]
     NotPositionIndependent {
@@ -274,7 +274,7 @@ pub enum BuildError {
     },
     /// A section that an image cannot contain.
     #[error(
-        "{} is a section that has no place in an image: use .text, .rodata, .data or .bss, or a name that starts with \
+        "{} is a section that an image cannot contain: use .text, .rodata, .data or .bss, or a name that starts with \
          one of these and a dot", site.as_ref().map_or_else(|| section.clone(), Site::to_string)
     )]
     Section {
@@ -285,7 +285,7 @@ pub enum BuildError {
     },
     /// A function that should run before `NAME_main`, or after everything.
     #[error(
-        "{} registers `{symbol}` to run before or after everything else: nobody would call it at the target. Make \
+        "{} registers `{symbol}` to run before or after everything else: nothing calls it at the target. Make \
          the variable a constant, set it up in NAME_main, or keep source-only code in a shared library of its own",
         place(.site)
     )]
@@ -308,7 +308,7 @@ pub enum BuildError {
     },
     /// An alignment that is not possible.
     #[error(
-        "`{name}` asks for a payload alignment of {bytes} bytes: it has to be a power of two from 8 to 4096"
+        "`{name}` requests a payload alignment of {bytes} bytes: it must be a power of two from 8 to 4096"
     )]
     PayloadAlign {
         /// Name of the ifunc.

@@ -102,11 +102,11 @@ impl Button {
             Ok(_) | Err(Errno::NOTSOCK | Errno::BADF) => {
                 return wrong("is no Unix datagram socket".to_owned());
             }
-            Err(errno) => return wrong(format!("does not say what it is: {errno}")),
+            Err(errno) => return wrong(format!("has no known kind: {errno}")),
         }
         match getpeername(&descriptor) {
             Ok(_) => Ok(Button(descriptor)),
-            Err(errno) => wrong(format!("rings nobody: {errno}")),
+            Err(errno) => wrong(format!("rings no process: {errno}")),
         }
     }
 
@@ -331,6 +331,6 @@ mod tests {
         assert_eq!(wrong(std::os::unix::net::UnixStream::pair().unwrap().0.into()), no_socket);
         assert_eq!(wrong(std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into()), no_socket);
         assert_eq!(wrong(std::fs::File::open("/dev/null").unwrap().into()), no_socket);
-        assert!(wrong(UnixDatagram::unbound().unwrap().into()).contains("rings nobody"));
+        assert!(wrong(UnixDatagram::unbound().unwrap().into()).contains("rings no process"));
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn watch() {
         // this library.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         if failed != 0 {
-            log::warn!("no memory to be told of forks: a forked child must not use its parent's links");
+            log::warn!("no memory for a fork handler: a forked child must not use its parent's links");
         }
     });
 }

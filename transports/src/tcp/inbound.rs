@@ -298,7 +298,7 @@ impl Inbound {
         match windows.inward.takes(head.message) {
             true => Ok(()),
             false => Err(Box::new(Cause::System(format!(
-                "the peer broke the protocol: it sent a message of {} bytes beyond what this side takes",
+                "the peer broke the protocol: it sent a message of {} bytes beyond the window of this process",
                 head.message
             )))),
         }

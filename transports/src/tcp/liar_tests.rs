@@ -153,7 +153,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
             (&[Head { last: false, ..HONEST }], "the last"),
             (&[Head { message: 1 << 30, body: full, last: false, ..HONEST }], "over the limit of 1048576"),
             (&[Head { message: (1 << 20) + 64, body: full, last: false, ..HONEST }], "over the limit"),
-            (&[Head { consumed: 64, ..HONEST }], "consumed what was not sent"),
+            (&[Head { consumed: 64, ..HONEST }], "consumed bytes that were not sent"),
             (&[Head { window: u32::MAX, ..HONEST }], "2 GiB"),
             (
                 &[Head { message: 4096, body: 4096, ..HONEST }, Head { message: 8192, body: 8192, ..HONEST }],

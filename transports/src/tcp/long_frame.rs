@@ -168,7 +168,8 @@ pub(super) fn credit(head: &Head, windows: &mut Windows) -> Result<(), Box<Cause
     match windows.outward.take(head.consumed, head.window) {
         true => Ok(()),
         false => Err(Box::new(Cause::System(
-            "the peer broke the protocol: it consumed what was not sent, or takes more than 2 GiB".to_owned(),
+            "the peer broke the protocol: it consumed bytes that were not sent, or takes more than 2 GiB"
+                .to_owned(),
         ))),
     }
 }

@@ -29,11 +29,12 @@ pub(super) trait Told: Serialize + DeserializeOwned {
 
     /// Encodes it for a peer, by an endpoint whose UCX is `own`.
     fn to_bytes(&self, own: Version) -> Result<Vec<u8>, Cause> {
-        let body = postcard::to_stdvec(self)
-            .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
+        let body = postcard::to_stdvec(self).map_err(|error| {
+            Cause::System(format!("the address of this endpoint cannot be encoded: {error}"))
+        })?;
         if HEAD + body.len() > LONGEST {
             return Err(Cause::System(format!(
-                "UCX's address of this end has {} bytes, about {} can be told: name fewer devices in UCX_NET_DEVICES",
+                "UCX's address of this endpoint has {} bytes, and a message takes about {}: name fewer devices in UCX_NET_DEVICES",
                 body.len(),
                 LONGEST - HEAD
             )));
@@ -64,23 +65,23 @@ pub(super) trait Told: Serialize + DeserializeOwned {
         }
         let told = u32::from_le_bytes(std::array::from_fn(|index| head[16 + index])) as usize;
         if told != body.len() || bytes.len() > LONGEST {
-            return wrong(format!("it has {} bytes for UCX and says {told}", body.len()));
+            return wrong(format!("it has {} bytes for UCX and claims {told}", body.len()));
         }
         if sum(bytes) != bytes[SUM] {
-            return wrong("it is damaged: its checksum is another".to_owned());
+            return wrong("it is damaged: its checksum is wrong".to_owned());
         }
         let (major, minor) = (short(4), short(6));
         if (u32::from(major), u32::from(minor)) != (own.major, own.minor) {
             return wrong(format!(
-                "the peer has UCX {major}.{minor} and this side {}.{}, which may not understand each other: install one version on both",
+                "the peer has UCX {major}.{minor} and this process has {}.{}, which may be incompatible: install one version on both machines",
                 own.major, own.minor
             ));
         }
         Settings::own().agree(short(8))?;
         match postcard::take_from_bytes::<Self>(body) {
             Ok((told, [])) => told.check().map_err(Cause::Address).map(|()| told),
-            Ok((_, rest)) => wrong(format!("{} bytes stand behind it", rest.len())),
-            Err(error) => wrong(format!("what it says cannot be read: {error}")),
+            Ok((_, rest)) => wrong(format!("{} bytes follow it", rest.len())),
+            Err(error) => wrong(format!("it does not decode: {error}")),
         }
     }
 }

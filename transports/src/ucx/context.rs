@@ -80,7 +80,7 @@ impl Context {
         let failed = |what: &str, status| {
             let (version, said) = (ucx.version(), words(ucx, status));
             format!(
-                "UCX {version} {what} ({said}): see the variables UCX_TLS and UCX_NET_DEVICES, and what ucx_info -d shows"
+                "UCX {version} {what} ({said}): check the variables UCX_TLS and UCX_NET_DEVICES, and the output of ucx_info -d"
             )
         };
         let mut config = ptr::null_mut();

@@ -86,7 +86,7 @@ impl Lanes {
                 ways.push(way);
             }
         }
-        if ways.is_empty() { "a way that UCX does not tell".to_owned() } else { ways.join(", ") }
+        if ways.is_empty() { "a transport that UCX does not name".to_owned() } else { ways.join(", ") }
     }
 
     /// Describes the protocols for messages by length, as a sentence; `None` where UCX does not print them.

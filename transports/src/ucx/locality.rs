@@ -28,7 +28,7 @@ impl Place {
     /// Explains why a peer at `other` shares no memory with a process here; `set` is the UCX_TLS here.
     pub(super) fn apart(&self, other: &Place, set: Option<&str>) -> String {
         if self.machine.is_empty() || other.machine.is_empty() {
-            return "whether the peer runs on this machine cannot be told without /proc".to_owned();
+            return "whether the peer runs on this machine is unknown without /proc".to_owned();
         }
         if self.machine != other.machine {
             return "the peer runs on another machine".to_owned();
@@ -39,10 +39,10 @@ impl Place {
                 "the peer runs on this machine, in IPC and PID namespaces (a container) of its own".to_owned()
             }
             Some(set) => format!(
-                "the peer runs on this machine; UCX_TLS={set} here, or its setting at the peer, leaves shared memory out"
+                "the peer runs on this machine; UCX_TLS={set} here, or its setting at the peer, excludes shared memory"
             ),
-            None => "the peer runs on this machine; UCX_TLS at the peer may leave shared memory out, or /dev/shm is full or \
-                     missing on one side"
+            None => "the peer runs on this machine; UCX_TLS at the peer may exclude shared memory, or /dev/shm is full or \
+                     missing at one of the processes"
                 .to_owned(),
         }
     }

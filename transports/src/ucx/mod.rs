@@ -46,6 +46,6 @@ fn moving(ucx: &Ucx, status: ucs_status_t) -> Cause {
         | UCS_ERR_REJECTED
         // The memory on the way to it no longer exists.
         | UCS_ERR_SHMEM_SEGMENT => Cause::PeerGone,
-        other => Cause::System(format!("UCX says: {}", words(ucx, other))),
+        other => Cause::System(format!("UCX reports: {}", words(ucx, other))),
     }
 }

@@ -64,7 +64,7 @@ impl Settings {
         let peer = if theirs == 0 { "none of them" } else { "others" };
         let own = if self.text.is_empty() { "none of them" } else { &self.text };
         Err(Cause::Address(format!(
-            "settings of UCX that both sides must have alike differ: this side has {own} and the peer {peer}; give both the same {}",
+            "settings of UCX that must be the same in both processes differ: this process has {own} and the peer {peer}; give both the same {}",
             ALIKE.join(", ")
         )))
     }

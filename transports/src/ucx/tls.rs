@@ -61,7 +61,7 @@ fn messages(set: Option<&str>, tcp: bool) -> Result<String, String> {
     match (without(set, left_out), set) {
         (Some(rest), _) => Ok(rest),
         (None, Some(set)) if !tcp && set.split(',').any(|name| is_named(name, TCP)) => Err(format!(
-            "UCX_TLS={set} names TCP and nothing else, and UCX's TCP is used only where both sides allow it (--ucx-tcp): a process \
+            "UCX_TLS={set} names TCP and nothing else, and UCX's TCP is used only if both processes allow it (--ucx-tcp): a process \
              that reaches its port may write this process's memory. Between machines use transport tcp, or add an RDMA transport \
              to UCX_TLS"
         )),
@@ -76,7 +76,7 @@ pub(super) fn for_memory() -> Result<String, String> {
     without(set.as_deref(), &["tcp", "cma"]).ok_or_else(|| {
         format!(
             "UCX_TLS={} leaves no transport that writes a peer's memory: over TCP, UCX emulates writes in software, which is \
-             slower than messages and lets whoever is connected write anywhere in this process; use transport tcp, or add shm or an \
+             slower than messages and lets each process write anywhere in the other; use transport tcp, or add shm or an \
              RDMA transport to UCX_TLS",
             set.unwrap_or_default()
         )

@@ -61,7 +61,7 @@ impl Worker {
         // SAFETY: `self` owns the handle, and both pointers are to locals.
         let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
         if status != UCS_OK {
-            return Err(system(self.ucx, "tells no address", status));
+            return Err(system(self.ucx, "returns no address", status));
         }
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
@@ -190,7 +190,7 @@ pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
 fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
     let mend = match status {
         UCS_ERR_NO_MEMORY | UCS_ERR_NO_RESOURCE => {
-            ": is /dev/shm full? Each link takes over 4 MiB of it on either side; make room, or have UCX do without by UCX_TLS=^posix"
+            ": is /dev/shm full? Each link takes over 4 MiB of it in either process; free some, or exclude it by UCX_TLS=^posix"
         }
         UCS_ERR_INVALID_PARAM => ": mend the variable of UCX's that its log names",
         _ => "",

@@ -75,8 +75,9 @@ impl Place {
 impl Told {
     /// Encodes the address for a peer.
     pub(super) fn to_bytes(&self, backend: Backend) -> Result<Vec<u8>, Cause> {
-        let body = postcard::to_stdvec(self)
-            .map_err(|error| Cause::System(format!("this end's address cannot be written: {error}")))?;
+        let body = postcard::to_stdvec(self).map_err(|error| {
+            Cause::System(format!("the address of this endpoint cannot be encoded: {error}"))
+        })?;
         let mut bytes = Vec::with_capacity(HEAD + body.len());
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((backend as u16).to_le_bytes());
@@ -101,12 +102,12 @@ impl Told {
             return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
         }
         if sum(bytes) != head[4..] {
-            return wrong("it is damaged: its checksum is another".to_owned());
+            return wrong("it is damaged: its checksum is wrong".to_owned());
         }
         match postcard::take_from_bytes::<Told>(body) {
             Ok((told, [])) => told.check(backend).map_err(Cause::Address).map(|()| told),
-            Ok((_, rest)) => wrong(format!("{} bytes stand behind it", rest.len())),
-            Err(error) => wrong(format!("what it says cannot be read: {error}")),
+            Ok((_, rest)) => wrong(format!("{} bytes follow it", rest.len())),
+            Err(error) => wrong(format!("it does not decode: {error}")),
         }
     }
 
@@ -148,13 +149,13 @@ impl Told {
         let (ours, theirs) = (port.partition.1, self.partition);
         if ours & 0x7fff != theirs & 0x7fff || (ours | theirs) & 0x8000 == 0 {
             return Err(Cause::Address(format!(
-                "the peer is in partition {theirs:#06x} and this side in {ours:#06x}: choose one for both (pkey= in FARJUMP_VERBS)"
+                "the peer is in partition {theirs:#06x} and this process in {ours:#06x}: choose one for both (pkey= in FARJUMP_VERBS)"
             )));
         }
         let (own_address, address) = (address_of(port.gid.raw), address_of(self.gid));
         if port.is_ethernet && own_address.is_ipv4() != address.is_ipv4() {
             return Err(Cause::Address(format!(
-                "the peer's GID is {address} and this side's {own_address}: choose GIDs of one kind (gid= in FARJUMP_VERBS)"
+                "the peer's GID is {address} and that of this process {own_address}: choose GIDs of one kind (gid= in FARJUMP_VERBS)"
             )));
         }
         Ok(())
@@ -274,14 +275,17 @@ mod tests {
             "{network}"
         );
         let partition = said(Told { partition: 0x8001, ..peer.clone() }, &own);
-        assert!(partition.contains("0x8001 and this side in 0xffff"), "{partition}");
+        assert!(partition.contains("0x8001 and this process in 0xffff"), "{partition}");
         // Two limited members cannot reach each other.
         let limited = Port { partition: (0, 0x0001), ..own.clone() };
         assert!(said(Told { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
         assert_eq!(Told { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited), Ok(()));
         let local: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
         let kind = said(Told { gid: local.octets(), ..peer }, &own);
-        assert!(kind.contains("fe80::1 and this side's 10.9.0.1") && kind.contains("gid="), "{kind}");
+        assert!(
+            kind.contains("fe80::1 and that of this process 10.9.0.1") && kind.contains("gid="),
+            "{kind}"
+        );
     }
 
     #[test]

@@ -81,7 +81,9 @@ impl Completions {
         match usize::try_from(taken) {
             // SAFETY: the call wrote `taken` completions.
             Ok(taken) => Ok(unsafe { std::slice::from_raw_parts(batch.as_ptr().cast(), taken.min(BATCH)) }),
-            Err(_) => Err(Cause::System(format!("{} cannot say what is done ({taken})", self.device.name))),
+            Err(_) => {
+                Err(Cause::System(format!("{} cannot poll its completions ({taken})", self.device.name)))
+            }
         }
     }
 
@@ -98,7 +100,7 @@ impl Completions {
         match unsafe { ibv_req_notify_cq(self.cq.as_ptr(), true) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
-                "{} cannot tell of completions: {}",
+                "{} cannot report completions: {}",
                 self.device.name,
                 std::io::Error::from_raw_os_error(errno)
             ))),
@@ -145,24 +147,24 @@ pub(super) fn failure(device: &Device, done: &ibv_wc, beside: Option<String>) ->
 fn explain(device: &str, status: ibv_wc_status, vendor: u32, words: &str, beside: Option<String>) -> String {
     let means = match status {
         IBV_WC_RETRY_EXC_ERR => {
-            "the peer did not answer: it ended, or the link or a switch between is down, or the GIDs do not reach each other"
+            "the peer did not answer: it ended, or the link or a switch in between is down, or the GIDs do not reach each other"
         }
-        IBV_WC_RNR_RETRY_EXC_ERR => "the peer has nothing posted to receive into",
+        IBV_WC_RNR_RETRY_EXC_ERR => "the peer has posted no receive",
         IBV_WC_REM_ACCESS_ERR => {
-            "the peer's device refused the access: its memory is gone, or key, range or rights are others"
+            "the peer's device refused the access: its memory is gone, or key, range or rights are wrong"
         }
-        IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's side could not carry out the request",
-        IBV_WC_LOC_QP_OP_ERR => "this side's queue pair could not carry it out: is its own link down?",
-        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "this side's memory is not registered for it",
+        IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => "the peer's device could not carry out the request",
+        IBV_WC_LOC_QP_OP_ERR => "this process's queue pair could not carry it out: is its own link down?",
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => "memory of this process is not registered for it",
         // For requests behind a failed one, and for receives. Some devices report only this of the fault
         // itself.
         IBV_WC_WR_FLUSH_ERR => {
-            "the queue pair was shut by an earlier fault: this side's link went down, or the peer asked for what it may not have"
+            "the queue pair was shut by an earlier fault: the link of this device went down, or the peer requested memory that it may not access"
         }
-        _ => "the device gave the request up",
+        _ => "the device failed the request",
     };
     let beside = beside.map(|what| format!("; {what}")).unwrap_or_default();
-    format!("{device} says: {words} (status {status}, vendor error {vendor:#x}): {means}{beside}")
+    format!("{device} reports: {words} (status {status}, vendor error {vendor:#x}): {means}{beside}")
 }
 
 #[cfg(test)]
@@ -174,12 +176,12 @@ mod tests {
         let text = explain("rxe0", IBV_WC_RETRY_EXC_ERR, 0x81, "transport retry counter exceeded", None);
         assert_eq!(
             text,
-            "rxe0 says: transport retry counter exceeded (status 12, vendor error 0x81): the peer did not answer: it ended, or the \
-             link or a switch between is down, or the GIDs do not reach each other"
+            "rxe0 reports: transport retry counter exceeded (status 12, vendor error 0x81): the peer did not answer: it ended, or the \
+             link or a switch in between is down, or the GIDs do not reach each other"
         );
         let beside = Some("rxe0:1: the port went down".to_owned());
         let text = explain("rxe0", IBV_WC_LOC_QP_OP_ERR, 0, "local QP operation error", beside);
         assert!(text.ends_with("; rxe0:1: the port went down"), "{text}");
-        assert!(explain("rxe0", 99, 0, "unknown", None).contains("gave the request up"));
+        assert!(explain("rxe0", 99, 0, "unknown", None).contains("failed the request"));
     }
 }

@@ -85,7 +85,7 @@ impl Device {
         let mut limits = MaybeUninit::uninit();
         // SAFETY: the context is open, and the output is valid.
         if unsafe { verbs.ibv_query_device(context.as_ptr(), limits.as_mut_ptr()) } != 0 {
-            return Err(format!("{name} does not say what it can: {}", last_error()));
+            return Err(format!("{name} does not report its limits: {}", last_error()));
         }
         // SAFETY: the call succeeded, so they are written.
         let limits = unsafe { limits.assume_init() };
@@ -269,7 +269,7 @@ fn words(event: ibv_event_type) -> Option<&'static str> {
             "the peer sent a request that cannot be carried out, and the queue pair was shut"
         }
         IBV_EVENT_QP_ACCESS_ERR => {
-            "the peer asked for memory that it may not have (key, range or rights), and the queue pair was shut"
+            "the peer requested memory that it may not access (key, range or rights), and the queue pair was shut"
         }
         _ => return None,
     })

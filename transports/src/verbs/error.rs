@@ -21,7 +21,7 @@ pub(super) fn exhausted(device: &str, what: &str, error: &std::io::Error) -> Str
         }
         _ => "each link takes some: have fewer links, or another device",
     };
-    format!("{device} gives no further {what}: {error}; {mend}")
+    format!("{device} has no further {what}: {error}; {mend}")
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn a_limit_of_the_process_is_told_from_an_exhausted_device() {
         let text = exhausted("rxe0", "queue pair", &Errno::NOMEM.into());
-        assert!(text.contains("rxe0 gives no further queue pair: ") && !text.contains("rdma.max"), "{text}");
+        assert!(text.contains("rxe0 has no further queue pair: ") && !text.contains("rdma.max"), "{text}");
         let text = exhausted("rxe0", "completion channel", &Errno::MFILE.into());
         assert!(text.contains("ulimit -n"), "{text}");
     }

@@ -162,7 +162,7 @@ impl Options {
 }
 
 fn wrong(change: &str, what: &str) -> String {
-    format!("`{change}` cannot be: the value is {what}")
+    format!("`{change}` is invalid: the value is {what}")
 }
 
 fn number(change: &str, value: &str, range: std::ops::RangeInclusive<u8>) -> Result<u8, String> {
@@ -175,7 +175,7 @@ fn gid(value: &str) -> Result<Gid, String> {
         return Ok(Gid::Index(index));
     }
     value.parse().map(Gid::Address).map_err(|_| {
-        format!("`gid={value}` cannot be: the value is an index from 0 to 255, or an IP address, as in gid=10.9.0.1")
+        format!("`gid={value}` is invalid: the value is an index from 0 to 255, or an IP address, as in gid=10.9.0.1")
     })
 }
 

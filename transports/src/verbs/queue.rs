@@ -263,7 +263,7 @@ impl Queue {
         match unsafe { device.verbs.ibv_modify_qp(self.qp.as_ptr(), to, fields as c_int) } {
             0 => Ok(()),
             errno => Err(Cause::System(format!(
-                "a queue pair of {}:{} ({}) is not {what}: {}: do the GIDs of both sides reach each other? (gid= in FARJUMP_VERBS)",
+                "a queue pair of {}:{} ({}) is not {what}: {}: do the GIDs of both ports reach each other? (gid= in FARJUMP_VERBS)",
                 device.name,
                 device.port.number,
                 device.port.gid,

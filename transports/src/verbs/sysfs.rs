@@ -54,10 +54,10 @@ impl PortInfo {
 #[non_exhaustive]
 pub enum NodeError {
     /// The kernel module for access by programs is not loaded.
-    #[error("programs have no way to it: load the module (as root: modprobe ib_uverbs)")]
+    #[error("programs cannot open it: load the module (as root: modprobe ib_uverbs)")]
     NoDriver,
     /// The device's node is missing in this file system, for example in a container.
-    #[error("there is no {}: hand the node into this container (docker run --device {})", path.display(), path.display())]
+    #[error("there is no {}: pass the node into this container (docker run --device {})", path.display(), path.display())]
     NoNode {
         /// Its expected path.
         path: PathBuf,
@@ -270,7 +270,7 @@ mod tests {
             of_port.err().map_or(all, |error| error.to_string())
         };
         assert!(said(&[]).contains("modprobe ib_uverbs"));
-        assert!(said(&[VERBS]).contains("uverbs7: hand the node into this container"));
+        assert!(said(&[VERBS]).contains("uverbs7: pass the node into this container"));
         assert!(said(&[VERBS, NODE]).contains("install package ibverbs-providers"));
     }
 

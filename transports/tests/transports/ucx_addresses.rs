@@ -72,7 +72,7 @@ fn sum_up(bytes: &mut [u8]) {
 const LIES: [(Warp, &str); 7] = [
     (Vec::clear, "it has 0 bytes"),
     (|bytes| bytes.truncate(19), "it has 19 bytes"),
-    (|bytes| bytes.truncate(bytes.len() - 1), "bytes for UCX and says"),
+    (|bytes| bytes.truncate(bytes.len() - 1), "bytes for UCX and claims"),
     (|bytes| bytes[40] ^= 1, "it is damaged"),
     (
         |bytes| *bytes = b"an address that no UCX has made, for another kind of transport".to_vec(),
@@ -90,7 +90,7 @@ const LIES: [(Warp, &str); 7] = [
             bytes[8..10].copy_from_slice(&1_u16.to_le_bytes());
             sum_up(bytes);
         },
-        "settings of UCX that both sides must have alike differ",
+        "settings of UCX that must be the same in both processes differ",
     ),
 ];
 

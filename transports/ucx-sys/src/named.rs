@@ -134,9 +134,9 @@ pub(crate) fn refused(file: &Path, error: &OpenError) -> OpenError {
         OpenError::Version { found } => {
             format!("it is UCX {found}, and farjump needs {}.{} or later of {}", API.0, API.1, API.0)
         }
-        OpenError::Incomplete { found, said } => format!("the library of UCX {found} is not whole ({said})"),
+        OpenError::Incomplete { found, said } => format!("the library of UCX {found} is incomplete ({said})"),
         OpenError::Missing { said } => format!("a library that it needs is missing ({said})"),
-        OpenError::Foreign { said } => format!("it is no UCX ({said})"),
+        OpenError::Foreign { said } => format!("it is not UCX ({said})"),
         OpenError::Named { why, .. } => return OpenError::Named { file: file.to_owned(), why: why.clone() },
     };
     let mend = format!("name the {FILE} of a UCX from {}.{} on, or unset the variable", API.0, API.1);

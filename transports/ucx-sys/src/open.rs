@@ -63,7 +63,7 @@ pub enum OpenError {
     },
     /// The library lacks functions of its version.
     #[error(
-        "the library of UCX {found} is not whole ({said}): reinstall UCX, package libucx0 of Debian and Ubuntu"
+        "the library of UCX {found} is incomplete ({said}): reinstall UCX, package libucx0 of Debian and Ubuntu"
     )]
     Incomplete {
         /// The library's version.
@@ -81,7 +81,7 @@ pub enum OpenError {
     },
     /// The file is no UCX, or no library.
     #[error(
-        "{FILE} is there and is no UCX ({said}): install UCX {}.{} or later, or take the folder of this one out of LD_LIBRARY_PATH",
+        "{FILE} is not UCX's ({said}): install UCX {}.{} or later, or remove this file's folder from LD_LIBRARY_PATH",
         API.0, API.1
     )]
     Foreign {

@@ -158,7 +158,7 @@ fn a_file_that_is_no_whole_ucx_is_refused_by_name_with_what_is_wrong() {
     refused("text.so", "invalid ELF header");
     refused("older.so", "it is UCX 1.12.0, and farjump needs 1.13 or later");
     refused("part.so", "undefined symbol: uc");
-    refused("other.so", "it is no UCX");
+    refused("other.so", "it is not UCX");
 }
 
 #[test]

@@ -256,7 +256,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
          try() { refuses \"$1\" farjump inject libraries/libcrc32.so --to unix:/tmp/write --transport \"$2\"; }
          try 'the source offers verbs-send, the target has verbs-write' verbs-send
          export FARJUMP_VERBS=gid=0
-         try \"the peer's GID is $HERE and this side's fe80\" verbs-write",
+         try \"the peer's GID is $HERE and that of this process fe80\" verbs-write",
         60,
     ),
     (
@@ -283,7 +283,7 @@ const ALONE: &[(&str, On, &str, u32)] = &[
          chmod 600 /dev/infiniband/uverbs0
          try 'permission (as root: chmod 666 /dev/infiniband/uverbs0)' 'sudo chmod 666 /dev/infiniband/uverbs0'
          mv /dev/infiniband/uverbs0 /dev/elsewhere
-         try 'there is no /dev/infiniband/uverbs0: hand the node into this container'
+         try 'there is no /dev/infiniband/uverbs0: pass the node into this container'
          mv /dev/elsewhere /dev/infiniband/uverbs0
          chmod 666 /dev/infiniband/uverbs0
          interface=$(cat /sys/class/infiniband/rxe0/parent)

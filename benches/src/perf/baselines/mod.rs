@@ -214,7 +214,7 @@ impl Joined {
             #[cfg(feature = "ucx")]
             Joined::Puts(written) => Ok(&mut **written),
             Joined::Asking(source, _) => Ok(&mut **source),
-            Joined::Serving(_) => Err(Failure::new("this is the target's side")),
+            Joined::Serving(_) => Err(Failure::new("this is the target")),
         }
     }
 
@@ -233,7 +233,7 @@ impl Joined {
             #[cfg(feature = "ucx")]
             Joined::Puts(written) => Ok(&mut **written),
             Joined::Serving(other) => Ok(&mut **other),
-            Joined::Asking(..) => Err(Failure::new("this is the source's side")),
+            Joined::Asking(..) => Err(Failure::new("this is the source")),
         }
     }
 

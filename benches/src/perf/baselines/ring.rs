@@ -50,7 +50,7 @@ impl Layout {
                 "a payload of {longest} B and its signal of 8 B do not fit a slot of {slot} B: choose smaller --sizes, or a longer --slot"
             ))),
             Some(slot) if 2 * slot > ring => Err(Failure::new(format!(
-                "a ring of {ring} B has no room for two slots of {slot} B: choose a longer --ring, or a smaller --slot"
+                "a ring of {ring} B cannot hold two slots of {slot} B: choose a longer --ring, or a smaller --slot"
             ))),
             slot => {
                 let region = HEAD + ring.max(2 * message).next_multiple_of(HEAD);

@@ -42,7 +42,7 @@ pub(super) fn parse_plot(text: &str) -> Result<Plot, String> {
     let kind = match ending.as_deref() {
         Some("svg") => Kind::Svg,
         Some("png") => Kind::Png,
-        _ => return Err("what is drawn is SVG or PNG: end the name with .svg or .png".to_owned()),
+        _ => return Err("plots are SVG or PNG: end the name with .svg or .png".to_owned()),
     };
     Ok(Plot { path, kind })
 }

@@ -71,7 +71,7 @@ impl<'a> Caller<'a> {
     /// Sends `count` messages of `size` bytes, which is at most the longest, and waits until all have run.
     pub(crate) fn send(&mut self, size: usize, count: u64) -> Result<Sent, Failure> {
         let Some(args) = self.args.get(..size) else {
-            return Err(Failure::new("a source was told to send more than was announced"));
+            return Err(Failure::new("a source received an order to send more than was announced"));
         };
         send_in_turn(slice::from_ref(&self.link), self.library, args, count)
     }

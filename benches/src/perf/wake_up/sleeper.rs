@@ -94,7 +94,7 @@ fn until_told(
         match heard? {
             Some(Order::End) => Ok(true),
             None => Ok(false),
-            Some(_) => Err(Failure::new("the second process was told to do something while it slept")),
+            Some(_) => Err(Failure::new("the second process received an order while it slept")),
         }
     })
 }

@@ -74,7 +74,7 @@ impl<R: Remote> Ask for Fetches<R> {
                     u64::from_le_bytes(word)
                 });
                 if job.size as u64 > room {
-                    return Err(Failure::new("there are more bytes than the key has room for"));
+                    return Err(Failure::new("there are more bytes than fit the key's memory"));
                 }
                 remote.put(offset as usize, &job.args[8..], watch)?;
                 remote.flush(watch)?;

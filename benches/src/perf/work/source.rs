@@ -49,7 +49,7 @@ impl Job {
         match self.function.is_right(self.size, answer) {
             true => Ok(()),
             false => Err(Failure::new(format!(
-                "`{}` gave a wrong answer for {} B: {} bytes, {:02x?}",
+                "`{}` gave a wrong result for {} B: {} bytes, {:02x?}",
                 self.function,
                 self.size,
                 answer.len(),
@@ -103,7 +103,7 @@ impl<W: Ask> Source for Asking<W> {
     }
 
     fn stream(&mut self, _count: u64, _memory: &Memory, _watch: &Watch) -> Result<Duration, Failure> {
-        Err(Failure::new("work is asked for one by one"))
+        Err(Failure::new("work is called one call at a time"))
     }
 }
 
@@ -138,7 +138,7 @@ mod tests {
             Source::settle(&mut asking, &watch).unwrap();
             Source::call(&mut asking, &watch).unwrap();
             let why = Source::settle(&mut asking, &watch).unwrap_err().to_string();
-            assert!(why.starts_with(&format!("`{function}` gave a wrong answer for 64 B: 3 bytes")), "{why}");
+            assert!(why.starts_with(&format!("`{function}` gave a wrong result for 64 B: 3 bytes")), "{why}");
         }
         // The sum of the only row that has a key.
         let mut asking = Asking::new(Function::Sum, Says(1_u64.to_le_bytes().to_vec()), 8);

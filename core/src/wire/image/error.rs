@@ -15,7 +15,7 @@ pub enum ImageError {
         found: u64,
     },
     /// Bytes behind the end.
-    #[error("image is overlong: its parts end at {end} and it has {found} bytes")]
+    #[error("image is too long: its parts end at {end}, and it has {found} bytes")]
     Overlong {
         /// End of the parts.
         end: u64,

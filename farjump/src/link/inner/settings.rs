@@ -42,7 +42,7 @@ impl Settings {
     /// Performs the handshake with the target at the address.
     pub(in crate::link) fn meet(&mut self) -> Result<Connection, Error> {
         let address: PeerAddress = self.address.parse()?;
-        let ring = ring_len("a reply room", self.reply_ring)?;
+        let ring = ring_len("a reply mailbox", self.reply_ring)?;
         let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
         let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));

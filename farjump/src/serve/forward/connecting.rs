@@ -76,7 +76,7 @@ impl Meeting {
             .peer_timeout(choices.tcp.peer_timeout)
             .clear(choices.tcp.clear)
             .ucx_tcp(choices.backends.ucx_tcp)
-            .on_refused(|refusal| log::info!("a call that was forwarded with nobody waiting: {refusal}"));
+            .on_refused(|refusal| log::info!("a forwarded one-way call failed: {refusal}"));
         if let Some(key) = &choices.tcp.key {
             link = link.key(key.clone());
         }

@@ -28,7 +28,7 @@ impl Session {
             Some(_) if wants_reply && self.forwarded >= MOST_FORWARDED => Refusal::new(
                 RefusalCause::Forward,
                 format_args!(
-                    "{MOST_FORWARDED} calls of this source are forwarded and not answered: take some answers first"
+                    "{MOST_FORWARDED} forwarded calls of this source are pending: wait for some of them first"
                 ),
             ),
             Some(linked) => {
@@ -39,7 +39,7 @@ impl Session {
             }
             None => Refusal::new(
                 RefusalCause::Forward,
-                "the code that asked to be forwarded is not held here, as none is that runs in place: call it in mode cached",
+                "code that runs in place is not in the store, and cannot forward itself: call it in mode cached",
             ),
         };
         drop(shared.executor.forwarding().take());
@@ -59,7 +59,7 @@ impl Session {
             _ if self.control.wants_write() => return Ok(Some(outcome)),
             Answer::Done(bytes) if bytes.len() > self.reply_limit => {
                 let text = format!(
-                    "the function replied {} bytes at a peer of the target, more than the {} that this link takes: make the link with more reply room",
+                    "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
                     bytes.len(),
                     self.reply_limit
                 );

@@ -175,7 +175,7 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         if self.holds_bigger() || matches!(self.bigger.state, State::Offered { .. }) {
-            return Err(cut("its source asked for a mailbox while it was given another"));
+            return Err(cut("its source requested a large mailbox while it was offered another"));
         }
         self.drop_bigger();
         match self.make(frame, payload, shared) {
@@ -202,18 +202,18 @@ impl Session {
         let transport = transports.iter_mut().find(|transport| transport.name() == self.bigger.transport);
         let Some(transport) = transport.filter(|_| self.channel.has_mailbox()) else {
             let limit = self.channel.max_frame();
-            let what = format!("this link has no mailbox to be enlarged: frames have {limit} bytes at most");
+            let what = format!("this link has no large mailboxes: frames have {limit} bytes at most");
             return Err(Refusal::new(RefusalCause::TooLarge, what));
         };
         if self.bigger.asks_too_often(frame) {
             let what = format!(
-                "it asked for a mailbox for such a frame less than {PAUSE:?} ago: keep what is given for some time"
+                "it requested a mailbox for such a frame less than {PAUSE:?} ago: keep the large mailbox for some time"
             );
             return Err(Refusal::new(RefusalCause::NoRoom, what));
         }
         let (budget, price) = (&mut self.table.budget, &mut self.bigger.price);
         let made = shared.limits.open(transport.as_mut(), frame, payload, |bytes| {
-            budget.take("a bigger mailbox", bytes)?;
+            budget.take("a large mailbox", bytes)?;
             *price = bytes;
             Ok(())
         });
@@ -238,7 +238,7 @@ impl Session {
                 self.tell(&Message::Go)
             }
             State::Lapsed => {
-                let text = "the target took the offer of a bigger mailbox back: it was not taken in time";
+                let text = "the target withdrew its offer of a large mailbox: it was not accepted in time";
                 self.tell(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
                 self.await_reading();
                 Ok(())
@@ -294,7 +294,7 @@ impl Session {
     #[cold]
     pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
         let State::Open(bigger) = &mut self.bigger.state else {
-            return Err(cut("a frame in a bigger mailbox that the link does not have"));
+            return Err(cut("a frame in a large mailbox that the link does not have"));
         };
         let Polled::Frame(frame) = bigger.poll()? else {
             // Frames that the transport still carries come, if there are any: the `Switch` overtakes them
@@ -330,7 +330,7 @@ impl Session {
                 // The source may have other work than to look: it loses the memory, not its link.
                 self.drop_bigger();
                 self.bigger.state = State::Lapsed;
-                let what = "it asked for a bigger mailbox and did not take it in time";
+                let what = "it requested a large mailbox and did not accept it in time";
                 let refusal = Refusal::new(RefusalCause::Stalled, what);
                 shared.executor.stats.refuse(refusal.cause);
                 shared.handlers.refused(&self.peer, &refusal);

@@ -259,9 +259,9 @@ impl Session {
             }
             Waiting::Lost { token, len } => {
                 let text = format!(
-                    "the function ran, and its answer of {len} bytes is lost: the link had no room for it, and at the target it may \
-                     not wait, where its source has {} bytes left (--max-source-memory): take answers sooner, or make the link with \
-                     more reply room",
+                    "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
+                     keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+                     connect with a larger reply mailbox",
                     self.table.budget.left()
                 );
                 self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
@@ -304,7 +304,7 @@ impl Session {
             return Ok(());
         }
         let text = format!(
-            "the target cut the link: a frame's signal came and its end did not within {limit:?}; connect again"
+            "the target cut the link: the rest of a frame did not follow its signal within {limit:?}; connect again"
         );
         Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text }).into())
     }

@@ -26,7 +26,7 @@ impl Session {
                 return Ok(());
             }
             let text = format!(
-                "the function ran and replied more than the {} bytes that this link takes: make the link with more reply room",
+                "the function ran and replied more than the {} bytes that this link takes: connect with a larger reply mailbox",
                 self.reply_limit
             );
             return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
@@ -98,7 +98,7 @@ impl Session {
             }
             SendError::TooLarge { max, .. } => {
                 // `run` keeps replies below the limit, so this is a link that cannot take even an empty one.
-                Err(cut(format_args!("an answer of {} bytes is over its limit of {max}", bytes.len())))
+                Err(cut(format_args!("a reply of {} bytes is over its limit of {max}", bytes.len())))
             }
             SendError::Failed(error) => Err(error.into()),
         }

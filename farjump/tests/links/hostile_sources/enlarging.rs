@@ -98,7 +98,7 @@ fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_
     let mut liar = scene.liar();
     ask(&mut liar, 100_000, 90_000);
     offer(&mut liar);
-    while !scene.refusals.all().iter().any(|text| text.contains("did not take it in time")) {
+    while !scene.refusals.all().iter().any(|text| text.contains("did not accept it in time")) {
         scene.serves_on();
     }
     // Its link continues. A mailbox that it accepts too late is withdrawn, and it may make a new request.
@@ -129,7 +129,7 @@ fn answers_to_what_was_not_asked_cut_the_link() {
     ask(&mut liar, 100_000, 90_000);
     ask(&mut liar, 200_000, 90_000);
     offer(&mut liar);
-    scene.cuts(liar, "while it was given another", "asking before it has answered");
+    scene.cuts(liar, "while it was offered another", "asking before it has answered");
 
     let mut liar = scene.liar();
     ask(&mut liar, 100_000, 90_000);
@@ -150,7 +150,7 @@ fn a_switch_that_leads_nowhere_cuts_the_link() {
     let mut scene = Scene::new();
     let mut liar = scene.liar();
     liar.send_plan(&switch(), b"");
-    scene.cuts(liar, "bigger mailbox that the link does not have", "no mailbox");
+    scene.cuts(liar, "large mailbox that the link does not have", "no mailbox");
 
     let mut liar = scene.liar();
     ask(&mut liar, 100_000, 90_000);
@@ -158,7 +158,7 @@ fn a_switch_that_leads_nowhere_cuts_the_link() {
     let _end = accept(&mut liar, |_| ());
     assert!(matches!(liar.told(), Told::Message(Message::Go)));
     liar.send_plan(&switch(), b"");
-    scene.cuts(liar, "its end did not within", "a mailbox with nothing in it");
+    scene.cuts(liar, "the rest of a frame did not follow", "a mailbox with nothing in it");
     let stats = scene.end();
     assert_eq!((stats.refused(RefusalCause::BadFrame), stats.refused(RefusalCause::Stalled)), (1, 1));
 }

@@ -181,7 +181,7 @@ fn a_frame_whose_end_never_comes_holds_up_its_own_mailbox_for_as_long_as_is_allo
     assert!(calls > 1, "the others are served meanwhile");
     match liar.told() {
         Told::Message(Message::Closing { text }) => {
-            assert!(text.contains("its end did not within 100ms"), "{text}");
+            assert!(text.contains("did not follow its signal within 100ms"), "{text}");
             assert_eq!(gone.all(), [text]);
         }
         other => panic!("{other:?}"),

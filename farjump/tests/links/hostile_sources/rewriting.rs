@@ -197,7 +197,7 @@ fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
         rewrite(&liar, LINE, &call(), b"");
         liar.control.send(&message, &[]).unwrap();
         let words =
-            if matches!(message, Message::Shrink) { "not empty" } else { "while it was given another" };
+            if matches!(message, Message::Shrink) { "not empty" } else { "while it was offered another" };
         scene.cuts(liar, words, "a mailbox in use");
     }
     assert_eq!(scene.end().refused(RefusalCause::BadFrame), 2);

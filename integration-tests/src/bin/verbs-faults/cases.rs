@@ -88,7 +88,7 @@ const ALONE: &[Row] = &[
     (
         BOTH,
         SOON,
-        "a sender beyond its grant is told that nothing is posted to receive into",
+        "a sender beyond its credit learns that the peer has posted no receive",
         full_queues::beyond_grant,
     ),
     (

@@ -90,7 +90,7 @@ pub(crate) fn objects(backend: &str) -> Done {
                 assert!(more > 2, "{more} objects are enough for a link");
                 break;
             }
-            Err(error) => says(&error, &[&machine.device, "gives no further ", "rdma.max"]),
+            Err(error) => says(&error, &[&machine.device, "has no further ", "rdma.max"]),
         }
         machine.await_objects("qp", before);
         links.iter().for_each(|link| all_answered(link, &counter, 1));

@@ -7,7 +7,7 @@ use crate::address::changed;
 use crate::endpoints::{End, REGION, connect, honest, open, pair, passes, says};
 
 /// The device's words on the side of the accessed memory. Some report more, by an event.
-const ASKED: &[&str] = &["the peer asked for"];
+const ASKED: &[&str] = &["the peer requested memory"];
 /// A device's words about access that the peer's refuses.
 const REFUSED: &[&str] = &["remote access error (status 10", "key, range or rights", "vendor error"];
 

@@ -79,7 +79,7 @@ fn a_source_whose_frame_never_ends_loses_its_link_and_others_are_served_meanwhil
         place.echo(&healthy, served).unwrap();
         served += 1;
     };
-    assert!(end.contains("a frame's signal came and its end did not within 300ms"), "{end}");
+    assert!(end.contains("the rest of a frame did not follow its signal within 300ms"), "{end}");
     assert!(served > 10, "the other source was served {served} times");
     place.echo(&healthy, served).unwrap();
     let target = target.stop().unwrap();

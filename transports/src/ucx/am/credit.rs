@@ -68,7 +68,7 @@ impl Outward {
     pub(super) fn told(&mut self, total: u32) -> Result<(), Violation> {
         let more = total.wrapping_sub(self.consumed).cast_signed();
         if more > self.under_way.len() as i32 {
-            return Err(Violation("says that it has consumed frames that were not sent"));
+            return Err(Violation("claims to have consumed frames that were not sent"));
         }
         for _ in 0..more {
             self.bytes -= u64::from(self.under_way.pop_front().unwrap_or(0));
@@ -109,7 +109,7 @@ impl Inward {
         let fits = self.held.1 <= self.limit || self.held.0 == 1;
         match fits && self.held.0 <= MAX_FRAMES {
             true => Ok(()),
-            false => Err(Violation("sends more than this side said it holds")),
+            false => Err(Violation("sends more than the window of this process")),
         }
     }
 

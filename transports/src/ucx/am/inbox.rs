@@ -327,7 +327,7 @@ unsafe extern "C" fn told(
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     match word(header, 0) {
         Some(consumed) => inbox.told(consumed),
-        None => inbox.violated(Violation("tells without a number")),
+        None => inbox.violated(Violation("returns credit without a number")),
     }
     UCS_OK
 }

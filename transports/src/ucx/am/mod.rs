@@ -378,7 +378,7 @@ unsafe impl Messages for Post {
         let lanes = Lanes::of(self.ucx, self.end);
         let mut notes = Vec::new();
         if lanes.are_tcp() {
-            notes.push(format!("TCP, because nothing faster joins both sides: {}", self.apart));
+            notes.push(format!("TCP, because nothing faster connects both processes: {}", self.apart));
         }
         notes.extend(lanes.sizes_in_words());
         notes.push(

@@ -68,13 +68,13 @@ impl AmOpening {
         let without_tcp = match self.tcp {
             true => "",
             false => {
-                "; UCX's TCP is used only where both sides allow it (--ucx-tcp): between machines use transport tcp"
+                "; UCX's TCP is used only if both processes allow it (--ucx-tcp): between machines use transport tcp"
             }
         };
         let defect = if self.tcp { defect_of_tcp(self.version) } else { String::new() };
         let unreachable = || {
             format!(
-                "UCX has no transport by which both sides reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
+                "UCX has no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
             )
         };
         let end = self.station.inbox().worker().connect(&told.worker, unreachable).map_err(failed)?;

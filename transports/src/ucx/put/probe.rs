@@ -25,8 +25,8 @@ fn look() -> Result<Ways, String> {
     let map = can_map(context)?;
     if !map && !has_rdma(context) {
         return Err(format!(
-            "UCX {} finds neither memory that processes of this machine can share (is /dev/shm there, with room? do UCX_TLS or \
-             UCX_ALLOC_PRIO leave shm out?) nor an RDMA device: use transport tcp",
+            "UCX {} finds neither memory that processes of this machine can share (does /dev/shm exist, with free space? do UCX_TLS or \
+             UCX_ALLOC_PRIO exclude shm?) nor an RDMA device: use transport tcp",
             context.ucx.version()
         ));
     }

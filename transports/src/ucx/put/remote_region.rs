@@ -51,7 +51,7 @@ impl Peer {
         let end = worker.connect(&told.worker, || {
             format!(
                 "UCX has no way to write the peer's memory: {}. Over TCP it would emulate writes in software, which is slower \
-                 than messages and lets whoever is connected write anywhere in the other process: use transport tcp, or load an RDMA \
+                 than messages and lets each process write anywhere in the other: use transport tcp, or load an RDMA \
                  device on both sides",
                 why()
             )
@@ -144,10 +144,10 @@ impl Peer {
 
     /// Returns the cause for rejecting a peer with emulated writes; `said` is UCX's description.
     pub(super) fn emulated(&self, said: Option<&str>) -> Cause {
-        let said = said.map_or_else(String::new, |said| format!(" (it says: {said})"));
+        let said = said.map_or_else(String::new, |said| format!(" (UCX reports: {said})"));
         Cause::System(format!(
-            "UCX would emulate writes to the peer's memory over {}{said}, which is slower than messages and lets whoever is \
-             connected write anywhere in the other process: {}. Use transport tcp",
+            "UCX would emulate writes to the peer's memory over {}{said}, which is slower than messages and lets each \
+             process write anywhere in the other: {}. Use transport tcp",
             self.lanes().in_words(),
             self.apart
         ))

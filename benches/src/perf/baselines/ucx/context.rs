@@ -79,7 +79,7 @@ impl Worker {
         let (mut start, mut len) = (ptr::null_mut(), 0);
         // SAFETY: `self` keeps the worker alive, and both variables have space for the result.
         let status = unsafe { self.ucx.ucp_worker_get_address(self.handle, &mut start, &mut len) };
-        check(self.ucx, "tells no address", status)?;
+        check(self.ucx, "returns no address", status)?;
         // SAFETY: UCX has just written `len` bytes there, and keeps them until they are released.
         let bytes = unsafe { slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
         // SAFETY: `start` comes from this worker, and is not used again.

@@ -115,7 +115,7 @@ impl Key {
         let mut handle = ptr::null_mut();
         // SAFETY: the UCX endpoint is alive, and the same UCX made the key in the other process.
         let status = unsafe { worker.ucx.ucp_ep_rkey_unpack(end, offer.key.as_ptr().cast(), &mut handle) };
-        check(worker.ucx, "does not take the other side's key", status)?;
+        check(worker.ucx, "does not accept the peer's key", status)?;
         Ok(Key { ucx: worker.ucx, handle })
     }
 }
@@ -153,7 +153,7 @@ impl<W: Writer> Written<W> {
             .is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
         if by_memory && !region.is_shared() {
             return Err(Failure::new(format!(
-                "UCX finds no room for a ring of {} B in memory of both processes (see df /dev/shm): choose a smaller --ring",
+                "UCX cannot allocate a ring of {} B in shared memory (see df /dev/shm): choose a smaller --ring",
                 region.len
             )));
         }
@@ -177,7 +177,7 @@ impl Written<Stores> {
             let mut local = ptr::null_mut();
             // SAFETY: the key belongs to that memory, and `local` has space for the pointer.
             let status = unsafe { worker.ucx.ucp_rkey_ptr(key, start, &mut local) };
-            check(worker.ucx, "gives no pointer to the other side's memory", status)?;
+            check(worker.ucx, "gives no pointer to the peer's memory", status)?;
             // SAFETY: UCX has mapped the peer's region there, which is as long, until the key is destroyed,
             // after the ring is dropped.
             Ok(unsafe { Stores::new(local.cast(), layout) })

@@ -177,29 +177,29 @@ impl Unproven {
                 within.as_millis()
             )),
             Unproven::Early => Cause::System(format!(
-                "whether UCX writes the peer's memory natively over {} could not be found out: the peer's UCX was too slow to stand \
-                 still in {ROUNDS} rounds. Is its machine overloaded? Try again, or use transport tcp",
+                "whether UCX writes the peer's memory natively over {} is unknown: the peer's UCX did not come to rest \
+                 in {ROUNDS} rounds. Is its machine overloaded? Try again, or use transport tcp",
                 by()
             )),
             Unproven::PeerRefuses => Cause::System(format!(
-                "the peer found that its UCX does not write this side's memory natively over {}: {}. Its log may say more; use \
+                "the peer found that its UCX does not write this process's memory natively over {}: {}. See its log; use \
                  transport tcp",
                 by(),
                 peer.apart
             )),
             Unproven::PeerFails => Cause::System(format!(
-                "the peer could not find out in its time whether its UCX writes this side's memory natively over {}: its log may say \
-                 more. Is the device's link up on both sides? Give the meeting more time, or use transport tcp",
+                "the peer could not determine in time whether its UCX writes this process's memory natively over {}: see its \
+                 log. Is the device's link up at both processes? Give the handshake more time, or use transport tcp",
                 by()
             )),
             Unproven::Late(what) => Cause::System(format!(
-                "whether UCX writes the peer's memory natively over {} could not be found out: {what} took more than {} ms. Is the \
-                 device's link up on both sides, and the peer not stopped? Give the meeting more time, or use transport tcp",
+                "whether UCX writes the peer's memory natively over {} is unknown: {what} took more than {} ms. Is the \
+                 device's link up at both processes, and the peer running? Give the handshake more time, or use transport tcp",
                 by(),
                 within.as_millis()
             )),
             Unproven::Disorder => {
-                Cause::Address("it said something that was not due while puts were tried".to_owned())
+                Cause::Address("it sent a message that was not due while puts were tried".to_owned())
             }
             Unproven::Failed(cause) => cause,
         }
