@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use farjump_core::transport::Transport;
 
-use crate::Error;
+use crate::AddressError;
 
 /// Longest path of a Unix socket, in bytes: `sun_path` of unix(7) less its closing zero.
 pub const MAX_PATH: usize = 107;
@@ -20,7 +20,7 @@ pub const MAX_PATH: usize = 107;
 /// use farjump_control::PeerAddress;
 /// let address: PeerAddress = "unix:store.sock".parse()?;
 /// assert_eq!(address.to_string(), "unix:store.sock");
-/// # Ok::<(), farjump_control::Error>(())
+/// # Ok::<(), farjump_control::AddressError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -41,14 +41,14 @@ impl PeerAddress {
     /// Returns the address of a Unix socket at `path`.
     ///
     /// # Errors
-    /// [`Error::AddressEmptyPath`], [`Error::AddressPathTooLong`], [`Error::AddressPathZero`].
-    pub fn unix(path: impl Into<PathBuf>) -> Result<PeerAddress, Error> {
+    /// [`AddressError::EmptyPath`], [`AddressError::PathTooLong`], [`AddressError::PathZero`].
+    pub fn unix(path: impl Into<PathBuf>) -> Result<PeerAddress, AddressError> {
         let path = path.into();
         let bytes = path.as_os_str().as_bytes();
         match bytes.len() {
-            0 => Err(Error::AddressEmptyPath),
-            len if len > MAX_PATH => Err(Error::AddressPathTooLong { path, len }),
-            _ if bytes.contains(&0) => Err(Error::AddressPathZero { path }),
+            0 => Err(AddressError::EmptyPath),
+            len if len > MAX_PATH => Err(AddressError::PathTooLong { path, len }),
+            _ if bytes.contains(&0) => Err(AddressError::PathZero { path }),
             _ => Ok(PeerAddress::Unix(path)),
         }
     }
@@ -87,14 +87,14 @@ impl PeerAddress {
 }
 
 impl FromStr for PeerAddress {
-    type Err = Error;
+    type Err = AddressError;
 
-    fn from_str(given: &str) -> Result<PeerAddress, Error> {
+    fn from_str(given: &str) -> Result<PeerAddress, AddressError> {
         if let Some(path) = given.strip_prefix("unix:") {
             return PeerAddress::unix(OsStr::new(path));
         }
         if let Some(rest) = given.strip_prefix("tcp:") {
-            let wrong = || Error::AddressTcp { given: given.to_owned() };
+            let wrong = || AddressError::Tcp { given: given.to_owned() };
             let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
             let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
             // Without brackets the last group of an IPv6 number would be read as the port.
@@ -104,7 +104,7 @@ impl FromStr for PeerAddress {
             let port = port.parse().map_err(|_| wrong())?;
             return Ok(PeerAddress::Tcp { host: bare.unwrap_or(host).to_owned(), port });
         }
-        Err(Error::AddressScheme { given: given.to_owned() })
+        Err(AddressError::Scheme { given: given.to_owned() })
     }
 }
 
@@ -165,21 +165,21 @@ mod tests {
         let longest = format!("unix:{}", "x".repeat(MAX_PATH));
         assert_eq!(longest.parse::<PeerAddress>().unwrap().to_string(), longest);
         let error = format!("{longest}x").parse::<PeerAddress>().unwrap_err();
-        assert!(matches!(error, Error::AddressPathTooLong { len: 108, .. }), "{error}");
+        assert!(matches!(error, AddressError::PathTooLong { len: 108, .. }), "{error}");
         assert!(error.to_string().contains("108") && error.to_string().contains("107"), "{error}");
     }
 
     #[test]
     fn each_way_to_mistype_an_address_has_its_own_error() {
         let error = |text: &str| text.parse::<PeerAddress>().unwrap_err();
-        assert!(matches!(error("unix:"), Error::AddressEmptyPath));
-        assert!(matches!(error("unix:a\0b"), Error::AddressPathZero { .. }));
+        assert!(matches!(error("unix:"), AddressError::EmptyPath));
+        assert!(matches!(error("unix:a\0b"), AddressError::PathZero { .. }));
         for text in ["store.sock", "", "udp:x:1", "UNIX:a"] {
-            assert!(matches!(error(text), Error::AddressScheme { .. }), "{text}");
+            assert!(matches!(error(text), AddressError::Scheme { .. }), "{text}");
         }
         for text in ["tcp:", "tcp:x", "tcp:x:", "tcp::1", "tcp:x:65536", "tcp:x:-1", "tcp:::1:5", "tcp:[]:1"]
         {
-            assert!(matches!(error(text), Error::AddressTcp { .. }), "{text}");
+            assert!(matches!(error(text), AddressError::Tcp { .. }), "{text}");
         }
     }
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::Error;
-use crate::error::require_key_feature;
+use crate::error::system;
 use crate::keys::Keys;
+use crate::keys::require_key_feature;
+use crate::{KeyError, Operation};
 
 /// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
@@ -48,44 +49,44 @@ impl Key {
     /// Draws a key from the system's generator.
     ///
     /// # Errors
-    /// [`Error::System`] when the generator fails; [`Error::FeatureMissing`].
-    pub fn draw() -> Result<Key, Error> {
-        require_key_feature("a new key")?;
+    /// [`KeyError::System`] when the generator fails; [`KeyError::FeatureMissing`].
+    pub fn draw() -> Result<Key, KeyError> {
+        require_key_feature(None)?;
         let mut key = Key::blank();
         match key.fill(|own| getrandom(&mut own[..], GetRandomFlags::empty())) {
             Some(Ok(Key::LEN)) => Ok(key),
-            Some(Err(error)) => Err(Error::system("drawing a key", error)),
-            _ => Err(Error::system("drawing a key", rustix::io::Errno::IO)),
+            Some(Err(error)) => Err(system(Operation::Random, "", error).into()),
+            _ => Err(system(Operation::Random, "", rustix::io::Errno::IO).into()),
         }
     }
 
     /// Reads the file at `path`, which holds exactly one key in the format of [`Keys::read`].
     ///
     /// # Errors
-    /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds several keys, or none.
-    pub fn read(path: &Path) -> Result<Key, Error> {
+    /// As [`Keys::read`]; [`KeyError::File`] also for a file that holds several keys, or none.
+    pub fn read(path: &Path) -> Result<Key, KeyError> {
         let keys = Keys::read(path)?;
         keys.only().cloned().ok_or_else(|| {
-            let what = match keys.len() {
+            let fault = match keys.len() {
                 0 => "it holds none: make one with `farjump key FILE`".to_owned(),
                 count => format!("it holds {count} of them, and one is to be used here: put that line into a file of its own"),
             };
-            Error::KeyFile { path: path.to_owned(), what }
+            KeyError::File { path: path.to_owned(), fault }
         })
     }
 
     /// Draws a key and writes it to a new file at `path` for its owner alone: 64 hexadecimal digits, newline.
     ///
     /// # Errors
-    /// [`Error::KeyFileExists`] when `path` exists, which is left alone; [`Error::System`].
-    pub fn create(path: &Path) -> Result<Key, Error> {
+    /// [`KeyError::FileExists`] when `path` exists, which is left alone; [`KeyError::System`].
+    pub fn create(path: &Path) -> Result<Key, KeyError> {
         let key = Key::draw()?;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
-        let failed = |error: io::Error| Error::system(format!("writing the key {}", path.display()), error);
+        let failed = |error: io::Error| KeyError::from(system(Operation::WriteKey, path.display(), error));
         let mut file = match options.open(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(Error::KeyFileExists { path: path.to_owned() });
+                return Err(KeyError::FileExists { path: path.to_owned() });
             }
             opened => opened.map_err(failed)?,
         };
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap().len(), 65);
         assert_eq!(Key::read(&path).unwrap().bytes(), made.bytes());
         assert_ne!(Key::draw().unwrap().bytes(), made.bytes());
-        assert!(matches!(Key::create(&path), Err(Error::KeyFileExists { .. })));
+        assert!(matches!(Key::create(&path), Err(KeyError::FileExists { .. })));
         assert_eq!(Key::read(&path).unwrap().bytes(), made.bytes(), "it was overwritten");
     }
 
@@ -186,7 +187,7 @@ mod tests {
         for wrong in ["", "password", &"g".repeat(64), &digits[..63], &"0".repeat(65), &long] {
             write(&path, wrong.as_bytes(), 0o600);
             let error = Key::read(&path).unwrap_err();
-            assert!(matches!(error, Error::KeyFile { .. }), "{wrong}: {error}");
+            assert!(matches!(error, KeyError::File { .. }), "{wrong}: {error}");
         }
     }
 

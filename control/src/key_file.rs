@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::Error;
+use crate::KeyError;
 use crate::keys::{Keys, Stamp};
 
 /// Interval between two checks of the file.
@@ -37,12 +37,12 @@ impl KeyFile {
     /// Reads the keys at `path`, and keeps the path.
     ///
     /// # Errors
-    /// As [`Keys::read`]; [`Error::KeyFile`] also for a file that holds none.
-    pub fn open(path: &Path) -> Result<(KeyFile, Keys), Error> {
+    /// As [`Keys::read`]; [`KeyError::File`] also for a file that holds none.
+    pub fn open(path: &Path) -> Result<(KeyFile, Keys), KeyError> {
         let keys = Keys::read(path)?;
         if keys.is_empty() {
-            let what = "it holds none: make one with `farjump key FILE --name NAME`".to_owned();
-            return Err(Error::KeyFile { path: path.to_owned(), what });
+            let fault = "it holds none: make one with `farjump key FILE --name NAME`".to_owned();
+            return Err(KeyError::File { path: path.to_owned(), fault });
         }
         // Checked once more soon: a second change may be too close to show in the modification time.
         let due = Instant::now() + SETTLED;
@@ -178,7 +178,7 @@ mod tests {
     fn a_target_does_not_begin_without_a_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("k");
-        assert!(matches!(KeyFile::open(&path), Err(Error::System { .. })));
+        assert!(matches!(KeyFile::open(&path), Err(KeyError::System { .. })));
         write(&path, "# none\n");
         let error = KeyFile::open(&path).unwrap_err().to_string();
         assert!(error.contains("holds none"), "{error}");

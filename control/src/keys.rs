@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::Error;
-use crate::error::require_key_feature;
+use crate::error::system;
 use crate::key::Key;
 use crate::rights::Rights;
+use crate::{KeyError, Operation};
 
 /// Mode bits that give other users access to a file.
 const OTHERS: u32 = 0o077;
@@ -72,17 +72,17 @@ impl Keys {
     /// as 32 bytes that are not text. A file without a key yields no keys.
     ///
     /// # Errors
-    /// [`Error::KeyFileMode`] when users other than the file's owner may read or write it, or its owner is
-    /// not this process's user; [`Error::KeyFile`] when it holds something else; [`Error::System`] when it
-    /// cannot be read; [`Error::FeatureMissing`].
-    pub fn read(path: &Path) -> Result<Keys, Error> {
+    /// [`KeyError::FileMode`] when users other than the file's owner may read or write it, or its owner is
+    /// not this process's user; [`KeyError::File`] when it holds something else; [`KeyError::System`] when it
+    /// cannot be read; [`KeyError::FeatureMissing`].
+    pub fn read(path: &Path) -> Result<Keys, KeyError> {
         Keys::read_stamped(path).map(|(keys, _)| keys)
     }
 
     /// Like [`Keys::read`]; also returns the state of the file that was read.
-    pub(crate) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), Error> {
+    pub(crate) fn read_stamped(path: &Path) -> Result<(Keys, Stamp), KeyError> {
         let (bytes, stamp) = read(path)?;
-        let keys = Keys::parse(&bytes).map_err(|what| Error::KeyFile { path: path.to_owned(), what })?;
+        let keys = Keys::parse(&bytes).map_err(|fault| KeyError::File { path: path.to_owned(), fault })?;
         Ok((keys, stamp))
     }
 
@@ -90,11 +90,11 @@ impl Keys {
     /// for its owner alone. The contents stay; the file is replaced as a whole.
     ///
     /// # Errors
-    /// As [`Keys::read`]; [`Error::KeyFile`] also for a taken or invalid name, or [`MAX_KEYS`] keys already.
-    pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, Error> {
+    /// As [`Keys::read`]; [`KeyError::File`] also for a taken or invalid name, or [`MAX_KEYS`] keys already.
+    pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, KeyError> {
         // Keeps a symbolic link in place.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let wrong = |what: String| Error::KeyFile { path: path.clone(), what };
+        let wrong = |fault: String| KeyError::File { path: path.clone(), fault };
         if !is_name(name) {
             let what = format!(
                 "`{}` cannot be the name of a key: write up to {MAX_NAME} letters, digits, and any of `-_.@`",
@@ -104,7 +104,7 @@ impl Keys {
         }
         let (before, there) = match read(path) {
             Ok((bytes, _)) => (bytes, true),
-            Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Err(KeyError::System(error)) if error.source.kind() == io::ErrorKind::NotFound => {
                 (Zeroizing::default(), false)
             }
             Err(error) => return Err(error),
@@ -136,7 +136,7 @@ impl Keys {
         // Writing to a string cannot fail.
         let _ = writeln!(text, " {name}{allowed}");
         replace(path, text.as_bytes(), there)
-            .map_err(|error| Error::system(format!("writing the key {}", path.display()), error))?;
+            .map_err(|error| system(Operation::WriteKey, path.display(), error))?;
         Ok(key)
     }
 
@@ -235,16 +235,24 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
+/// Refuses a use of a key, of the file `path` or a new one, in builds without the feature `key`.
+pub(crate) fn require_key_feature(path: Option<&Path>) -> Result<(), KeyError> {
+    match cfg!(feature = "key") {
+        true => Ok(()),
+        false => Err(KeyError::FeatureMissing { path: path.map(Path::to_owned) }),
+    }
+}
+
 /// Returns the bytes of a key file, one more than the limit if it is too long, and its state.
-fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), Error> {
-    require_key_feature(format_args!("the key {}", path.display()))?;
-    let failed = |error: io::Error| Error::system(format!("reading the key {}", path.display()), error);
+fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), KeyError> {
+    require_key_feature(Some(path))?;
+    let failed = |error: io::Error| KeyError::from(system(Operation::ReadKey, path.display(), error));
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let own = rustix::process::geteuid().as_raw();
     if metadata.mode() & OTHERS != 0 || metadata.uid() != own {
         let (path, mode, uid) = (path.to_owned(), metadata.mode() & 0o7777, metadata.uid());
-        return Err(Error::KeyFileMode { path, mode, uid, own });
+        return Err(KeyError::FileMode { path, mode, uid, own });
     }
     // Read into one allocation that is wiped: reading in pieces leaves copies behind.
     let mut bytes = Zeroizing::new(vec![0; MAX_FILE + 1]);
@@ -358,7 +366,7 @@ mod tests {
         );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
         for wrong in ["a", "", "a b", "x=y", "ä"] {
-            assert!(matches!(Keys::add(&path, wrong, None), Err(Error::KeyFile { .. })), "{wrong}");
+            assert!(matches!(Keys::add(&path, wrong, None), Err(KeyError::File { .. })), "{wrong}");
         }
         for number in 2..MAX_KEYS {
             Keys::add(&path, &format!("n{number}"), None).unwrap();

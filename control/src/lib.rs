@@ -39,7 +39,9 @@ pub use connection::message::{
 };
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
-pub use error::Error;
+pub use error::{
+    AddressError, Awaited, ConnectError, HandshakeError, KeyError, NoListener, Operation, SystemError,
+};
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;
 pub use handshake::negotiation::{Direction, Joined, Met};
@@ -53,5 +55,5 @@ pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use listener::Listener;
 pub use peer_identity::{PeerIdentity, admit, plain};
 pub use refusal::{MeetRefusal, RefusalCause};
-pub use rights::Rights;
+pub use rights::{MissingRights, Rights};
 pub use tcp::TcpOptions;

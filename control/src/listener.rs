@@ -19,12 +19,12 @@ use rustix::net::{
 use crate::address::PeerAddress;
 use crate::connection::socket::ControlSocket;
 use crate::connection::{Control, Role};
-use crate::error::require_key_feature;
 use crate::keys::Keys;
 use crate::refusal::MeetRefusal;
 use crate::tcp::{self, TcpOptions};
 
-use crate::Error;
+use crate::error::{require_key_feature, system};
+use crate::{ConnectError, HandshakeError, Operation};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
@@ -69,7 +69,7 @@ impl Listener {
     ///
     /// # Errors
     /// As there.
-    pub fn bind(address: &PeerAddress) -> Result<Listener, Error> {
+    pub fn bind(address: &PeerAddress) -> Result<Listener, ConnectError> {
         Listener::bind_with(address, TcpOptions::default())
     }
 
@@ -77,10 +77,11 @@ impl Listener {
     /// TCP host it takes the first that works; without a key all of them must be loopback.
     ///
     /// # Errors
-    /// [`Error::InUse`] or [`Error::PortTaken`] when a process listens there, [`Error::NotASocket`] when
-    /// something else is there (it is left alone), [`Error::KeyMissing`], [`Error::FeatureMissing`],
-    /// [`Error::Denied`], [`Error::System`].
-    pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, Error> {
+    /// [`ConnectError::InUse`] or [`ConnectError::PortTaken`] when a process listens there,
+    /// [`ConnectError::NotASocket`] when something else is there (it is left alone),
+    /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`], [`ConnectError::Denied`],
+    /// [`ConnectError::System`].
+    pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
             PeerAddress::Tcp { host, port } => Listener::bind_tcp(address, host, *port, options),
@@ -92,7 +93,7 @@ impl Listener {
         host: &str,
         port: u16,
         options: TcpOptions,
-    ) -> Result<Listener, Error> {
+    ) -> Result<Listener, ConnectError> {
         require_key_feature(address)?;
         let addresses = tcp::resolve(host, port, None)?;
         options.check(address, &addresses)?;
@@ -104,17 +105,17 @@ impl Listener {
             }
         }
         let (socket, port) = outcome.map_err(|errno| match errno {
-            Errno::ADDRINUSE => Error::PortTaken { address: address.clone() },
-            errno => Error::system(format!("listening on {address}"), errno),
+            Errno::ADDRINUSE => ConnectError::PortTaken { address: address.clone() },
+            errno => system(Operation::Listen, address, errno).into(),
         })?;
         let address = PeerAddress::Tcp { host: host.to_owned(), port };
         let socket = ListeningSocket::new(socket, false);
         Ok(Listener { socket, address, file: None, options })
     }
 
-    fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, Error> {
-        let system = |what: &str, error: io::Error| Error::system(format!("{what} {address}"), error);
-        let name = SocketAddrUnix::new(path).map_err(|error| system("listening on", error.into()))?;
+    fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, ConnectError> {
+        let failed = |operation, error: io::Error| ConnectError::from(system(operation, address, error));
+        let name = SocketAddrUnix::new(path).map_err(|error| failed(Operation::Listen, error.into()))?;
         // Between `bind` and `listen`, and between finding a stale file and removing it, another target that
         // starts would take this one's file for stale.
         let _lock = lock_directory(path);
@@ -128,33 +129,33 @@ impl Listener {
         };
         let socket = match new_socket() {
             Ok(socket) => socket,
-            Err(Errno::ADDRINUSE) => return Err(Error::InUse { address: address.clone() }),
-            Err(error) => return Err(system("listening on", error.into())),
+            Err(Errno::ADDRINUSE) => return Err(ConnectError::InUse { address: address.clone() }),
+            Err(error) => return Err(failed(Operation::Listen, error.into())),
         };
-        let metadata = fs::symlink_metadata(path).map_err(|error| system("looking at", error))?;
+        let metadata = fs::symlink_metadata(path).map_err(|error| failed(Operation::ReadMetadata, error))?;
         let id = (metadata.dev(), metadata.ino());
         let file = SocketFile { path: path.to_owned(), id, process: std::process::id() };
         let socket = ListeningSocket::new(socket, true);
         let listener = Listener { socket, address: address.clone(), file: Some(file), options };
-        listen(&listener.socket, BACKLOG).map_err(|error| system("listening on", error.into()))?;
+        listen(&listener.socket, BACKLOG).map_err(|error| failed(Operation::Listen, error.into()))?;
         Ok(listener)
     }
 
     /// Accepts the next process that has connected; returns `None` if there is none now.
     ///
     /// # Errors
-    /// The listener stays usable after each. [`Error::OtherUser`] for a process of another user, which is
-    /// rejected and told so. [`Error::OwnerUnknown`] or [`Error::OwnUserUnknown`] when its user is not known.
-    /// [`Error::System`], for example when this process has no file descriptors left, or cannot close those
-    /// that peers passed; the listener stays readable.
-    pub fn accept(&self) -> Result<Option<Control>, Error> {
+    /// The listener stays usable after each. [`HandshakeError::OtherUser`] for a process of another user,
+    /// which is rejected and told so. [`HandshakeError::OwnerUnknown`] or [`HandshakeError::OwnUserUnknown`]
+    /// when its user is not known. [`HandshakeError::System`], for example when this process has no file
+    /// descriptors left, or cannot close those that peers passed; the listener stays readable.
+    pub fn accept(&self) -> Result<Option<Control>, HandshakeError> {
         if self.file.is_some() && deferred_close::is_clogged() {
-            let what = format!(
-                "accepting a connection on {}, while {} descriptors or more that peers passed cannot be closed,",
+            let object = format!(
+                "{}, while {} descriptors or more that peers passed cannot be closed,",
                 self.address,
                 deferred_close::MOST_STUCK
             );
-            return Err(Error::system(what, Errno::MFILE));
+            return Err(system(Operation::Accept, object, Errno::MFILE).into());
         }
         let mut control = loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -167,7 +168,7 @@ impl Listener {
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) if is_of_one_connection(error) => {}
                 Err(error) => {
-                    return Err(Error::system(format!("accepting a connection on {}", self.address), error));
+                    return Err(system(Operation::Accept, &self.address, error).into());
                 }
             }
         };
@@ -176,13 +177,13 @@ impl Listener {
             Err(error) => error,
         };
         let text = match &error {
-            Error::OtherUser { uid, own, .. } => {
+            HandshakeError::OtherUser { uid, own, .. } => {
                 format!("it runs as user {own} and admits processes of that user only; you are user {uid}")
             }
-            Error::OwnerUnknown { .. } => "it does not see which user you are, and admits processes of its own user only: connect from a user \
+            HandshakeError::OwnerUnknown { .. } => "it does not see which user you are, and admits processes of its own user only: connect from a user \
                  namespace whose users it knows, or over TCP give both sides a key"
                 .to_owned(),
-            Error::OwnUserUnknown { uid, .. } => format!(
+            HandshakeError::OwnUserUnknown { uid, .. } => format!(
                 "it does not know which user it is itself (user {uid} stands for all that its user namespace does not map), and admits \
                  processes of its own user only: have it started as a user that the namespace maps, or over TCP give both sides \
                  a key"
@@ -283,32 +284,34 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
 }
 
 /// Removes a socket file on which no process listens. Anything else there is an error and stays.
-fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), Error> {
+fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), ConnectError> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::system(format!("looking at {}", path.display()), error)),
+        Err(error) => return Err(system(Operation::ReadMetadata, path.display(), error).into()),
     };
     if !metadata.file_type().is_socket() {
-        return Err(Error::NotASocket { path: path.to_owned() });
+        return Err(ConnectError::NotASocket { path: path.to_owned() });
     }
     // A listening process can send descriptors at once, so closing this socket must not block either.
     let attempt = stream_socket().and_then(ControlSocket::unix).map(|socket| connect(&socket, name));
     match attempt {
         Ok(Err(Errno::CONNREFUSED)) => {}
         Ok(Err(Errno::NOENT)) => return Ok(()),
-        Ok(Err(Errno::ACCESS | Errno::PERM)) => return Err(Error::Denied { address: address.clone() }),
+        Ok(Err(Errno::ACCESS | Errno::PERM)) => {
+            return Err(ConnectError::Denied { address: address.clone() });
+        }
         // Connected, a full backlog, or a socket of another kind that is in use.
         Ok(Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE)) => {
-            return Err(Error::InUse { address: address.clone() });
+            return Err(ConnectError::InUse { address: address.clone() });
         }
         Ok(Err(error)) | Err(error) => {
-            return Err(Error::system(format!("trying whether anybody listens on {address}"), error));
+            return Err(system(Operation::Probe, address, error).into());
         }
     }
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::system(format!("removing the stale socket {}", path.display()), error))
+            Err(system(Operation::RemoveStale, path.display(), error).into())
         }
         _ => Ok(()),
     }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::{fs, io, mem, ptr};
 
-use crate::Error;
+use crate::error::system;
+use crate::{Operation, SystemError};
 
 /// The overflow uid where the system does not report one.
 const DEFAULT_OVERFLOW_UID: u32 = 65_534;
@@ -31,9 +32,8 @@ pub struct PeerIdentity {
 
 impl PeerIdentity {
     /// Asks the system for the process connected to `socket` (`SO_PEERCRED` of unix(7)).
-    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, Error> {
-        let credentials = credentials(socket)
-            .map_err(|source| Error::system("finding the user of a connection's peer", source))?;
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> Result<PeerIdentity, SystemError> {
+        let credentials = credentials(socket).map_err(|source| system(Operation::Identify, "", source))?;
         let pid = u32::try_from(credentials.pid).unwrap_or(0);
         let comm = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut identity =

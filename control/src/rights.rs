@@ -40,19 +40,29 @@ impl Rights {
         NAMES.into_iter().filter(move |(_, right)| self.contains(*right)).map(|(name, _)| name)
     }
 
-    /// Describes the rights of `needed` that are missing here, and how the target's operator grants them;
-    /// `None` if none is. The text is the same at the target and at a source that knows its rights.
-    pub fn lacks(self, needed: Rights) -> Option<String> {
+    /// Returns the rights of `needed` that are missing here; `None` if none is.
+    pub fn lacks(self, needed: Rights) -> Option<MissingRights> {
         let missing = needed.difference(self);
-        (!missing.is_empty()).then(|| {
-            let plural = if missing.iter().count() == 1 { "the right" } else { "the rights" };
-            format!(
-                "{plural} `{missing}` at this target is missing (there are: {self}); have its operator start it with \
-                 `farjump serve --allow {with}`, or write `allow={with}` behind this key in its key file",
-                with = self.union(needed)
-            )
-        })
+        (!missing.is_empty()).then_some(MissingRights { missing, granted: self })
     }
+}
+
+/// Rights that a process lacks at a target. The text is the same at the target and at a source that knows its
+/// rights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{} `{missing}` at this target {} missing (there are: {granted}); have its operator grant `{}` to all processes, or write \
+     `allow={}` behind this key in its key file",
+    if missing.iter().count() == 1 { "the right" } else { "the rights" },
+    if missing.iter().count() == 1 { "is" } else { "are" },
+    missing.union(*granted),
+    missing.union(*granted)
+)]
+pub struct MissingRights {
+    /// The rights that are missing.
+    pub missing: Rights,
+    /// The rights that there are.
+    pub granted: Rights,
 }
 
 impl Default for Rights {
@@ -133,12 +143,12 @@ mod tests {
     fn what_is_missing_is_named_with_what_to_write() {
         let some = Rights::OBSERVE | Rights::CALL;
         assert_eq!(some.lacks(Rights::CALL), None);
-        let text = some.lacks(Rights::CALL | Rights::INJECT).unwrap();
+        let text = some.lacks(Rights::CALL | Rights::INJECT).unwrap().to_string();
         assert!(
-            text.contains("the right `inject`") && text.contains("--allow observe,call,inject`"),
+            text.contains("the right `inject`") && text.contains("grant `observe,call,inject`"),
             "{text}"
         );
-        let text = Rights::empty().lacks(Rights::CALL | Rights::INJECT).unwrap();
+        let text = Rights::empty().lacks(Rights::CALL | Rights::INJECT).unwrap().to_string();
         assert!(text.contains("the rights `call,inject`") && text.contains("there are: none"), "{text}");
     }
 }

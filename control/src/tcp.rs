@@ -13,12 +13,12 @@ use rustix::net::{
     sockopt,
 };
 
-use crate::Error;
 use crate::address::PeerAddress;
 use crate::key::Key;
 use crate::keys::Keys;
 use crate::loopback_owner::owner;
 use crate::peer_identity::PeerIdentity;
+use crate::{Awaited, ConnectError, HandshakeError, NoListener, Operation, SystemError, error};
 
 /// Minimum of unanswered probes before a machine counts as gone.
 const PROBES: u32 = 3;
@@ -61,10 +61,10 @@ impl TcpOptions {
     }
 
     /// Checks that the addresses of `host` are permitted: all with a key, loopback alone without.
-    pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), Error> {
+    pub(crate) fn check(&self, address: &PeerAddress, all: &[SocketAddr]) -> Result<(), ConnectError> {
         match self.key.is_some() || self.keys.is_some() || all.iter().all(is_loopback) {
             true => Ok(()),
-            false => Err(Error::KeyMissing { address: address.clone() }),
+            false => Err(ConnectError::KeyMissing { address: address.clone() }),
         }
     }
 
@@ -82,12 +82,17 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
 /// Resolves a host to its addresses, at least one.
 ///
 /// # Errors
-/// [`Error::System`] when the name is unknown; [`Error::TooLate`] when it is not resolved by `deadline`.
-pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Result<Vec<SocketAddr>, Error> {
+/// [`ConnectError::System`] when the name is unknown; [`ConnectError::TimedOut`] when it is not resolved by
+/// `deadline`.
+pub(crate) fn resolve(
+    host: &str,
+    port: u16,
+    deadline: Option<Instant>,
+) -> Result<Vec<SocketAddr>, ConnectError> {
     if let Ok(number) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(number, port)]);
     }
-    let system = |error: io::Error| Error::system(format!("looking up the host {host}"), error);
+    let system = |error: io::Error| error::system(Operation::Resolve, host, error);
     let look_up = {
         let host = host.to_owned();
         move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>)
@@ -104,14 +109,17 @@ pub(crate) fn resolve(host: &str, port: u16, deadline: Option<Instant>) -> Resul
             match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(found) => found,
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Error::TooLate { peer: host.to_owned(), waiting_for: "its address" });
+                    return Err(ConnectError::TimedOut {
+                        address: host.to_owned(),
+                        awaited: Awaited::Resolution,
+                    });
                 }
                 Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the thread for it ended")),
             }
         }
     };
     match found.map_err(system)? {
-        none if none.is_empty() => Err(system(io::Error::other("it has no address"))),
+        none if none.is_empty() => Err(system(io::Error::other("it has no address")).into()),
         found => Ok(found),
     }
 }
@@ -136,12 +144,13 @@ pub(crate) fn listen_at(address: &SocketAddr, backlog: i32) -> Result<(OwnedFd, 
 /// that swallows packets does not keep the others from being tried.
 ///
 /// # Errors
-/// The error of the last: [`Error::NobodyListens`], [`Error::TooLate`] at `deadline`, [`Error::System`].
+/// The error of the last: [`ConnectError::NobodyListens`], [`ConnectError::TimedOut`] at `deadline`,
+/// [`ConnectError::System`].
 pub(crate) fn connect_any(
     address: &PeerAddress,
     addresses: &[SocketAddr],
     deadline: Instant,
-) -> Result<OwnedFd, Error> {
+) -> Result<OwnedFd, ConnectError> {
     let mut outcome = Err(Errno::ADDRNOTAVAIL);
     for (at, one) in addresses.iter().enumerate() {
         let now = Instant::now();
@@ -153,10 +162,12 @@ pub(crate) fn connect_any(
     }
     outcome.map_err(|errno| match errno {
         Errno::CONNREFUSED => {
-            Error::NobodyListens { address: address.clone(), why: "its machine refuses connections there" }
+            ConnectError::NobodyListens { address: address.clone(), found: NoListener::PortClosed }
         }
-        Errno::TIMEDOUT => Error::TooLate { peer: address.to_string(), waiting_for: "a connection" },
-        errno => Error::system(format!("connecting to {address}"), errno),
+        Errno::TIMEDOUT => {
+            ConnectError::TimedOut { address: address.to_string(), awaited: Awaited::Connection }
+        }
+        errno => error::system(Operation::Connect, address, errno).into(),
     })
 }
 
@@ -182,7 +193,7 @@ fn connect_one(address: &SocketAddr, deadline: Instant) -> Result<OwnedFd, Errno
 
 /// Makes the system send at once, and detect a peer whose machine is silent for the time in `options`: with
 /// unacknowledged data (`TCP_USER_TIMEOUT`) and when idle (probes, `SO_KEEPALIVE`).
-pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error> {
+pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), SystemError> {
     let silence = options.silence();
     let probe = Duration::from_secs((silence.as_secs() / u64::from(PROBES)).max(1));
     let set = || -> Result<(), Errno> {
@@ -194,7 +205,7 @@ pub(crate) fn tune(socket: impl AsFd, options: &TcpOptions) -> Result<(), Error>
         // At most 32,767,000.
         sockopt::set_tcp_user_timeout(&socket, silence.as_millis() as u32)
     };
-    set().map_err(|error| Error::system("setting up a TCP connection", error))
+    set().map_err(|error| error::system(Operation::SetUp, "", error))
 }
 
 /// Undoes [`tune`] on a connection for a stream, where a slow peer must not count as gone.
@@ -204,31 +215,36 @@ pub(crate) fn untune(socket: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Returns the address of the peer.
-pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, Error> {
+pub(crate) fn peer_of(socket: &impl AsFd) -> Result<SocketAddr, SystemError> {
     let known = getpeername(socket).and_then(|known| SocketAddr::try_from(known.ok_or(Errno::NOTCONN)?));
-    known.map_err(|error| Error::system("finding the user of a connection's peer", error))
+    known.map_err(|error| error::system(Operation::Identify, "", error))
 }
 
 /// Returns the user of the process at the other end of a loopback connection; `None` where the system does
 /// not report it, or an address is not loopback.
-pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, Error> {
-    let asking = "finding the owner of a loopback connection";
+pub(crate) fn owner_of_peer(socket: &impl AsFd) -> Result<Option<u32>, SystemError> {
     let near = getsockname(socket).and_then(SocketAddr::try_from);
-    let (near, far) = (near.map_err(|error| Error::system(asking, error))?, peer_of(socket)?);
+    let (near, far) =
+        (near.map_err(|error| error::system(Operation::Identify, "", error))?, peer_of(socket)?);
     match is_loopback(&near) && is_loopback(&far) {
-        true => owner(far, near).map_err(|error| Error::system(asking, error)),
+        true => owner(far, near).map_err(|error| error::system(Operation::Identify, "", error)),
         false => Ok(None),
     }
 }
 
 /// Converts an error of a connection's socket: systems report a machine that they gave up in several ways.
-pub(crate) fn failure(errno: Errno, doing: &str, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Error {
+pub(crate) fn failure(
+    errno: Errno,
+    operation: Operation,
+    socket: BorrowedFd<'_>,
+    peer: &PeerIdentity,
+) -> HandshakeError {
     match errno {
         Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN => {
             let seconds = sockopt::tcp_user_timeout(socket).unwrap_or(0) / 1000;
-            Error::Silent { peer: peer.to_string(), seconds }
+            HandshakeError::Silent { peer: peer.to_string(), seconds }
         }
-        errno => Error::system(format!("{doing} {peer}"), errno),
+        errno => error::system(operation, peer, errno).into(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors, one variant for each cause.
 
-use farjump_control::{Error as MeetError, PeerAddress, RefusalCause};
+use farjump_control::{AddressError, ConnectError, HandshakeError, KeyError, PeerAddress, RefusalCause};
 use farjump_core::transport::TransportError;
 
 /// An error of farjump. Its text says what was wrong, where, and what to do.
@@ -12,7 +12,13 @@ pub enum Error {
     Library(#[from] farjump_loader::Error),
     /// The control connection or the handshake failed.
     #[error(transparent)]
-    Meet(#[from] MeetError),
+    Handshake(#[from] HandshakeError),
+    /// A malformed address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// An unusable key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
     /// A transport that is not available.
     #[error(transparent)]
     Unavailable(#[from] farjump_transports::Error),
@@ -175,6 +181,12 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Error {
+        HandshakeError::from(error).into()
+    }
 }
 
 impl Error {

@@ -1,6 +1,6 @@
 //! The choice of transports for an address.
 
-use farjump_control::{Error as MeetError, PeerAddress};
+use farjump_control::{HandshakeError, PeerAddress};
 use farjump_core::transport::Transport;
 use farjump_transports::{BackendOptions, Chosen, Destination, Error as ChoiceError};
 
@@ -10,7 +10,7 @@ use crate::Error;
 /// preferred ones.
 ///
 /// # Errors
-/// [`Error::Unavailable`] for a name that is not available, [`MeetError::NeedsUnixSocket`],
+/// [`Error::Unavailable`] for a name that is not available, [`HandshakeError::NeedsUnixSocket`],
 /// [`Error::NoTransport`].
 pub(crate) fn transports_for(
     address: &PeerAddress,
@@ -27,7 +27,7 @@ pub(crate) fn transports_for(
         let address = address.clone();
         match error {
             ChoiceError::NeedsUnixSocket { transport } => {
-                MeetError::NeedsUnixSocket { transport, address }.into()
+                HandshakeError::NeedsUnixSocket { transport, address }.into()
             }
             ChoiceError::NoTransport { reasons } => Error::NoTransport { address, reasons },
             other => other.into(),

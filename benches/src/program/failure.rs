@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use farjump::Error;
-use farjump_control::Error as MeetError;
+use farjump_control::{ConnectError, HandshakeError, MeetRefusal, RefusalCause};
 
 /// Exit codes, as the long help shows them.
 pub const EXIT_CODES: &str = "\
@@ -75,25 +75,56 @@ impl From<Error> for Failure {
             Error::Refused { .. } | Error::Panicked { .. } | Error::OverLimit { .. } => Exit::Refused,
             Error::Timeout { .. } => Exit::TimedOut,
             Error::PeerGone { .. } => Exit::NoTarget,
-            Error::Meet(meet) => match meet {
-                MeetError::Refused { .. }
-                | MeetError::OtherUser { .. }
-                | MeetError::OwnerUnknown { .. }
-                | MeetError::OwnUserUnknown { .. }
-                | MeetError::Denied { .. }
-                | MeetError::KeyWanted { .. }
-                | MeetError::KeyUnknown { .. }
-                | MeetError::WrongKey { .. } => Exit::Refused,
-                MeetError::TooLate { .. } => Exit::TimedOut,
-                MeetError::NobodyListens { .. }
-                | MeetError::PeerGone { .. }
-                | MeetError::CutShort { .. }
-                | MeetError::Silent { .. } => Exit::NoTarget,
-                _ => Exit::Failed,
-            },
+            Error::Handshake(error) => of_handshake(error),
             _ => Exit::Failed,
         };
-        Failure { exit, text: error.to_string() }
+        let text = match advice(&error) {
+            Some(advice) => format!("{error} ({advice})"),
+            None => error.to_string(),
+        };
+        Failure { exit, text }
+    }
+}
+
+/// The part of the command line that mends an error. Errors of the library name methods at most.
+fn advice(error: &Error) -> Option<&'static str> {
+    const KEY: &str = "--key FILE on both sides";
+    const RIGHTS: &str = "at the target: `farjump serve --allow RIGHT,…`";
+    match error {
+        Error::Refused { cause: RefusalCause::Rights, .. } => Some(RIGHTS),
+        Error::Handshake(error) => match error {
+            HandshakeError::KeyWanted { .. }
+            | HandshakeError::KeyUnknown { .. }
+            | HandshakeError::WrongKey { .. }
+            | HandshakeError::Connect(ConnectError::KeyMissing { .. }) => Some(KEY),
+            HandshakeError::OwnerUnknown { .. } | HandshakeError::OwnUserUnknown { .. } => {
+                Some("a key over TCP: --key FILE on both sides")
+            }
+            HandshakeError::Refused { cause: MeetRefusal::Rights, .. } => Some(RIGHTS),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn of_handshake(error: &HandshakeError) -> Exit {
+    match error {
+        HandshakeError::Refused { .. }
+        | HandshakeError::OtherUser { .. }
+        | HandshakeError::OwnerUnknown { .. }
+        | HandshakeError::OwnUserUnknown { .. }
+        | HandshakeError::KeyWanted { .. }
+        | HandshakeError::KeyUnknown { .. }
+        | HandshakeError::WrongKey { .. }
+        | HandshakeError::Connect(ConnectError::Denied { .. }) => Exit::Refused,
+        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
+            Exit::TimedOut
+        }
+        HandshakeError::PeerGone { .. }
+        | HandshakeError::CutShort { .. }
+        | HandshakeError::Silent { .. }
+        | HandshakeError::Connect(ConnectError::NobodyListens { .. }) => Exit::NoTarget,
+        _ => Exit::Failed,
     }
 }
 

@@ -59,7 +59,9 @@ impl From<Error> for Failure {
 fn status_of(error: &Error) -> farjump_status_t {
     match error {
         Error::Library(_) | Error::PayloadOverrun { .. } => FARJUMP_ERROR_LIBRARY,
-        Error::Meet(_) | Error::Unavailable(_) | Error::NoTransport { .. } => FARJUMP_ERROR_CONNECT,
+        Error::Handshake(_) | Error::Address(_) | Error::Unavailable(_) | Error::NoTransport { .. } => {
+            FARJUMP_ERROR_CONNECT
+        }
         Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
         Error::Refused { .. } => FARJUMP_ERROR_REFUSED,
         Error::Panicked { .. } => FARJUMP_ERROR_PANICKED,

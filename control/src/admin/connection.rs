@@ -6,15 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::Error;
 use crate::address::PeerAddress;
 use crate::admin::messages::{Answer, Question};
 use crate::connection::message::Message;
 use crate::connection::{Control, out_of_order, refused};
+use crate::error::system;
 use crate::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
 use crate::refusal::MeetRefusal;
 use crate::tcp::TcpOptions;
+use crate::{Awaited, HandshakeError, Operation};
 
 /// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
@@ -55,11 +56,9 @@ impl Asker {
     ///
     /// # Errors
     /// As [`Control::send`].
-    pub fn answer(&mut self, answer: &Answer) -> Result<(), Error> {
-        let bytes = postcard::to_stdvec(answer).map_err(|error| {
-            let what = format!("encoding {}: {error}", answer.name());
-            Error::system(what, rustix::io::Errno::INVAL)
-        })?;
+    pub fn answer(&mut self, answer: &Answer) -> Result<(), HandshakeError> {
+        let bytes = postcard::to_stdvec(answer)
+            .map_err(|error| system(Operation::Encode, answer.name(), std::io::Error::other(error)))?;
         self.control.send(&Message::Answer { bytes }, &[])
     }
 
@@ -67,9 +66,9 @@ impl Asker {
     /// [`Asker::as_fd`] is readable or writable, and at [`Asker::deadline`].
     ///
     /// # Errors
-    /// Drop the asker after any of these: [`Error::PeerGone`], [`Error::OutOfOrder`] for a second request,
-    /// [`Error::TooLate`] past the deadline, and those of [`Control::recv`].
-    pub fn advance(&mut self) -> Result<bool, Error> {
+    /// Drop the asker after any of these: [`HandshakeError::PeerGone`], [`HandshakeError::OutOfOrder`] for a
+    /// second request, [`HandshakeError::TimedOut`] past the deadline, and those of [`Control::recv`].
+    pub fn advance(&mut self) -> Result<bool, HandshakeError> {
         self.control.flush()?;
         if !self.control.wants_write() {
             return Ok(true);
@@ -79,7 +78,7 @@ impl Asker {
         }
         if Instant::now() >= self.deadline {
             let peer = self.control.peer().to_string();
-            return Err(Error::TooLate { peer, waiting_for: "room for the rest of its answer" });
+            return Err(HandshakeError::TimedOut { peer, awaited: Awaited::ResponseSpace });
         }
         Ok(false)
     }
@@ -99,10 +98,10 @@ impl AsFd for Asker {
 /// Sends a request to the target at `address`, and waits for the response.
 ///
 /// # Errors
-/// At `deadline` [`Error::TooLate`]. [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when
-/// the target runs as another user; no request was sent then. Those of [`Control::connect`] and
-/// [`Control::recv`], [`Error::OutOfOrder`].
-pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Result<Answer, Error> {
+/// At `deadline` [`HandshakeError::TimedOut`]. [`HandshakeError::Refused`] with the target's reason.
+/// [`HandshakeError::OtherUser`] when the target runs as another user; no request was sent then. Those of
+/// [`Control::connect`] and [`Control::recv`], [`HandshakeError::OutOfOrder`].
+pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Result<Answer, HandshakeError> {
     ask_with(address, &TcpOptions::default(), question, deadline)
 }
 
@@ -115,16 +114,16 @@ pub fn ask_with(
     options: &TcpOptions,
     question: Question,
     deadline: Instant,
-) -> Result<Answer, Error> {
+) -> Result<Answer, HandshakeError> {
     let mut control = Control::connect_with(address, options, deadline)?;
     control.admit_target(deadline)?;
     control.asks();
     match control.send(&Message::Ask(question), &[]) {
         // A target that rejects at once may have closed already: its reason can still be received.
-        Ok(()) | Err(Error::PeerGone { .. }) => {}
+        Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
-    let bytes = match control.recv_until(deadline, "its answer")? {
+    let bytes = match control.recv_until(deadline, Awaited::Response)? {
         (Message::Refuse { cause, text }, _) => return Err(refused(&control, cause, &text)),
         (Message::Answer { bytes }, _) => bytes,
         (other, _) => return Err(out_of_order(&control, "Answer", &other)),
@@ -132,11 +131,13 @@ pub fn ask_with(
     let peer = || control.peer().to_string();
     match postcard::take_from_bytes(&bytes) {
         Ok((answer, [])) => Ok(answer),
-        Ok((_, rest)) => {
-            Err(Error::Garbled { peer: peer(), what: format!("{} bytes follow an answer", rest.len()) })
-        }
-        Err(error) => {
-            Err(Error::Garbled { peer: peer(), what: format!("its answer does not decode ({error})") })
-        }
+        Ok((_, rest)) => Err(HandshakeError::Garbled {
+            peer: peer(),
+            what: format!("{} bytes follow an answer", rest.len()),
+        }),
+        Err(error) => Err(HandshakeError::Garbled {
+            peer: peer(),
+            what: format!("its answer does not decode ({error})"),
+        }),
     }
 }

@@ -12,7 +12,6 @@ mod send_queue;
 pub(crate) mod socket;
 pub(crate) mod stream_offer;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -24,7 +23,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use crate::Error;
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, Message};
 use crate::connection::preamble::{Security, prefix};
@@ -32,10 +30,12 @@ use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
 use crate::connection::socket::ControlSocket;
 use crate::error::require_key_feature;
+use crate::error::system;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
 use crate::refusal::MeetRefusal;
 use crate::tcp::{self, TcpOptions};
+use crate::{Awaited, ConnectError, HandshakeError, NoListener, Operation, SystemError};
 
 #[cfg(not(feature = "key"))]
 use no_noise::Seal;
@@ -53,8 +53,8 @@ const RETRY: Duration = Duration::from_millis(5);
 ///
 /// No operation waits. The caller waits until [`Control::as_fd`] is readable, or writable while
 /// [`Control::wants_write`] holds. Then it calls [`Control::recv`] until that returns `None`, and
-/// [`Control::flush`]. Drop the connection after any error but [`Error::Congested`] and
-/// [`Error::MessageTooLong`] of `send`.
+/// [`Control::flush`]. Drop the connection after any error but [`HandshakeError::Congested`] and
+/// [`HandshakeError::MessageTooLong`] of `send`.
 #[derive(Debug)]
 pub struct Control {
     socket: ControlSocket,
@@ -79,7 +79,7 @@ impl Control {
     ///
     /// # Errors
     /// As there.
-    pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, Error> {
+    pub fn connect(address: &PeerAddress, deadline: Instant) -> Result<Control, ConnectError> {
         Control::connect_with(address, &TcpOptions::default(), deadline)
     }
 
@@ -87,13 +87,13 @@ impl Control {
     /// space. With a key nothing is sent over TCP without it; without a key only loopback is tried.
     ///
     /// # Errors
-    /// [`Error::NobodyListens`], [`Error::Denied`], [`Error::KeyMissing`], [`Error::FeatureMissing`],
-    /// [`Error::TooLate`], [`Error::System`].
+    /// [`ConnectError::NobodyListens`], [`ConnectError::Denied`], [`ConnectError::KeyMissing`],
+    /// [`ConnectError::FeatureMissing`], [`ConnectError::TimedOut`], [`ConnectError::System`].
     pub fn connect_with(
         address: &PeerAddress,
         options: &TcpOptions,
         deadline: Instant,
-    ) -> Result<Control, Error> {
+    ) -> Result<Control, ConnectError> {
         let path = match address {
             PeerAddress::Unix(path) => path,
             PeerAddress::Tcp { host, port } => {
@@ -101,34 +101,35 @@ impl Control {
                 let addresses = tcp::resolve(host, *port, Some(deadline))?;
                 options.check(address, &addresses)?;
                 let socket = tcp::connect_any(address, &addresses, deadline)?;
-                return Control::over_tcp(socket, options, Role::Source);
+                return Ok(Control::over_tcp(socket, options, Role::Source)?);
             }
         };
-        Control::new(connect_unix(address, path, deadline)?)
+        Ok(Control::new(connect_unix(address, path, deadline)?)?)
     }
 
     /// Makes a control connection of a connected socket, for example one of a pair made before a fork. The
     /// first [`Control::flush`] or [`Control::send`] sends its preamble.
     ///
     /// # Errors
-    /// [`Error::System`] when the system does not identify the peer.
-    pub fn from_stream(stream: UnixStream) -> Result<Control, Error> {
-        stream
-            .set_nonblocking(true)
-            .map_err(|error| Error::system("making a control connection non-blocking", error))?;
+    /// When the system does not identify the peer.
+    pub fn from_stream(stream: UnixStream) -> Result<Control, SystemError> {
+        stream.set_nonblocking(true).map_err(|error| system(Operation::SetUp, "", error))?;
         Control::new(stream.into())
     }
 
-    pub(crate) fn new(socket: OwnedFd) -> Result<Control, Error> {
+    pub(crate) fn new(socket: OwnedFd) -> Result<Control, SystemError> {
         // First of all: from here on its close never blocks, whatever fails.
-        let socket = ControlSocket::unix(socket)
-            .map_err(|error| Error::system("setting up a control connection", error))?;
+        let socket = ControlSocket::unix(socket).map_err(|error| system(Operation::SetUp, "", error))?;
         let peer = PeerIdentity::of(socket.as_fd())?;
         Ok(Control::plain(socket, peer))
     }
 
     /// Makes one over a TCP connection of this process in `role`.
-    pub(crate) fn over_tcp(socket: OwnedFd, options: &TcpOptions, role: Role) -> Result<Control, Error> {
+    pub(crate) fn over_tcp(
+        socket: OwnedFd,
+        options: &TcpOptions,
+        role: Role,
+    ) -> Result<Control, SystemError> {
         tcp::tune(&socket, options)?;
         let socket = ControlSocket::tcp(socket);
         let name = if role == Role::Source { "the target" } else { "a process" };
@@ -168,12 +169,13 @@ impl Control {
     /// its own.
     ///
     /// # Errors
-    /// [`Error::PeerGone`]; earlier messages of the peer can still be received. [`Error::Congested`] and
-    /// [`Error::MessageTooLong`], with nothing sent. [`Error::System`], for descriptors over TCP.
-    pub fn send(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    /// [`HandshakeError::PeerGone`]; earlier messages of the peer can still be received.
+    /// [`HandshakeError::Congested`] and [`HandshakeError::MessageTooLong`], with nothing sent.
+    /// [`HandshakeError::System`], for descriptors over TCP.
+    pub fn send(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Result<(), HandshakeError> {
         if !descriptors.is_empty() && !self.carries_descriptors() {
-            let what = format!("sending {} with file descriptors over TCP", message.name());
-            return Err(Error::system(what, Errno::OPNOTSUPP));
+            let object = format!("{} with file descriptors, over TCP,", message.name());
+            return Err(system(Operation::Encode, object, Errno::OPNOTSUPP).into());
         }
         self.outgoing.push(message, descriptors, &self.peer)?;
         self.flush()
@@ -182,8 +184,8 @@ impl Control {
     /// Sends more of the queue.
     ///
     /// # Errors
-    /// [`Error::PeerGone`], [`Error::Silent`], [`Error::System`].
-    pub fn flush(&mut self) -> Result<(), Error> {
+    /// [`HandshakeError::PeerGone`], [`HandshakeError::Silent`], [`HandshakeError::System`].
+    pub fn flush(&mut self) -> Result<(), HandshakeError> {
         self.outgoing.flush(self.socket.as_fd(), &self.peer, self.seal.as_deref_mut())
     }
 
@@ -202,12 +204,14 @@ impl Control {
     /// descriptors may block, so that does not happen in the caller's thread ([`DeferredFd`]).
     ///
     /// # Errors
-    /// [`Error::PeerGone`] at the end of the connection, [`Error::CutShort`] if that is within a message. For
-    /// other faults of the peer: [`Error::NotFarjump`], [`Error::Version`], [`Error::MessageTooLong`],
-    /// [`Error::Garbled`], [`Error::Descriptors`]; over TCP, for missing or different keys or interference,
-    /// [`Error::KeyWanted`], [`Error::KeyUnknown`], [`Error::WrongKey`], [`Error::Tampered`].
-    /// [`Error::Silent`] when the peer's machine is silent. [`Error::System`].
-    pub fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
+    /// [`HandshakeError::PeerGone`] at the end of the connection, [`HandshakeError::CutShort`] if that is
+    /// within a message. For other faults of the peer: [`HandshakeError::NotFarjump`],
+    /// [`HandshakeError::Version`], [`HandshakeError::MessageTooLong`], [`HandshakeError::Garbled`],
+    /// [`HandshakeError::Descriptors`]; over TCP, for missing or different keys or interference,
+    /// [`HandshakeError::KeyWanted`], [`HandshakeError::KeyUnknown`], [`HandshakeError::WrongKey`],
+    /// [`HandshakeError::Tampered`]. [`HandshakeError::Silent`] when the peer's machine is silent.
+    /// [`HandshakeError::System`].
+    pub fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, HandshakeError> {
         for _ in 0..READS {
             if let Some(message) = self.incoming.next(&self.peer)? {
                 return Ok(Some(message));
@@ -243,7 +247,7 @@ impl Control {
     }
 
     /// Reads once.
-    fn fill(&mut self) -> Result<Filled, Error> {
+    fn fill(&mut self) -> Result<Filled, HandshakeError> {
         let (socket, incoming, peer) = (self.socket.as_fd(), &mut self.incoming, &self.peer);
         let Some(seal) = &mut self.seal else { return incoming.fill(socket, peer) };
         let filled = seal.fill(socket, incoming, &mut self.outgoing, peer);
@@ -260,15 +264,19 @@ impl Control {
     }
 
     /// Returns the error for an end of the connection now.
-    fn end(&self) -> Error {
+    fn end(&self) -> HandshakeError {
         match self.seal.as_ref().and_then(|seal| seal.cut_short()) {
-            Some((found, needed)) => Error::CutShort { peer: self.peer.to_string(), found, needed },
+            Some((found, needed)) => HandshakeError::CutShort { peer: self.peer.to_string(), found, needed },
             None => self.incoming.end(&self.peer),
         }
     }
 
     /// Takes bytes of the connection that were read before, with their descriptors.
-    pub(crate) fn begin_with(&mut self, bytes: Vec<u8>, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
+    pub(crate) fn begin_with(
+        &mut self,
+        bytes: Vec<u8>,
+        descriptors: Vec<DeferredFd>,
+    ) -> Result<(), HandshakeError> {
         let Some(seal) = &mut self.seal else {
             self.incoming.begin_with(bytes, descriptors);
             return Ok(());
@@ -302,7 +310,7 @@ impl Control {
     }
 
     /// Checks that the peer of the accepted `stream` is of this process's user, unless a key proves it.
-    pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), Error> {
+    pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), HandshakeError> {
         match self.seal.is_some() || self.peer.address.is_none() {
             true => Ok(()),
             false => check_owner(tcp::owner_of_peer(&stream)?, &self.peer),
@@ -313,8 +321,9 @@ impl Control {
     /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once taken.
     ///
     /// # Errors
-    /// [`Error::OtherUser`]; [`Error::OwnerUnknown`], [`Error::OwnUserUnknown`] if the system does not tell.
-    pub(crate) fn admit(&mut self) -> Result<(), Error> {
+    /// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if
+    /// the system does not tell.
+    pub(crate) fn admit(&mut self) -> Result<(), HandshakeError> {
         if self.seal.is_some() {
             return Ok(());
         }
@@ -328,8 +337,9 @@ impl Control {
     /// sent; on a Unix socket also before anything is read, because descriptors could come with that.
     ///
     /// # Errors
-    /// As there; [`Error::Refused`] when the target rejected first; over TCP those of awaiting its preamble.
-    pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), Error> {
+    /// As there; [`HandshakeError::Refused`] when the target rejected first; over TCP those of awaiting its
+    /// preamble.
+    pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), HandshakeError> {
         // On loopback the target's user is known once its preamble shows that it has accepted.
         self.await_prefix(deadline)?;
         let Err(error) = self.admit() else { return Ok(()) };
@@ -402,8 +412,8 @@ impl Control {
     pub(crate) fn recv_until(
         &mut self,
         deadline: Instant,
-        expected: &'static str,
-    ) -> Result<(Message, Vec<DeferredFd>), Error> {
+        expected: Awaited,
+    ) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
         loop {
             // Receive first: sending to a peer that rejected and closed fails, but its reason is here.
             if let Some(message) = self.recv()? {
@@ -416,12 +426,12 @@ impl Control {
 
     /// On a TCP connection without a key, waits for the peer's preamble, which shows that it accepted the
     /// connection. Later bytes stay for [`Control::recv`].
-    pub(crate) fn await_prefix(&mut self, deadline: Instant) -> Result<(), Error> {
+    pub(crate) fn await_prefix(&mut self, deadline: Instant) -> Result<(), HandshakeError> {
         while self.seal.is_none() && self.peer.address.is_some() && !self.incoming.is_greeted() {
             self.flush()?;
             match self.fill()? {
                 Filled::Some => self.incoming.greet(&self.peer)?,
-                Filled::Nothing => self.wait(deadline, "its prefix")?,
+                Filled::Nothing => self.wait(deadline, Awaited::Preamble)?,
                 Filled::End => return Err(self.end()),
             }
         }
@@ -429,31 +439,35 @@ impl Control {
     }
 
     /// Waits until the socket is readable, or writable if bytes wait for that.
-    fn wait(&self, deadline: Instant, expected: &'static str) -> Result<(), Error> {
+    fn wait(&self, deadline: Instant, awaited: Awaited) -> Result<(), HandshakeError> {
         let mut events = PollFlags::IN;
         events.set(PollFlags::OUT, self.wants_write());
         let left = deadline.saturating_duration_since(Instant::now());
         // Also if the peer sends all the time.
         if left.is_zero() {
-            return Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected });
+            return Err(HandshakeError::TimedOut { peer: self.peer.to_string(), awaited });
         }
         let timeout = Timespec::try_from(left).ok();
         match poll(&mut [PollFd::new(&self.socket, events)], timeout.as_ref()) {
-            Ok(0) => Err(Error::TooLate { peer: self.peer.to_string(), waiting_for: expected }),
+            Ok(0) => Err(HandshakeError::TimedOut { peer: self.peer.to_string(), awaited }),
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(Error::system(format!("waiting for {}", self.peer), io::Error::from(error))),
+            Err(error) => Err(system(Operation::Wait, &self.peer, error).into()),
         }
     }
 }
 
 /// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for backlog space.
-pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant) -> Result<OwnedFd, Error> {
-    let system = |errno: Errno| Error::system(format!("connecting to {address}"), errno);
-    let name = SocketAddrUnix::new(path).map_err(system)?;
+pub(crate) fn connect_unix(
+    address: &PeerAddress,
+    path: &Path,
+    deadline: Instant,
+) -> Result<OwnedFd, ConnectError> {
+    let failed = |errno: Errno| system(Operation::Connect, address, errno);
+    let name = SocketAddrUnix::new(path).map_err(failed)?;
     loop {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
-        let why = match rustix::net::connect(&socket, &name) {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
+        let found = match rustix::net::connect(&socket, &name) {
             Ok(()) => return Ok(socket),
             Err(Errno::INTR) => continue,
             Err(Errno::AGAIN) if Instant::now() < deadline => {
@@ -461,35 +475,36 @@ pub(crate) fn connect_unix(address: &PeerAddress, path: &Path, deadline: Instant
                 continue;
             }
             Err(Errno::AGAIN) => {
-                return Err(Error::TooLate {
-                    peer: address.to_string(),
-                    waiting_for: "room in its queue of connections",
+                return Err(ConnectError::TimedOut {
+                    address: address.to_string(),
+                    awaited: Awaited::Backlog,
                 });
             }
-            Err(Errno::NOENT) => "there is no such file",
-            Err(Errno::CONNREFUSED) => "the one that did has ended",
-            Err(Errno::PROTOTYPE) => "another kind of socket is there",
-            Err(Errno::ACCESS) => return Err(Error::Denied { address: address.clone() }),
-            Err(error) => return Err(system(error)),
+            Err(Errno::NOENT) => NoListener::NoFile,
+            Err(Errno::CONNREFUSED) => NoListener::Ended,
+            Err(Errno::PROTOTYPE) => NoListener::OtherSocket,
+            Err(Errno::ACCESS) => return Err(ConnectError::Denied { address: address.clone() }),
+            Err(error) => return Err(failed(error).into()),
         };
-        return Err(Error::NobodyListens { address: address.clone(), why });
+        return Err(ConnectError::NobodyListens { address: address.clone(), found });
     }
 }
 
 /// Checks that `uid`, the user of `peer` from the system, is this process's own.
 ///
 /// # Errors
-/// [`Error::OtherUser`]; [`Error::OwnerUnknown`], [`Error::OwnUserUnknown`] if the system does not tell.
-pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), Error> {
+/// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if the
+/// system does not tell.
+pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), HandshakeError> {
     let own = own_user();
     if admit(uid, own) {
         return Ok(());
     }
     let peer = peer.to_string();
     Err(match (uid, own) {
-        (_, None) => Error::OwnUserUnknown { peer, uid: overflow_uid() },
-        (None, _) => Error::OwnerUnknown { peer },
-        (Some(uid), Some(own)) => Error::OtherUser { peer, uid, own },
+        (_, None) => HandshakeError::OwnUserUnknown { peer, uid: overflow_uid() },
+        (None, _) => HandshakeError::OwnerUnknown { peer },
+        (Some(uid), Some(own)) => HandshakeError::OtherUser { peer, uid, own },
     })
 }
 
@@ -500,18 +515,24 @@ impl AsFd for Control {
 }
 
 /// Ends a handshake that failed with `error`: tells the peer why, unless the peer ended it.
-pub(crate) fn tell(control: Control, error: Error) -> Error {
+pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
     let cause = match &error {
-        Error::Refused { .. } | Error::PeerGone { .. } | Error::CutShort { .. } => return error,
-        Error::OtherUser { .. } | Error::OwnerUnknown { .. } | Error::OwnUserUnknown { .. } => {
-            MeetRefusal::OtherUser
+        HandshakeError::Refused { .. }
+        | HandshakeError::PeerGone { .. }
+        | HandshakeError::CutShort { .. } => return error,
+        HandshakeError::OtherUser { .. }
+        | HandshakeError::OwnerUnknown { .. }
+        | HandshakeError::OwnUserUnknown { .. } => MeetRefusal::OtherUser,
+        HandshakeError::Full { .. } => MeetRefusal::Full,
+        HandshakeError::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
+        HandshakeError::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
+        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
+            MeetRefusal::TooLate
         }
-        Error::Full { .. } => MeetRefusal::Full,
-        Error::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
-        Error::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
-        Error::TooLate { .. } => MeetRefusal::TooLate,
-        Error::MissingRight { .. } => MeetRefusal::Rights,
-        Error::Transport(_) | Error::System { .. } => MeetRefusal::TransportFailed,
+        HandshakeError::MissingRights(_) => MeetRefusal::Rights,
+        HandshakeError::Transport(_)
+        | HandshakeError::System(_)
+        | HandshakeError::Connect(ConnectError::System(_)) => MeetRefusal::TransportFailed,
         _ => MeetRefusal::Protocol,
     };
     control.refuse(cause, &error.to_string());
@@ -519,13 +540,13 @@ pub(crate) fn tell(control: Control, error: Error) -> Error {
 }
 
 /// Converts a rejection by the peer to an error.
-pub(crate) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> Error {
-    Error::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
+pub(crate) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> HandshakeError {
+    HandshakeError::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
 }
 
 /// Makes the error for an unexpected message.
-pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> Error {
-    Error::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
+pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> HandshakeError {
+    HandshakeError::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
 }
 
 #[cfg(all(test, feature = "key"))]
@@ -569,7 +590,7 @@ mod tests {
         let left = rustix::io::ioctl_fionread(&target.socket).unwrap();
         // More may have come meanwhile.
         assert!(left > 0 && before.saturating_sub(left) <= MOST, "{before} bytes, then {left}");
-        let error = target.recv_until(Instant::now(), "a message").unwrap_err();
-        assert!(matches!(error, Error::TooLate { .. }), "{error}");
+        let error = target.recv_until(Instant::now(), Awaited::Hello).unwrap_err();
+        assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
     }
 }

@@ -3,12 +3,13 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::Error;
 use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
+use crate::error::system;
 use crate::key::Key;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
+use crate::{HandshakeError, Operation, SystemError};
 
 /// The encryption of a connection. It has no value, so no method of it is ever called.
 #[derive(Debug)]
@@ -16,12 +17,12 @@ pub(crate) enum Seal {}
 
 impl Seal {
     /// Always fails.
-    pub(crate) fn target(_: Keys) -> Result<Seal, Error> {
+    pub(crate) fn target(_: Keys) -> Result<Seal, SystemError> {
         Err(refusal())
     }
 
     /// Always fails.
-    pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), Error> {
+    pub(crate) fn source(_: &Key) -> Result<(Seal, Vec<u8>), SystemError> {
         Err(refusal())
     }
 
@@ -33,7 +34,12 @@ impl Seal {
         match *self {}
     }
 
-    pub(crate) fn begin_with(&mut self, _: Vec<u8>, _: &mut Outgoing, _: &PeerIdentity) -> Result<(), Error> {
+    pub(crate) fn begin_with(
+        &mut self,
+        _: Vec<u8>,
+        _: &mut Outgoing,
+        _: &PeerIdentity,
+    ) -> Result<(), HandshakeError> {
         match *self {}
     }
 
@@ -45,7 +51,7 @@ impl Seal {
         match *self {}
     }
 
-    pub(crate) fn close(&mut self, _: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn close(&mut self, _: &[u8]) -> Result<Vec<u8>, SystemError> {
         match *self {}
     }
 
@@ -55,7 +61,7 @@ impl Seal {
         _: &mut Incoming,
         _: &mut Outgoing,
         _: &PeerIdentity,
-    ) -> Result<Filled, Error> {
+    ) -> Result<Filled, HandshakeError> {
         match *self {}
     }
 
@@ -64,6 +70,6 @@ impl Seal {
     }
 }
 
-fn refusal() -> Error {
-    Error::FeatureMissing { what: "a connection with a key".to_owned() }
+fn refusal() -> SystemError {
+    system(Operation::Encrypt, "", rustix::io::Errno::OPNOTSUPP)
 }

@@ -16,14 +16,15 @@ use farjump_os::scrubbed;
 use rustix::io::Errno;
 use snow::{Builder, HandshakeState, TransportState};
 
-use crate::Error;
 use crate::connection::preamble::{PREFIX_LEN, Security, prefix, read_prefix};
 use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
+use crate::error::system;
 use crate::key::Key;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
+use crate::{HandshakeError, Operation, SystemError};
 
 /// The Noise protocol in use. Both processes must agree on its name.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -80,7 +81,7 @@ impl Seal {
     ///
     /// # Errors
     /// None. Builds without the feature `key` refuse here.
-    pub(crate) fn target(keys: Keys) -> Result<Seal, Error> {
+    pub(crate) fn target(keys: Keys) -> Result<Seal, SystemError> {
         Ok(Seal { state: State::Waiting(keys), raw: Vec::new(), greeted: false, key: None })
     }
 
@@ -99,14 +100,14 @@ impl Seal {
     /// Makes a source's, and its first bytes: preamble and handshake.
     ///
     /// # Errors
-    /// [`Error::System`] where there is no randomness.
-    pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), Error> {
+    /// Where there is no randomness.
+    pub(crate) fn source(key: &Key) -> Result<(Seal, Vec<u8>), SystemError> {
         let own = prefix(Security::Key);
         let mut first = own.to_vec();
         let noise = scrubbed(|| {
             let mut noise = builder(&prologue(&own)).and_then(Builder::build_initiator).map_err(broken)?;
             with_key(&mut noise, key, |noise| shake(noise, &[], &mut first))?;
-            Ok::<_, Error>(Box::new(noise))
+            Ok::<_, SystemError>(Box::new(noise))
         })?;
         Ok((Seal { state: State::Shaking(noise), raw: Vec::new(), greeted: false, key: None }, first))
     }
@@ -117,7 +118,7 @@ impl Seal {
         bytes: Vec<u8>,
         outgoing: &mut Outgoing,
         peer: &PeerIdentity,
-    ) -> Result<(), Error> {
+    ) -> Result<(), HandshakeError> {
         self.raw = bytes;
         self.take(&mut Incoming::sealed(), outgoing, peer)
     }
@@ -135,10 +136,10 @@ impl Seal {
     /// Encrypts `bytes` into packets.
     ///
     /// # Errors
-    /// [`Error::System`] before the seal is open.
-    pub(crate) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    /// Before the seal is open.
+    pub(crate) fn close(&mut self, bytes: &[u8]) -> Result<Vec<u8>, SystemError> {
         let State::Open(noise) = &mut self.state else {
-            return Err(Error::system("sealing a message", Errno::NOTCONN));
+            return Err(system(Operation::Encrypt, "", Errno::NOTCONN));
         };
         let chunks = bytes.chunks(MAX_PACKET - TAG);
         let mut packets = Vec::with_capacity(bytes.len() + chunks.len() * (HEAD + TAG));
@@ -155,15 +156,16 @@ impl Seal {
     /// handshake's response goes to `outgoing`, also on failure: the peer learns why.
     ///
     /// # Errors
-    /// [`Error::NotFarjump`], [`Error::Version`], [`Error::KeyUnknown`], [`Error::WrongKey`],
-    /// [`Error::Tampered`], [`Error::Garbled`], [`Error::Silent`], [`Error::System`].
+    /// [`HandshakeError::NotFarjump`], [`HandshakeError::Version`], [`HandshakeError::KeyUnknown`],
+    /// [`HandshakeError::WrongKey`], [`HandshakeError::Tampered`], [`HandshakeError::Garbled`],
+    /// [`HandshakeError::Silent`], [`HandshakeError::System`].
     pub(crate) fn fill(
         &mut self,
         socket: BorrowedFd<'_>,
         incoming: &mut Incoming,
         outgoing: &mut Outgoing,
         peer: &PeerIdentity,
-    ) -> Result<Filled, Error> {
+    ) -> Result<Filled, HandshakeError> {
         let have = self.raw.len();
         let due = self.due().saturating_sub(have);
         // From an unknown peer only the bytes of the handshake are taken.
@@ -180,7 +182,7 @@ impl Seal {
             Ok(0) | Err(Errno::CONNRESET) => Ok(Filled::End),
             Ok(_) => self.take(incoming, outgoing, peer).map(|()| Filled::Some),
             Err(Errno::AGAIN) => Ok(Filled::Nothing),
-            Err(error) => Err(tcp::failure(error, "receiving from", socket, peer)),
+            Err(error) => Err(tcp::failure(error, Operation::Receive, socket, peer)),
         }
     }
 
@@ -215,7 +217,7 @@ impl Seal {
         incoming: &mut Incoming,
         outgoing: &mut Outgoing,
         peer: &PeerIdentity,
-    ) -> Result<(), Error> {
+    ) -> Result<(), HandshakeError> {
         if !self.greeted {
             if !self.greet(outgoing, peer)? {
                 return Ok(());
@@ -229,7 +231,7 @@ impl Seal {
             self.state = match std::mem::replace(&mut self.state, State::Failed) {
                 State::Open(mut noise) => {
                     if let Some(packet) = rest.get(..len) {
-                        let what = |_| Error::Tampered { peer: peer.to_string() };
+                        let what = |_| HandshakeError::Tampered { peer: peer.to_string() };
                         incoming
                             .extend(len.saturating_sub(TAG), |room| noise.read_message(packet, room))
                             .map_err(what)?;
@@ -266,15 +268,15 @@ impl Seal {
     }
 
     /// Returns whether the peer's preamble is here and valid. A target sends its own even if versions differ.
-    fn greet(&mut self, outgoing: &mut Outgoing, peer: &PeerIdentity) -> Result<bool, Error> {
+    fn greet(&mut self, outgoing: &mut Outgoing, peer: &PeerIdentity) -> Result<bool, HandshakeError> {
         let theirs = read_prefix(&self.raw, peer);
         let is_target = matches!(self.state, State::Waiting(_));
-        if is_target && matches!(theirs, Ok(Some(_)) | Err(Error::Version { .. })) {
+        if is_target && matches!(theirs, Ok(Some(_)) | Err(HandshakeError::Version { .. })) {
             outgoing.push_raw(prefix(Security::Key).to_vec());
         }
         match theirs? {
             None => return Ok(false),
-            Some(Security::Plain) => return Err(Error::KeyUnknown { peer: peer.to_string() }),
+            Some(Security::Plain) => return Err(HandshakeError::KeyUnknown { peer: peer.to_string() }),
             Some(Security::Key) => {}
         }
         Ok(true)
@@ -282,28 +284,32 @@ impl Seal {
 }
 
 /// Checks the fixed length of a handshake. A target may send an empty packet instead if the keys differ.
-fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(), Error> {
+fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(), HandshakeError> {
     let expected = if by_target { HANDSHAKES.1 } else { HANDSHAKES.0 };
     match len {
-        0 if by_target => Err(Error::WrongKey { peer: peer.to_string() }),
+        0 if by_target => Err(HandshakeError::WrongKey { peer: peer.to_string() }),
         len if len == expected => Ok(()),
         len => {
             let what = format!("its handshake has {len} bytes, not {expected}");
-            Err(Error::Garbled { peer: peer.to_string(), what })
+            Err(HandshakeError::Garbled { peer: peer.to_string(), what })
         }
     }
 }
 
 /// Takes the target's handshake.
-fn finish(mut noise: HandshakeState, packet: &[u8], peer: &PeerIdentity) -> Result<TransportState, Error> {
+fn finish(
+    mut noise: HandshakeState,
+    packet: &[u8],
+    peer: &PeerIdentity,
+) -> Result<TransportState, HandshakeError> {
     let mut payload = [0; PREFIX_LEN];
     let read = noise.read_message(packet, &mut payload);
     // The target decrypted our handshake, so it has the key: this can only have changed on the way.
     let authentic = read.is_ok() && payload == prefix(Security::Key);
     if !authentic {
-        return Err(Error::Tampered { peer: peer.to_string() });
+        return Err(HandshakeError::Tampered { peer: peer.to_string() });
     }
-    noise.into_transport_mode().map_err(broken)
+    Ok(noise.into_transport_mode().map_err(broken)?)
 }
 
 /// Takes the source's handshake, and responds with the key that it was made with.
@@ -312,12 +318,12 @@ fn answer(
     packet: &[u8],
     outgoing: &mut Outgoing,
     peer: &PeerIdentity,
-) -> Result<(TransportState, Arc<NamedKey>), Error> {
+) -> Result<(TransportState, Arc<NamedKey>), HandshakeError> {
     // `read_prefix` has checked it bit by bit.
     let own = prefix(Security::Key);
     let Some((mut noise, key)) = find(keys, &prologue(&own), packet)? else {
         outgoing.push_raw(vec![0; HEAD]);
-        return Err(Error::WrongKey { peer: peer.to_string() });
+        return Err(HandshakeError::WrongKey { peer: peer.to_string() });
     };
     let mut answer = Vec::with_capacity(HEAD + HANDSHAKES.1);
     shake(&mut noise, &own, &mut answer)?;
@@ -330,7 +336,7 @@ type Opened = (Box<HandshakeState>, Arc<NamedKey>);
 
 /// Finds the key that decrypts the source's handshake, and the resulting state of Noise. All keys are tried
 /// in any case, so that the time reveals only their number; none takes arithmetic on the curve.
-fn find(keys: &Keys, prologue: &[u8], packet: &[u8]) -> Result<Option<Opened>, Error> {
+fn find(keys: &Keys, prologue: &[u8], packet: &[u8]) -> Result<Option<Opened>, HandshakeError> {
     scrubbed(|| {
         let mut found = None;
         for key in keys.iter() {
@@ -366,7 +372,7 @@ fn with_key<T>(noise: &mut HandshakeState, key: &Key, step: impl FnOnce(&mut Han
 }
 
 /// Appends this process's handshake to `to`, as a packet.
-fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), Error> {
+fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result<(), SystemError> {
     let mut message = [0; HANDSHAKES.1];
     let len = noise.write_message(payload, &mut message).map_err(broken)?;
     to.extend((len as u16).to_le_bytes());
@@ -375,8 +381,8 @@ fn shake(noise: &mut HandshakeState, payload: &[u8], to: &mut Vec<u8>) -> Result
 }
 
 /// Converts a local error of Noise, which has one cause: the system gives no randomness.
-fn broken(error: snow::Error) -> Error {
-    Error::system(format!("sealing a connection: {error}"), Errno::IO)
+fn broken(error: snow::Error) -> SystemError {
+    system(Operation::Encrypt, "", std::io::Error::other(error))
 }
 
 #[cfg(test)]
@@ -399,14 +405,17 @@ mod tests {
 
     /// Returns the outcome of a handshake at the target and, if there is one, at the source. The source binds
     /// one preamble, the target another, and the target sends the source a third one.
-    fn shaken(bound: [&[u8]; 2], told: &[u8]) -> (Result<(), Error>, Option<Result<(), Error>>) {
+    fn shaken(
+        bound: [&[u8]; 2],
+        told: &[u8],
+    ) -> (Result<(), HandshakeError>, Option<Result<(), HandshakeError>>) {
         let key = Key::from_bytes([5; 32]);
         let [there, here] = bound.map(prologue);
         let (source, first) = begun(&key, &there);
         let keys = Keys::from(key);
         let found = find(&keys, &here, &first).unwrap();
         if told == prefix(Security::Key) {
-            let outcome = found.map(drop).ok_or(Error::WrongKey { peer: peer().to_string() });
+            let outcome = found.map(drop).ok_or(HandshakeError::WrongKey { peer: peer().to_string() });
             return (outcome, None);
         }
         let (mut target, _) = found.unwrap();
@@ -421,9 +430,9 @@ mod tests {
         let (target, _) = shaken([&own, &own], &own);
         target.unwrap();
         let (target, _) = shaken([&own, &other], &own);
-        assert!(matches!(target, Err(Error::WrongKey { .. })), "{target:?}");
+        assert!(matches!(target, Err(HandshakeError::WrongKey { .. })), "{target:?}");
         let (_, source) = shaken([&own, &own], &other);
-        assert!(matches!(source, Some(Err(Error::Tampered { .. }))), "{source:?}");
+        assert!(matches!(source, Some(Err(HandshakeError::Tampered { .. }))), "{source:?}");
     }
 
     #[test]
@@ -470,7 +479,7 @@ mod tests {
             assert!(target.raw.is_empty());
             // No message, but as many bytes as one that is cut short.
             let error = incoming.end(&peer());
-            assert!(matches!(error, Error::CutShort { found, .. } if found == len), "{error}");
+            assert!(matches!(error, HandshakeError::CutShort { found, .. } if found == len), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The preamble of each direction of a control connection: 12 bytes that show farjump, its version, and
 //! whether there is a key, before anything else is read.
 
-use crate::Error;
+use crate::HandshakeError;
 use crate::peer_identity::PeerIdentity;
 
 /// The first bytes of each direction.
@@ -40,15 +40,15 @@ const fn prefix_of(kind: u8) -> [u8; PREFIX_LEN] {
 }
 
 /// Parses the preamble at the start of `bytes`; `None` if it is not whole. Fails at the first wrong byte.
-pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, Error> {
+pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Security>, HandshakeError> {
     let have = bytes.len().min(MAGIC.len());
     if bytes[..have] != MAGIC[..have] {
-        return Err(Error::NotFarjump { peer: peer.to_string() });
+        return Err(HandshakeError::NotFarjump { peer: peer.to_string() });
     }
     let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
     let theirs = u16::from_le_bytes([prefix[8], prefix[9]]);
     if theirs != VERSION {
-        return Err(Error::Version { peer: peer.to_string(), theirs, ours: VERSION });
+        return Err(HandshakeError::Version { peer: peer.to_string(), theirs, ours: VERSION });
     }
     match [prefix[10], prefix[11]] {
         [0, 0] => Ok(Some(Security::Plain)),
@@ -58,7 +58,7 @@ pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Se
                 [STREAM, 0] => "it opens a stream where a control connection is due",
                 _ => "the reserved bytes of its prefix are not zero",
             };
-            Err(Error::Garbled { peer: peer.to_string(), what: what.to_owned() })
+            Err(HandshakeError::Garbled { peer: peer.to_string(), what: what.to_owned() })
         }
     }
 }
@@ -81,9 +81,9 @@ mod tests {
                 wrong[at] ^= 0x40;
                 let error = read_prefix(&wrong, &peer).unwrap_err();
                 let right = match at {
-                    0..8 => matches!(error, Error::NotFarjump { .. }),
-                    8 | 9 => matches!(error, Error::Version { ours: VERSION, .. }),
-                    _ => matches!(error, Error::Garbled { .. }),
+                    0..8 => matches!(error, HandshakeError::NotFarjump { .. }),
+                    8 | 9 => matches!(error, HandshakeError::Version { ours: VERSION, .. }),
+                    _ => matches!(error, HandshakeError::Garbled { .. }),
                 };
                 assert!(right, "byte {at}: {error}");
             }

@@ -11,11 +11,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use zeroize::Zeroize;
 
-use crate::Error;
 use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
 use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
+use crate::{HandshakeError, Operation};
 
 /// Smallest and largest read, in bytes.
 const READ: (usize, usize) = (4096, 256 * 1024);
@@ -139,14 +139,17 @@ impl Incoming {
     }
 
     /// Returns the next message if it is whole. After an error no more can be taken.
-    pub(crate) fn next(&mut self, peer: &PeerIdentity) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
+    pub(crate) fn next(
+        &mut self,
+        peer: &PeerIdentity,
+    ) -> Result<Option<(Message, Vec<DeferredFd>)>, HandshakeError> {
         self.greet(peer)?;
         if !self.greeted {
             return Ok(None);
         }
         let Some((len, announced)) = self.head(peer)? else { return Ok(None) };
         let Some(body) = self.bytes.get(HEAD_LEN..HEAD_LEN + len) else { return Ok(None) };
-        let garbled = |what: String| Error::Garbled { peer: peer.to_string(), what };
+        let garbled = |what: String| HandshakeError::Garbled { peer: peer.to_string(), what };
         let (message, rest) = postcard::take_from_bytes::<Message>(body)
             .map_err(|error| garbled(format!("its {len} bytes do not decode ({error})")))?;
         if !rest.is_empty() {
@@ -154,11 +157,11 @@ impl Incoming {
         }
         let expected = message.max_descriptors();
         if announced > expected {
-            return Err(Error::Descriptors { peer: peer.to_string(), found: announced, expected });
+            return Err(HandshakeError::Descriptors { peer: peer.to_string(), found: announced, expected });
         }
         if announced > self.descriptors.len() {
             let found = self.descriptors.len();
-            return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
+            return Err(HandshakeError::Descriptors { peer: peer.to_string(), found, expected: announced });
         }
         if message.is_secret() {
             self.bytes[..HEAD_LEN + len].zeroize();
@@ -170,14 +173,22 @@ impl Incoming {
             // No bytes have come that could claim more, so the rest was never announced.
             if self.descriptors.len() > announced {
                 let found = self.descriptors.len();
-                return Err(Error::Descriptors { peer: peer.to_string(), found, expected: announced });
+                return Err(HandshakeError::Descriptors {
+                    peer: peer.to_string(),
+                    found,
+                    expected: announced,
+                });
             }
         }
         Ok(Some((message, self.descriptors.drain(..announced).collect())))
     }
 
     /// Reads once from a nonblocking `socket`.
-    pub(crate) fn fill(&mut self, socket: BorrowedFd<'_>, peer: &PeerIdentity) -> Result<Filled, Error> {
+    pub(crate) fn fill(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        peer: &PeerIdentity,
+    ) -> Result<Filled, HandshakeError> {
         let have = self.bytes.len();
         let due = match self.greeted {
             true => self.head(peer)?.map_or(HEAD_LEN, |(len, _)| HEAD_LEN + len),
@@ -191,14 +202,14 @@ impl Incoming {
             Ok(read) => read,
             Err(Errno::AGAIN) => return Ok(Filled::Nothing),
             Err(Errno::CONNRESET) => return Ok(Filled::End),
-            Err(error) => return Err(tcp::failure(error, "receiving from", socket, peer)),
+            Err(error) => return Err(tcp::failure(error, Operation::Receive, socket, peer)),
         };
         // A read stops behind bytes that descriptors came with. So at most two messages that are not both
         // whole can have descriptors here, `MAX_DESCRIPTORS` each.
         if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
             let found = self.descriptors.len();
             self.descriptors.clear();
-            return Err(Error::Descriptors {
+            return Err(HandshakeError::Descriptors {
                 peer: peer.to_string(),
                 found: found.max(MAX_DESCRIPTORS + 1),
                 expected: MAX_DESCRIPTORS,
@@ -208,19 +219,19 @@ impl Incoming {
     }
 
     /// Returns the error for an end of the connection now: a message may be cut short.
-    pub(crate) fn end(&self, peer: &PeerIdentity) -> Error {
+    pub(crate) fn end(&self, peer: &PeerIdentity) -> HandshakeError {
         let peer_name = peer.to_string();
         let needed = match self.head(peer) {
-            _ if self.bytes.is_empty() => return Error::PeerGone { peer: peer_name },
+            _ if self.bytes.is_empty() => return HandshakeError::PeerGone { peer: peer_name },
             _ if !self.greeted => PREFIX_LEN,
             Ok(Some((len, _))) => HEAD_LEN + len,
             _ => HEAD_LEN,
         };
-        Error::CutShort { peer: peer_name, found: self.bytes.len(), needed }
+        HandshakeError::CutShort { peer: peer_name, found: self.bytes.len(), needed }
     }
 
     /// Takes the preamble if it is expected and whole. Fails at the first wrong byte.
-    pub(crate) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), Error> {
+    pub(crate) fn greet(&mut self, peer: &PeerIdentity) -> Result<(), HandshakeError> {
         if self.greeted {
             return Ok(());
         }
@@ -228,12 +239,12 @@ impl Incoming {
             None => return Ok(()),
             Some(Security::Plain) => {}
             Some(Security::Key) if peer.address.is_some() => {
-                return Err(Error::KeyWanted { peer: peer.to_string() });
+                return Err(HandshakeError::KeyWanted { peer: peer.to_string() });
             }
             // No key is needed where the system identifies the peer.
             Some(Security::Key) => {
                 let what = "it wants a key on a Unix socket".to_owned();
-                return Err(Error::Garbled { peer: peer.to_string(), what });
+                return Err(HandshakeError::Garbled { peer: peer.to_string(), what });
             }
         }
         self.bytes.drain(..PREFIX_LEN);
@@ -242,26 +253,26 @@ impl Incoming {
     }
 
     /// Returns the length of the next body and its number of descriptors, once its head has come.
-    fn head(&self, peer: &PeerIdentity) -> Result<Option<(usize, usize)>, Error> {
+    fn head(&self, peer: &PeerIdentity) -> Result<Option<(usize, usize)>, HandshakeError> {
         let Some(&[a, b, c, d, descriptors, r, s, t]) = self.bytes.first_chunk::<HEAD_LEN>() else {
             return Ok(None);
         };
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         if len > self.limit {
-            return Err(Error::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
+            return Err(HandshakeError::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
         }
         if [r, s, t] != [0; 3] {
             let what = "the reserved bytes of its head are not zero".to_owned();
-            return Err(Error::Garbled { peer: peer.to_string(), what });
+            return Err(HandshakeError::Garbled { peer: peer.to_string(), what });
         }
         if usize::from(descriptors) > MAX_DESCRIPTORS {
             let (found, expected) = (descriptors.into(), MAX_DESCRIPTORS);
-            return Err(Error::Descriptors { peer: peer.to_string(), found, expected });
+            return Err(HandshakeError::Descriptors { peer: peer.to_string(), found, expected });
         }
         // Checked as soon as the body begins, so descriptors are not kept while the rest comes.
         let kind = self.bytes.get(HEAD_LEN).filter(|_| len > 0);
         if descriptors > 0 && kind.is_some_and(|kind| !Message::kind_has_descriptors(*kind)) {
-            return Err(Error::Descriptors {
+            return Err(HandshakeError::Descriptors {
                 peer: peer.to_string(),
                 found: descriptors.into(),
                 expected: 0,

@@ -9,11 +9,12 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zeroize::Zeroize;
 
-use crate::Error;
 use crate::connection::Seal;
 use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
+use crate::{HandshakeError, Operation};
 
 /// Limit of bytes that wait during the handshake.
 const MEETING_QUEUE: usize = 2 * MAX_MEETING_MESSAGE;
@@ -68,32 +69,36 @@ impl Outgoing {
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
         peer: &PeerIdentity,
-    ) -> Result<(), Error> {
+    ) -> Result<(), HandshakeError> {
         let most = message.max_descriptors();
         if descriptors.len() > most {
-            let what =
-                format!("sending {} with {} descriptors, {most} at most", message.name(), descriptors.len());
-            return Err(Error::system(what, Errno::INVAL));
+            let object =
+                format!("{} with {} descriptors, {most} at most,", message.name(), descriptors.len());
+            return Err(system(Operation::Encode, object, Errno::INVAL).into());
         }
         // A message with a secret must not move while it is encoded.
         let secret = message.is_secret();
         let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_MEETING_MESSAGE } else { HEAD_LEN });
         room.resize(HEAD_LEN, 0);
         let bytes = postcard::to_extend(message, room)
-            .map_err(|error| Error::system(format!("encoding {}: {error}", message.name()), Errno::INVAL))?;
+            .map_err(|error| system(Operation::Encode, message.name(), std::io::Error::other(error)))?;
         let len = bytes.len() - HEAD_LEN;
         if len > self.limit {
-            return Err(Error::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
+            return Err(HandshakeError::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
         }
         let queued = self.queued + bytes.len();
         if queued > self.queue_limit {
-            return Err(Error::Congested { peer: peer.to_string(), queued, limit: self.queue_limit });
+            return Err(HandshakeError::Congested {
+                peer: peer.to_string(),
+                queued,
+                limit: self.queue_limit,
+            });
         }
         let descriptors = descriptors
             .iter()
             .map(|descriptor| descriptor.try_clone_to_owned())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| Error::system("duplicating a file descriptor", error))?;
+            .map_err(|error| system(Operation::Duplicate, "", error))?;
         let mut part = Part { bytes, sent: 0, ready: false, secret, descriptors };
         // Both fit: the limits above are far below 2^32, and there are at most 8 descriptors.
         part.bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -114,7 +119,7 @@ impl Outgoing {
         socket: BorrowedFd<'_>,
         peer: &PeerIdentity,
         mut seal: Option<&mut Seal>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), HandshakeError> {
         while let Some(part) = self.parts.front_mut() {
             if !part.ready {
                 match &mut seal {
@@ -141,9 +146,9 @@ impl Outgoing {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::PIPE | Errno::CONNRESET) => {
-                    return Err(Error::PeerGone { peer: peer.to_string() });
+                    return Err(HandshakeError::PeerGone { peer: peer.to_string() });
                 }
-                Err(error) => return Err(tcp::failure(error, "sending to", socket, peer)),
+                Err(error) => return Err(tcp::failure(error, Operation::Send, socket, peer)),
             }
         }
         Ok(())

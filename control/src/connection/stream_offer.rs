@@ -10,7 +10,8 @@ use serde::ser::SerializeTuple;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
 
-use crate::Error;
+use crate::error::system;
+use crate::{Operation, SystemError};
 
 /// Length of a stream's opening in bytes: a preamble, zeros, and the token.
 pub const OPENING_LEN: usize = 64;
@@ -59,7 +60,7 @@ impl Share {
     }
 
     /// Draws a share from the system's generator.
-    pub(crate) fn draw() -> Result<Share, Error> {
+    pub(crate) fn draw() -> Result<Share, SystemError> {
         let mut share = Share::blank();
         draw(&mut share.0[..])?;
         Ok(share)
@@ -109,12 +110,12 @@ impl<'de> Deserialize<'de> for Share {
 }
 
 /// Fills `bytes` from the system's generator.
-pub(crate) fn draw(bytes: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn draw(bytes: &mut [u8]) -> Result<(), SystemError> {
     let len = bytes.len();
     match getrandom(bytes, GetRandomFlags::empty()) {
         Ok(drawn) if drawn == len => Ok(()),
-        Ok(_) => Err(Error::system("drawing random bytes", Errno::IO)),
-        Err(error) => Err(Error::system("drawing random bytes", error)),
+        Ok(_) => Err(system(Operation::Random, "", Errno::IO)),
+        Err(error) => Err(system(Operation::Random, "", error)),
     }
 }
 

@@ -4,13 +4,13 @@ use farjump_core::transport::Stream;
 use farjump_os::deferred_close::DeferredFd;
 use rustix::io::Errno;
 
-use crate::Error;
 use crate::connection::Control;
 use crate::connection::message::MAX_DESCRIPTORS;
 use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
 use crate::connection::recv_buffer::receive;
 use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
+use crate::{HandshakeError, Operation};
 use std::os::fd::AsFd;
 
 /// The bytes of a connection of unknown kind. No byte behind a stream's opening is read.
@@ -52,7 +52,7 @@ impl First {
 
     /// Reads from `control`'s connection until its kind is known. If the connection ends before, the kind
     /// stays, and the control connection reports the end.
-    pub(crate) fn fill(&mut self, control: &Control) -> Result<Nature, Error> {
+    pub(crate) fn fill(&mut self, control: &Control) -> Result<Nature, HandshakeError> {
         loop {
             let end = match self.nature() {
                 Nature::Unknown => PREFIX_LEN,
@@ -64,7 +64,7 @@ impl First {
             if came.truncated || self.descriptors.len() > 2 * MAX_DESCRIPTORS {
                 let found = self.descriptors.len().max(MAX_DESCRIPTORS + 1);
                 let peer = control.peer().to_string();
-                return Err(Error::Descriptors { peer, found, expected: MAX_DESCRIPTORS });
+                return Err(HandshakeError::Descriptors { peer, found, expected: MAX_DESCRIPTORS });
             }
             match came.read {
                 Ok(0) | Err(Errno::CONNRESET) if self.nature() == Nature::Unknown => {
@@ -74,26 +74,26 @@ impl First {
                 Ok(read) => self.have += read,
                 Err(Errno::AGAIN) => return Ok(self.nature()),
                 Err(error) => {
-                    return Err(tcp::failure(error, "receiving from", control.as_fd(), control.peer()));
+                    return Err(tcp::failure(error, Operation::Receive, control.as_fd(), control.peer()));
                 }
             }
         }
     }
 
-    fn cut_short(&self, control: &Control) -> Error {
-        Error::CutShort { peer: control.peer().to_string(), found: self.have, needed: OPENING_LEN }
+    fn cut_short(&self, control: &Control) -> HandshakeError {
+        HandshakeError::CutShort { peer: control.peer().to_string(), found: self.have, needed: OPENING_LEN }
     }
 
     /// Returns the opening of a stream, if it is whole and valid.
-    pub(crate) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], Error> {
+    pub(crate) fn opening(&self, control: &Control) -> Result<&[u8; OPENING_LEN], HandshakeError> {
         let peer = || control.peer().to_string();
         match self.descriptors.len() {
             0 => {}
-            found => return Err(Error::Descriptors { peer: peer(), found, expected: 0 }),
+            found => return Err(HandshakeError::Descriptors { peer: peer(), found, expected: 0 }),
         }
         if self.bytes[PREFIX_LEN..OPENING_LEN - Stream::TOKEN].iter().any(|byte| *byte != 0) {
             let what = "the reserved bytes of its stream's opening are not zero".to_owned();
-            return Err(Error::Garbled { peer: peer(), what });
+            return Err(HandshakeError::Garbled { peer: peer(), what });
         }
         Ok(&self.bytes)
     }

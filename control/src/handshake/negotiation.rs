@@ -13,12 +13,13 @@ use farjump_os::deferred_close::DeferredFd;
 use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::Error;
 use crate::connection::message::{End, Limits};
 use crate::connection::{Control, Role, tell};
+use crate::error::system;
 use crate::handshake::stream::Joining;
 use crate::peer_identity::PeerIdentity;
 use crate::rights::Rights;
+use crate::{HandshakeError, Operation};
 
 /// A completed handshake: a connected link and its terms.
 #[derive(Debug)]
@@ -90,14 +91,17 @@ pub(crate) struct OwnEnd {
 
 impl OwnEnd {
     /// Opens an endpoint of `transport` and draws its key.
-    pub(crate) fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<OwnEnd, Error> {
+    pub(crate) fn open(
+        transport: &mut dyn Transport,
+        request: &OpenRequest,
+    ) -> Result<OwnEnd, HandshakeError> {
         let capabilities = transport.capabilities();
         let max_frame = request.max_frame.min(capabilities.max_frame).min(MAX_FRAME);
         let mut key = [0; LinkKey::LEN];
         match getrandom(&mut key[..], GetRandomFlags::empty()) {
             Ok(LinkKey::LEN) => {}
-            Ok(_) => return Err(Error::system("drawing a random key", rustix::io::Errno::IO)),
-            Err(error) => return Err(Error::system("drawing a random key", error)),
+            Ok(_) => return Err(system(Operation::Random, "", rustix::io::Errno::IO).into()),
+            Err(error) => return Err(system(Operation::Random, "", error).into()),
         }
         let mut within = *request;
         within.max_frame = max_frame;
@@ -114,7 +118,7 @@ impl OwnEnd {
 
     /// Drops the arrival rules that do not hold between this endpoint and the peer's. For the process that
     /// learns of the peer's endpoint before it describes its own.
-    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
+    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), HandshakeError> {
         if end.transport == self.transport {
             let narrowed = self.opening.arrival_with(&end.address);
             self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
@@ -148,8 +152,8 @@ impl OwnEnd {
     }
 
     /// Returns the rule for this endpoint and the peer's, and checks the peer's numbers.
-    pub(crate) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, Error> {
-        let terms = |what: String| Error::Terms { peer: peer.to_string(), what };
+    pub(crate) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, HandshakeError> {
+        let terms = |what: String| HandshakeError::Terms { peer: peer.to_string(), what };
         if end.transport != self.transport {
             return Err(terms(format!(
                 "its end is of transport {:?}, not {}",
@@ -163,11 +167,11 @@ impl OwnEnd {
             return Err(terms(format!("its region is {} bytes long", end.region_len)));
         }
         let theirs = ArrivalRules::from_bits_truncate(end.rules);
-        self.rules.agree(theirs).ok_or_else(|| Error::NoCommonRule {
+        self.rules.agree(theirs).ok_or_else(|| HandshakeError::NoCommonRule {
             transport: self.transport.clone(),
             peer: peer.to_string(),
-            ours: named(self.rules),
-            theirs: named(theirs),
+            ours: self.rules,
+            theirs,
         })
     }
 
@@ -185,12 +189,12 @@ impl OwnEnd {
         rule: ArrivalRules,
         stream: Option<Joining>,
         deadline: Instant,
-    ) -> Result<Joined, Error> {
+    ) -> Result<Joined, HandshakeError> {
         if !self.capabilities.descriptors && !descriptors.is_empty() {
             // A backend that expects none would close them in this thread.
             let what =
                 format!("its end has {} descriptors, and {} knows none", descriptors.len(), self.transport);
-            return Err(Error::Terms { peer: peer.to_string(), what });
+            return Err(HandshakeError::Terms { peer: peer.to_string(), what });
         }
         // The backend closes them in any case.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
@@ -242,7 +246,7 @@ pub(crate) struct Connect {
 
 impl Connect {
     /// Connects. On failure the peer is told why.
-    pub(crate) fn run(self, mut control: Control) -> Result<Met, Error> {
+    pub(crate) fn run(self, mut control: Control) -> Result<Met, HandshakeError> {
         let transport = self.own_end.transport.clone();
         let joined = self.own_end.join(
             control.peer(),
@@ -282,7 +286,7 @@ fn reach(
     region_len: usize,
     deadline: Instant,
     peer: &PeerIdentity,
-) -> Result<Endpoint, Error> {
+) -> Result<Endpoint, HandshakeError> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let endpoint = opening
         .connect(address, u32::try_from(left.as_millis()).unwrap_or(u32::MAX))
@@ -290,7 +294,7 @@ fn reach(
     match &endpoint {
         Endpoint::OneSided { remote, .. } if remote.len() < region_len => {
             let what = format!("it states a region of {region_len} bytes and gives one of {}", remote.len());
-            Err(Error::Terms { peer: peer.to_string(), what })
+            Err(HandshakeError::Terms { peer: peer.to_string(), what })
         }
         _ => Ok(endpoint),
     }
@@ -299,8 +303,4 @@ fn reach(
 /// Returns the ELF machine number of this process, 0 where farjump has no name for it.
 pub(crate) fn own_machine() -> u16 {
     Machine::native().map_or(0, |machine| machine.0)
-}
-
-fn named(rules: ArrivalRules) -> String {
-    if rules.is_empty() { "none".to_owned() } else { rules.describe() }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_os::deferred_close::DeferredFd;
 
-use crate::Error;
+use crate::HandshakeError;
 use crate::connection::message::End;
 use crate::handshake::negotiation::{Joined, OwnEnd};
 use crate::peer_identity::PeerIdentity;
@@ -26,8 +26,8 @@ impl SecondEnd {
     /// Opens an endpoint of `transport`, the link's own, and draws its key.
     ///
     /// # Errors
-    /// [`Error::Transport`] when the transport cannot give so much, [`Error::System`].
-    pub fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<SecondEnd, Error> {
+    /// [`HandshakeError::Transport`] when the transport cannot give so much, [`HandshakeError::System`].
+    pub fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<SecondEnd, HandshakeError> {
         OwnEnd::open(transport, &request.second()).map(SecondEnd)
     }
 
@@ -39,8 +39,8 @@ impl SecondEnd {
     /// Adapts this endpoint to that of `peer`, before this one is described.
     ///
     /// # Errors
-    /// [`Error::Transport`] when the two endpoints cannot be connected.
-    pub fn answers(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), Error> {
+    /// [`HandshakeError::Transport`] when the two endpoints cannot be connected.
+    pub fn answers(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), HandshakeError> {
         self.0.narrow(peer, end)
     }
 
@@ -53,15 +53,16 @@ impl SecondEnd {
     /// `deadline` at most.
     ///
     /// # Errors
-    /// [`Error::Terms`], [`Error::NoCommonRule`] and [`Error::Transport`] when the peer's endpoint is
-    /// invalid, incompatible or unreachable. Nothing is left behind, and the descriptors are always closed.
+    /// [`HandshakeError::Terms`], [`HandshakeError::NoCommonRule`] and [`HandshakeError::Transport`] when the
+    /// peer's endpoint is invalid, incompatible or unreachable. Nothing is left behind, and the descriptors
+    /// are always closed.
     pub fn join(
         self,
         peer: &PeerIdentity,
         end: End,
         descriptors: Vec<DeferredFd>,
         deadline: Instant,
-    ) -> Result<Joined, Error> {
+    ) -> Result<Joined, HandshakeError> {
         let rule = self.0.agree(peer, &end)?;
         self.0.join(peer, end, descriptors, rule, None, deadline)
     }

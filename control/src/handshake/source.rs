@@ -6,15 +6,16 @@ use farjump_core::image::Machine;
 use farjump_core::transport::{OpenRequest, PassedOver, Transport};
 use farjump_os::deferred_close::DeferredFd;
 
-use crate::Error;
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
 use crate::connection::{Control, Role, out_of_order, refused, tell};
+use crate::error::system;
 use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
 use crate::handshake::stream;
 use crate::peer_identity::plain;
 use crate::refusal::MeetRefusal;
 use crate::tcp::TcpOptions;
+use crate::{Awaited, HandshakeError, Operation};
 
 /// Options of a source.
 #[derive(Clone, Debug)]
@@ -39,17 +40,19 @@ impl SourceOptions {
 /// one fails, it connects once more with the others ([`Met::passed_over`]). Returns once frames may flow.
 ///
 /// # Errors
-/// If none works, the error of the last, with the others' reasons. At `deadline` [`Error::TooLate`].
-/// [`Error::Refused`] with the target's reason. [`Error::OtherUser`] when the target runs as another user.
-/// [`Error::NeedsUnixSocket`] when no transport works over TCP. Those of [`Control::connect_with`] and
-/// [`Control::recv`], [`Error::OutOfOrder`], [`Error::Terms`], [`Error::NoCommonTransport`],
-/// [`Error::NoCommonRule`], [`Error::Transport`]. The target is told of causes in this process.
+/// If none works, the error of the last, with the others' reasons. At `deadline`
+/// [`HandshakeError::TimedOut`]. [`HandshakeError::Refused`] with the target's reason.
+/// [`HandshakeError::OtherUser`] when the target runs as another user. [`HandshakeError::NeedsUnixSocket`]
+/// when no transport works over TCP. Those of [`Control::connect_with`] and [`Control::recv`],
+/// [`HandshakeError::OutOfOrder`], [`HandshakeError::Terms`], [`HandshakeError::NoCommonTransport`],
+/// [`HandshakeError::NoCommonRule`], [`HandshakeError::Transport`]. The target is told of causes in this
+/// process.
 pub fn meet_target(
     address: &PeerAddress,
     transports: &mut [Box<dyn Transport>],
     options: &SourceOptions,
     deadline: Instant,
-) -> Result<Met, Error> {
+) -> Result<Met, HandshakeError> {
     let mut passed_over: Vec<PassedOver> = Vec::new();
     loop {
         let left = |transport: &&mut Box<dyn Transport>| {
@@ -66,8 +69,7 @@ pub fn meet_target(
                 }
                 None if passed_over.is_empty() => return Err(error),
                 None => {
-                    let others: Vec<_> = passed_over.into_iter().map(|passed| passed.why).collect();
-                    return Err(Error::NoneJoins { last: Box::new(error), others: others.join("; ") });
+                    return Err(HandshakeError::NoneJoins { last: Box::new(error), others: passed_over });
                 }
             },
         }
@@ -75,11 +77,11 @@ pub fn meet_target(
 }
 
 /// Returns whether another transport may work after this error.
-fn lies_in_the_transport(error: &Error) -> bool {
+fn lies_in_the_transport(error: &HandshakeError) -> bool {
     let refusals = [MeetRefusal::TransportFailed, MeetRefusal::NoCommonRule];
     match error {
-        Error::Transport(_) | Error::NoCommonRule { .. } => true,
-        Error::Refused { cause, .. } => refusals.contains(cause),
+        HandshakeError::Transport(_) | HandshakeError::NoCommonRule { .. } => true,
+        HandshakeError::Refused { cause, .. } => refusals.contains(cause),
         _ => false,
     }
 }
@@ -91,7 +93,7 @@ fn meet_once(
     options: &SourceOptions,
     deadline: Instant,
     chosen: &mut Option<String>,
-) -> Result<Met, Error> {
+) -> Result<Met, HandshakeError> {
     let names = offers(transports, address)?;
     if let [only] = transports {
         // UCX takes long to load. Its view of the machine is known before the target's timeout starts.
@@ -103,16 +105,16 @@ fn meet_once(
         Err(error) => return Err(tell(control, error)),
     };
     let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
-    let stream = stream.map_err(|error| Error::system("duplicating a file descriptor", error))?;
+    let stream = stream.map_err(|error| system(Operation::Duplicate, "", error))?;
     let mut met = connect.run(control)?;
-    let (mut message, _) = next(&mut met.control, deadline, "its go")?;
+    let (mut message, _) = next(&mut met.control, deadline, Awaited::Go)?;
     if let Message::Rights(rights) = message {
         met.rights = rights;
-        (message, _) = next(&mut met.control, deadline, "its go")?;
+        (message, _) = next(&mut met.control, deadline, Awaited::Go)?;
     }
     if let Message::Limits(limits) = message {
         met.limits = limits;
-        (message, _) = next(&mut met.control, deadline, "its go")?;
+        (message, _) = next(&mut met.control, deadline, Awaited::Go)?;
     }
     match message {
         Message::Go => {
@@ -127,13 +129,17 @@ fn meet_once(
 }
 
 /// Returns the names of the transports that can be set up through `address`, best first.
-fn offers(transports: &[&mut Box<dyn Transport>], address: &PeerAddress) -> Result<Vec<String>, Error> {
+fn offers(
+    transports: &[&mut Box<dyn Transport>],
+    address: &PeerAddress,
+) -> Result<Vec<String>, HandshakeError> {
     let suitable = transports.iter().filter(|transport| address.suits(transport.as_ref()));
     let names: Vec<_> = suitable.take(MAX_TRANSPORTS).map(|transport| transport.name().to_owned()).collect();
     match (&names[..], transports) {
-        ([], [only, ..]) => {
-            Err(Error::NeedsUnixSocket { transport: only.name().to_owned(), address: address.clone() })
-        }
+        ([], [only, ..]) => Err(HandshakeError::NeedsUnixSocket {
+            transport: only.name().to_owned(),
+            address: address.clone(),
+        }),
         _ => Ok(names),
     }
 }
@@ -147,7 +153,7 @@ fn agree(
     options: &SourceOptions,
     deadline: Instant,
     chosen: &mut Option<String>,
-) -> Result<Connect, Error> {
+) -> Result<Connect, HandshakeError> {
     // A target that admits every process could be another user's, placed where ours was expected.
     control.admit_target(deadline)?;
     let hello = Message::Hello {
@@ -158,10 +164,10 @@ fn agree(
     };
     match control.send(&hello, &[]) {
         // A target that rejects at once may have closed already: its reason can still be received.
-        Ok(()) | Err(Error::PeerGone { .. }) => {}
+        Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
-    let (welcome, descriptors) = next(control, deadline, "its welcome")?;
+    let (welcome, descriptors) = next(control, deadline, Awaited::Welcome)?;
     let Message::Welcome { epoch, machine, pid, program, end, stream: offer } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
@@ -170,7 +176,7 @@ fn agree(
     let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
     let Some(transport) = found else {
         let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
-        return Err(Error::Terms { peer: control.peer().to_string(), what });
+        return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
     };
     *chosen = Some(end.transport.clone());
     let mut own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
@@ -185,7 +191,7 @@ fn agree(
         (offer, _) => {
             let offers = if offer.is_some() { "a" } else { "no" };
             let what = format!("it offers {offers} stream for {}", own_end.transport());
-            return Err(Error::Terms { peer: control.peer().to_string(), what });
+            return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
         }
     };
     own_end.tell(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
@@ -197,8 +203,8 @@ fn agree(
 fn next(
     control: &mut Control,
     deadline: Instant,
-    expected: &'static str,
-) -> Result<(Message, Vec<DeferredFd>), Error> {
+    expected: Awaited,
+) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
     match control.recv_until(deadline, expected)? {
         (Message::Refuse { cause, text }, _) => Err(refused(control, cause, &text)),
         message => Ok(message),

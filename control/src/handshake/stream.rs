@@ -14,13 +14,14 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use zeroize::Zeroize;
 
-use crate::Error;
 use crate::address::PeerAddress;
 use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
 use crate::connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer, draw};
 use crate::connection::{Control, check_owner, connect_unix};
+use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
+use crate::{HandshakeError, Operation};
 
 /// Offset of the token in an opening.
 const TOKEN_AT: usize = OPENING_LEN - Stream::TOKEN;
@@ -78,18 +79,18 @@ impl IncomingStream {
 }
 
 /// The stream that a target awaits from a source that got its `Welcome`.
-pub(crate) struct Awaited {
+pub(crate) struct AwaitedStream {
     token: [u8; Stream::TOKEN],
     share: Share,
     clear: bool,
     came: Option<OwnedFd>,
 }
 
-impl Awaited {
-    pub(crate) fn draw(clear: bool) -> Result<Awaited, Error> {
+impl AwaitedStream {
+    pub(crate) fn draw(clear: bool) -> Result<AwaitedStream, HandshakeError> {
         let mut token = [0; Stream::TOKEN];
         draw(&mut token)?;
-        Ok(Awaited { token, share: Share::draw()?, clear, came: None })
+        Ok(AwaitedStream { token, share: Share::draw()?, clear, came: None })
     }
 
     /// Returns the offer for the source.
@@ -102,9 +103,9 @@ impl Awaited {
         same(&self.token, &stream.token) & self.came.is_none()
     }
 
-    pub(crate) fn take(&mut self, stream: IncomingStream) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, stream: IncomingStream) -> Result<(), HandshakeError> {
         let descriptor = stream.control.into_stream();
-        self.came = Some(descriptor.map_err(|error| Error::system("taking a stream over", error))?);
+        self.came = Some(descriptor.map_err(|error| system(Operation::OpenStream, "this process", error))?);
         Ok(())
     }
 
@@ -133,7 +134,7 @@ pub(crate) fn open(
     address: &PeerAddress,
     offer: StreamOffer,
     deadline: Instant,
-) -> Result<(Joining, StreamAnswer), Error> {
+) -> Result<(Joining, StreamAnswer), HandshakeError> {
     let descriptor = match (address, control.peer().address) {
         (PeerAddress::Unix(path), None) => {
             let socket = connect_unix(address, path, deadline)?;
@@ -144,12 +145,13 @@ pub(crate) fn open(
         }
         // Not to `address`: another address of the same name could be another target.
         (_, Some(end)) => tcp::connect_any(address, &[end], deadline)?,
-        (_, None) => return Err(Error::system("opening a stream", Errno::AFNOSUPPORT)),
+        (_, None) => return Err(system(Operation::OpenStream, control.peer(), Errno::AFNOSUPPORT).into()),
     };
     let mut opening = [0; OPENING_LEN];
     opening[..PREFIX_LEN].copy_from_slice(&stream_prefix());
     opening[TOKEN_AT..].copy_from_slice(&offer.token);
-    let failed = |error: io::Error| Error::system(format!("opening a stream to {}", control.peer()), error);
+    let failed =
+        |error: io::Error| HandshakeError::from(system(Operation::OpenStream, control.peer(), error));
     // A connection on which nothing was sent yet takes all of it.
     match send(&descriptor, &opening, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(OPENING_LEN) => {}

@@ -7,7 +7,6 @@ use farjump_core::image::Machine;
 use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 use farjump_os::deferred_close::DeferredFd;
 
-use crate::Error;
 use crate::admin::connection::Asker;
 use crate::admin::messages::Question;
 use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
@@ -15,11 +14,12 @@ use crate::connection::stream_offer::StreamAnswer;
 use crate::connection::{Control, Role, out_of_order, refused, tell};
 use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
-use crate::handshake::stream::{Awaited, IncomingStream};
+use crate::handshake::stream::{AwaitedStream, IncomingStream};
 use crate::keys::Keys;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::MeetRefusal;
 use crate::rights::Rights;
+use crate::{Awaited, HandshakeError};
 
 /// Options of a target for each source.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ impl ArrivalOptions {
     ///
     /// # Errors
     /// The first one's error, if none can.
-    pub fn keep_openable(&self, transports: &mut Vec<Box<dyn Transport>>) -> Result<(), Error> {
+    pub fn keep_openable(&self, transports: &mut Vec<Box<dyn Transport>>) -> Result<(), HandshakeError> {
         let mut failed = None;
         transports.retain_mut(|transport| {
             let request = self.request(transport.capabilities().inbox);
@@ -103,7 +103,7 @@ pub struct Arrival {
     /// The first bytes of a connection of unknown kind.
     first: Option<First>,
     /// The stream of the link, where its transport has one.
-    stream: Option<Awaited>,
+    stream: Option<AwaitedStream>,
     /// The reason to reject all sources now.
     full: Option<String>,
     /// The reason to reject all control connections now.
@@ -172,13 +172,13 @@ impl Arrival {
     ///
     /// # Errors
     /// The handshake has failed, and the source was told why if it still listens. Drop the arrival; nothing
-    /// is left behind. [`Error::TooLate`] past the deadline, [`Error::Refused`] when the source gave up,
-    /// [`Error::Full`] after [`Arrival::turn_sources_away`], [`Error::MissingRight`], and those of
-    /// [`crate::meet_target`]. After an error, [`Progress::Met`] or [`Progress::Asked`] every further call
-    /// gives [`Error::PeerGone`].
-    pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, Error> {
+    /// is left behind. [`HandshakeError::TimedOut`] past the deadline, [`HandshakeError::Refused`] when the
+    /// source gave up, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
+    /// [`HandshakeError::MissingRights`], and those of [`crate::meet_target`]. After an error,
+    /// [`Progress::Met`] or [`Progress::Asked`] every further call gives [`HandshakeError::PeerGone`].
+    pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, HandshakeError> {
         let Some(mut control) = self.control.take() else {
-            return Err(Error::PeerGone { peer: self.peer.to_string() });
+            return Err(HandshakeError::PeerGone { peer: self.peer.to_string() });
         };
         if self.first.is_some() {
             match self.find_out(&mut control) {
@@ -222,7 +222,7 @@ impl Arrival {
                 Ok(Progress::Met(Box::new(met)))
             }
             // No other expected message has such a length.
-            Err(Error::MessageTooLong { len: ..=MAX_MESSAGE, .. })
+            Err(HandshakeError::MessageTooLong { len: ..=MAX_MESSAGE, .. })
                 if matches!(self.state, State::Connected)
                     && let Err(missing) = self.may(&control, Rights::EXPORT) =>
             {
@@ -261,13 +261,13 @@ impl Arrival {
     /// Takes the awaited stream. Call [`Arrival::advance`] then.
     ///
     /// # Errors
-    /// [`Error::Terms`] for one that it does not await; [`Error::System`].
-    pub fn take_stream(&mut self, stream: IncomingStream) -> Result<(), Error> {
+    /// [`HandshakeError::Terms`] for one that it does not await; [`HandshakeError::System`].
+    pub fn take_stream(&mut self, stream: IncomingStream) -> Result<(), HandshakeError> {
         match &mut self.stream {
             Some(awaited) if self.control.is_some() && awaited.is(&stream) => awaited.take(stream),
             _ => {
                 let what = "it opens a stream that is not awaited".to_owned();
-                Err(Error::Terms { peer: stream.peer().to_string(), what })
+                Err(HandshakeError::Terms { peer: stream.peer().to_string(), what })
             }
         }
     }
@@ -298,7 +298,7 @@ impl Arrival {
     }
 
     /// Reads the first bytes of a connection until they show its kind.
-    fn find_out(&mut self, control: &mut Control) -> Result<Nature, Error> {
+    fn find_out(&mut self, control: &mut Control) -> Result<Nature, HandshakeError> {
         let Some(first) = &mut self.first else { return Ok(Nature::Control) };
         let nature = first.fill(control)?;
         if nature == Nature::Control
@@ -307,14 +307,14 @@ impl Arrival {
             let (bytes, descriptors) = first.into_parts();
             control.begin_with(bytes, descriptors)?;
             if let Some(reason) = self.crowded.take() {
-                return Err(Error::Full { reason });
+                return Err(HandshakeError::Full { reason });
             }
         } else if nature != Nature::Opened && Instant::now() >= self.deadline {
-            let waiting_for = match nature {
-                Nature::Unknown => "its hello",
-                _ => "the opening of its stream",
+            let awaited = match nature {
+                Nature::Unknown => Awaited::Hello,
+                _ => Awaited::StreamOpening,
             };
-            return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
+            return Err(HandshakeError::TimedOut { peer: control.peer().to_string(), awaited });
         }
         Ok(nature)
     }
@@ -324,7 +324,7 @@ impl Arrival {
         &mut self,
         control: &mut Control,
         transports: &mut [Box<dyn Transport>],
-    ) -> Result<Option<Outcome>, Error> {
+    ) -> Result<Option<Outcome>, HandshakeError> {
         control.flush()?;
         while let Some((message, descriptors)) = self.recv(control)? {
             if let Message::Refuse { cause, text } = &message {
@@ -336,7 +336,7 @@ impl Arrival {
                     self.peer = control.peer().clone();
                     self.may(control, Rights::CALL)?;
                     if let Some(reason) = self.full.take() {
-                        return Err(Error::Full { reason });
+                        return Err(HandshakeError::Full { reason });
                     }
                     let own_end = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_end, peer_machine: Machine(machine) };
@@ -345,7 +345,7 @@ impl Arrival {
                     if answer.is_some() != own_end.has_stream() {
                         let has = if answer.is_some() { "a" } else { "no" };
                         let what = format!("it opens {has} stream for {}", own_end.transport());
-                        return Err(Error::Terms { peer: control.peer().to_string(), what });
+                        return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
                     }
                     let rule = own_end.agree(control.peer(), &end)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
@@ -379,12 +379,12 @@ impl Arrival {
             return Ok(Some(Outcome::Connect(connect)));
         }
         if Instant::now() >= self.deadline {
-            let waiting_for = match self.state {
-                State::Connected => "its hello",
-                State::Ready { .. } => "the stream of its link",
-                _ => "its end of the link",
+            let awaited = match self.state {
+                State::Connected => Awaited::Hello,
+                State::Ready { .. } => Awaited::Stream,
+                _ => Awaited::Ready,
             };
-            return Err(Error::TooLate { peer: control.peer().to_string(), waiting_for });
+            return Err(HandshakeError::TimedOut { peer: control.peer().to_string(), awaited });
         }
         Ok(None)
     }
@@ -426,7 +426,7 @@ impl Arrival {
     }
 
     /// Receives the next message. Its limits are set as soon as the process is known.
-    fn recv(&self, control: &mut Control) -> Result<Option<(Message, Vec<DeferredFd>)>, Error> {
+    fn recv(&self, control: &mut Control) -> Result<Option<(Message, Vec<DeferredFd>)>, HandshakeError> {
         let awaited = control.awaits_key();
         let received = control.recv()?;
         if !awaited || control.awaits_key() {
@@ -444,10 +444,10 @@ impl Arrival {
     }
 
     /// Checks that the process has these rights.
-    fn may(&self, control: &Control, needed: Rights) -> Result<(), Error> {
+    fn may(&self, control: &Control, needed: Rights) -> Result<(), HandshakeError> {
         match self.rights(control).lacks(needed) {
             None => Ok(()),
-            Some(what) => Err(Error::MissingRight { what }),
+            Some(missing) => Err(missing.into()),
         }
     }
 
@@ -457,10 +457,10 @@ impl Arrival {
         control: &mut Control,
         offered: &[String],
         transports: &mut [Box<dyn Transport>],
-    ) -> Result<OwnEnd, Error> {
+    ) -> Result<OwnEnd, HandshakeError> {
         if offered.len() > MAX_TRANSPORTS || offered.iter().any(|name| name.len() > MAX_TRANSPORT_NAME) {
             let what = format!("it names {} transports, or one with too long a name", offered.len());
-            return Err(Error::Terms { peer: control.peer().to_string(), what });
+            return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
         }
         let chosen = offered
             .iter()
@@ -470,7 +470,7 @@ impl Arrival {
                         && (control.carries_descriptors() || !transport.capabilities().descriptors)
                 })
             })
-            .ok_or_else(|| Error::NoCommonTransport {
+            .ok_or_else(|| HandshakeError::NoCommonTransport {
                 source_has: listed(offered.iter().map(String::as_str)),
                 target_has: listed(transports.iter().map(|transport| transport.name())),
             })?;
@@ -479,9 +479,9 @@ impl Arrival {
         let own_end = OwnEnd::open(transport, &request)?;
         log::debug!("{}: meeting over {}", control.peer(), own_end.transport());
         if own_end.has_stream() {
-            self.stream = Some(Awaited::draw(control.is_clear_willing())?);
+            self.stream = Some(AwaitedStream::draw(control.is_clear_willing())?);
         }
-        let stream = self.stream.as_ref().map(Awaited::offer);
+        let stream = self.stream.as_ref().map(AwaitedStream::offer);
         own_end.tell(|end, descriptors| {
             let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
             let program = self.options.program.clone();

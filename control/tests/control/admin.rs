@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, Control, Dropped, Error, HeldCode, Listener, MeetRefusal, Message, Progress,
-    Question, StoreListing, ask,
+    Answer, Arrival, Asker, Control, Dropped, HandshakeError, HeldCode, Listener, MeetRefusal, Message,
+    Progress, Question, StoreListing, ask,
 };
 use farjump_fixtures::stage::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,7 +24,7 @@ fn question(question: Question) -> Vec<u8> {
 }
 
 /// Accepts the next process, which sends an admin request.
-fn asked(listener: &Listener) -> Result<Asker, Error> {
+fn asked(listener: &Listener) -> Result<Asker, HandshakeError> {
     let mut arrival = Arrival::new(accept(listener)?, target_options());
     loop {
         match arrival.advance(&mut shm())? {
@@ -93,7 +93,7 @@ fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_f
         }
     };
     assert!(Instant::now() >= asker.deadline());
-    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn where_no_source_is_taken_questions_are() {
     source.send(&hello, &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     arrival.turn_sources_away(Some("no more".into()));
-    assert!(matches!(arrival.advance(&mut shm()), Err(Error::Full { .. })));
+    assert!(matches!(arrival.advance(&mut shm()), Err(HandshakeError::Full { .. })));
     let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "no more".into() };
     assert_eq!(next(&mut source).unwrap(), refuse);
 
@@ -185,7 +185,10 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
     let soon = Instant::now() + Duration::from_millis(20);
     // The target does not even accept it.
     let error = ask(&place.address(), Question::Stats, soon).unwrap_err();
-    assert!(matches!(error, Error::TooLate { .. }) && error.to_string().contains("its answer"), "{error}");
+    assert!(
+        matches!(error, HandshakeError::TimedOut { .. }) && error.to_string().contains("its response"),
+        "{error}"
+    );
     drop(listener.accept().unwrap());
     let cases: [(&str, Vec<u8>, &str); 7] = [
         ("another program", b"220 mail.example\r\n".to_vec(), "does not speak farjump"),

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Control, End, Error, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
+    Control, End, HandshakeError, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
 };
 use farjump_fixtures::children::{DONE, Guarded, as_child};
 use farjump_fixtures::stage::{Place, accept, arrive, met_over, next, shm, source_options};
@@ -146,7 +146,7 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
                     (stream, other)
                 });
                 let error = accept(&listener).unwrap_err();
-                assert!(matches!(error, Error::OtherUser { uid: OTHER, .. }), "{error}");
+                assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, .. }), "{error}");
                 let mut told = Control::from_stream(stream).unwrap();
                 assert!(matches!(next(&mut told), Ok(Message::Refuse { cause: MeetRefusal::OtherUser, .. })));
                 met_over(&place, &listener);
@@ -186,7 +186,7 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
                     };
                     let error = arrive(&listener).expect_err("it was met");
                     assert!(
-                        matches!(error, Error::Descriptors { .. }),
+                        matches!(error, HandshakeError::Descriptors { .. }),
                         "{count}, {announced} announced: {error}"
                     );
                     met_over(&place, &listener);
@@ -206,7 +206,7 @@ fn what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole() 
         let begun = said(&code, 1)[..PREFIX.len() + 8 + 1].to_vec();
         let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
         let error = control.recv().unwrap_err();
-        assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Descriptors { found: 1, expected: 0, .. }), "{error}");
     });
 }
 
@@ -238,8 +238,8 @@ fn connections_that_end_with_such_messages_unread_block_nobody() {
 fn squatted<T>(
     as_other_user: bool,
     bytes: Vec<u8>,
-    ask: impl FnOnce(&PeerAddress) -> Result<T, Error>,
-) -> Error {
+    ask: impl FnOnce(&PeerAddress) -> Result<T, HandshakeError>,
+) -> HandshakeError {
     let place = Place::new();
     let listener = match as_other_user {
         true => {
@@ -262,7 +262,7 @@ fn squatted<T>(
 }
 
 /// Connects as a source with some seconds of time. After them the watchdog ends the test.
-fn meet_soon(address: &PeerAddress) -> Result<(), Error> {
+fn meet_soon(address: &PeerAddress) -> Result<(), HandshakeError> {
     let deadline = Instant::now() + Duration::from_secs(20);
     meet_target(address, &mut shm(), &source_options(), deadline).map(drop)
 }
@@ -276,11 +276,11 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
         // A process that read this would report that it is not farjump.
         let garbage = || b"GET / HTTP/1.1".to_vec();
         let error = squatted(true, garbage(), meet_soon);
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         let error = squatted(true, garbage(), |address| {
             ask(address, Question::Stats, Instant::now() + Duration::from_secs(20))
         });
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     });
 }
 
@@ -303,12 +303,12 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
         };
         // Unannounced, and with a transport that was not offered.
         let error = squatted(false, said(&Message::Go, 0), meet_soon);
-        assert!(matches!(error, Error::Descriptors { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Descriptors { .. }), "{error}");
         let error = squatted(false, welcome("ucx-am"), meet_soon);
-        assert!(matches!(error, Error::Terms { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
         // Instead of a region and a doorbell.
         let error = squatted(false, welcome("shm"), meet_soon);
-        assert!(matches!(error, Error::Transport(_)), "{error}");
+        assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
     });
 }
 
@@ -334,13 +334,13 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
         assert!(held.len() < 200, "it takes any number of them");
     };
     let text = refused.to_string();
-    assert!(matches!(refused, Error::System { .. }) && text.contains("cannot be closed"), "{text}");
+    assert!(matches!(refused, HandshakeError::System(_)) && text.contains("cannot be closed"), "{text}");
     // The process has descriptors and memory left, and its links would continue.
     let (mut one, mut other) = farjump_fixtures::stage::controls();
     one.send(&Message::Bye, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Bye);
     drop(held);
-    while matches!(listener.accept(), Err(Error::System { .. })) {
+    while matches!(listener.accept(), Err(HandshakeError::System(_))) {
         thread::sleep(Duration::from_millis(1));
     }
     exit(DONE);
@@ -360,7 +360,7 @@ fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_o
                 (stream, other)
             });
             let error = arrive(&listener).expect_err("it was met");
-            assert!(matches!(error, Error::Transport(_)), "{error}");
+            assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
             met_over(&place, &listener);
             drop(liar.join().unwrap());
         });

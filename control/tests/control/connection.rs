@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Control, End, Error, HEAD_LEN, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MeetRefusal,
-    Message, PREFIX_LEN, RefusalCause, VERSION,
+    Control, End, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE,
+    MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
 };
 use farjump_fixtures::stage::{Place, Watchdog, controls, met_pair, next};
 use rustix::io::{FdFlags, fcntl_getfd};
@@ -73,7 +73,7 @@ fn each_message_gets_its_own_descriptors_however_the_bytes_are_cut() {
             let message = Message::Ready { end: end(vec![sent as u8; sent * 7919 % 60_000]), stream: None };
             match one.send(&message, &borrowed) {
                 Ok(()) => sent += 1,
-                Err(Error::Congested { .. }) => break,
+                Err(HandshakeError::Congested { .. }) => break,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -115,7 +115,7 @@ fn before_the_meeting_a_message_is_at_most_64_kib_long() {
         .send(&Message::Refuse { cause: MeetRefusal::Policy, text: format!("{longest}x") }, &[])
         .unwrap_err();
     assert!(
-        matches!(error, Error::MessageTooLong { len, limit: MAX_MEETING_MESSAGE, .. } if len == MAX_MEETING_MESSAGE + 1)
+        matches!(error, HandshakeError::MessageTooLong { len, limit: MAX_MEETING_MESSAGE, .. } if len == MAX_MEETING_MESSAGE + 1)
     );
 }
 
@@ -136,7 +136,7 @@ fn after_the_meeting_an_image_of_64_mib_travels_to_the_target_and_a_longer_one_d
     assert!(received == message);
     assert!(!source.control.wants_write());
     let over = Message::Code { id: [5; 16], image: vec![0; MAX_CODE + 4096] };
-    assert!(matches!(source.control.send(&over, &[]), Err(Error::MessageTooLong { .. })));
+    assert!(matches!(source.control.send(&over, &[]), Err(HandshakeError::MessageTooLong { .. })));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_peer_that_does_not_read_costs_a_bounded_amount_and_loses_nothing_that_was_t
             Err(error) => break error,
         }
     };
-    let Error::Congested { queued, limit, .. } = error else { panic!("{error}") };
+    let HandshakeError::Congested { queued, limit, .. } = error else { panic!("{error}") };
     assert!(queued > limit && limit <= 1 << 20, "{queued} of {limit}");
     let mut received = 0;
     while received < taken {
@@ -173,10 +173,10 @@ fn a_peer_that_is_gone_is_an_error_for_both_directions_but_its_last_words_are_he
     let (mut one, mut other) = controls();
     one.send(&Message::Closing { text: "enough".into() }, &[]).unwrap();
     drop(one);
-    assert!(matches!(other.send(&Message::Bye, &[]), Err(Error::PeerGone { .. })));
+    assert!(matches!(other.send(&Message::Bye, &[]), Err(HandshakeError::PeerGone { .. })));
     assert_eq!(next(&mut other).unwrap(), Message::Closing { text: "enough".into() });
-    assert!(matches!(other.recv(), Err(Error::PeerGone { .. })));
-    assert!(matches!(other.recv(), Err(Error::PeerGone { .. })));
+    assert!(matches!(other.recv(), Err(HandshakeError::PeerGone { .. })));
+    assert!(matches!(other.recv(), Err(HandshakeError::PeerGone { .. })));
 }
 
 #[test]
@@ -186,6 +186,6 @@ fn a_message_cut_short_by_the_end_says_how_much_came() {
     raw.write_all(&MAGIC[..5]).unwrap();
     drop(raw);
     let error = control.recv().unwrap_err();
-    assert!(matches!(error, Error::CutShort { found: 5, needed: PREFIX_LEN, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::CutShort { found: 5, needed: PREFIX_LEN, .. }), "{error}");
     assert_eq!(HEAD_LEN, 8);
 }

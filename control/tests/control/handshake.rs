@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use farjump_control::{Arrival, Error, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target};
+use farjump_control::{
+    Arrival, Awaited, HandshakeError, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target,
+};
 use farjump_core::image::Machine;
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
@@ -59,7 +61,7 @@ impl Transport for Disguised {
 fn meeting_of(
     mut offered: Vec<Box<dyn Transport>>,
     mut had: Vec<Box<dyn Transport>>,
-) -> (Result<String, Error>, Result<String, Error>) {
+) -> (Result<String, HandshakeError>, Result<String, HandshakeError>) {
     let place = Place::new();
     let listener = place.listener();
     let address = place.address();
@@ -128,7 +130,7 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
         if let Some(most) = limits.image {
             source.control.send(&image(most + 8192), &[]).unwrap();
             let error = next(&mut target.control).unwrap_err();
-            assert!(matches!(error, Error::MessageTooLong { .. }), "{error}");
+            assert!(matches!(error, HandshakeError::MessageTooLong { .. }), "{error}");
         }
     }
 }
@@ -176,8 +178,11 @@ fn without_a_transport_in_common_both_sides_name_both_lists() {
     let (source, target) =
         meeting_of(vec![Disguised::named("a"), Disguised::named("b")], vec![Disguised::named("c")]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
-    assert!(matches!(source, Error::Refused { cause: MeetRefusal::NoCommonTransport, .. }), "{source}");
-    assert!(matches!(target, Error::NoCommonTransport { .. }), "{target}");
+    assert!(
+        matches!(source, HandshakeError::Refused { cause: MeetRefusal::NoCommonTransport, .. }),
+        "{source}"
+    );
+    assert!(matches!(target, HandshakeError::NoCommonTransport { .. }), "{target}");
     for text in [source.to_string(), target.to_string()] {
         assert!(text.contains("the source offers a, b") && text.contains("the target has c"), "{text}");
     }
@@ -199,8 +204,8 @@ fn the_rule_is_the_best_that_both_have() {
 fn without_a_rule_in_common_both_sides_say_so() {
     let (source, target) = meeting_of(vec![Disguised::with_rules(ArrivalRules::WRITE_IMM)], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
-    assert!(matches!(source, Error::NoCommonRule { .. }), "{source}");
-    assert!(matches!(target, Error::Refused { cause: MeetRefusal::NoCommonRule, .. }), "{target}");
+    assert!(matches!(source, HandshakeError::NoCommonRule { .. }), "{source}");
+    assert!(matches!(target, HandshakeError::Refused { cause: MeetRefusal::NoCommonRule, .. }), "{target}");
     for text in [source.to_string(), target.to_string()] {
         assert!(text.contains("write-imm") && text.contains("stores"), "{text}");
     }
@@ -210,14 +215,20 @@ fn without_a_rule_in_common_both_sides_say_so() {
 fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     let (source, target) = meeting_of(shm(), vec![Disguised::failing()]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
-    assert!(matches!(target, Error::Transport(_)), "{target}");
-    assert!(matches!(source, Error::Refused { cause: MeetRefusal::TransportFailed, .. }), "{source}");
+    assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
+    assert!(
+        matches!(source, HandshakeError::Refused { cause: MeetRefusal::TransportFailed, .. }),
+        "{source}"
+    );
     assert!(source.to_string().contains("no memory for a region"), "{source}");
 
     let (source, target) = meeting_of(vec![Disguised::failing()], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
-    assert!(matches!(source, Error::Transport(_)), "{source}");
-    assert!(matches!(target, Error::Refused { cause: MeetRefusal::TransportFailed, .. }), "{target}");
+    assert!(matches!(source, HandshakeError::Transport(_)), "{source}");
+    assert!(
+        matches!(target, HandshakeError::Refused { cause: MeetRefusal::TransportFailed, .. }),
+        "{target}"
+    );
     assert!(target.to_string().contains("no memory for a region"), "{target}");
 }
 
@@ -226,7 +237,7 @@ fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
     let place = Place::new();
     let _listener = place.listener();
     let error = meet_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
-    assert!(matches!(error, Error::TooLate { waiting_for: "its welcome", .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Welcome, .. }), "{error}");
 }
 
 #[test]
@@ -245,9 +256,9 @@ fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
     options.patience = Duration::ZERO;
     let mut late = Arrival::new(accept(&listener).unwrap(), options);
     let error = late.advance(&mut shm()).expect_err("its time is up");
-    assert!(matches!(error, Error::TooLate { waiting_for: "its hello", .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Hello, .. }), "{error}");
     assert!(late.as_fd().is_none());
-    assert!(matches!(late.advance(&mut shm()), Err(Error::PeerGone { .. })));
+    assert!(matches!(late.advance(&mut shm()), Err(HandshakeError::PeerGone { .. })));
 }
 
 #[test]
@@ -255,10 +266,10 @@ fn the_end_of_one_side_is_seen_by_the_other_on_the_control_connection() {
     let place = Place::new();
     let (source, mut target) = met_pair(&place);
     drop(source);
-    assert!(matches!(next(&mut target.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut target.control), Err(HandshakeError::PeerGone { .. })));
     let (mut source, target) = met_pair(&place);
     drop(target);
-    assert!(matches!(next(&mut source.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut source.control), Err(HandshakeError::PeerGone { .. })));
 }
 
 #[test]

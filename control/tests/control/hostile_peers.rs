@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use farjump_control::{
-    Arrival, Control, End, Error, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS,
+    Arrival, Control, End, HandshakeError, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS,
     MeetRefusal, Message, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Opening, Transport};
@@ -43,14 +43,14 @@ pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[Borrow
 
 /// Returns the target's error for `lie`. The target introduces itself and tells the liar why it is rejected,
 /// unless the liar closed in the middle. Afterwards the same target connects with an honest source.
-fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> Error {
+fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
     let (error, answer) = answered(lie);
     assert_eq!(answer[..PREFIX.len()], PREFIX, "the target does not introduce itself");
     error
 }
 
 /// The same, with the bytes that the liar reads behind its lie.
-fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
+fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();
     let (error, answer) = thread::scope(|scope| {
@@ -67,7 +67,10 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
         (error, liar.join().unwrap())
     });
     let text = String::from_utf8_lossy(&answer);
-    if !matches!(error, Error::CutShort { .. } | Error::PeerGone { .. } | Error::Refused { .. }) {
+    if !matches!(
+        error,
+        HandshakeError::CutShort { .. } | HandshakeError::PeerGone { .. } | HandshakeError::Refused { .. }
+    ) {
         assert!(text.contains(&error.to_string()), "{error}: the liar was told only {text:?}");
     }
     met_over(&place, &listener);
@@ -77,9 +80,9 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (Error, Vec<u8>) {
 #[test]
 fn another_protocol_is_told_apart_at_its_first_byte() {
     let error = told(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
-    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
     let error = told(|stream| stream.write_all(b"X").unwrap());
-    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
 }
 
 #[test]
@@ -88,7 +91,10 @@ fn another_version_is_named_before_anything_is_parsed() {
         stream.write_all(&[&MAGIC[..], &(VERSION + 1).to_le_bytes(), &[0xff; 100]].concat()).unwrap();
     });
     let newer = VERSION + 1;
-    assert!(matches!(error, Error::Version { theirs, ours: VERSION, .. } if theirs == newer), "{error}");
+    assert!(
+        matches!(error, HandshakeError::Version { theirs, ours: VERSION, .. } if theirs == newer),
+        "{error}"
+    );
     let said = format!("speaks version {newer} of the protocol, this farjump speaks {VERSION}");
     assert!(error.to_string().contains(&said), "{error}");
 }
@@ -96,9 +102,9 @@ fn another_version_is_named_before_anything_is_parsed() {
 #[test]
 fn reserved_bytes_must_be_zero() {
     let error = told(|stream| stream.write_all(b"FARJUMP\0\x04\0\0\x01").unwrap());
-    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
-    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
 #[test]
@@ -109,13 +115,13 @@ fn a_giant_length_is_refused_when_it_is_announced() {
         })
     };
     for length in [u32::MAX, MAX_MESSAGE as u32 + 1] {
-        let Error::MessageTooLong { len, limit, .. } = announced(length) else { panic!("{length}") };
+        let HandshakeError::MessageTooLong { len, limit, .. } = announced(length) else { panic!("{length}") };
         assert_eq!((len, limit), (length as usize, MAX_MEETING_MESSAGE));
     }
     // An expected message has such a length when it brings a library.
     for length in [MAX_MESSAGE as u32, MAX_MEETING_MESSAGE as u32 + 1] {
         let error = announced(length);
-        assert!(matches!(error, Error::MissingRight { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::MissingRights(_)), "{error}");
         assert!(error.to_string().contains("the right `export`"), "{error}");
     }
 }
@@ -123,15 +129,15 @@ fn a_giant_length_is_refused_when_it_is_announced() {
 #[test]
 fn what_is_cut_short_says_how_much_came() {
     let error = told(|_| {});
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
     let error = told(|stream| stream.write_all(&PREFIX[..7]).unwrap());
-    assert!(matches!(error, Error::CutShort { found: 7, needed: 12, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::CutShort { found: 7, needed: 12, .. }), "{error}");
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &[100, 0, 0]].concat()).unwrap());
-    assert!(matches!(error, Error::CutShort { found: 3, needed: 8, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::CutShort { found: 3, needed: 8, .. }), "{error}");
     let error = told(|stream| {
         stream.write_all(&[&PREFIX[..], &100u32.to_le_bytes(), &[0; 4], &[7; 10]].concat()).unwrap();
     });
-    assert!(matches!(error, Error::CutShort { found: 18, needed: 108, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::CutShort { found: 18, needed: 108, .. }), "{error}");
 }
 
 #[test]
@@ -143,7 +149,7 @@ fn bytes_that_are_no_message_are_refused() {
                 .write_all(&[&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[0; 4], &body].concat())
                 .unwrap();
         });
-        assert!(matches!(error, Error::Garbled { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     }
     let error = told(|stream| {
         let mut bytes = framed(&hello(), 0);
@@ -159,7 +165,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
         let name = message.name();
         let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
         assert!(
-            matches!(error, Error::OutOfOrder { expected: "Hello or Ask", got, .. } if got == name),
+            matches!(error, HandshakeError::OutOfOrder { expected: "Hello or Ask", got, .. } if got == name),
             "{error}"
         );
     }
@@ -167,7 +173,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
         let twice = framed(&hello(), 0).repeat(2);
         stream.write_all(&[&PREFIX[..], &twice].concat()).unwrap();
     });
-    assert!(matches!(error, Error::OutOfOrder { expected: "Ready", got: "Hello", .. }), "{error}");
+    assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Ready", got: "Hello", .. }), "{error}");
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
     let refuse = Message::Refuse { cause: MeetRefusal::Policy, text: "\x1b[31mno\n".into() };
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&refuse, 0)].concat()).unwrap());
     assert!(
-        matches!(&error, Error::Refused { cause: MeetRefusal::Policy, text, .. } if text == "?[31mno?"),
+        matches!(&error, HandshakeError::Refused { cause: MeetRefusal::Policy, text, .. } if text == "?[31mno?"),
         "{error}"
     );
 }
@@ -185,7 +191,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
     for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
         let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
         let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
-        assert!(matches!(error, Error::Terms { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     }
 }
 
@@ -195,7 +201,7 @@ fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_MEETING_MESSAGE - 100];
     let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
-    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
 #[test]
@@ -216,13 +222,13 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
         let error = told(move |stream| {
             send_with(stream, &[&PREFIX[..], &bytes].concat(), &vec![writer.as_fd(); count]);
         });
-        assert!(matches!(error, Error::Descriptors { .. }), "{count}: {error}");
+        assert!(matches!(error, HandshakeError::Descriptors { .. }), "{count}: {error}");
         assert!(is_closed(reader), "{count}: a descriptor was kept");
     }
 }
 
 /// Sends an honest hello and reads the welcome; then `ready` makes a lie of the source's honest endpoint.
-fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Error {
+fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> HandshakeError {
     let lie = |stream: &mut UnixStream| {
         let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
         control.send(&hello(), &[]).unwrap();
@@ -259,7 +265,7 @@ fn a_region_other_than_stated_is_refused() {
         end.region_len += 4096;
         send_ready(stream, end, &honest(opening));
     });
-    assert!(matches!(error, Error::Terms { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     let error = ready_told(|mut end, stream, opening| {
         let stated = end.region_len + 4096;
         end.address[8..].copy_from_slice(&stated.to_le_bytes());
@@ -271,7 +277,7 @@ fn a_region_other_than_stated_is_refused() {
             end.address[8..].copy_from_slice(&u64::to_le_bytes(stated));
             send_ready(stream, end, &honest(opening));
         });
-        assert!(matches!(error, Error::Transport(_)), "{error}");
+        assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
     }
 }
 
@@ -321,7 +327,7 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
     let error = ready_told(|end, stream, _| {
         (&*stream).write_all(&framed(&Message::Ready { end, stream: None }, 2)).unwrap();
     });
-    assert!(matches!(error, Error::Descriptors { found: 0, expected: 2, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Descriptors { found: 0, expected: 2, .. }), "{error}");
 }
 
 #[test]
@@ -333,19 +339,19 @@ fn an_end_that_cannot_be_is_refused() {
         })
     };
     let error = with(|end| end.transport = "verbs-write".into());
-    assert!(matches!(error, Error::Terms { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     for error in [with(|end| end.max_frame = 63), with(|end| end.max_frame = u32::MAX)] {
-        assert!(matches!(error, Error::Terms { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     }
     let error = with(|end| end.rules = 0);
-    assert!(matches!(error, Error::NoCommonRule { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NoCommonRule { .. }), "{error}");
     for error in [with(|end| end.address.truncate(15)), with(|end| end.address[0] = 1)] {
-        assert!(matches!(error, Error::Transport(_)), "{error}");
+        assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
     }
 }
 
 /// Returns the error of a source whose target first sends `lie` and then waits until the source has closed.
-fn source_told(lie: Vec<u8>) -> Error {
+fn source_told(lie: Vec<u8>) -> HandshakeError {
     let place = Place::new();
     let listener = UnixListener::bind(place.path()).unwrap();
     thread::scope(|scope| {
@@ -377,17 +383,17 @@ fn a_target_that_lies_is_refused_by_the_source() {
         [&PREFIX[..], &framed(&message, 0)].concat()
     };
     let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
-    assert!(matches!(error, Error::NotFarjump { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
     let error = source_told([&MAGIC[..], &[9, 0, 0, 0]].concat());
-    assert!(matches!(error, Error::Version { theirs: 9, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Version { theirs: 9, .. }), "{error}");
     let error = source_told(Vec::new());
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
     let error = source_told([&PREFIX[..], &framed(&Message::Go, 0)].concat());
-    assert!(matches!(error, Error::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
+    assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
     let error = source_told(welcome(End { transport: "\x1bother".into(), ..end.clone() }));
     assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");
     let error = source_told(welcome(end));
-    assert!(matches!(error, Error::Transport(_)), "{error}");
+    assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
 }
 
 proptest! {
@@ -423,5 +429,5 @@ fn a_listener_hands_out_a_connection_that_is_gone_already() {
     let listener: Listener = place.listener();
     drop(UnixStream::connect(place.path()).unwrap());
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
-    assert!(matches!(drive(&mut arrival, &mut shm()), Err(Error::PeerGone { .. })));
+    assert!(matches!(drive(&mut arrival, &mut shm()), Err(HandshakeError::PeerGone { .. })));
 }

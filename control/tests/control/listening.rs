@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use farjump_control::{Control, Error, Listener, PeerAddress};
+use farjump_control::{ConnectError, Control, HandshakeError, Listener, PeerAddress};
 use farjump_fixtures::stage::{Place, far, met_over, met_pair};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
@@ -49,11 +49,11 @@ fn of_targets_that_start_at_once_on_a_stale_path_exactly_one_has_it() {
         });
         let (won, lost): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
         assert_eq!(won.len(), 1, "{won:?}");
-        assert!(lost.iter().all(|result| matches!(result, Err(Error::InUse { .. }))), "{lost:?}");
+        assert!(lost.iter().all(|result| matches!(result, Err(ConnectError::InUse { .. }))), "{lost:?}");
         let winner = won.into_iter().next().unwrap().unwrap();
         // The others checked whether a process listens here, and closed. The path leads to the winner.
         while let Some(mut looked) = winner.accept().unwrap() {
-            assert!(matches!(looked.recv(), Err(Error::PeerGone { .. })));
+            assert!(matches!(looked.recv(), Err(HandshakeError::PeerGone { .. })));
         }
         let _connected = Control::connect(&address, far()).unwrap();
         assert!(winner.accept().unwrap().is_some(), "the path leads to another target");
@@ -65,10 +65,10 @@ fn a_path_on_which_a_target_listens_is_in_use_and_goes_on_working() {
     let place = Place::new();
     let first = place.listener();
     let error = Listener::bind(&place.address()).unwrap_err();
-    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert!(matches!(error, ConnectError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("already in use by a running target"), "{error}");
     // The check whether it is in use was a connection that ended without a byte.
-    assert!(matches!(first.accept().unwrap().unwrap().recv(), Err(Error::PeerGone { .. })));
+    assert!(matches!(first.accept().unwrap().unwrap().recv(), Err(HandshakeError::PeerGone { .. })));
     met_over(&place, &first);
 }
 
@@ -76,8 +76,8 @@ fn a_path_on_which_a_target_listens_is_in_use_and_goes_on_working() {
 fn a_socket_of_another_kind_is_in_use() {
     let place = Place::new();
     let _datagram = UnixDatagram::bind(place.path()).unwrap();
-    assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
-    assert!(matches!(Control::connect(&place.address(), far()), Err(Error::NobodyListens { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
+    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectError::NobodyListens { .. })));
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn what_is_no_socket_is_left_alone() {
     let place = Place::new();
     fs::write(place.path(), "precious").unwrap();
     let error = Listener::bind(&place.address()).unwrap_err();
-    assert!(matches!(error, Error::NotASocket { .. }), "{error}");
+    assert!(matches!(error, ConnectError::NotASocket { .. }), "{error}");
     assert_eq!(fs::read_to_string(place.path()).unwrap(), "precious");
-    assert!(matches!(Control::connect(&place.address(), far()), Err(Error::NobodyListens { .. })));
+    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectError::NobodyListens { .. })));
 
     fs::remove_file(place.path()).unwrap();
     fs::create_dir(place.path()).unwrap();
-    assert!(matches!(Listener::bind(&place.address()), Err(Error::NotASocket { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::NotASocket { .. })));
     assert!(place.path().is_dir());
 }
 
@@ -120,7 +120,7 @@ fn nobody_listening_is_told_with_what_is_there_instead() {
     let place = Place::new();
     let why = |text: &str| {
         let error = Control::connect(&place.address(), far()).unwrap_err();
-        assert!(matches!(error, Error::NobodyListens { .. }), "{error}");
+        assert!(matches!(error, ConnectError::NobodyListens { .. }), "{error}");
         let shown = error.to_string();
         assert!(shown.contains(text) && shown.contains("farjump serve --listen unix:"), "{shown}");
     };
@@ -137,9 +137,9 @@ fn a_target_that_accepts_nobody_is_waited_for_up_to_the_deadline() {
     listen(&full, 0).unwrap();
     let _first = UnixStream::connect(place.path()).unwrap();
     let error = Control::connect(&place.address(), Instant::now()).unwrap_err();
-    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
     // A full backlog is no stale socket.
-    assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::thread;
 
 use farjump_control::{
-    Control, Error, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question, VERSION, ask,
+    Control, HandshakeError, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question,
+    VERSION, ask,
 };
 use farjump_fixtures::stage::{Place, accept, far, meet, next};
 
@@ -139,7 +140,7 @@ fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
                 }
                 to_parent.write_all(format!("{}\n", listener.address()).as_bytes()).unwrap();
                 let error = accept(&listener).expect_err("it was admitted");
-                assert!(matches!(error, Error::OwnUserUnknown { uid: 65_534, .. }), "{error}");
+                assert!(matches!(error, HandshakeError::OwnUserUnknown { uid: 65_534, .. }), "{error}");
                 assert!(error.to_string().contains("namespace does not map"), "{error}");
             });
             drop(to_parent);
@@ -172,10 +173,10 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
         let child = Forked::start(*mapped, || {
             for address in &addresses {
                 let error = ask(address, Question::Stats, far()).expect_err("it was answered");
-                assert!(matches!(error, Error::OwnUserUnknown { .. }), "{address}: {error}");
+                assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{address}: {error}");
             }
             let error = meet(&addresses[0]).expect_err("it met");
-            assert!(matches!(error, Error::OwnUserUnknown { .. }), "{error}");
+            assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{error}");
         });
         // On loopback the target is known only once it has introduced itself. It gets no request.
         let heard = thread::scope(|scope| {

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Control, Error, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions, VERSION,
-    ask_with,
+    Answer, Control, HandshakeError, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions,
+    VERSION, ask_with,
 };
 use farjump_fixtures::stage::{Watchdog, accept, far, next};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,7 +22,7 @@ const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;
 
 /// Outcome of an admin request: the source's result and the target's.
-type Outcome = (Result<Answer, Error>, Result<(), Error>);
+type Outcome = (Result<Answer, HandshakeError>, Result<(), HandshakeError>);
 
 /// Changes to one direction of an intercepted connection, by offset and byte.
 type Meddling<'m> = &'m (dyn Fn(usize, u8) -> u8 + Sync);
@@ -93,7 +93,7 @@ fn outcome(source: &TcpOptions, target: &TcpOptions) -> Outcome {
 }
 
 /// Sends `bytes` to a keyed target and closes. Returns the target's error and its response.
-fn stranger(bytes: &[u8]) -> (Error, Vec<u8>) {
+fn stranger(bytes: &[u8]) -> (HandshakeError, Vec<u8>) {
     let listener = listener(&key(1));
     let mut stream = TcpStream::connect(socket_address(&listener)).unwrap();
     stream.write_all(bytes).unwrap();
@@ -152,7 +152,7 @@ fn another_key_is_told_to_both_sides() {
     let _watchdog = Watchdog::new();
     let (answer, answered) = outcome(&key(1), &key(2));
     for error in [answer.unwrap_err(), answered.unwrap_err()] {
-        assert!(matches!(error, Error::WrongKey { .. }), "{error}");
+        assert!(matches!(error, HandshakeError::WrongKey { .. }), "{error}");
         assert!(error.to_string().contains("127.0.0.1:"), "{error}");
     }
 }
@@ -162,8 +162,11 @@ fn a_source_without_a_key_gets_nothing_from_a_target_with_one() {
     let _watchdog = Watchdog::new();
     let ((answer, answered), _, back) = between(&TcpOptions::default(), &key(1), &as_it_is, &as_it_is);
     let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
-    assert!(matches!(answer, Error::KeyWanted { .. }) && answer.to_string().contains("--key"), "{answer}");
-    assert!(matches!(answered, Error::KeyUnknown { .. }), "{answered}");
+    assert!(
+        matches!(answer, HandshakeError::KeyWanted { .. }) && answer.to_string().contains("copy of that key"),
+        "{answer}"
+    );
+    assert!(matches!(answered, HandshakeError::KeyUnknown { .. }), "{answered}");
     assert_eq!(back, KEYED);
 }
 
@@ -172,8 +175,8 @@ fn a_source_with_a_key_says_nothing_to_a_target_without_one() {
     let _watchdog = Watchdog::new();
     let ((answer, answered), there, _) = between(&key(1), &TcpOptions::default(), &as_it_is, &as_it_is);
     let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
-    assert!(matches!(answer, Error::KeyUnknown { .. }), "{answer}");
-    assert!(matches!(answered, Error::KeyWanted { .. }), "{answered}");
+    assert!(matches!(answer, HandshakeError::KeyUnknown { .. }), "{answer}");
+    assert!(matches!(answered, HandshakeError::KeyWanted { .. }), "{answered}");
     assert_eq!(there.len(), SOURCE_SHAKES);
 }
 
@@ -183,9 +186,9 @@ fn a_connection_cannot_be_talked_down_to_one_without_a_key() {
     let plain = |at: usize, byte| if at == 10 { 0 } else { byte };
     // In each direction alone, and in both.
     let (answer, answered) = between(&key(1), &key(1), &plain, &as_it_is).0;
-    assert!(answer.is_err() && matches!(answered, Err(Error::KeyUnknown { .. })), "{answered:?}");
+    assert!(answer.is_err() && matches!(answered, Err(HandshakeError::KeyUnknown { .. })), "{answered:?}");
     let (answer, _) = between(&key(1), &key(1), &as_it_is, &plain).0;
-    assert!(matches!(answer, Err(Error::KeyUnknown { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(HandshakeError::KeyUnknown { .. })), "{answer:?}");
     let (answer, answered) = between(&key(1), &key(1), &plain, &plain).0;
     assert!(answer.is_err() && answered.is_err());
     // A source without a key is not admitted by claiming one.
@@ -201,11 +204,11 @@ fn a_repeated_connection_comes_to_nothing() {
     outcome.0.unwrap();
     // The first packet is one that the target believes: it proves a key. What follows does not decrypt.
     let (error, answer) = stranger(&there);
-    assert!(matches!(error, Error::Tampered { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Tampered { .. }), "{error}");
     assert_eq!(answer.len(), TARGET_SHAKES, "it said more than its handshake");
     // The handshake alone does not even make a source: no message came.
     let (error, _) = stranger(&there[..SOURCE_SHAKES]);
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
 }
 
 #[test]
@@ -252,8 +255,8 @@ fn a_handshake_that_is_cut_anywhere_is_cut_short() {
     for len in 0..there.len() {
         let (error, _) = stranger(&there[..len]);
         match error {
-            Error::PeerGone { .. } if [0, 12, SOURCE_SHAKES].contains(&len) => {}
-            Error::CutShort { found, needed, .. } if found < needed => {}
+            HandshakeError::PeerGone { .. } if [0, 12, SOURCE_SHAKES].contains(&len) => {}
+            HandshakeError::CutShort { found, needed, .. } if found < needed => {}
             // The rest of a cut packet of the message follows the handshake of another connection.
             error => panic!("cut at {len}: {error:?}"),
         }
@@ -266,12 +269,12 @@ fn another_version_is_told_to_both_sides_before_any_handshake() {
     let newer = |at: usize, byte| if at == 8 { byte + 1 } else { byte };
     let (_, answered) = between(&key(1), &key(1), &newer, &as_it_is).0;
     assert!(
-        matches!(answered, Err(Error::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
+        matches!(answered, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
         "{answered:?}"
     );
     let (answer, _) = between(&key(1), &key(1), &as_it_is, &newer).0;
     assert!(
-        matches!(answer, Err(Error::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
+        matches!(answer, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
         "{answer:?}"
     );
     let (_, answer) = stranger(b"FARJUMP\0\x05\0\x01\0");
@@ -282,12 +285,12 @@ fn another_version_is_told_to_both_sides_before_any_handshake() {
 fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
     let _watchdog = Watchdog::new();
     let (error, answer) = stranger(&[b'x'; 100_000]);
-    assert!(matches!(error, Error::NotFarjump { .. }) && answer.is_empty(), "{error}");
+    assert!(matches!(error, HandshakeError::NotFarjump { .. }) && answer.is_empty(), "{error}");
     let long = [&KEYED[..], &[0xff, 0xff], &[0; 100_000]].concat();
     let (error, _) = stranger(&long);
-    assert!(matches!(&error, Error::Garbled { what, .. } if what.contains("65535")), "{error}");
+    assert!(matches!(&error, HandshakeError::Garbled { what, .. } if what.contains("65535")), "{error}");
     let (error, answer) = stranger(&[&KEYED[..], &48_u16.to_le_bytes(), &[7; 48]].concat());
-    assert!(matches!(error, Error::WrongKey { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::WrongKey { .. }), "{error}");
     assert_eq!(answer, [&KEYED[..], &[0, 0]].concat());
     assert_eq!(stranger(&PLAIN).1, KEYED);
 }
@@ -299,7 +302,7 @@ fn a_stranger_that_says_nothing_is_not_waited_for_beyond_the_deadline() {
     let mut silent = Control::connect_with(listener.address(), &key(1), far()).unwrap();
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = ask_with(listener.address(), &key(1), QUESTION, deadline).unwrap_err();
-    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
     // The other one continues when it is polled.
     let mut target = accept(&listener).unwrap();
     silent.flush().unwrap();

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
-use farjump_control::{Control, Error, Listener, MeetRefusal, Message, PeerAddress};
+use farjump_control::{ConnectError, Control, HandshakeError, Listener, MeetRefusal, Message, PeerAddress};
 use farjump_core::transport::Endpoint;
 use farjump_fixtures::children::{DONE, Guarded, as_child};
 use farjump_fixtures::players::{Player, ROUNDS};
@@ -28,7 +28,7 @@ fn two_processes_that_sleep_between_frames_lose_none() {
     assert_eq!(met.peer.pid, child.id());
     let sleeps = Player::new(met.endpoint).answer();
     assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
-    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
     child.succeeds();
 }
 
@@ -49,7 +49,7 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     let mut met = arrive(&listener).unwrap();
     assert_eq!(next(&mut met.control).unwrap(), Message::NoCode { id: [1; 16] });
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
     child.wait();
     let Endpoint::OneSided { mut remote, .. } = met.endpoint else { panic!("shm is one-sided") };
     for offset in (0..remote.len()).step_by(8) {
@@ -77,14 +77,14 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
         match meet(&place.address()) {
             Ok(met) => break met,
             // It does not listen yet. The watchdog ends this if it never does.
-            Err(Error::NobodyListens { .. }) => std::thread::yield_now(),
+            Err(HandshakeError::Connect(ConnectError::NobodyListens { .. })) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };
     assert_eq!(next(&mut met.control).unwrap(), Message::Closing { text: "soon".into() });
-    assert!(matches!(Listener::bind(&place.address()), Err(Error::InUse { .. })));
+    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
     child.wait();
     assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
     met_over(&place, &place.listener());
@@ -108,7 +108,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
         become_other();
         // Each process sees it for itself; the target's message is there too.
         let error = meet(&address(path.clone())).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
         let mut stranger = Control::connect(&address(path), far()).unwrap();
         let Message::Refuse { cause: MeetRefusal::OtherUser, text } = next(&mut stranger).unwrap() else {
             panic!("it was not refused");
@@ -127,7 +127,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
     let child = Guarded::start("processes::a_process_of_another_user_is_refused_and_told_why", &place.path());
     for _ in 0..2 {
         let error = accept(&listener).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     }
     child.succeeds();
     met_over(&place, &listener);
@@ -138,8 +138,8 @@ fn the_file_of_another_users_target_keeps_others_out() {
     if let Some((path, _watchdog)) = as_child() {
         become_other();
         let address = address(path);
-        assert!(matches!(meet(&address), Err(Error::Denied { .. })));
-        assert!(matches!(Listener::bind(&address), Err(Error::Denied { .. })));
+        assert!(matches!(meet(&address), Err(HandshakeError::Connect(ConnectError::Denied { .. }))));
+        assert!(matches!(Listener::bind(&address), Err(ConnectError::Denied { .. })));
         exit(DONE);
     }
     let place = Place::new();

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Control, End, Error, IncomingStream, Listener, MeetRefusal, Message, Met, OPENING_LEN,
-    PeerAddress, Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
+    Arrival, Awaited, Control, End, HandshakeError, IncomingStream, Listener, MeetRefusal, Message, Met,
+    OPENING_LEN, PeerAddress, Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
 };
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Opening,
@@ -117,7 +117,7 @@ fn incoming(listener: &Listener) -> IncomingStream {
 }
 
 /// Drives the handshake of `arrival` until it waits for its stream, or is done.
-fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Error> {
+fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, HandshakeError> {
     arrival.advance(&mut target.one())
 }
 
@@ -324,7 +324,7 @@ fn a_token_is_good_for_one_stream_of_its_own_meeting() {
     assert!(first.awaits(&one) && !second.awaits(&one));
     first.take_stream(one).unwrap();
     assert!(!first.awaits(&replayed));
-    assert!(matches!(first.take_stream(replayed), Err(Error::Terms { .. })));
+    assert!(matches!(first.take_stream(replayed), Err(HandshakeError::Terms { .. })));
     source.ready();
     assert!(matches!(advance(&mut first, &target).unwrap(), Progress::Met(_)));
     assert!(!first.awaits(&late) && !second.awaits(&late));
@@ -361,7 +361,7 @@ fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::TooLate { waiting_for: "the stream of its link", .. }), "{error}");
+    assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Stream, .. }), "{error}");
     assert!(matches!(next(&mut source.control), Ok(Message::Refuse { cause: MeetRefusal::TooLate, .. })));
     // The token died with it.
     let _stream = connected(&place, &source.opening());
@@ -402,7 +402,7 @@ fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
 }
 
 /// Returns the error for a connection that sends `bytes` and ends, or times out; and the bytes sent to it.
-fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
+fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (HandshakeError, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
@@ -430,22 +430,22 @@ fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (Error, Vec<u8>) {
 fn a_stream_that_opens_wrongly_is_closed_without_a_word() {
     let whole = opening(&[9; 32]);
     let (error, answer) = fate(&whole[..40], true, &[]);
-    assert!(matches!(error, Error::CutShort { found: 40, needed: OPENING_LEN, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::CutShort { found: 40, needed: OPENING_LEN, .. }), "{error}");
     assert!(answer.is_empty());
     for len in [12, 63] {
         let (error, answer) = fate(&whole[..len], false, &[]);
-        assert!(matches!(error, Error::TooLate { waiting_for: "the opening of its stream", .. }), "{error}");
+        assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::StreamOpening, .. }), "{error}");
         assert!(answer.is_empty());
     }
     for at in 12..32 {
         let mut wrong = whole;
         wrong[at] = 1;
         let (error, answer) = fate(&wrong, false, &[]);
-        assert!(matches!(error, Error::Garbled { .. }) && answer.is_empty(), "byte {at}: {error}");
+        assert!(matches!(error, HandshakeError::Garbled { .. }) && answer.is_empty(), "byte {at}: {error}");
     }
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
     let (error, answer) = fate(&whole, false, &[&writer]);
-    assert!(matches!(error, Error::Descriptors { found: 1, expected: 0, .. }), "{error}");
+    assert!(matches!(error, HandshakeError::Descriptors { found: 1, expected: 0, .. }), "{error}");
     assert!(answer.is_empty());
 }
 
@@ -457,7 +457,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
     let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
     source.control.send(&Message::Ready { end: source.end.clone(), stream: None }, &[]).unwrap();
     let error = advance(&mut arrival, &target).unwrap_err();
-    assert!(matches!(&error, Error::Terms { what, .. } if what.contains("no stream")), "{error}");
+    assert!(matches!(&error, HandshakeError::Terms { what, .. } if what.contains("no stream")), "{error}");
 
     // A target that offers none for a transport with one, and one that offers one for a transport without.
     for (name, offers) in [("streamed", false), ("shm", true)] {

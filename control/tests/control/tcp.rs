@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, Control, Dropped, Error, Key, Listener, MeetRefusal, Message, PeerAddress,
-    Progress, Question, TcpOptions, ask_with, meet_target,
+    Answer, Arrival, Asker, ConnectError, Control, Dropped, HandshakeError, Key, Listener, MeetRefusal,
+    Message, PeerAddress, Progress, Question, TcpOptions, ask_with, meet_target,
 };
 use farjump_fixtures::stage::{
     Watchdog, accept, drive, far, meet, next, shm, source_options, target_options,
@@ -32,7 +32,7 @@ pub(crate) fn listener(options: &TcpOptions) -> Listener {
 }
 
 /// Accepts the next process, which sends an admin request, and responds.
-pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
+pub(crate) fn answer_one(listener: &Listener) -> Result<(), HandshakeError> {
     let mut asker = asked(accept(listener)?)?;
     assert_eq!(*asker.question(), QUESTION);
     asker.answer(&ANSWER)?;
@@ -43,7 +43,7 @@ pub(crate) fn answer_one(listener: &Listener) -> Result<(), Error> {
 }
 
 /// Returns the message of `control`, which must be an admin request.
-pub(crate) fn asked(control: Control) -> Result<Asker, Error> {
+pub(crate) fn asked(control: Control) -> Result<Asker, HandshakeError> {
     let mut arrival = Arrival::new(control, target_options());
     loop {
         match arrival.advance(&mut shm())? {
@@ -75,7 +75,7 @@ fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
         let address: PeerAddress = format!("tcp:{host}:0").parse().unwrap();
         let listener = match Listener::bind(&address) {
             Ok(listener) => listener,
-            Err(Error::System { .. }) if host == "[::1]" => {
+            Err(ConnectError::System(_)) if host == "[::1]" => {
                 println!("skipped: no IPv6 here");
                 continue;
             }
@@ -111,7 +111,7 @@ fn without_a_key_nothing_but_loopback_is_listened_on_or_connected_to() {
         let address: PeerAddress = address.parse().unwrap();
         let (listened, connected) = (Listener::bind(&address), Control::connect(&address, far));
         for error in [listened.unwrap_err(), connected.unwrap_err()] {
-            assert!(matches!(error, Error::KeyMissing { .. }), "{error}");
+            assert!(matches!(error, ConnectError::KeyMissing { .. }), "{error}");
             assert!(error.to_string().contains("farjump key"), "{error}");
         }
     }
@@ -124,10 +124,13 @@ fn a_port_that_is_taken_and_one_where_nobody_listens_are_told_apart() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address: PeerAddress = format!("tcp:{}", taken.local_addr().unwrap()).parse().unwrap();
     let error = Listener::bind(&address).unwrap_err();
-    assert!(matches!(error, Error::PortTaken { .. }), "{error}");
+    assert!(matches!(error, ConnectError::PortTaken { .. }), "{error}");
     drop(taken);
     let error = Control::connect(&address, far()).unwrap_err();
-    assert!(matches!(error, Error::NobodyListens { .. }) && error.to_string().contains("refuses"), "{error}");
+    assert!(
+        matches!(error, ConnectError::NobodyListens { .. }) && error.to_string().contains("refuses"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn a_port_is_listened_on_again_while_a_connection_of_before_closes_down() {
     // The remaining connection would keep the port for a minute.
     let moment = Instant::now() + Duration::from_secs(10);
     while let Err(error) = Listener::bind(&address) {
-        assert!(matches!(error, Error::PortTaken { .. }) && Instant::now() < moment, "{error}");
+        assert!(matches!(error, ConnectError::PortTaken { .. }) && Instant::now() < moment, "{error}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -154,7 +157,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     let _watchdog = Watchdog::new();
     let listener = listener(&TcpOptions::default());
     let error = meet(listener.address()).unwrap_err();
-    assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NeedsUnixSocket { .. }), "{error}");
     assert!(error.to_string().contains("`shm`") && error.to_string().contains("example tcp"), "{error}");
     assert!(listener.accept().unwrap().is_none(), "it connected");
 
@@ -164,7 +167,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     liar.send(&Message::Hello { machine: 62, pid: 1, program, transports }, &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     let error = drive(&mut arrival, &mut shm()).unwrap_err();
-    assert!(matches!(error, Error::NoCommonTransport { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NoCommonTransport { .. }), "{error}");
     let told = next(&mut liar).unwrap();
     assert!(matches!(told, Message::Refuse { cause: MeetRefusal::NoCommonTransport, .. }), "{told:?}");
 }
@@ -197,11 +200,11 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
             as_other(|| ask_with(plain.address(), &TcpOptions::default(), QUESTION, far()).unwrap_err())
         });
         let error = accept(&plain).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         // Both processes see it: which one is told depends on which was faster.
         let error = source.join().unwrap();
-        let told = matches!(error, Error::Refused { cause: MeetRefusal::OtherUser, .. });
-        assert!(told || matches!(error, Error::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        let told = matches!(error, HandshakeError::Refused { cause: MeetRefusal::OtherUser, .. });
+        assert!(told || matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
     });
 
     // A target of another user, where ours was expected, is not believed.
@@ -216,7 +219,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
             });
         });
         let error = ask_with(&address, &TcpOptions::default(), QUESTION, far()).unwrap_err();
-        assert!(matches!(error, Error::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+        assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         target.join().unwrap();
     });
 
@@ -276,7 +279,7 @@ fn a_machine_that_falls_silent_is_gone_after_the_time_that_is_set() {
             busy.send(&Message::Bye, &[]).unwrap();
             for control in [&mut busy, &mut idle] {
                 let error = next(control).unwrap_err();
-                assert!(matches!(error, Error::Silent { seconds: 1, .. }), "{error}");
+                assert!(matches!(error, HandshakeError::Silent { seconds: 1, .. }), "{error}");
                 assert!(error.to_string().contains("127.0.0.1:"), "{error}");
             }
         });
@@ -295,8 +298,8 @@ fn a_target_that_does_not_answer_a_connection_is_waited_for_up_to_the_deadline()
     let address: PeerAddress = format!("tcp:{address}").parse().unwrap();
     let deadline = Instant::now() + Duration::from_millis(50);
     let error = Control::connect(&address, deadline).unwrap_err();
-    assert!(matches!(error, Error::TooLate { .. }), "{error}");
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
     let mut transports = shm();
     let error = meet_target(&address, &mut transports, &source_options(), deadline).unwrap_err();
-    assert!(matches!(error, Error::NeedsUnixSocket { .. }), "{error}");
+    assert!(matches!(error, HandshakeError::NeedsUnixSocket { .. }), "{error}");
 }

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Error, Key, KeyFile, Keys, Listener, Met, Progress, TcpOptions, ask_with, meet_target,
+    Arrival, HandshakeError, Key, KeyFile, Keys, Listener, Met, Progress, TcpOptions, ask_with, meet_target,
 };
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Secret, Side, Stream, Transport,
@@ -80,7 +80,7 @@ fn serving(path: &Path) -> (Listener, KeyFile) {
     (listener(&options), file)
 }
 
-fn ask_by(listener: &Listener, key: &Path) -> (Result<(), Error>, Result<(), Error>) {
+fn ask_by(listener: &Listener, key: &Path) -> (Result<(), HandshakeError>, Result<(), HandshakeError>) {
     thread::scope(|scope| {
         let source = scope.spawn(|| {
             let options = TcpOptions::default().with_key(Some(Key::read(key).unwrap()));
@@ -100,15 +100,15 @@ fn use_keys(folder: &Path) {
         source.unwrap();
         target.unwrap();
         let (source, target) = ask_by(&listener, &other);
-        assert!(matches!(source, Err(Error::WrongKey { .. })), "{source:?}");
-        assert!(matches!(target, Err(Error::WrongKey { .. })), "{target:?}");
+        assert!(matches!(source, Err(HandshakeError::WrongKey { .. })), "{source:?}");
+        assert!(matches!(target, Err(HandshakeError::WrongKey { .. })), "{target:?}");
     }
     // A source whose target sends nothing, and a target whose source sends half of a handshake.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", silent.local_addr().unwrap()).parse().unwrap();
     let options = TcpOptions::default().with_key(Some(Key::read(&taken).unwrap()));
     let soon = Instant::now() + Duration::from_millis(50);
-    assert!(matches!(ask_with(&address, &options, QUESTION, soon), Err(Error::TooLate { .. })));
+    assert!(matches!(ask_with(&address, &options, QUESTION, soon), Err(HandshakeError::TimedOut { .. })));
     let mut half = TcpStream::connect(&listener.address().to_string()["tcp:".len()..]).unwrap();
     half.write_all(b"FARJUMP\0\x04\0\x01\0\x30\0half").unwrap();
     let mut options = target_options();
@@ -119,7 +119,7 @@ fn use_keys(folder: &Path) {
             break error;
         }
     };
-    assert!(matches!(late, Error::TooLate { .. }), "{late}");
+    assert!(matches!(late, HandshakeError::TimedOut { .. }), "{late}");
     // The file changes, is malformed, and is gone.
     for text in [fs::read(&other).unwrap(), b"no key".to_vec()] {
         fs::write(&file, text).unwrap();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farjump_control::{Arrival, Error as MeetError, IncomingStream, Joined, Message, Met, Progress};
+use farjump_control::{Arrival, HandshakeError, IncomingStream, Joined, Message, Met, Progress};
 
 use super::Target;
 use super::admin::MOST_ASKERS;
@@ -50,7 +50,7 @@ impl Target<'_> {
             let control = match self.listener.accept() {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
-                Err(error @ MeetError::System { .. }) => return self.go_deaf(&error),
+                Err(error @ HandshakeError::System(_)) => return self.go_deaf(&error),
                 // A failure of one connection concerns only that connection.
                 Err(error) => {
                     log::info!("rejected a process that connected: {error}");
@@ -193,7 +193,7 @@ impl Target<'_> {
             Ok(Progress::Asked(asker)) => self.answer(id, *asker),
             Ok(Progress::Stream(stream)) => self.hand_over(*stream),
             Ok(Progress::Pending) => {}
-            Err(error @ MeetError::Full { .. }) => {
+            Err(error @ HandshakeError::Full { .. }) => {
                 log::info!("rejected {}: {error}", arrival.peer());
                 self.shared.executor.stats.sources_refused += 1;
             }

@@ -205,7 +205,7 @@ impl<'t> Stage<'t> {
         }
         let address = &self.address;
         let error = played.expect_err("the target is gone");
-        assert!(matches!(error, Error::PeerGone { .. } | Error::Meet(_)), "{error}");
+        assert!(matches!(error, Error::PeerGone { .. } | Error::Handshake(_)), "{error}");
         let text = error.to_string();
         // Until its preamble has come, a target on TCP goes by the address that was connected to.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
@@ -225,7 +225,7 @@ impl<'t> Stage<'t> {
         assert_eq!(again, *address);
         self.target = target;
         self.witness.reconnect().unwrap();
-        (Fate::TargetKilled, matches!(error, Error::Meet(_)))
+        (Fate::TargetKilled, matches!(error, Error::Handshake(_)))
     }
 
     /// Hits a source; both are other processes.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use farjump::admin::Admin;
 use farjump::{Error, RefusalCause};
-use farjump_control::{Error as MeetError, MeetRefusal};
+use farjump_control::{HandshakeError, MeetRefusal};
 
 use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
 
@@ -90,7 +90,7 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
         let error = meet(&mut pair.target, || admin.export("x", &vec![0; len])).unwrap_err();
         let text = error.to_string();
         assert!(
-            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, .. })),
+            matches!(error, Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, .. })),
             "{text}"
         );
         assert!(

@@ -4,7 +4,7 @@
 use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
 use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
-use farjump_control::{Error as MeetError, MeetRefusal, Message};
+use farjump_control::{HandshakeError, MeetRefusal, Message};
 
 use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
 use crate::support::{PATIENCE, Pair, Place, alongside, answer, library, meanwhile, meet, serve, to_words};
@@ -179,10 +179,10 @@ fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
         let mut target = with_rights(&place, rights).build().unwrap();
         let error = meet(&mut target, || place.link().connect()).unwrap_err();
         assert!(
-            matches!(error, Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, .. })),
+            matches!(error, Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, .. })),
             "{error}"
         );
-        assert!(error.to_string().contains(&rights.lacks(Rights::CALL).unwrap()), "{error}");
+        assert!(error.to_string().contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{error}");
         asks_what_it_may(&place, &mut target, rights);
         assert_eq!((target.stats().links, target.sources()), (0, 0));
     }
@@ -217,11 +217,14 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         match (meet(target, ask), rights.lacks(needed)) {
             (Ok(()), None) => assert_ne!(needed, Rights::EXPORT),
             // Admitted, and no library.
-            (Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })), None) => {
+            (Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Failed, .. })), None) => {
                 assert_eq!(needed, Rights::EXPORT);
             }
-            (Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, text, .. })), Some(what)) => {
-                assert_eq!(text, what);
+            (
+                Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text, .. })),
+                Some(what),
+            ) => {
+                assert_eq!(text, what.to_string());
             }
             other => panic!("{rights} and {needed}: {other:?}"),
         }
@@ -291,7 +294,7 @@ fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_
     };
     match call(&mut pair, &mut peer) {
         Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => {
-            assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap()), "{text}");
+            assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap().to_string()), "{text}");
         }
         other => panic!("{other:?}"),
     }

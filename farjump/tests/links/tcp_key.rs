@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
-use farjump_control::{Control, Error as MeetError, MeetRefusal, Message, TcpOptions};
+use farjump_control::{Control, HandshakeError, MeetRefusal, Message, TcpOptions};
 
 use crate::support::{PATIENCE, Place};
 
@@ -88,12 +88,12 @@ fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(
 }
 
 fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
-    matches!(answer, Err(Error::Meet(MeetError::WrongKey { .. })))
+    matches!(answer, Err(Error::Handshake(HandshakeError::WrongKey { .. })))
 }
 
 fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
     let text = format!("the right `{right}`");
-    matches!(answer, Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Rights, text: told, .. })) if told.contains(&text))
+    matches!(answer, Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text: told, .. })) if told.contains(&text))
 }
 
 #[test]
@@ -111,8 +111,10 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
         let admin = asks(&address, ring.key(name));
         // A long one is read from peers with the right, and from no others.
         let exported = admin.export("libnone.so", &vec![7; 200_000]);
-        let let_in =
-            matches!(exported, Err(Error::Meet(MeetError::Refused { cause: MeetRefusal::Failed, .. })));
+        let let_in = matches!(
+            exported,
+            Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Failed, .. }))
+        );
         assert!(let_in || lacks(&exported, "export"), "{exported:?}");
         [admin.stats().is_ok(), admin.drop_all().is_ok(), let_in]
     };

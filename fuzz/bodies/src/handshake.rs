@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Answer, Arrival, ArrivalOptions, Control, Dropped, End, Error, MAGIC, Message, OPENING_LEN, Progress,
-    Share, StreamAnswer, StreamOffer, VERSION,
+    Answer, Arrival, ArrivalOptions, Control, Dropped, End, HandshakeError, MAGIC, Message, OPENING_LEN,
+    Progress, Share, StreamAnswer, StreamOffer, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
@@ -60,7 +60,9 @@ fn take(sent: &[u8], pace: usize) {
     }
     drop(peer);
     match control.recv() {
-        Err(error @ (Error::PeerGone { .. } | Error::CutShort { .. })) => assert_words(&error),
+        Err(error @ (HandshakeError::PeerGone { .. } | HandshakeError::CutShort { .. })) => {
+            assert_words(&error)
+        }
         other => panic!("the connection ended with {other:?}"),
     }
 }
@@ -179,7 +181,7 @@ fn arrive(sent: &[u8], pace: usize) {
             Ok(Progress::Met(met)) => panic!("{met:?} without a descriptor"),
             Err(error) => {
                 assert_words(&error);
-                assert!(matches!(arrival.advance(&mut transports), Err(Error::PeerGone { .. })));
+                assert!(matches!(arrival.advance(&mut transports), Err(HandshakeError::PeerGone { .. })));
                 break;
             }
         }

@@ -468,7 +468,9 @@ impl<'s> Hostile<'s> {
         };
         let (address, tcp) = (self.address.clone(), self.tcps[0].clone());
         move || match ask_with(&address, &tcp, question, Instant::now() + Duration::from_secs(20)) {
-            Err(farjump_control::Error::TooLate { .. }) => Err("a question was not answered".to_owned()),
+            Err(farjump_control::HandshakeError::TimedOut { .. }) => {
+                Err("a question was not answered".to_owned())
+            }
             // A target may be full, or refuse.
             answer => Ok(answer.is_ok()),
         }

@@ -4,7 +4,7 @@ use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
 
-use farjump_control::{Arrival, Error, Listener, Met, PeerAddress, meet_target};
+use farjump_control::{Arrival, HandshakeError, Listener, Met, PeerAddress, meet_target};
 use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
 use farjump_transports::ucx::Am;
 
@@ -126,7 +126,7 @@ fn source(path: std::path::PathBuf) -> ! {
         }
     }
     // Until it is killed. If the target ends first, the control connection shows it.
-    while !matches!(met.control.recv(), Err(Error::PeerGone { .. })) {
+    while !matches!(met.control.recv(), Err(HandshakeError::PeerGone { .. })) {
         messages.progress().unwrap();
     }
     exit(DONE)
@@ -148,7 +148,7 @@ fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     let mut messages = two_sided(met.endpoint);
     take(&mut *messages);
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(Error::PeerGone { .. })));
+    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
     use_up(messages);
     meets_again(name, &place, &listener);
     exit(DONE);

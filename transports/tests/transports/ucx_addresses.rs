@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use farjump_control::{Arrival, Error, Listener, Met, meet_target};
+use farjump_control::{Arrival, HandshakeError, Listener, Met, meet_target};
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport, TransportError,
 };
@@ -50,7 +50,7 @@ fn meeting(
     listener: &Listener,
     source: Box<dyn Transport>,
     target: Box<dyn Transport>,
-) -> (Result<Met, Error>, Result<Met, Error>) {
+) -> (Result<Met, HandshakeError>, Result<Met, HandshakeError>) {
     let address = place.address();
     thread::scope(|scope| {
         let source = scope.spawn(move || meet_target(&address, &mut [source], &source_options(), far()));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farjump_control::{DeferredFd, Error as MeetError, Message, RefusalCause, plain};
+use farjump_control::{DeferredFd, HandshakeError, Message, RefusalCause, plain};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
@@ -156,7 +156,7 @@ impl Inner {
     /// Handles the end of the control connection: the target is gone. No error where its last replies may
     /// still come.
     #[cold]
-    pub(super) fn gone(&mut self, error: &MeetError) -> Result<(), Error> {
+    pub(super) fn gone(&mut self, error: &HandshakeError) -> Result<(), Error> {
         self.leaves(error.to_string())
     }
 

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Error as MeetError, Joined, MeetRefusal, Met, PassedOver, PeerAddress, SourceOptions, TcpOptions,
-    meet_target,
+    HandshakeError, Joined, MeetRefusal, Met, PassedOver, PeerAddress, SourceOptions, TcpOptions, meet_target,
 };
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
@@ -49,7 +48,9 @@ impl Settings {
         options.tcp = self.tcp.clone();
         let deadline = self.connect_deadline();
         let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
-            Err(MeetError::Refused { cause: MeetRefusal::NoCommonTransport, .. }) if self.any_transport => {
+            Err(HandshakeError::Refused { cause: MeetRefusal::NoCommonTransport, .. })
+                if self.any_transport =>
+            {
                 // Not earlier: looking at some transports loads a library.
                 let known = |name: &str| self.transports.iter().any(|own| own.name() == name);
                 let usable = farjump_transports::make_usable(self.backends).into_iter();

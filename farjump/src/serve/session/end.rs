@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use farjump_control::{Error as MeetError, RefusalCause};
+use farjump_control::{HandshakeError, RefusalCause};
 use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Need;
 
@@ -54,11 +54,11 @@ impl From<TransportError> for Stop {
     }
 }
 
-impl From<MeetError> for Stop {
+impl From<HandshakeError> for Stop {
     #[cold]
-    fn from(error: MeetError) -> Self {
+    fn from(error: HandshakeError) -> Self {
         match error {
-            MeetError::PeerGone { .. } | MeetError::CutShort { .. } | MeetError::System { .. } => {
+            HandshakeError::PeerGone { .. } | HandshakeError::CutShort { .. } | HandshakeError::System(_) => {
                 End::Gone(error.to_string(), 0).into()
             }
             error => cut(error),

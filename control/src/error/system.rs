@@ -1,0 +1,117 @@
+//! Failed system calls, and events that were waited for.
+
+use std::fmt;
+use std::io;
+
+/// A system call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}{}{object} failed: {source}", if object.is_empty() { "" } else { " " })]
+pub struct SystemError {
+    /// The operation attempted.
+    pub operation: Operation,
+    /// Its object: a path, an address, a peer. May be empty.
+    pub object: String,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+pub(crate) fn system(
+    operation: Operation,
+    object: impl fmt::Display,
+    source: impl Into<io::Error>,
+) -> SystemError {
+    SystemError { operation, object: object.to_string(), source: source.into() }
+}
+
+macro_rules! worded {
+    ($(#[$attribute:meta])* $name:ident { $($(#[$of_variant:meta])* $variant:ident = $words:literal,)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$of_variant])* $variant,)*
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(match self {
+                    $($name::$variant => $words,)*
+                })
+            }
+        }
+    };
+}
+
+worded! {
+    /// An operation of the system.
+    Operation {
+        /// Resolve a host to its addresses.
+        Resolve = "looking up the host",
+        /// Listen on an address.
+        Listen = "listening on",
+        /// Read the state of a file.
+        ReadMetadata = "looking at",
+        /// Find out whether a process listens on a path.
+        Probe = "trying whether anybody listens on",
+        /// Remove the socket file of a process that has ended.
+        RemoveStale = "removing the stale socket",
+        /// Accept a connection.
+        Accept = "accepting a connection on",
+        /// Connect to an address.
+        Connect = "connecting to",
+        /// Set up a new connection.
+        SetUp = "setting up a connection",
+        /// Find out which process or user is at the other end of a connection.
+        Identify = "finding the user of a connection's peer",
+        /// Wait for a peer.
+        Wait = "waiting for",
+        /// Read from a peer.
+        Receive = "receiving from",
+        /// Write to a peer.
+        Send = "sending to",
+        /// Encode a message, or send more descriptors with it than it may have.
+        Encode = "encoding",
+        /// Encrypt for a connection.
+        Encrypt = "encrypting for a connection",
+        /// Duplicate a file descriptor.
+        Duplicate = "duplicating a file descriptor",
+        /// Open or take over the stream of a link.
+        OpenStream = "opening a stream to",
+        /// Draw random bytes.
+        Random = "drawing random bytes",
+        /// Read a key file.
+        ReadKey = "reading the key",
+        /// Write a key file.
+        WriteKey = "writing the key",
+    }
+}
+
+worded! {
+    /// A message or an event that a process waits for.
+    Awaited {
+        /// The addresses of a host.
+        Resolution = "its address",
+        /// A TCP connection.
+        Connection = "a connection",
+        /// Space among the connections that a listener has not accepted.
+        Backlog = "space in its queue of connections",
+        /// The preamble.
+        Preamble = "its preamble",
+        /// Hello, or an admin request.
+        Hello = "its hello",
+        /// Welcome.
+        Welcome = "its welcome",
+        /// Ready.
+        Ready = "its end of the link",
+        /// Go.
+        Go = "its go",
+        /// The first bytes of a stream.
+        StreamOpening = "the opening of its stream",
+        /// The stream of a link.
+        Stream = "the stream of its link",
+        /// The response to an admin request.
+        Response = "its response",
+        /// Space for the rest of a response.
+        ResponseSpace = "space for the rest of its response",
+    }
+}
