@@ -1,5 +1,5 @@
-//! Broken UCX libraries, impossible settings and a lack of memory: the message reaches the side that can act,
-//! and the target serves the next source.
+//! Broken UCX libraries, impossible settings and a lack of memory: the message reaches the process that can
+//! act, and the target serves the next source.
 
 use std::fs;
 use std::path::{Path, PathBuf};

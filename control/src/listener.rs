@@ -145,9 +145,10 @@ impl Listener {
     ///
     /// # Errors
     /// The listener stays usable after each. [`HandshakeError::OtherUser`] for a process of another user,
-    /// which is rejected and told so. [`HandshakeError::OwnerUnknown`] or [`HandshakeError::OwnUserUnknown`]
-    /// when its user is not known. [`HandshakeError::System`], for example when this process has no file
-    /// descriptors left, or cannot close those that peers passed; the listener stays readable.
+    /// which is rejected with this cause. [`HandshakeError::OwnerUnknown`] or
+    /// [`HandshakeError::OwnUserUnknown`] when its user is not known. [`HandshakeError::System`], for example
+    /// when this process has no file descriptors left, or cannot close those that peers passed; the listener
+    /// stays readable.
     pub fn accept(&self) -> Result<Option<Control>, HandshakeError> {
         if self.file.is_some() && deferred_close::is_clogged() {
             let object = format!(

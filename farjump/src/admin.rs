@@ -2,8 +2,8 @@
 //! statistics, load libraries.
 //!
 //! The same as `farjump store`, `farjump stats` and `farjump export`. A requester makes no link and does not
-//! count as a source. The target answers between two frames, and sources notice nothing but the time that
-//! takes (`docs/operations.md`).
+//! count as a source. The target responds between two frames. Sources notice only the time that this takes
+//! (`docs/operations.md`).
 //!
 //! ```
 //! # fn main() -> Result<(), farjump::Error> {

@@ -1,14 +1,13 @@
 //! Frames in buffers of the caller's, for runtimes that move bytes themselves.
 //!
-//! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] looks at a buffer and runs
-//! the frame in it. Nothing here waits, connects or moves a byte, and there is no control connection. The
-//! caller that moves the buffer guarantees that it has arrived whole, and supplies missing code by sending it
-//! again.
+//! A [`FrameWriter`] makes one frame at the start of a buffer; a [`FrameRunner`] polls a buffer and runs the
+//! frame in it. Nothing here waits, connects or moves a byte, and there is no control connection. The caller
+//! that moves the buffer guarantees that it has arrived whole, and supplies missing code by sending it again.
 //!
 //! A [`Caller`] is for interfaces that have frames of their own, and need only the call.
 //!
-//! Both sides count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier frame, or
-//! anything else, reads as empty, so buffers need not be cleared between uses.
+//! Writer and runner count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier
+//! frame, or anything else, reads as empty, so buffers need not be cleared between uses.
 //!
 //! ```
 //! # fn library() -> Option<farjump::Library> { None }

@@ -30,7 +30,7 @@ pub struct Stats {
     pub sources_refused: u64,
     /// The code store, now.
     pub store: StoreStats,
-    /// Looks at frames that then waited for code: they are looked at again.
+    /// Polls that found a frame which then waited for code; later polls find it again.
     pub(crate) waited: u64,
     refusals: [u64; RefusalCause::count()],
 }

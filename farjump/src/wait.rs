@@ -1,4 +1,4 @@
-//! Waiting and sleeping, as both sides of a link do it.
+//! Waiting and sleeping, as source and target do it.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ pub fn connect_over(
     let (mut to_left, mut to_right) = (handed_over(&*left)?, handed_over(&*right)?);
     if streamed {
         let [source, target] = streams.pair().map_err(|error| failed(&format!("a stream: {error}")))?;
-        // An endpoint gets its own side of the stream, with the other's address.
+        // An endpoint gets its own end of the stream, with the peer's address.
         (to_right.stream, to_left.stream) = (Some(source), Some(target));
     }
     // Both must be open while either connects: an address is valid as long as its unconnected endpoint.

@@ -1,8 +1,8 @@
 //! Spares the sender the fence between "store a frame" and "is the peer asleep?".
 //!
 //! The sender stores a frame and then reads whether the peer is asleep. The sleeper stores "asleep" and then
-//! looks for a frame. If each may load before it stores, both miss the other and the frame stays unseen. A
-//! full fence on both sides prevents that and costs one for each frame. Instead the sleeper may call
+//! polls for a frame. If each may load before it stores, both miss the other and the frame stays unseen. A
+//! full fence in both processes prevents that and costs one for each frame. Instead the sleeper may call
 //! `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: every running thread of every *registered* process then
 //! passes a full fence (membarrier(2)), and the sender needs none. This holds for one direction if **the
 //! sender's process is registered** and **the sleeper promises to call**. Each process states both in its
@@ -48,7 +48,7 @@ pub(crate) fn spares_fence(sender: Barriers, sleeper: Barriers) -> bool {
     sender.contains(Barriers::REGISTERED) && sleeper.contains(Barriers::CALLS)
 }
 
-/// Orders the store of "asleep" before the look for a frame. Returns `false` when it cannot guarantee the
+/// Orders the store of "asleep" before the poll for a frame. Returns `false` when it cannot guarantee the
 /// order.
 ///
 /// Pairs with the sender's fence between storing a frame and loading this process's state. If the sender has

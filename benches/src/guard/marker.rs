@@ -1,4 +1,4 @@
-//! Marks in the counted process, which tell the counting one the current operation.
+//! Marks in the counted process, by which the counting one knows the current operation.
 
 use super::case::Operation;
 

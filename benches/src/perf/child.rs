@@ -74,7 +74,7 @@ impl Pair {
         self.talk.say(&Order::Send { size, count })
     }
 
-    /// Returns the result of the messages that it was told to send.
+    /// Returns the result of the messages that it was ordered to send.
     pub(super) fn sent(&mut self) -> Result<Sent, Failure> {
         match self.hear()? {
             Answer::Sent(sent) => Ok(sent),
@@ -101,7 +101,7 @@ impl Pair {
 
     /// Connects the endpoints here by `own`, then has the other process do the same. Returns for each whether
     /// that succeeded. The two take turns: an endpoint that fails is dropped at once, and UCX complains if
-    /// its peer looks for it.
+    /// its peer searches for it.
     pub(super) fn join<T>(
         &mut self,
         offers: Vec<Option<Offer>>,

@@ -72,7 +72,7 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A number that tells this run's code from any other's.
+/// A number that distinguishes this run's code from any other's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nonce(u64);
 

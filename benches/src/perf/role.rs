@@ -69,8 +69,8 @@ pub(super) trait Other {
     /// Returns the count since [`Other::prepare`], as of the last poll.
     fn counted(&mut self) -> Result<u64, Failure>;
 
-    /// Counts, and replies if `answers`, until told to stop. Tells the source once `expected` messages have
-    /// come.
+    /// Counts, and replies if `answers`, until the order to stop. Tells the source once `expected` messages
+    /// have come.
     fn serve(
         &mut self,
         answers: bool,

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn farjump_target_export_library(
     guarded(|| {
         // SAFETY: the header requires a target that only this thread uses, and for a text.
         let (mut target, path) = unsafe { (usable(target)?, self::path(path, "path")?) };
-        // SAFETY: the header says that it is loaded now; its caller answers for its constructors.
+        // SAFETY: the header says that it is loaded now; its caller is responsible for its constructors.
         unsafe { target.export_library(path) }?;
         Ok(FARJUMP_OK)
     })

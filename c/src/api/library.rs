@@ -70,7 +70,7 @@ pub unsafe extern "C" fn farjump_library_load(
     guarded(|| {
         // SAFETY: the header requires a variable for a pointer, and for a text.
         let (loaded, path) = unsafe { (variable(library, "library")?, self::path(path, "path")?) };
-        // SAFETY: the header says that it is loaded now; its caller answers for its constructors.
+        // SAFETY: the header says that it is loaded now; its caller is responsible for its constructors.
         *loaded = given(unsafe { Library::load(path) }.map_err(farjump::Error::from)?);
         Ok(FARJUMP_OK)
     })

@@ -107,10 +107,10 @@ impl farjump_target_options_t {
             builder.export_raw(name, address.0)
         };
         let builder = self.exports.iter().fold(builder, export);
-        // SAFETY: the header says that they are loaded; its caller answers for their constructors.
+        // SAFETY: the header says that they are loaded; its caller is responsible for their constructors.
         let load = |builder: Builder, path| unsafe { builder.export_library(path) };
         let builder = self.libraries.iter().fold(builder, load);
-        // SAFETY: the header says when they are loaded; its caller answers for their constructors.
+        // SAFETY: the header says when they are loaded; its caller is responsible for their constructors.
         let want = |builder: Builder, soname| unsafe { builder.wanted_library(soname) };
         let builder = self.wanted.iter().fold(builder, want);
         let builder = self.local.iter().fold(builder, TargetBuilder::local);

@@ -1,4 +1,4 @@
-//! Frames in slots: memory of the target that both sides know by its address alone.
+//! Frames in slots: memory of the target that both processes know by its address alone.
 //!
 //! There is no connection, so nothing is counted, and no key was drawn. A signal is a function of the slot's
 //! address in the target. Remains of a frame at another address are no signal, and neither is payload whose

@@ -75,7 +75,7 @@ fn ucx() -> Result<&'static Ucx, Refused> {
     let found = UCX.get_or_init(|| {
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         let library: &farjump_ucx_sys::Library = ucx;
-        // SAFETY: the name is a string, and only the address that is found is looked at.
+        // SAFETY: the name is a string, and only the address that is found is read.
         let programs = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ucp_put_nbx".as_ptr()) };
         if !programs.is_null() && programs.addr() != library.ucp_put_nbx as usize {
             return Err("the program uses another UCX than the libucp.so.0 that the dynamic linker finds: link the program with \

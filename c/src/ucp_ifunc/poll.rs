@@ -53,7 +53,7 @@ pub(super) unsafe fn poll(
     if start.is_null() || room < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
         return Err(no_slot(start, room));
     }
-    // SAFETY: there is space for a header, and both sides access these words by atomic operations alone.
+    // SAFETY: there is space for a header, and both processes access these words by atomic operations alone.
     let [first, lengths, third] = unsafe { &*start.cast::<[AtomicU64; 3]>() };
     let address = start.addr() as u64;
     // Pairs with the release store of `send`.

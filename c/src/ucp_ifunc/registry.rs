@@ -1,7 +1,7 @@
 //! A target's functions: code that came in frames, placed once for the whole process, and functions called by
 //! name.
 //!
-//! Functions stay. A receipt tells a source that frames without code will do from now on, and it could not be
+//! Functions stay. A receipt states that frames without code suffice from now on, and it could not be
 //! withdrawn later. So capacity is bounded, and code beyond it is refused, without a receipt.
 
 use std::collections::HashMap;

@@ -77,7 +77,7 @@ fn misaligned(address: u64, message: &Message) -> Refused {
 /// `slot` must be valid for writes of the whole message, and aligned to 8 bytes.
 #[inline(always)]
 pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Result<ucs_status_t, Refused> {
-    // SAFETY: there is space for a header, and both sides access these words by atomic operations alone.
+    // SAFETY: there is space for a header, and both processes access these words by atomic operations alone.
     let [first, lengths, third] = unsafe { &*slot.cast::<[AtomicU64; 3]>() };
     fetch_to_write(slot);
     // Pairs with the release store of `poll`, which has read all of a frame but its payload by then.

@@ -417,7 +417,8 @@ fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole()
             for number in 0..FRAMES {
                 let made = Made::of(&sum, &vec![number; 1 + number as usize % 500]);
                 let slot = start as *mut u8;
-                // SAFETY: the slot is longer than the frame, and both sides access shared words by atomics.
+                // SAFETY: the slot is longer than the frame, and both processes access shared words by
+                // atomics.
                 while unsafe { send::store(slot, address, made.message()) }.is_err() {
                     std::thread::yield_now();
                 }
@@ -429,7 +430,7 @@ fn a_slot_is_written_while_another_thread_polls_it_and_every_frame_comes_whole()
         let mut seen = [0_u64; 2];
         for number in 0..FRAMES {
             seen[1] = 0;
-            // SAFETY: the slot has the given length, and both sides access shared words by atomics.
+            // SAFETY: the slot has the given length, and both processes access shared words by atomics.
             while unsafe { poll::poll(start as *mut c_void, 8 * 4096, (&raw mut seen).cast()) }.unwrap()
                 != UCS_OK
             {

@@ -1,4 +1,4 @@
-//! Programs with both sides in them: detectable errors of C programs, and a target's choices.
+//! Programs with a source and a target in them: detectable errors of C programs, and a target's choices.
 
 use tempfile::TempDir;
 

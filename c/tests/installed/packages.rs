@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::installation::{ifuncs, package, prefix};
 use crate::programs::{Program, finish, is_there};
 
-/// Runs a consumer, which has both sides in it; `shared` is whether it needs `libfarjump.so`.
+/// Runs a consumer, which has a source and a target in it; `shared` is whether it needs `libfarjump.so`.
 fn sums_up(consumer: &Path, shared: bool) {
     let folder = TempDir::new().unwrap();
     let address = format!("unix:{}", folder.path().join("t.sock").display());

@@ -17,7 +17,7 @@ const LIBRARY: &str = "#include <stddef.h>
         return hash;
     }";
 
-/// Runs it with or without the function's library at the target, and checks the output of both sides.
+/// Runs it with or without the function's library at the target, and checks the output of both processes.
 fn course(workshop: &Workshop, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
     let program = workshop.program("medley", variant, Language::C);
     let mut targets = workshop.libraries();

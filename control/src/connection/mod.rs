@@ -514,7 +514,7 @@ impl AsFd for Control {
     }
 }
 
-/// Ends a handshake that failed with `error`: tells the peer why, unless the peer ended it.
+/// Ends a handshake that failed with `error`: sends the peer the reason, unless the peer ended it.
 pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
     let cause = match &error {
         HandshakeError::Refused { .. }

@@ -245,7 +245,7 @@ pub(crate) struct Connect {
 }
 
 impl Connect {
-    /// Connects. On failure the peer is told why.
+    /// Connects. On failure the peer gets the reason.
     pub(crate) fn run(self, mut control: Control) -> Result<Met, HandshakeError> {
         let transport = self.own_end.transport.clone();
         let joined = self.own_end.join(

@@ -45,7 +45,7 @@ impl SourceOptions {
 /// [`HandshakeError::OtherUser`] when the target runs as another user. [`HandshakeError::NeedsUnixSocket`]
 /// when no transport works over TCP. Those of [`Control::connect_with`] and [`Control::recv`],
 /// [`HandshakeError::OutOfOrder`], [`HandshakeError::Terms`], [`HandshakeError::NoCommonTransport`],
-/// [`HandshakeError::NoCommonRule`], [`HandshakeError::Transport`]. The target is told of causes in this
+/// [`HandshakeError::NoCommonRule`], [`HandshakeError::Transport`]. The target gets the causes in this
 /// process.
 pub fn meet_target(
     address: &PeerAddress,

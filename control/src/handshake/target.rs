@@ -117,7 +117,7 @@ pub enum Progress {
     Pending,
     /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
     Met(Box<Met>),
-    /// An admin request, which makes no link and is to be answered.
+    /// An admin request, which makes no link and needs a response.
     Asked(Box<Asker>),
     /// The stream of a link instead of a control connection: for the arrival that awaits it
     /// ([`Arrival::awaits`]). Drop it if none does.
@@ -171,7 +171,7 @@ impl Arrival {
     /// and at [`Arrival::deadline`]. Uses the first of `transports`, in any order, that the source names.
     ///
     /// # Errors
-    /// The handshake has failed, and the source was told why if it still listens. Drop the arrival; nothing
+    /// The handshake has failed, and the source got the reason if it still listens. Drop the arrival; nothing
     /// is left behind. [`HandshakeError::TimedOut`] past the deadline, [`HandshakeError::Refused`] when the
     /// source gave up, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
     /// [`HandshakeError::MissingRights`], and those of [`crate::meet_target`]. After an error,

@@ -1,4 +1,4 @@
-//! Admin requests: answered without a link, rejected in words where they are invalid, and never waited for.
+//! Admin requests: responded to without a link, rejected with a reason if invalid, and never waited for.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;

@@ -41,8 +41,9 @@ pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[Borrow
     assert_eq!(sent, bytes.len());
 }
 
-/// Returns the target's error for `lie`. The target introduces itself and tells the liar why it is rejected,
-/// unless the liar closed in the middle. Afterwards the same target connects with an honest source.
+/// Returns the target's error for `lie`. The target introduces itself and sends the liar the reason of its
+/// rejection, unless the liar closed in the middle. Afterwards the same target connects with an honest
+/// source.
 fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
     let (error, answer) = answered(lie);
     assert_eq!(answer[..PREFIX.len()], PREFIX, "the target does not introduce itself");

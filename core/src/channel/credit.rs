@@ -1,7 +1,7 @@
 //! Decides when an idle receiver returns a small amount of credit.
 //!
 //! Where the peer's memory is mapped, returning credit is a store. Over a device it is a write of its own,
-//! and a side that waits for a reply is idle until the reply comes. Each call and each reply would be
+//! and an endpoint that waits for a reply is idle until the reply comes. Each call and each reply would be
 //! followed by such a write, for credit that no sender lacks. There, a small amount is returned only after a
 //! while, and before sleep.
 
@@ -9,7 +9,7 @@ use super::Channel;
 use crate::transport::{ArrivalRules, TransportError};
 
 /// Idle rounds in a row before a small amount of credit is returned. Between two such rounds lie some hundred
-/// looks at the mailbox, so the time is longer than a reply takes.
+/// polls of the mailbox, so the time is longer than a reply takes.
 const ROUNDS: u32 = 64;
 
 /// The time for which an endpoint has been idle.

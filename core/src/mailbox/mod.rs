@@ -34,7 +34,7 @@ const SMALLEST: usize = if cfg!(loom) { crate::frame::LINE } else { 4096 };
 /// write; a stream costs one credit line for 64 KiB of frames.
 pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the state in the credit line. The low half counts falling asleep and waking up, odd while
-/// asleep. The high half counts notices. `Waker` and `Sleeper` are the two sides of going to sleep.
+/// asleep. The high half counts notices. `Waker` and `Sleeper` are the two roles in going to sleep.
 pub(crate) const STATE_AT: usize = 8;
 
 /// Length of the region for a ring of `ring_len` bytes, rounded up to a power of two. `usize::MAX`, an

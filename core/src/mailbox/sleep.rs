@@ -4,9 +4,9 @@
 //! |---|---|
 //! | stores a frame; *order*; wakes a sleeper | says "asleep"; *order*; stays awake if there is a frame |
 //!
-//! Each stores one word, then loads the other's. With a full fence at *order* on both sides, at least one
-//! sees the other's store. Without one of them both can miss it, and the frame stays unseen. The sleeper can
-//! replace the sender's fence by `membarrier`: see
+//! Each stores one word, then loads the other's. With a full fence at *order* in both, at least one sees the
+//! other's store. Without one of them both can miss it, and the frame stays unseen. The sleeper can replace
+//! the sender's fence by `membarrier`: see
 //! [`store_load_ordered`](crate::transport::RemoteMemory::store_load_ordered).
 
 use crate::memory::Memory;
@@ -116,7 +116,7 @@ fn order(fenced: bool) {
 pub(crate) trait Sleeper {
     type Error;
 
-    /// Stores "asleep" in the peer's region. `false`: the peer could not be told now.
+    /// Stores "asleep" in the peer's region. `false`: the peer could not be notified now.
     fn say_asleep(&mut self) -> Result<bool, Self::Error>;
 
     /// Orders the store before the poll that follows, for the peer too. `false`: the order is not guaranteed.

@@ -10,7 +10,7 @@
 //!   into each.
 //!
 //! Both become a [`crate::channel::Channel`]: reserve, write, commit; poll, release; progress, arm, close.
-//! Nothing above core can tell the families apart. `docs/writing-a-transport.md` builds a backend of each
+//! Nothing above core can distinguish the families. `docs/writing-a-transport.md` builds a backend of each
 //! family step by step. The conformance suite in `integration-tests` tests any `Transport`.
 //!
 //! # Connecting two endpoints
@@ -38,8 +38,9 @@
 //! any error but a refused `open`, core closes the endpoint: no link works by halves.
 //!
 //! # Threads
-//! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). Different endpoints may be used by different threads at the same
-//! time: a backend whose library does not allow that locks.
+//! One thread at a time uses an endpoint, which may move between threads (`Send`, not `Sync`). Different
+//! endpoints may be used by different threads at the same time: a backend whose library does not allow that
+//! locks.
 
 mod arrival;
 mod capabilities;
@@ -100,7 +101,7 @@ impl OpenRequest {
     }
 }
 
-/// The data by which a peer reaches an endpoint, on the side of the endpoint.
+/// The data by which a peer reaches an endpoint, as its own process has it.
 #[derive(Clone, Debug, Default)]
 pub struct LocalAddress<'a> {
     /// Bytes that only the backend reads; at most 64 KiB.
@@ -122,7 +123,7 @@ impl LocalAddress<'_> {
     }
 }
 
-/// The data by which a peer reaches an endpoint, on the side of the peer.
+/// The data by which a peer reaches an endpoint, as the peer has it.
 #[derive(Debug, Default)]
 pub struct Address {
     /// Bytes that only the backend reads; at most 64 KiB.
@@ -307,8 +308,9 @@ pub unsafe trait RemoteMemory: Send {
         Ok(())
     }
 
-    /// Whether the peer's sleeper orders this side's earlier stores before its later loads by its own means
-    /// (`membarrier`). This side then needs no fence between "store a frame" and "is the peer asleep?".
+    /// Whether the peer's sleeper orders this endpoint's earlier stores before its later loads by its own
+    /// means (`membarrier`). This endpoint then needs no fence between "store a frame" and "is the peer
+    /// asleep?".
     fn store_load_ordered(&self) -> bool {
         false
     }

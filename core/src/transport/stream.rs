@@ -40,8 +40,8 @@ pub enum Side {
     Target,
 }
 
-/// 64 random bytes, half drawn by each side and sent to the other over an encrypted control connection. They
-/// stay in one place in memory, and are overwritten when dropped.
+/// 64 random bytes, half drawn by each process and sent to the other over an encrypted control connection.
+/// They stay in one place in memory, and are overwritten when dropped.
 pub struct Secret(Box<[u8; Secret::LEN]>);
 
 impl Secret {

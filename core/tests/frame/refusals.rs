@@ -119,7 +119,7 @@ fn reserved_flags_impossible_alignments_and_trailers_in_messages_are_refused() {
         frame[17] = flags;
         let expected = match (flags >> 4, flags & 15) {
             (0 | 1 | 4 | 5, 3..=6) => None,
-            // Valid, but a frame of one line has no room for this alignment.
+            // Valid, but a frame of one line cannot have this alignment.
             (0 | 1 | 4 | 5, log2 @ 7..=12) => {
                 Some(FrameError::Payload { offset: 1 << log2, len: 0, frame: 64 })
             }

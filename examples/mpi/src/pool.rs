@@ -1,7 +1,7 @@
 //! Memory that the ranks of a job write into: one window of MPI, and the regions that links take of it.
 //!
 //! MPI makes windows collectively, but a link concerns two ranks only. So the ranks make one window when they
-//! start, each with the same number of bytes in it, and a link takes a *region* of each side's part. In front
+//! start, each with the same number of bytes in it, and a link takes a *region* of each rank's part. In front
 //! of a region lies its label, a page that describes it. A peer with an address reads there whether the
 //! region is valid, and writes there when it has left. Only then does the region go to another link, so a
 //! late peer cannot write into it.
@@ -166,7 +166,7 @@ impl Pool {
     /// Makes the window, with `bytes` bytes of each rank's for regions: all ranks of `communicator` must call
     /// it with the same number.
     ///
-    /// A link takes a mailbox of each side's, and a page with it; for a large frame, a large mailbox for as
+    /// A link takes a mailbox of each rank's, and a page with it; for a large frame, a large mailbox for as
     /// long as that is needed. Unwritten parts take no memory in most MPIs.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Pool {
     /// Whether each rank needs a [`Worker`](crate::Worker): this MPI writes into a rank's window only while
     /// that rank calls MPI.
     ///
-    /// All ranks tried it when they made the window, and all have the same answer.
+    /// All ranks tried it when they made the window, and all have the same result.
     pub fn needs_worker(&self) -> bool {
         !self.0.arrives_unaided
     }

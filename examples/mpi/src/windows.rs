@@ -13,7 +13,7 @@ use farjump_core::transport::{
 
 use crate::pool::{Place, Pool, PoolError, Reached, Region, nudge};
 
-/// Its name, which both sides give to farjump.
+/// Its name, which both ranks give to farjump.
 const NAME: &str = "mpi-window";
 /// Longest frame, in bytes: far less than the window, of which a mailbox takes several times that.
 const MAX_FRAME: usize = 4 << 20;

@@ -137,7 +137,7 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
         lines.ask(&format!("put {key} {}", key * key)).await?;
     }
 
-    // Connecting waits for the other side, so it must not run on a thread of tasks.
+    // Connecting waits for the peer, so it must not run on a thread of tasks.
     let mut builder = Link::builder(address);
     if let Some(transport) = transport {
         builder = builder.transport(transport);

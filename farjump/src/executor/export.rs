@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 /// A function that a target can offer to injected code: any `extern "C"` function of up to eight arguments.
 ///
-/// It is given as a function pointer, because the type of the bare name does not tell the calling convention:
+/// It is given as a function pointer, because the type of the bare name lacks the calling convention:
 /// `store_get as extern "C" fn(_, _) -> _`.
 ///
 /// The injected code must declare it with the same types; nothing checks that, as nothing does between two C

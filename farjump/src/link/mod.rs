@@ -421,7 +421,8 @@ impl Pending<'_> {
     pub fn cancel(self) {}
 
     /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending`] returns the
-    /// call for it. A call that is neither resumed nor answered keeps its slot for as long as the link lives.
+    /// call for it. A call that is neither resumed nor has an outcome keeps its slot for as long as the link
+    /// lives.
     #[inline]
     pub fn into_number(self) -> u32 {
         std::mem::ManuallyDrop::new(self).token

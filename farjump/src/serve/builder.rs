@@ -528,8 +528,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// How long the machine of a source or destination may be silent over TCP before the peer counts as gone.
-    /// Default: 10 seconds; from 1 second to 32,767. A source whose machine answers may leave its link idle
-    /// for as long as it likes.
+    /// Default: 10 seconds; from 1 second to 32,767. A source whose machine responds may leave its link idle
+    /// for any time.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
         self.tcp.peer_timeout = timeout;
         self

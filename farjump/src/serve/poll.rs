@@ -11,8 +11,8 @@ use crate::Error;
 use crate::wait::NAPS;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
-/// all sessions, so that each look at one is a system call too; the second where a look at one of the others
-/// may cost little.
+/// all sessions, so that polling one is a system call too; the second where polling one of the others may
+/// cost little.
 const POLLS_TO_ASK: (u32, u32) = (4, 64);
 /// Polls between readings of the clock.
 const POLLS_TO_CLOCK: u32 = 256;
@@ -22,8 +22,8 @@ const POLLS_TO_SETTLE: u32 = 16 * POLLS_TO_CLOCK;
 
 impl Target<'_> {
     /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
-    /// sources that have brought nothing for a while it looks at one per poll, so that a poll costs the same
-    /// however many are idle. Now and then it also looks for new sources and for those that are gone.
+    /// sources that have brought nothing for a while it checks one per poll, so that the cost of a poll does
+    /// not depend on their number. Now and then it also looks for new sources and for those that are gone.
     ///
     /// # Errors
     /// When the system fails the target itself. An error of a source ends its own link only.
@@ -84,7 +84,7 @@ impl Target<'_> {
     pub(super) fn heed(&mut self, event: Event) {
         let Event::Doorbell(id) = event else { return };
         self.nap = NAPS.0;
-        // The events of other sessions are found by the next poll that looks at all.
+        // The next poll that covers all sessions finds the events of the others.
         if let Some(index) = self.sessions.iter().position(|session| session.id == id)
             && (self.sessions[index].tells || self.sessions[index].doorbell_for_room)
         {

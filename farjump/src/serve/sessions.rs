@@ -1,11 +1,11 @@
 //! A target's sessions, of which many may be idle. Sessions that bring frames are polled each time. The
 //! others are polled in turn, or not at all where the system reports their events.
 //!
-//! A look at an idle mailbox costs little, but a look at hundreds costs more than a call. So the cost of a
-//! poll does not grow with the number of idle sources. The time until the first frame of an idle source is
-//! seen grows instead, by a look for each of the others. A target that slept looks at all, because it cannot
-//! know which source woke it. A look at a socket is a system call, but one other system call reports all
-//! sockets with events, so sockets are left alone until it does.
+//! Polling an idle mailbox costs little, but polling hundreds costs more than a call. So the cost of a poll
+//! does not grow with the number of idle sources. Instead, the first frame of an idle source waits longer: by
+//! one poll of each of the others. A target that slept polls all, because it cannot know which source woke
+//! it. Polling a socket is a system call. One other system call reports all sockets with events, so a socket
+//! is not polled before it is reported.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +21,7 @@ pub(super) struct Sessions<T> {
     told: usize,
     /// The idle session that is polled next.
     turn: usize,
-    /// Whether the next poll looks at all sessions whose events the system does not report.
+    /// Whether the next poll covers all sessions whose events the system does not report.
     sweep: bool,
     /// Whether the events of some sessions are not reported, whatever they bring.
     mixed: bool,
@@ -90,7 +90,7 @@ impl<T> Sessions<T> {
         !self.mixed
     }
 
-    /// Number of sessions, from the first, that the poll that begins looks at.
+    /// Number of sessions, from the first, that the poll that begins covers.
     #[inline]
     pub(super) fn due(&mut self) -> usize {
         match std::mem::take(&mut self.sweep) {
@@ -126,7 +126,7 @@ impl<T> Sessions<T> {
         }
     }
 
-    /// Has the next poll look at all sessions.
+    /// Makes the next poll cover all sessions.
     pub(super) fn sweep(&mut self) {
         self.sweep = true;
     }
@@ -191,7 +191,7 @@ mod tests {
         if brought { Found::Busy } else { Found::Idle }
     }
 
-    /// The sessions that one poll looks at.
+    /// The sessions that one poll covers.
     fn looks(sessions: &mut Sessions<u32>) -> Vec<u32> {
         let due = sessions.due();
         let turn = sessions.turn();

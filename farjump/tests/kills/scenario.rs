@@ -78,7 +78,7 @@ pub(crate) struct Source<'l> {
 }
 
 impl Source<'_> {
-    /// Plays until the target is gone, or until it is told to finish: then all sent frames have run, and
+    /// Plays until the target is gone, or until the order to finish: then all sent frames have run, and
     /// every call was answered.
     pub(crate) fn play(&self, scene: Scene, dice: &mut Rng) -> Result<(), Error> {
         self.ledger.pages().acting.store(1, Ordering::Release);

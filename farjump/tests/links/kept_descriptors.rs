@@ -10,7 +10,7 @@ use farjump_transports::shm::Shm;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendFlags, send};
 
-/// Copies of the descriptors: region and doorbell of both sides, its own first.
+/// Copies of the descriptors: region and doorbell of both processes, its own first.
 #[derive(Clone, Default)]
 pub(crate) struct Kept(Arc<Mutex<Vec<OwnedFd>>>);
 

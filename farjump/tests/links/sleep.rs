@@ -1,4 +1,4 @@
-//! Sleeping: idle sides cost nothing, whatever the cause, and wake without losing a frame.
+//! Sleep: idle processes cost nothing, and wake without losing a frame.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

@@ -74,7 +74,7 @@ fn what_a_source_sent_before_it_left_runs() {
     let (_, builder) = over(&place);
     let other = meet(&mut pair.target, || builder.connect()).unwrap();
     pair.call(&library("tally"), b"").unwrap();
-    // More than the socket can hold, and neither side polls meanwhile.
+    // More than the socket can hold, and neither endpoint polls meanwhile.
     for _ in 0..50 {
         pair.link.send(&library("tally"), &[1; 500]).unwrap();
     }

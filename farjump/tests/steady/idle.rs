@@ -17,7 +17,7 @@ const TRANSPORT: &str = "tcp";
 /// Links before and between the two measurements.
 const BEFORE: usize = 20;
 const LINKS: usize = 1000;
-/// Most bytes that each may take on a side.
+/// Most bytes that each may take in a process.
 const MOST: i64 = 16 << 10;
 
 /// Memory of a process, in bytes.

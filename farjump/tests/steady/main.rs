@@ -77,7 +77,7 @@ impl Steady {
             assert!(*second.poll().unwrap().unwrap() == message);
             assert!(first.wait(PATIENCE).unwrap().is_empty());
 
-            // A poll without frames on both sides.
+            // A poll without frames by both processes.
             target.poll().unwrap();
             link.progress().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Fixture of tests of links and targets: a folder, ifunc libraries, a pair of both sides in one thread.
+//! Fixture of tests of links and targets: a folder, ifunc libraries, source and target in one thread.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -159,7 +159,7 @@ pub(crate) fn serve(target: &mut Target<'_>) -> usize {
     }
 }
 
-/// Polls both sides until the outcome has come.
+/// Polls source and target until the outcome has come.
 pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Result<Reply, Error> {
     loop {
         target.poll().unwrap();

@@ -1,5 +1,5 @@
 //! A peer whose UCX drops all messages: its worker has no active messages, so UCX has no handler for any of
-//! them. UCX reports no error on either side; waits end by their deadlines.
+//! them. UCX reports no error in either process; waits end by their deadlines.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

@@ -54,7 +54,7 @@ const PATHS: [Path; 8] = [
 
 /// Number of them, from the first on, that deliver messages.
 const MESSAGES: usize = 6;
-/// The key of both sides, where they have one.
+/// The key of both processes, if they have one.
 const KEY: [u8; Key::LEN] = [7; Key::LEN];
 
 /// Whether this process was started for a path over UCX's TCP, which has to be allowed.

@@ -1,4 +1,4 @@
-/* Has statics that take much of the room for code. */
+/* Has statics that take much of the arena. */
 #include <farjump_ifunc.h>
 
 FARJUMP_COPY_ARGS(bulky)

@@ -8,7 +8,7 @@ use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 /// The payload of a call: the argument of `NAME_main` at the target, and the buffer that `init` fills in at
 /// the source.
 ///
-/// It lies where the other side may be able to write it at any time, so there is no slice of it. What is read
+/// The source may be able to write it at any time, so there is no slice of it. What is read
 /// is a copy, each byte of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe
 /// code.
 ///

@@ -1,4 +1,4 @@
-//! Two network namespaces with a cable between them: two machines on one, as far as sockets can tell.
+//! Two network namespaces with a cable between them: two machines on one, as sockets see them.
 //!
 //! Making them requires root and `ip` (package iproute2). They are removed with their value, and also when
 //! the process that made them is killed: a shell waits for its end.

@@ -11,7 +11,7 @@ use farjump_core::transport::{ArrivalRules, Transport};
 use super::settings;
 use crate::connect::Streams;
 
-/// Two transports, one for each side of a link.
+/// Two transports, one for each endpoint of a link.
 #[must_use]
 pub struct Pair {
     pub(super) source: Box<dyn Transport>,

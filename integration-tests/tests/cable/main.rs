@@ -2,7 +2,7 @@
 //! under way.
 //!
 //! Target and source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target
-//! is stopped while the source injects, so that no reply comes before the cable is out, on either side.
+//! is stopped while the source injects, so that no reply comes before the cable is out.
 
 mod player;
 mod roles;

@@ -21,7 +21,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 const SHORT: Duration = Duration::from_millis(500);
 /// Time that a machine may be silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The key of both sides.
+/// The key of both processes.
 const KEY: [u8; 32] = [7; 32];
 /// Payloads of the calls under way: in a line, in one packet, in several, and fetched by the target.
 const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];

@@ -136,7 +136,7 @@ fn a_side_that_nobody_may_ring_naps() {
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap);
     pair.right.channel.disarm().unwrap();
 
-    // A frame of its own that the backend has not taken, and a peer that could not be told.
+    // A frame of its own that the backend has not taken, and a peer that could not be notified.
     let mut pair = Pair::new(ArrivalRules::FENCED, false, 4096);
     pair.right.wire.lock().unwrap().set_capacity(0);
     assert_eq!(pair.right.channel.arm().unwrap(), Armed::Nap, "the peer does not know that we sleep");

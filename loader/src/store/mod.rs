@@ -345,7 +345,7 @@ impl Store {
         self.held.values().map(|held| &held.linked)
     }
 
-    /// Number of images dropped to make room.
+    /// Number of images evicted.
     pub fn evictions(&self) -> u64 {
         self.evictions
     }

@@ -58,7 +58,7 @@ pub(super) struct Inward {
     received: u32,
     consumed: u32,
     window: u32,
-    /// The last two as the peer was last told.
+    /// The last two as last sent to the peer.
     told: (u32, u32),
     /// The peer has said that it waits for credit, and got none since.
     waits: bool,
@@ -69,7 +69,7 @@ pub(super) struct Inward {
 }
 
 impl Inward {
-    /// Makes the credit of a window of `window` bytes, as the peer was told.
+    /// Makes the credit of a window of `window` bytes, as sent to the peer.
     pub(super) const fn new(window: u32) -> Inward {
         Inward { received: 0, consumed: 0, window, told: (0, window), waits: false, idle: false, grown: 0 }
     }

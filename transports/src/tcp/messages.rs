@@ -26,7 +26,7 @@ pub(super) struct Post {
     max_frame: usize,
     /// Length of the message for which there is no credit.
     wanted: Option<usize>,
-    /// The peer's last credit when it was told that this endpoint waits.
+    /// The peer's last credit when this endpoint said that it waits.
     asked: Option<(u32, u32)>,
 }
 

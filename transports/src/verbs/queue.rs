@@ -302,7 +302,7 @@ impl Queue {
         u64::from_le(word.load(Ordering::Acquire))
     }
 
-    /// A request that tells the peer how many receives were posted again.
+    /// A request with the number of receives that were posted again.
     pub(super) fn tell(&self, posted: u64) -> Request {
         Request::word(posted, self.peer_desk.address, self.peer_desk.key, 0)
     }

@@ -193,8 +193,8 @@ fn version_of(file: &File) -> Result<Version, OpenError> {
     Ok(found)
 }
 
-/// The reason why the dynamic linker did not load it. Only the message tells a missing file from an unusable
-/// one.
+/// The reason why the dynamic linker did not load it. Only the message distinguishes a missing file from an
+/// unusable one.
 pub(crate) fn not_loaded(said: String) -> OpenError {
     match said.contains("cannot open shared object file") {
         true => OpenError::Missing { said },

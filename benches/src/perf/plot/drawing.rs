@@ -1,4 +1,4 @@
-//! Draws a picture: curves above, their ratios beneath over the same axis, names at the side.
+//! Draws a picture: curves above, their ratios beneath over the same axis, and names beside them.
 //!
 //! The unit of lengths is half a pixel of an SVG, and one pixel of a PNG.
 

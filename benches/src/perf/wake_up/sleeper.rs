@@ -21,7 +21,7 @@ use crate::perf::place;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// Sends its offer, then sleeps and wakes until it is told to end. Returns true if it was told; otherwise the
+/// Sends its offer, then sleeps and wakes until the order to end. Returns true if it was told; otherwise the
 /// source's process is gone.
 pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memory) -> Result<bool, Failure> {
     match sleeper {

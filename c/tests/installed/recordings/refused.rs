@@ -74,7 +74,7 @@ fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
     target.stop();
 }
 
-/// The codec with a source's side that sends payloads as they are.
+/// The codec with a payload routine that sends payloads as they are.
 fn bare_codec(place: &Place) -> Library {
     let source = place.path("bare.c");
     let own = package().join("examples/recordings/codec.c");

@@ -1,4 +1,4 @@
-/* The target_args of the ping-pong's function, on both sides. */
+/* The target_args of the ping-pong's function, in both processes. */
 #ifndef GAME_H
 #define GAME_H
 

@@ -19,7 +19,7 @@ static ucs_status_t poll_one(struct peer *peer, char *slot, size_t length, void 
     return status;
 }
 
-/* Waits until both sides are here, and UCX has made progress. */
+/* Waits until both processes are here, and UCX has made progress. */
 static void meet(struct peer *peer)
 {
     char byte = 0;

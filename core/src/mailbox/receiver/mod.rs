@@ -135,8 +135,8 @@ impl<M: Memory> Inbound<M> {
     /// them.
     ///
     /// # Errors
-    /// When the bytes cannot be a frame. If bytes may be torn, only time tells such bytes from a frame that
-    /// is still arriving: the result is [`Seen::Partial`].
+    /// When the bytes cannot be a frame. If bytes may be torn, only time distinguishes such bytes from a
+    /// frame that is still arriving: the result is [`Seen::Partial`].
     #[cold]
     pub(crate) fn poll(&mut self, completions: Option<u64>) -> Result<Seen, FrameError> {
         // At most one skip, then a frame: a peer that sends endless skips gets no more time than any other.

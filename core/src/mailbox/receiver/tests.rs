@@ -1,4 +1,4 @@
-//! Writes of a peer between two loads of the receiver: a memory that answers as it likes.
+//! Writes of a peer between two loads of the receiver: a memory with arbitrary contents.
 
 use core::cell::Cell;
 

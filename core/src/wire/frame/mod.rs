@@ -241,7 +241,7 @@ impl Header {
     /// signal of a frame that names no code and has no trailer. `None` for every other frame and for all
     /// errors, which the general path names. `room` is the rest of the ring, at least a line.
     ///
-    /// Its values stay in registers. The general path tells some twenty errors apart and passes its values
+    /// Its values stay in registers. The general path distinguishes some twenty errors and passes its values
     /// through memory.
     #[inline(always)]
     pub(crate) fn plain(

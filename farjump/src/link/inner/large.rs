@@ -39,7 +39,7 @@ pub(super) struct Open {
     channel: Channel,
     /// Time of the last frame.
     used: Instant,
-    /// Whether a frame waits for credit there, of which no doorbell tells.
+    /// Whether a frame waits for credit there, which no doorbell announces.
     starved: bool,
 }
 
@@ -164,7 +164,7 @@ impl Inner {
     pub(super) fn declined(&mut self, refusal: Refusal) {
         match self.bigger {
             Bigger::Asked(frame) => self.bigger = Bigger::Declined(frame, refusal),
-            // This side was too slow to take it: the next frame makes a new request.
+            // This process was too slow to take it: the next frame makes a new request.
             Bigger::Joined(_) => self.bigger = Bigger::Absent,
             _ => {}
         }

@@ -203,7 +203,7 @@ impl Peer {
                 index += 1;
                 continue;
             };
-            // In order: later entries are more likely to have been answered later.
+            // In order: later entries are more likely to have a later outcome.
             self.sent.remove(index);
             let answer = match answer {
                 Ok(bytes) => Answer::Done(bytes),

@@ -266,7 +266,7 @@ impl Session {
         self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
     }
 
-    /// Whether a look at the large mailbox now continues the checksum of a frame.
+    /// Whether a poll of the large mailbox now continues the checksum of a frame.
     pub(in crate::serve) fn sums_bigger(&self) -> bool {
         matches!(&self.bigger.state, State::Open(bigger) if bigger.is_summing())
     }

@@ -1,5 +1,4 @@
-//! Hostile use of doorbells: whatever a process does with the descriptors that both sides have, its peer does
-//! not block.
+//! Hostile use of doorbells: no use of the descriptors that both processes have blocks the peer.
 
 use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;

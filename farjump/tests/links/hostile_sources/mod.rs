@@ -1,5 +1,5 @@
-//! Sources that break the protocol over shared memory: each is detected, told, counted and cut, and costs the
-//! others nothing.
+//! Sources that break the protocol over shared memory: each is detected, counted, cut with a reason, and
+//! costs the others nothing.
 
 mod code;
 mod control;

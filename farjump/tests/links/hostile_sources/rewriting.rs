@@ -251,7 +251,7 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
             at += (liar.ring() - offset) as u64;
             continue;
         }
-        // Only the first has been looked at: the others are to stay as they are.
+        // Only the first has been polled: the others must stay unchanged.
         liar.write(offset + LINE, &other.to_word().to_le_bytes());
         break;
     }

@@ -1,4 +1,4 @@
-//! Back-pressure: a sender without credit is told so, and nothing is lost.
+//! Back-pressure: a sender without credit gets an error, and nothing is lost.
 
 use farjump_core::transport::InboxKind;
 

@@ -26,7 +26,7 @@ impl Stream {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(longest))?)
     }
 
-    /// Ends writing; the other side can still write.
+    /// Ends writing; the peer can still write.
     pub(super) fn finish(&self) -> io::Result<()> {
         Ok(shutdown(&self.0, Shutdown::Write)?)
     }

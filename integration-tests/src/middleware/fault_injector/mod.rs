@@ -131,7 +131,7 @@ impl Default for Faults {
     }
 }
 
-/// A transport that injects [`Faults`] into the frames that this side sends. The other side's frames are
+/// A transport that injects [`Faults`] into the frames that this endpoint sends. The peer's frames are
 /// unchanged.
 ///
 /// The same seed, faults and sequence of puts and messages give the same faults. Calls of `progress` in
@@ -306,7 +306,7 @@ impl Opening for FaultyOpening {
     }
 }
 
-/// The receiving side: unchanged until the link breaks.
+/// The receiving half: unchanged until the link breaks.
 struct FaultyLocal {
     inner: Box<dyn LocalMemory>,
     link: Arc<Link>,

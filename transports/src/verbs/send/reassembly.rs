@@ -54,7 +54,7 @@ pub(super) struct Inbox {
     spare: Option<Pages>,
     /// Buffers to return.
     used: Vec<u32>,
-    /// Buffers returned since the start, and the number that the peer was told.
+    /// Buffers returned since the start, and the number that the peer knows.
     given: u64,
     told: u64,
 }
@@ -188,13 +188,13 @@ impl Inbox {
         Ok(())
     }
 
-    /// The number of returned buffers, if the peer is to be told now: after a quarter of them, so that it
+    /// The number of returned buffers, if the peer should get it now: after a quarter of them, so that it
     /// need not wait.
     pub(super) fn due(&self) -> Option<u64> {
         (self.given - self.told >= u64::from(WINDOW / 4)).then_some(self.given)
     }
 
-    /// Records that the peer was told of `given` buffers.
+    /// Records that the peer knows of `given` buffers.
     pub(super) fn told(&mut self, given: u64) {
         self.told = given;
     }

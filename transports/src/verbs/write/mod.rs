@@ -308,7 +308,7 @@ unsafe impl LocalMemory for WriteLocal {
         works.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
         // No event reports earlier ones; core polls for their frames after this.
         works.receive().map_err(failed)?;
-        // A peer that was not told of receives could wait for them.
+        // A peer that does not know of receives could wait for them.
         Ok(works.window.due().is_none())
     }
 

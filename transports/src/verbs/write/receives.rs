@@ -23,7 +23,7 @@ pub(super) struct Window {
     receives: u32,
     /// Receives to post again.
     used: u32,
-    /// Receives posted again since the start, and the number that the peer was told.
+    /// Receives posted again since the start, and the number that the peer knows.
     posted: u64,
     told: u64,
     /// Frames received.
@@ -64,13 +64,13 @@ impl Window {
         self.frames
     }
 
-    /// The number of receives posted again, if the peer is to be told now: after a quarter of them, so that
+    /// The number of receives posted again, if the peer should get it now: after a quarter of them, so that
     /// it need not wait.
     pub(super) fn due(&self) -> Option<u64> {
         (self.posted - self.told >= u64::from(self.receives / 4)).then_some(self.posted)
     }
 
-    /// Records that the peer was told of `posted` receives.
+    /// Records that the peer knows of `posted` receives.
     pub(super) fn told(&mut self, posted: u64) {
         self.told = posted;
     }

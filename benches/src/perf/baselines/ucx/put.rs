@@ -160,8 +160,8 @@ impl<W: Writer> Written<W> {
         let key = Key::unpack(&worker, end, offer)?;
         let writer = writer(&worker, end, key.handle, offer.start)?;
         let layout = Layout { region: region.len, ..*layout };
-        // SAFETY: the region outlives the ring, has the same layout on both sides, and starts at a page like
-        // all memory that UCX shares. Only the peer's writer knows it.
+        // SAFETY: the region outlives the ring, has the same layout in both processes, and starts at a page
+        // like all memory that UCX shares. Only the peer's writer knows it.
         let ring = unsafe { Ring::new(writer, region.start, layout) };
         Ok(Written { ring, _key: key, _region: region, end, worker })
     }
