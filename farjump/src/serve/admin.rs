@@ -164,13 +164,16 @@ impl Target<'_> {
         let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
         sessions.sort_by_key(|session| session.id);
         let describe = |session: &mut Session| SourceFigures {
-            program: session.peer.name.clone(),
-            pid: session.peer.pid,
+            program: session.control.peer.name.clone(),
+            pid: session.control.peer.pid,
             bytes: session.channel.received(),
-            memory: session.memory().map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
+            memory: session
+                .codes
+                .memory()
+                .map(|(used, limit)| Memory { used: used as u64, limit: limit as u64 }),
             waits: session.is_blocked(),
-            rights: session.rights,
-            key: session.peer.key.clone(),
+            rights: session.control.rights,
+            key: session.control.peer.key.clone(),
             path: session.path(),
         };
         sessions.into_iter().take(MAX_LISTED).map(describe).collect()

@@ -10,7 +10,7 @@ use farjump_control::{Arrival, HandshakeError, IncomingStream, Joined, Message, 
 use super::Target;
 use super::admin::MOST_ASKERS;
 use super::epoll::Event;
-use super::session::Session;
+use super::session::{Session, SourceControl};
 use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
@@ -228,8 +228,9 @@ impl Target<'_> {
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);
         let most = self.shared.executor.reply_limit();
-        let session = Session::new(id, channel, control, table, most, transport, rights);
-        self.shared.handlers.peer_joined(&session.peer);
+        let control = SourceControl::new(control, rights);
+        let session = Session::new(id, channel, control, table, most, transport);
+        self.shared.handlers.peer_joined(&session.control.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);
         Ok(())

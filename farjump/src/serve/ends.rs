@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use farjump_control::Message;
 use farjump_core::frame::LINE;
 
 use super::Target;
@@ -41,9 +40,8 @@ impl Target<'_> {
             End::Broken(refusal) => {
                 self.shared.executor.stats.refuse(refusal.cause);
                 let session = &mut self.sessions[index];
-                self.shared.handlers.refused(&session.peer, &refusal);
-                drop(session.control.send(&Message::Closing { text: refusal.text.clone() }, &[]));
-                drop(session.channel.call_attention());
+                self.shared.handlers.refused(&session.control.peer, &refusal);
+                session.close(&refusal.text);
                 refusal.text
             }
             end => {
@@ -55,7 +53,7 @@ impl Target<'_> {
                 }
                 // Frames sent before are whole or absent, however the source ended.
                 self.drain(index);
-                self.sessions[index].reason(&end)
+                self.sessions[index].control.reason(&end)
             }
         };
         self.discard(index, &why);
@@ -65,10 +63,10 @@ impl Target<'_> {
     /// channel reports its end, for as long as a machine may be silent. Returns whether it does.
     pub(super) fn lets_leave(&mut self, index: usize, end: &End) -> bool {
         let session = &mut self.sessions[index];
-        if !session.channel.has_end() || session.is_leaving() {
+        if !session.channel.has_end() || session.control.is_leaving() {
             return false;
         }
-        let why = session.reason(end);
+        let why = session.control.reason(end);
         session.leave(Instant::now() + self.settings.peer_timeout, why);
         // An ended connection would stay readable for ever.
         self.watch.remove(session.control.as_fd());
@@ -80,7 +78,7 @@ impl Target<'_> {
     pub(super) fn end_late(&mut self, now: Instant) {
         let mut index = 0;
         while index < self.sessions.len() {
-            match self.sessions[index].is_late(now) {
+            match self.sessions[index].control.is_late(now) {
                 true => self.end(index, End::Bye.into()),
                 false => index += 1,
             }
@@ -94,15 +92,13 @@ impl Target<'_> {
         self.shared.executor.stats.bytes += session.received();
         self.shared.executor.stats.summed += session.summed();
         self.shared.executor.stats.links_ended += 1;
-        self.shared.handlers.peer_gone(&session.peer, why);
+        self.shared.handlers.peer_gone(&session.control.peer, why);
     }
 
     /// Ends all links, and gives sources the reason.
     pub fn close(&mut self, why: &str) {
         for mut session in self.sessions.take() {
-            // Best effort: a source that does not read learns it from the end of the connection.
-            drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
-            drop(session.channel.call_attention());
+            session.close(why);
             self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
             self.shared.executor.stats.bytes += session.received();
             self.shared.executor.stats.summed += session.summed();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use farjump_control::{Keys, Message};
+use farjump_control::Keys;
 
 use super::Target;
 
@@ -55,10 +55,8 @@ impl Target<'_> {
     /// Ends a link whose key no longer counts. Frames of its source that have not run do not run.
     fn revoke(&mut self, index: usize, why: &str) {
         let session = &mut self.sessions[index];
-        log::info!("the link of {} ends: {why}", session.peer);
-        // Best effort: a source that does not read learns it from the end of the connection.
-        drop(session.control.send(&Message::Closing { text: why.to_owned() }, &[]));
-        drop(session.channel.call_attention());
+        log::info!("the link of {} ends: {why}", session.control.peer);
+        session.close(why);
         self.discard(index, why);
     }
 }

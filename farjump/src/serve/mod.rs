@@ -28,7 +28,7 @@ pub use builder::TargetBuilder;
 use builder::{Handlers, Settings};
 use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
-use session::{Session, Shared, Staging};
+use session::{Scratch, Session, Shared};
 use sessions::Sessions;
 pub use thread::{Stopper, TargetThread};
 
@@ -123,7 +123,7 @@ impl<'a> Target<'a> {
                 executor,
                 handlers,
                 stall_limit: settings.stall_limit,
-                staging: Staging::default(),
+                scratch: Scratch::default(),
                 forwards: Forwards::new(choices),
                 transports,
                 mailbox: settings.mailbox,
@@ -273,7 +273,7 @@ impl<'a> Target<'a> {
     /// again is asked for it.
     pub fn forget(&mut self, id: &CodeId) -> bool {
         for session in self.sessions.iter_mut() {
-            session.forget(id);
+            session.codes.forget(id);
         }
         self.shared.executor.forget(id)
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::Target;
 use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
-use super::sessions::Found;
 use crate::Error;
 use crate::wait::NAPS;
 
@@ -86,7 +85,7 @@ impl Target<'_> {
         self.nap = NAPS.0;
         // The next poll that covers all sessions finds the events of the others.
         if let Some(index) = self.sessions.iter().position(|session| session.id == id)
-            && (self.sessions[index].tells || self.sessions[index].doorbell_for_room)
+            && self.sessions[index].events.are_reported()
         {
             self.sessions.make_busy(index);
         }
@@ -134,20 +133,7 @@ impl Target<'_> {
                 Err(end) => self.end(index, end),
             }
         }
-        self.sessions.settle(|session| {
-            if !session.tells && !all {
-                Found::Unknown
-            } else if session.has_brought() {
-                Found::Busy
-            } else if session.channel.tells_unasked() {
-                Found::Told
-            } else if session.tells {
-                // A frame is here that was received beside something else.
-                Found::Busy
-            } else {
-                Found::Idle
-            }
-        });
+        self.sessions.settle(|session| session.class(all));
         if all {
             self.rewatch()?;
         }
@@ -176,7 +162,9 @@ impl Target<'_> {
                     if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
                         match self.with_session(index, Session::read_control) {
                             // The rest of its messages has its turn soon.
-                            Ok(()) if self.sessions[index].unread => self.sessions.make_busy(index),
+                            Ok(()) if self.sessions[index].control.has_unread() => {
+                                self.sessions.make_busy(index)
+                            }
                             Ok(()) => {}
                             Err(end) => self.end(index, end),
                         }
@@ -209,18 +197,7 @@ impl Target<'_> {
     /// Watches connections with unsent bytes for writability.
     pub(super) fn rewatch(&mut self) -> Result<(), Error> {
         for session in self.sessions.iter_mut() {
-            let wants = session.control.wants_write() && !session.is_leaving();
-            if wants != session.watched_for_room {
-                self.watch.wants_write(session.control.as_fd(), Event::Control(session.id), wants)?;
-                session.watched_for_room = wants;
-            }
-            let wants = session.channel.wants_write();
-            if wants != session.doorbell_for_room
-                && let Some(descriptor) = session.channel.descriptor()
-            {
-                self.watch.wants_write(descriptor, Event::Doorbell(session.id), wants)?;
-                session.doorbell_for_room = wants;
-            }
+            session.rewatch(&self.watch)?;
         }
         self.shared.forwards.rewatch(&self.watch)
     }

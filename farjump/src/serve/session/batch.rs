@@ -4,8 +4,8 @@ use farjump_control::RefusalCause;
 use farjump_core::channel::Received;
 use farjump_core::frame::{Header, MESSAGES_HEAD_LEN, Messages};
 
-use super::held::{Held, Several};
-use super::{Ended, Mailbox, Session, Shared, Stop};
+use super::head::{BegunBatch, HeldFrame, Mailbox};
+use super::{Ended, Session, Shared, Stop};
 use crate::Refusal;
 use crate::executor::Callable;
 
@@ -13,26 +13,26 @@ use crate::executor::Callable;
 const ALIGN: usize = 8;
 
 impl Session {
-    /// Runs the function for the messages of the held frame and releases it. If a wait comes in between, it
+    /// Runs the function for the calls of the held batch and releases it. If a wait comes in between, it
     /// runs the messages up to there, and keeps the frame. Returns how many ran, and at least 1.
     #[cold]
-    pub(super) fn call_several(&mut self, held: &Held, shared: &mut Shared) -> Result<usize, Stop> {
+    pub(super) fn call_batch(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
         let index = held.header().index;
-        match self.table.callable(index) {
-            Some(code) => self.run_several(&held.frame, held.several.as_ref(), code, shared),
+        match self.codes.table.callable(index) {
+            Some(code) => self.run_batch(&held.frame, held.begun_batch.as_ref(), code, shared),
             None => {
-                let ready = shared.executor.ready(&self.table, index);
+                let ready = shared.executor.ready(&self.codes.table, index);
                 self.not_ready(held, ready, shared).map(|()| 1)
             }
         }
     }
 
-    /// As [`Session::call_several`], for bound code and a frame of which `before` messages have run.
+    /// As [`Session::call_batch`], for bound code and a frame of which `before` messages have run.
     #[inline(never)]
-    pub(super) fn run_several(
+    pub(super) fn run_batch(
         &mut self,
         frame: &Received,
-        before: Option<&Several>,
+        before: Option<&BegunBatch>,
         code: Callable,
         shared: &mut Shared,
     ) -> Result<usize, Stop> {
@@ -45,18 +45,18 @@ impl Session {
         };
         let start = match frame.payload_is_aligned(ALIGN) {
             true => frame.payload().as_ptr(),
-            false => shared.staging.align(&self.channel, frame, ALIGN),
+            false => shared.scratch.align(&self.channel, frame, ALIGN),
         };
         let len = messages.len as usize;
         let stride = Messages::stride(len);
-        let first = before.map_or(0, |several| several.done);
+        let first = before.map_or(0, |begun| begun.done);
         let mut at = MESSAGES_HEAD_LEN + first as usize * stride;
         for done in first..messages.count {
             // SAFETY: `Messages::of` has checked that `count` messages lie in the payload, which the channel
-            // lends until `release` below, or in the staging buffer. They are aligned to 8 bytes as the start
+            // lends until `release` below, or in the scratch buffer. They are aligned to 8 bytes as the start
             // is, and the code asks for no more (`messages`). The code is of this session's table, which
             // holds it: nothing is unbound in between.
-            let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.reply_limit) };
+            let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.replies.max_len) };
             at += stride;
             let told = match ended {
                 Ended::Returned => Ok(()),
@@ -64,10 +64,10 @@ impl Session {
             };
             // SAFETY: the table still holds the code: nothing was unbound since the call.
             unsafe { shared.executor.count(code) };
-            if told.is_err() || self.is_blocked() {
+            if told.is_err() || self.head.is_blocked() {
                 // Messages that have run do not run again, even if the link fails.
                 match done + 1 < messages.count {
-                    true => self.keep_several(frame, messages, done + 1),
+                    true => self.keep_batch(frame, messages, done + 1),
                     false => self.channel.release()?,
                 }
                 return told.map(|()| (done + 1 - first) as usize);
@@ -79,9 +79,9 @@ impl Session {
 
     /// Keeps a frame of which `done` messages have run.
     #[cold]
-    fn keep_several(&mut self, frame: &Received, messages: Messages, done: u32) {
-        let several = Some(Several { messages, done });
-        self.keep(Held { several, ..Held::new(Mailbox::Own, *frame) });
+    fn keep_batch(&mut self, frame: &Received, messages: Messages, done: u32) {
+        let begun_batch = Some(BegunBatch { messages, done });
+        self.head.keep(HeldFrame { begun_batch, ..HeldFrame::new(Mailbox::Own, *frame) });
     }
 
     /// The head of the frame's messages, which is read once; or why they do not run.
@@ -89,13 +89,13 @@ impl Session {
     fn messages(
         &self,
         header: &Header,
-        before: Option<&Several>,
+        before: Option<&BegunBatch>,
         code: Callable,
         shared: &Shared,
     ) -> Result<Messages, Refusal> {
         let bad = |text: String| Refusal { cause: RefusalCause::BadFrame, text };
         let messages = match before {
-            Some(several) => several.messages,
+            Some(begun) => begun.messages,
             None => Messages::of(header, || self.channel.payload_word())
                 .map_err(|error| bad(error.to_string()))?,
         };

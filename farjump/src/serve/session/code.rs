@@ -1,26 +1,66 @@
 //! Frames that bring or name their code.
 
+use std::sync::Arc;
+
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::frame::{Kind, MAX_NAME};
+use farjump_core::image::CodeId;
+use farjump_loader::Linked;
 
-use super::{End, Held, Session, Shared, Stop, Waiting};
+use super::head::{BlockedOn, HeldFrame};
+use super::{End, Session, Shared, Stop};
 use crate::Refusal;
-use crate::executor::{Callable, Named, Ready};
+use crate::executor::{Callable, CodeTable, Named, Ready};
 use crate::mode::Mode;
 use crate::policy::may;
 
+/// The code of a session.
+pub(in crate::serve) struct SessionCodes {
+    pub(super) table: CodeTable,
+    /// Indexes of code that was placed on this link and not yet reported.
+    unreported_links: Vec<u16>,
+}
+
+impl SessionCodes {
+    /// `table` has the budget that pays for the mailbox.
+    pub(super) fn new(table: CodeTable) -> SessionCodes {
+        SessionCodes { table, unreported_links: Vec::new() }
+    }
+
+    /// Bytes of the target's memory that the source has taken, and its limit; `None` where there is no limit.
+    pub(in crate::serve) fn memory(&mut self) -> Option<(usize, usize)> {
+        self.table.budget.taken()
+    }
+
+    /// Drops code, as if it had never come.
+    pub(in crate::serve) fn forget(&mut self, id: &CodeId) {
+        self.table.forget(id);
+    }
+}
+
 impl Session {
+    /// Drops all references to code before the store drops it.
+    pub(in crate::serve) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
+        for session in sessions {
+            // The store's own reference, and no other.
+            if Arc::strong_count(linked) == 1 {
+                return;
+            }
+            session.codes.forget(&linked.id());
+        }
+    }
+
     /// Runs a frame that brings or names its code with the same header as the last one: that was checked
     /// then. `None` if another frame is next.
     #[inline]
     pub(super) fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
-        let template = self.repeated.as_ref()?;
+        let template = self.prediction.as_ref()?;
         let frame = self.channel.repeats(template)?;
         let header = frame.header();
         let code = match header.kind {
             Kind::CallCode => {
                 // The index may stand for other code meanwhile, or none.
-                let (code, linked) = self.table.bound(header.index)?;
+                let (code, linked) = self.codes.table.bound(header.index)?;
                 let same = self.channel.code().is_some_and(|part| part.id == linked.id());
                 (same && self.channel.image_is(linked.image())).then_some(code)?
             }
@@ -38,37 +78,37 @@ impl Session {
     }
 
     /// The payload of a frame, aligned as the code asks: in place, or in a copy.
-    pub(super) fn payload(&self, held: &Held, code: Callable, shared: &mut Shared) -> *mut u8 {
+    pub(super) fn payload(&self, held: &HeldFrame, code: Callable, shared: &mut Shared) -> *mut u8 {
         if held.frame.payload_is_aligned(code.align) {
             return held.frame.payload().as_ptr();
         }
-        shared.staging.align(self.mailbox(held.mailbox), &held.frame, code.align)
+        shared.scratch.align(self.mailbox(held.mailbox), &held.frame, code.align)
     }
 
     /// Runs the code bound to the frame's index.
-    pub(super) fn call(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn call(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
-        match self.table.callable(header.index) {
+        match self.codes.table.callable(header.index) {
             Some(code) => {
                 let payload = self.payload(held, code, shared);
                 self.run(&header, payload, code, shared)
             }
             None => {
-                let ready = shared.executor.ready(&self.table, header.index);
+                let ready = shared.executor.ready(&self.codes.table, header.index);
                 self.not_ready(held, ready, shared)
             }
         }
     }
 
     #[cold]
-    pub(super) fn bind(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
-        if held.answered {
+    pub(super) fn bind(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+        if held.code_settled {
             return self.call(held, shared);
         }
         let (header, mailbox) = (held.header(), held.mailbox);
         let Some(code) = self.mailbox(mailbox).code() else { return Ok(()) };
         let index = header.index;
-        if let Some((callable, linked)) = self.table.bound(index)
+        if let Some((callable, linked)) = self.codes.table.bound(index)
             && linked.id() == code.id
             && code.epoch == shared.executor.epoch()
             && self.mailbox(mailbox).image_is(linked.image())
@@ -77,31 +117,36 @@ impl Session {
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(held, Err(refusal), shared);
             }
-            self.repeated = self.template(held);
+            self.prediction = self.template(held);
             let payload = self.payload(held, callable, shared);
             return self.run(&held.header(), payload, callable, shared);
         }
         // Checked before it takes any memory here.
         if let Err(refusal) = shared.executor.policy.image(code.image_len as usize) {
-            self.table.refuse(index, &refusal);
+            self.codes.table.refuse(index, &refusal);
             return self.not_ready(held, Err(refusal), shared);
         }
         // Copied before it is checked: the source can write the mailbox meanwhile.
-        self.mailbox(mailbox).copy_image(&mut shared.staging.image);
+        self.mailbox(mailbox).copy_image(&mut shared.scratch.image);
         let mut name = [0; MAX_NAME];
         let name_len = self.mailbox(mailbox).copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
-        let image = &shared.staging.image;
-        let named =
-            Named { id: code.id, epoch: code.epoch, name: &name[..name_len], image, origin: &self.peer };
-        match shared.executor.bind(&mut self.table, index, &named) {
+        let image = &shared.scratch.image;
+        let named = Named {
+            id: code.id,
+            epoch: code.epoch,
+            name: &name[..name_len],
+            image,
+            origin: &self.control.peer,
+        };
+        match shared.executor.bind(&mut self.codes.table, index, &named) {
             Ok(Ready::Yes) => {
-                if let Some((code, _)) = self.table.bound(index) {
+                if let Some((code, _)) = self.codes.table.bound(index) {
                     let payload = self.payload(held, code, shared);
                     self.run(&held.header(), payload, code, shared)?;
                 }
                 if shared.executor.stats.images_linked != placed {
-                    self.placed.push(index);
+                    self.codes.unreported_links.push(index);
                 }
                 Ok(())
             }
@@ -111,12 +156,12 @@ impl Session {
 
     /// Runs a function of the target's own.
     #[cold]
-    pub(super) fn call_local(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn call_local(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
         let len = self.mailbox(held.mailbox).copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
-                self.repeated = self.template(held);
+                self.prediction = self.template(held);
                 let payload = self.payload(held, code, shared);
                 self.run(&held.header(), payload, code, shared)
             }
@@ -127,10 +172,10 @@ impl Session {
     /// Reports how long placing took for code placed since the last report. For statistics: the source is not
     /// notified, and no call waits for the system call that it takes.
     pub(super) fn tell_link_times(&mut self, shared: &Shared) -> Result<(), Stop> {
-        while let Some(index) = self.placed.pop() {
-            let time = shared.executor.link_time(&self.table, index);
+        while let Some(index) = self.codes.unreported_links.pop() {
+            let time = shared.executor.link_time(&self.codes.table, index);
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            self.say(&Message::Linked { index, nanoseconds })?;
+            self.control.send(&Message::Linked { index, nanoseconds })?;
             self.await_reading();
         }
         Ok(())
@@ -140,7 +185,7 @@ impl Session {
     #[cold]
     pub(super) fn not_ready(
         &mut self,
-        held: &Held,
+        held: &HeldFrame,
         ready: Result<Ready, Refusal>,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
@@ -148,20 +193,22 @@ impl Session {
         match ready {
             Ok(Ready::Yes) => Ok(()),
             Ok(Ready::Crowded(need)) => {
-                self.keep(*held);
+                self.head.keep(*held);
                 Err(End::Crowded(need, 0).into())
             }
-            Ok(Ready::Needs(_)) if self.departed => self.refuse_frame(header.token, code_missing(), shared),
+            Ok(Ready::Needs(_)) if self.control.is_source_gone() => {
+                self.refuse_frame(header.token, code_missing(), shared)
+            }
             Ok(Ready::Needs(id)) => {
-                if let Err(refusal) = may(self.rights, Rights::INJECT) {
+                if let Err(refusal) = may(self.control.rights, Rights::INJECT) {
                     // Code that the source may not bring is not requested.
                     return self.refuse_frame(header.token, refusal, shared);
                 }
                 // The frame and those behind it stay in their place: their order is kept and none is lost.
-                self.waiting = Waiting::Code(id);
-                self.keep(*held);
-                shared.handlers.code_missing(&self.peer, &id);
-                self.tell(&Message::NeedCode { index: header.index, id: id.0 })?;
+                self.head.block(BlockedOn::Code(id));
+                self.head.keep(*held);
+                shared.handlers.code_missing(&self.control.peer, &id);
+                self.notify(&Message::NeedCode { index: header.index, id: id.0 })?;
                 // Counted here because the frames of a poll that ends the link are not counted either.
                 shared.executor.stats.waited += 1;
                 Ok(())

@@ -1,63 +1,212 @@
 //! Messages of the control connection.
 
-use farjump_control::Message;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use farjump_control::{Control, DeferredFd, HandshakeError, Message, NamedKey, PeerIdentity, Rights};
 use farjump_core::image::CodeId;
 
-use super::{End, MESSAGES, Session, Shared, Stop, Waiting, code_missing, cut};
+use super::{End, Session, Shared, Stop, code_missing, cut};
+use crate::Error;
+use crate::serve::epoll::{Event, Watch};
+
+/// Control messages that are taken from one source in a turn.
+const MESSAGES: usize = 8;
+
+/// The control connection of a session, and the source at its other end.
+pub(in crate::serve) struct SourceControl {
+    /// Whether the source is gone: it takes no replies and sends no code.
+    source_gone: bool,
+    /// Whether control messages may be here that were not taken yet.
+    unread: bool,
+    /// Whether the connection is watched for writability.
+    watches_write: bool,
+    /// Until when frames of a gone source are still taken, and why it is gone.
+    leaving: Option<Box<(Instant, String)>>,
+    /// Refusals sent on this link.
+    refusals_sent: u64,
+    /// Rights of the source. The right to call is among them: without that there is no link.
+    pub(in crate::serve) rights: Rights,
+    pub(in crate::serve) peer: PeerIdentity,
+    connection: Control,
+}
+
+impl SourceControl {
+    pub(in crate::serve) fn new(connection: Control, rights: Rights) -> SourceControl {
+        SourceControl {
+            source_gone: false,
+            unread: false,
+            watches_write: false,
+            leaving: None,
+            refusals_sent: 0,
+            rights,
+            peer: connection.peer().clone(),
+            connection,
+        }
+    }
+
+    /// Sends a message, unless the source is gone.
+    pub(super) fn send(&mut self, message: &Message) -> Result<(), Stop> {
+        if self.source_gone { Ok(()) } else { Ok(self.connection.send(message, &[])?) }
+    }
+
+    /// Sends a message with descriptors.
+    pub(super) fn send_with(
+        &mut self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), HandshakeError> {
+        self.connection.send(message, descriptors)
+    }
+
+    /// Sends a refusal, unless the source is gone.
+    pub(super) fn send_refusal(&mut self, message: &Message) -> Result<(), Stop> {
+        self.refusals_sent += 1;
+        self.send(message)
+    }
+
+    /// Refusals sent on this link. They travel beside the frames: by their number the source knows when it
+    /// has them all.
+    pub(super) fn refusals_sent(&self) -> u64 {
+        self.refusals_sent
+    }
+
+    /// Takes a control message, if one is here.
+    fn recv(&mut self) -> Result<Option<(Message, Vec<DeferredFd>)>, Stop> {
+        // Until none is left: messages read along with the last one taken are here, where no descriptor
+        // reports them.
+        self.unread = true;
+        let message = self.connection.recv()?;
+        self.unread = message.is_some();
+        Ok(message)
+    }
+
+    /// Sends queued messages as far as the connection takes them.
+    pub(super) fn flush(&mut self) -> Result<(), Stop> {
+        if self.connection.wants_write() { Ok(self.connection.flush()?) } else { Ok(()) }
+    }
+
+    /// Whether messages may be here that were not taken yet.
+    pub(in crate::serve) fn has_unread(&self) -> bool {
+        self.unread
+    }
+
+    /// Whether messages to the source are queued.
+    pub(super) fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Whether the source is gone: it takes no replies and sends no code.
+    #[inline]
+    pub(super) fn is_source_gone(&self) -> bool {
+        self.source_gone
+    }
+
+    /// Whether the source is gone, and the channel may still bring frames sent before.
+    #[inline]
+    pub(in crate::serve) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Whether the channel has taken too long to bring the rest.
+    pub(in crate::serve) fn is_late(&self, now: Instant) -> bool {
+        self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
+    }
+
+    /// The reason why the source is gone, from its session's `end` or an earlier cause.
+    pub(in crate::serve) fn reason(&self, end: &End) -> String {
+        match (self.leaving.as_deref(), end) {
+            (Some((_, why)), _) | (None, End::Gone(why, _)) => why.clone(),
+            _ => "it closed the link".to_owned(),
+        }
+    }
+
+    /// The key by which the source was let in.
+    pub(in crate::serve) fn key(&self) -> Option<&NamedKey> {
+        self.connection.key().map(|key| &**key)
+    }
+
+    /// Watches the connection, which is the session's `id`, for writability while messages are queued.
+    pub(in crate::serve) fn rewatch(&mut self, id: u64, watch: &Watch) -> Result<(), Error> {
+        let wants = self.connection.wants_write() && !self.is_leaving();
+        if wants != self.watches_write {
+            watch.wants_write(self.connection.as_fd(), Event::Control(id), wants)?;
+            self.watches_write = wants;
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for SourceControl {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
 
 impl Session {
     /// Takes no more frames until the messages to the source have been sent.
-    pub(in crate::serve) fn await_reading(&mut self) {
+    pub(super) fn await_reading(&mut self) {
         // Nothing waits for a gone source to read.
-        if self.control.wants_write() && !self.departed && !self.is_blocked() {
-            self.waiting = Waiting::Reading;
+        if self.control.wants_write() && !self.control.source_gone {
+            self.head.block_on_reading();
         }
     }
 
     /// Sends a message and sets a notice, so that the source reads it now.
-    pub(in crate::serve) fn tell(&mut self, message: &Message) -> Result<(), Stop> {
-        self.say(message)?;
-        if self.departed { Ok(()) } else { Ok(self.channel.call_attention()?) }
+    pub(super) fn notify(&mut self, message: &Message) -> Result<(), Stop> {
+        self.control.send(message)?;
+        self.set_notice()
     }
 
-    /// Sends a message, unless the source is gone.
-    pub(super) fn say(&mut self, message: &Message) -> Result<(), Stop> {
-        if self.departed { Ok(()) } else { Ok(self.control.send(message, &[])?) }
+    /// Sets a notice, unless the source is gone.
+    pub(super) fn set_notice(&mut self) -> Result<(), Stop> {
+        if self.control.source_gone { Ok(()) } else { Ok(self.channel.call_attention()?) }
+    }
+
+    /// Announces the end of the link. Best effort: a source that does not read learns it from the end of the
+    /// connection.
+    pub(in crate::serve) fn close(&mut self, why: &str) {
+        drop(self.control.connection.send(&Message::Closing { text: why.to_owned() }, &[]));
+        drop(self.channel.call_attention());
+    }
+
+    /// Marks the source gone: it takes no replies and sends no code. Frames that it sent before are still to
+    /// be run.
+    pub(in crate::serve) fn depart(&mut self) {
+        self.control.source_gone = true;
+        self.head.wait_no_longer(&mut self.codes.table.budget);
+    }
+
+    /// Marks the source gone for the reason `why`; the channel may still bring frames sent before, until
+    /// `until`.
+    pub(in crate::serve) fn leave(&mut self, until: Instant, why: String) {
+        self.depart();
+        self.control.unread = false;
+        self.control.leaving = Some(Box::new((until, why)));
     }
 
     /// Takes control messages.
     pub(in crate::serve) fn read_control(&mut self, shared: &mut Shared) -> Result<(), Stop> {
-        if self.is_leaving() {
+        if self.control.is_leaving() {
             return Ok(());
         }
-        // Until none is left: messages read along with the last one taken are here, where no descriptor
-        // reports them.
-        self.unread = true;
         for _ in 0..MESSAGES {
-            let Some((message, descriptors)) = self.control.recv()? else {
-                self.unread = false;
-                break;
-            };
-            match (message, &self.waiting) {
-                (Message::Code { id, image }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    self.waiting = Waiting::Turn(CodeId(id), image);
-                    self.held.iter_mut().for_each(|held| held.answered = true);
+            let Some((message, descriptors)) = self.control.recv()? else { break };
+            match message {
+                Message::Code { id, image } if self.head.awaits_code(&CodeId(id)) => {
+                    self.head.take_code(CodeId(id), image);
                 }
-                (Message::NoCode { id }, Waiting::Code(wanted)) if wanted.0 == id => {
-                    self.waiting = Waiting::Held;
-                    self.held.iter_mut().for_each(|held| held.answered = true);
-                    self.table.withhold(&CodeId(id), &code_missing());
+                Message::NoCode { id } if self.head.awaits_code(&CodeId(id)) => {
+                    self.head.go_without_code();
+                    self.codes.table.withhold(&CodeId(id), &code_missing());
                 }
-                (Message::Bye, _) => return Err(End::Bye.into()),
-                (Message::Enlarge { frame, payload }, _) => self.enlarge(frame, payload, shared)?,
-                (Message::Accept { end }, _) => self.enlarged(end, descriptors)?,
-                (Message::Shrink, _) => self.shrink()?,
-                (other, _) => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
+                Message::Bye => return Err(End::Bye.into()),
+                Message::Enlarge { frame, payload } => self.enlarge(frame, payload, shared)?,
+                Message::Accept { end } => self.enlarged(end, descriptors)?,
+                Message::Shrink => self.shrink()?,
+                other => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
         }
-        if self.control.wants_write() {
-            self.control.flush()?;
-        }
-        Ok(())
+        self.control.flush()
     }
 }

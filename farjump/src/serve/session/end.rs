@@ -1,12 +1,9 @@
 //! The end of a session.
 
-use std::time::Instant;
-
 use farjump_control::{HandshakeError, RefusalCause};
 use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Need;
 
-use super::Session;
 use crate::Refusal;
 
 /// The end of a session.
@@ -71,39 +68,4 @@ impl From<HandshakeError> for Stop {
 pub(in crate::serve) fn cut(reason: impl std::fmt::Display) -> Stop {
     let text = format!("the target cut the link: {reason}");
     End::Broken(Refusal { cause: RefusalCause::BadFrame, text }).into()
-}
-
-impl Session {
-    /// Marks the source gone for the reason `why`; the channel may still bring frames sent before, until
-    /// `until`.
-    pub(in crate::serve) fn leave(&mut self, until: Instant, why: String) {
-        self.depart();
-        self.unread = false;
-        self.leaving = Some(Box::new((until, why)));
-    }
-
-    /// Whether the source is gone, and the channel may still bring frames sent before.
-    pub(in crate::serve) fn is_leaving(&self) -> bool {
-        self.leaving.is_some()
-    }
-
-    /// Whether the channel has taken too long to bring the rest.
-    pub(in crate::serve) fn is_late(&self, now: Instant) -> bool {
-        self.leaving.as_deref().is_some_and(|(until, _)| *until <= now)
-    }
-
-    /// The reason why the source is gone, from its session's `end` or an earlier cause.
-    pub(in crate::serve) fn reason(&self, end: &End) -> String {
-        match (self.leaving.as_deref(), end) {
-            (Some((_, why)), _) | (None, End::Gone(why, _)) => why.clone(),
-            _ => "it closed the link".to_owned(),
-        }
-    }
-
-    /// Marks the source gone: it takes no replies and sends no code. Frames that it sent before are still to
-    /// be run.
-    pub(in crate::serve) fn depart(&mut self) {
-        self.departed = true;
-        self.wait_no_longer();
-    }
 }

@@ -24,15 +24,15 @@ impl Session {
     ) -> Result<(), Stop> {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
         let caller = Caller { session: self.id, token: header.token, wants_reply };
-        let refusal = match shared.executor.held(&self.table, header.index, code) {
-            Some(_) if wants_reply && self.forwarded >= MOST_FORWARDED => Refusal::new(
+        let refusal = match shared.executor.held(&self.codes.table, header.index, code) {
+            Some(_) if wants_reply && self.replies.forwarded_calls >= MOST_FORWARDED => Refusal::new(
                 RefusalCause::Forward,
                 format_args!(
                     "{MOST_FORWARDED} forwarded calls of this source are pending: wait for some of them first"
                 ),
             ),
             Some(linked) => {
-                self.forwarded += usize::from(wants_reply);
+                self.replies.forwarded_calls += usize::from(wants_reply);
                 shared.executor.stats.forwarded += 1;
                 shared.forwards.push(shared.executor.forwarding(), linked, caller);
                 return Ok(());
@@ -57,17 +57,17 @@ impl Session {
         let Outcome { caller, answer } = &outcome;
         let sent = match answer {
             _ if self.control.wants_write() => return Ok(Some(outcome)),
-            Answer::Done(bytes) if bytes.len() > self.reply_limit => {
+            Answer::Done(bytes) if bytes.len() > self.replies.max_len => {
                 let text = format!(
                     "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
                     bytes.len(),
-                    self.reply_limit
+                    self.replies.max_len
                 );
                 Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
             }
             Answer::Done(bytes) => Ok((ReplyStatus::Done, &bytes[..])),
             Answer::Panicked(message) if caller.wants_reply => {
-                Ok((ReplyStatus::Panicked, &message[..message.len().min(self.reply_limit)]))
+                Ok((ReplyStatus::Panicked, &message[..message.len().min(self.replies.max_len)]))
             }
             Answer::Panicked(message) => {
                 let text = format!(
@@ -89,7 +89,7 @@ impl Session {
             }
             Err(refusal) => self.refuse(caller.token, refusal, shared)?,
         }
-        self.forwarded -= usize::from(caller.wants_reply);
+        self.replies.forwarded_calls -= usize::from(caller.wants_reply);
         Ok(None)
     }
 }

@@ -1,99 +1,282 @@
-//! The frame at the head of the mailbox.
+//! The frame at the head of a session's mailboxes that was begun and cannot end yet.
+//!
+//! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or a
+//! reply has been sent. So it is read once. The values read are kept here as one, together with the mailbox
+//! that the frame lies in, and the session continues with them: later contents of the mailboxes are ignored
+//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it is released, with its
+//! fields about the code that it names.
 
-use farjump_control::{RefusalCause, Rights};
-use farjump_core::channel::{Polled, Received};
-use farjump_core::frame::{Header, Kind, ReplyStatus};
+use std::time::{Duration, Instant};
 
+use farjump_control::RefusalCause;
+use farjump_core::channel::Received;
+use farjump_core::frame::{Header, Kind, Messages, ReplyStatus, Template};
+use farjump_core::image::CodeId;
+
+use super::{End, Session, Shared, Stop};
 use crate::Refusal;
-use crate::policy::may;
+use crate::policy::Budget;
 
-use super::{Held, Mailbox, Session, Shared, Stop};
+/// The mailbox that a frame lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mailbox {
+    /// The link's own.
+    Own,
+    /// The large mailbox. The link's own holds the `Switch` that stands for the frame.
+    Large,
+}
 
-impl Session {
-    /// Takes the next frame along the general path. Returns the number of calls, or `None` if no frame is
-    /// whole.
-    #[cold]
-    pub(super) fn take(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
-        let frame = match self.channel.poll_slowly()? {
-            Polled::Frame(frame) => frame,
-            Polled::Nothing => return Ok(None),
-            Polled::Partial => {
-                if !self.channel.is_summing() {
-                    self.stalled(shared.stall_limit)?;
-                }
-                return Ok(None);
-            }
-        };
-        if frame.header().kind == Kind::Switch {
-            return self.take_switched(shared);
-        }
-        self.partial_since = None;
-        let header = frame.header();
-        // The most frequent frame where a transport delivers whole messages, and each comes along this path.
-        if header.kind == Kind::Call
-            && let Some(code) = self.table.callable(header.index)
-            && frame.payload_is_aligned(code.align)
-            && may_run(&header, Mailbox::Own, shared).is_ok()
-        {
-            return self.run(&header, frame.payload().as_ptr(), code, shared).map(|()| Some(1));
-        }
-        self.take_other(&frame, shared).map(Some)
+/// A frame, as it was read when it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldFrame {
+    pub(super) mailbox: Mailbox,
+    pub(super) frame: Received,
+    /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
+    /// is not requested again.
+    pub(super) code_settled: bool,
+    pub(super) begun_batch: Option<BegunBatch>,
+}
+
+/// A batch of which some calls have run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BegunBatch {
+    /// The head of the frame as it was when it was begun.
+    pub(super) messages: Messages,
+    /// Number of calls that have run.
+    pub(super) done: u32,
+}
+
+impl HeldFrame {
+    pub(super) fn new(mailbox: Mailbox, frame: Received) -> HeldFrame {
+        HeldFrame { mailbox, frame, code_settled: false, begun_batch: None }
     }
 
-    #[cold]
-    #[inline(never)]
-    pub(super) fn take_other(&mut self, frame: &Received, shared: &mut Shared) -> Result<usize, Stop> {
-        self.run_held(&Held::new(Mailbox::Own, *frame), shared)
-    }
-
-    /// Handles a frame, and releases it in the link's own mailbox; or keeps it, where its code has to come
-    /// first.
-    #[cold]
-    pub(super) fn dispatch(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
-        let header = held.header();
-        let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox, shared));
-        if let Err(refusal) = allowed {
-            if matches!(header.kind, Kind::CallCode | Kind::CallId) {
-                // The frame was to bind other code than the index stood for before.
-                self.table.refuse(header.index, &refusal);
-            }
-            return self.refuse_frame(header.token, refusal, shared);
-        }
-        match header.kind {
-            Kind::Call => self.call(held, shared),
-            Kind::CallCode | Kind::CallId => self.bind(held, shared),
-            Kind::CallLocal => self.call_local(held, shared),
-            Kind::CallInPlace => self.call_in_place(held, shared),
-            Kind::Flush => {
-                // Refusals travel beside the frames: by their number the source knows when it has them all.
-                let told = self.refusals_told.to_le_bytes();
-                let answered = self.answer(header.token, ReplyStatus::Done, &told, false);
-                self.channel.release()?;
-                answered
-            }
-            Kind::Reply | Kind::Skip | Kind::Switch | Kind::Calls => {
-                let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
-                self.refuse_frame(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)
-            }
-        }
-    }
-
-    /// Checks that its source may send such a frame at all. A frame that names code is checked again if the
-    /// code is missing.
-    pub(super) fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
-        match kind {
-            Kind::CallCode | Kind::CallInPlace => may(self.rights, Rights::INJECT),
-            _ => Ok(()),
-        }
+    pub(super) fn header(&self) -> Header {
+        self.frame.header()
     }
 }
 
-/// Checks whether a frame may have its payload.
-pub(super) fn may_run(header: &Header, mailbox: Mailbox, shared: &Shared) -> Result<(), Refusal> {
-    shared.executor.policy.payload(header.payload_len as usize)?;
-    // It lies in the large mailbox, or was delivered and fits none.
-    if mailbox == Mailbox::Bigger || header.frame_len as usize > shared.mailbox {
-        shared.limits.check_payload(header.payload_len.into())?;
+/// The obstacle to a session's next frame.
+// A tag of its own: each call compares it.
+#[repr(u8)]
+pub(super) enum BlockedOn {
+    Nothing,
+    /// Its own next turn: nothing else is missing for the kept frame.
+    NextTurn,
+    /// The code of the kept frame, which is missing.
+    Code(CodeId),
+    /// Its own next turn: the code has come, and is placed when the frame continues, so that nothing can drop
+    /// it in between.
+    CodeTurn(CodeId, Vec<u8>),
+    /// Credit for a reply.
+    Credit {
+        token: u32,
+        status: ReplyStatus,
+        bytes: Vec<u8>,
+    },
+    /// A report to the source that its reply is lost: its budget does not allow the memory in which the reply
+    /// would wait for credit.
+    LostReply {
+        token: u32,
+        len: usize,
+    },
+    /// The source's reading of its refusals. This bounds the queue, and keeps refusals ahead of later
+    /// replies.
+    Reading,
+}
+
+/// The frame that was begun and cannot end yet, and what it waits for. All of it is reset when the frame is
+/// released.
+pub(super) struct HeadFrame {
+    blocked_on: BlockedOn,
+    /// While there is one, the session takes no other.
+    frame: Option<Box<HeldFrame>>,
+    /// When a frame was first seen without its end.
+    partial_since: Option<Instant>,
+}
+
+impl HeadFrame {
+    /// No frame.
+    pub(super) fn new() -> HeadFrame {
+        HeadFrame { blocked_on: BlockedOn::Nothing, frame: None, partial_since: None }
     }
-    Ok(())
+
+    /// Whether arrived frames have to wait for something else.
+    #[inline]
+    pub(super) fn is_blocked(&self) -> bool {
+        !matches!(self.blocked_on, BlockedOn::Nothing)
+    }
+
+    pub(super) fn blocked_on(&self) -> &BlockedOn {
+        &self.blocked_on
+    }
+
+    /// Waits for something that ends by itself or by the source.
+    pub(super) fn block(&mut self, on: BlockedOn) {
+        self.blocked_on = on;
+    }
+
+    /// Waits until the source has read its refusals, unless something else is awaited.
+    pub(super) fn block_on_reading(&mut self) {
+        if !self.is_blocked() {
+            self.blocked_on = BlockedOn::Reading;
+        }
+    }
+
+    /// Keeps a frame that cannot end yet. It continues when the awaited event has come, or at the session's
+    /// next turn if there is none.
+    #[cold]
+    pub(super) fn keep(&mut self, frame: HeldFrame) {
+        debug_assert!(self.frame.is_none());
+        self.frame = Some(Box::new(frame));
+        if !self.is_blocked() {
+            self.blocked_on = BlockedOn::NextTurn;
+        }
+    }
+
+    /// Whether a frame is kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.frame.is_some()
+    }
+
+    /// Whether a frame of the large mailbox is kept.
+    pub(super) fn is_large(&self) -> bool {
+        self.frame.as_ref().is_some_and(|held| held.mailbox == Mailbox::Large)
+    }
+
+    /// Whether the code with this id is awaited.
+    pub(super) fn awaits_code(&self, id: &CodeId) -> bool {
+        matches!(&self.blocked_on, BlockedOn::Code(wanted) if wanted == id)
+    }
+
+    /// Has the frame continue with the awaited code.
+    pub(super) fn take_code(&mut self, id: CodeId, image: Vec<u8>) {
+        self.settle_code(BlockedOn::CodeTurn(id, image));
+    }
+
+    /// Has the frame continue although its code does not come.
+    pub(super) fn go_without_code(&mut self) {
+        self.settle_code(BlockedOn::NextTurn);
+    }
+
+    fn settle_code(&mut self, then: BlockedOn) {
+        self.blocked_on = then;
+        self.frame.iter_mut().for_each(|held| held.code_settled = true);
+    }
+
+    /// Ends waits for events that only the source could bring, until the frames of a gone source have run.
+    pub(super) fn wait_no_longer(&mut self, budget: &mut Budget) {
+        match std::mem::replace(&mut self.blocked_on, BlockedOn::Nothing) {
+            // Code that has come is still useful.
+            turn @ BlockedOn::CodeTurn(..) => self.blocked_on = turn,
+            BlockedOn::Credit { bytes, .. } => budget.give_back(bytes.len()),
+            _ => {}
+        }
+        if self.frame.is_some() && !self.is_blocked() {
+            self.blocked_on = BlockedOn::NextTurn;
+        }
+    }
+
+    /// Notes that the next frame is whole.
+    #[inline]
+    pub(super) fn note_whole(&mut self) {
+        self.partial_since = None;
+    }
+
+    /// Whether a frame was seen without its end, which has not come yet.
+    pub(super) fn is_partial(&self) -> bool {
+        self.partial_since.is_some()
+    }
+
+    /// Checks the age of a frame whose start has come and whose end has not; it is limited.
+    #[cold]
+    pub(super) fn check_age(&mut self, limit: Duration) -> Result<(), Stop> {
+        let since = *self.partial_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < limit {
+            return Ok(());
+        }
+        let text = format!(
+            "the target cut the link: the rest of a frame did not follow its signal within {limit:?}; connect again"
+        );
+        Err(End::Broken(Refusal { cause: RefusalCause::Stalled, text }).into())
+    }
+}
+
+impl Session {
+    /// Header prediction for later frames that equal `held`: only for those of the link's own mailbox.
+    pub(super) fn template(&self, held: &HeldFrame) -> Option<Template> {
+        if held.mailbox == Mailbox::Own { self.channel.template() } else { None }
+    }
+
+    /// Continues with the kept frame, if the awaited event has come. Returns the number of calls; `None`
+    /// while it has to wait.
+    #[cold]
+    pub(super) fn go_on(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
+        if !self.can_go_on(shared)? {
+            return Ok(None);
+        }
+        match self.head.frame.take() {
+            Some(held) => self.run_held(&held, shared).map(Some),
+            None => Ok(Some(0)),
+        }
+    }
+
+    /// Whether the awaited event has come.
+    #[cold]
+    fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
+        match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
+            BlockedOn::Nothing | BlockedOn::NextTurn => Ok(true),
+            BlockedOn::Code(id) => {
+                self.head.blocked_on = BlockedOn::Code(id);
+                Ok(false)
+            }
+            BlockedOn::LostReply { token, len } => {
+                let text = format!(
+                    "the function ran, and its reply of {len} bytes is lost: the link had no credit for it, and the target may not \
+                     keep it, since the source has {} bytes of memory left there (--max-source-memory): take replies sooner, or \
+                     connect with a larger reply mailbox",
+                    self.codes.table.budget.left()
+                );
+                self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared)?;
+                Ok(!self.head.is_blocked())
+            }
+            BlockedOn::CodeTurn(id, image) => {
+                match shared.executor.supply(&mut self.codes.table, id, &image, &self.control.peer) {
+                    // The frame finds the code bound, or refused.
+                    None => Ok(true),
+                    Some(need) => {
+                        self.head.blocked_on = BlockedOn::CodeTurn(id, image);
+                        Err(End::Crowded(need, 0).into())
+                    }
+                }
+            }
+            BlockedOn::Credit { token, status, bytes } => {
+                self.codes.table.budget.give_back(bytes.len());
+                self.answer(token, status, &bytes, false)?;
+                Ok(!self.head.is_blocked())
+            }
+            BlockedOn::Reading => {
+                self.control.flush()?;
+                self.await_reading();
+                Ok(!self.head.is_blocked())
+            }
+        }
+    }
+
+    /// Handles `held`, which is then released or kept. Returns the number of calls.
+    #[cold]
+    pub(super) fn run_held(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
+        let done = match (held.mailbox, held.header().kind) {
+            (Mailbox::Own, Kind::Calls) => self.call_batch(held, shared),
+            _ => self.dispatch(held, shared).map(|()| 1),
+        };
+        if held.mailbox == Mailbox::Own || self.head.is_kept() {
+            return done;
+        }
+        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
+        // gone source's frames.
+        let released = self.release_bigger();
+        let done = done?;
+        released.map(|()| done)
+    }
 }

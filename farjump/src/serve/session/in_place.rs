@@ -3,7 +3,8 @@
 use farjump_control::RefusalCause;
 use farjump_core::frame::{CodePart, MAX_NAME};
 
-use super::{Held, Mailbox, Session, Shared, Stop};
+use super::head::{HeldFrame, Mailbox};
+use super::{Session, Shared, Stop};
 use crate::Refusal;
 use crate::executor::{Callable, Named};
 
@@ -11,14 +12,14 @@ impl Session {
     /// Runs the code of the held frame in place. The frame is held until the code has returned, so an honest
     /// source writes nothing there meanwhile.
     #[cold]
-    pub(super) fn call_in_place(&mut self, held: &Held, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn call_in_place(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let Some(part) = self.mailbox(held.mailbox).code() else { return Ok(()) };
         let header = held.header();
         match self.prepare_in_place(held.mailbox, header.index, &part, shared) {
             Ok(code) => {
                 let payload = self.payload(held, code, shared);
                 let done = self.run(&header, payload, code, shared);
-                self.table.over(header.index);
+                self.codes.table.over(header.index);
                 done
             }
             Err(refusal) => self.not_ready(held, Err(refusal), shared),
@@ -37,16 +38,16 @@ impl Session {
             let text = format_args!("its mailbox cannot run code in place ({error}): choose another mode");
             Refusal::new(RefusalCause::Policy, text)
         })?;
-        if !self.table.is_checked(index, &part.id, place.len) {
+        if !self.codes.table.is_checked(index, &part.id, place.len) {
             // Copied before it is checked: the source can write the mailbox meanwhile.
-            self.mailbox(mailbox).copy_image(&mut shared.staging.image);
+            self.mailbox(mailbox).copy_image(&mut shared.scratch.image);
             let mut name = [0; MAX_NAME];
             let len = self.mailbox(mailbox).copy_name_to(&mut name);
-            let (name, image) = (&name[..len], &shared.staging.image);
-            let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.peer };
-            shared.executor.check_in_place(&mut self.table, index, &named)?;
+            let (name, image) = (&name[..len], &shared.scratch.image);
+            let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.control.peer };
+            shared.executor.check_in_place(&mut self.codes.table, index, &named)?;
         }
         // SAFETY: the frame is held: `run` releases it once the code has returned.
-        unsafe { self.table.prepare(index, &place, shared.executor.in_place_usage()) }
+        unsafe { self.codes.table.prepare(index, &place, shared.executor.in_place_usage()) }
     }
 }

@@ -12,7 +12,8 @@ use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 
-use super::{Held, Mailbox, Session, Shared, Stop, cut};
+use super::head::{HeldFrame, Mailbox};
+use super::{Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::open_channel::joined_channel;
 
@@ -38,7 +39,7 @@ pub(in crate::serve) struct Limits {
 const PER_KIB: Duration = Duration::from_millis(1);
 
 /// The large mailbox of one session.
-pub(in crate::serve) struct Bigger {
+pub(in crate::serve) struct LargeMailbox {
     /// Name of the link's transport.
     transport: String,
     state: State,
@@ -126,15 +127,15 @@ impl Limits {
     }
 }
 
-impl Bigger {
+impl LargeMailbox {
     /// The link's transport.
     pub(in crate::serve) fn transport(&self) -> &str {
         &self.transport
     }
 
     /// No mailbox, on a link over the transport of this name.
-    pub(in crate::serve) fn absent(transport: String) -> Bigger {
-        Bigger { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
+    pub(in crate::serve) fn absent(transport: String) -> LargeMailbox {
+        LargeMailbox { transport, state: State::Absent, last: None, price: 0, received: 0, summed: 0 }
     }
 
     /// Whether the source requests no more than it was given a moment ago.
@@ -151,17 +152,17 @@ impl Bigger {
 
 impl Session {
     /// The channel of a mailbox.
-    pub(in crate::serve) fn mailbox(&self, which: Mailbox) -> &Channel {
-        match &self.bigger.state {
-            State::Open(channel) if which == Mailbox::Bigger => channel,
+    pub(super) fn mailbox(&self, which: Mailbox) -> &Channel {
+        match &self.large.state {
+            State::Open(channel) if which == Mailbox::Large => channel,
             _ => &self.channel,
         }
     }
 
     /// As [`Session::mailbox`], mutable.
-    pub(in crate::serve) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
-        match &mut self.bigger.state {
-            State::Open(channel) if which == Mailbox::Bigger => channel,
+    pub(super) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
+        match &mut self.large.state {
+            State::Open(channel) if which == Mailbox::Large => channel,
             _ => &mut self.channel,
         }
     }
@@ -174,7 +175,7 @@ impl Session {
         payload: u64,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        if self.holds_bigger() || matches!(self.bigger.state, State::Offered { .. }) {
+        if self.head.is_large() || matches!(self.large.state, State::Offered { .. }) {
             return Err(cut("its source requested a large mailbox while it was offered another"));
         }
         self.drop_bigger();
@@ -182,15 +183,15 @@ impl Session {
             Ok(end) => {
                 let until = Instant::now() + shared.limits.patience;
                 let sent =
-                    end.tell(|end, descriptors| self.control.send(&Message::Offer { end }, descriptors));
-                self.bigger.state = State::Offered { end, until };
+                    end.tell(|end, descriptors| self.control.send_with(&Message::Offer { end }, descriptors));
+                self.large.state = State::Offered { end, until };
                 sent?;
-                Ok(self.channel.call_attention()?)
+                self.set_notice()
             }
             Err(refusal) => {
                 shared.executor.stats.refuse(refusal.cause);
-                shared.handlers.refused(&self.peer, &refusal);
-                self.tell(&Message::Decline { cause: refusal.cause, text: refusal.text })?;
+                shared.handlers.refused(&self.control.peer, &refusal);
+                self.notify(&Message::Decline { cause: refusal.cause, text: refusal.text })?;
                 self.await_reading();
                 Ok(())
             }
@@ -199,19 +200,19 @@ impl Session {
 
     fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEnd, Refusal> {
         let transports = &mut shared.transports;
-        let transport = transports.iter_mut().find(|transport| transport.name() == self.bigger.transport);
+        let transport = transports.iter_mut().find(|transport| transport.name() == self.large.transport);
         let Some(transport) = transport.filter(|_| self.channel.has_mailbox()) else {
             let limit = self.channel.max_frame();
             let what = format!("this link has no large mailboxes: frames have {limit} bytes at most");
             return Err(Refusal::new(RefusalCause::TooLarge, what));
         };
-        if self.bigger.asks_too_often(frame) {
+        if self.large.asks_too_often(frame) {
             let what = format!(
                 "it requested a mailbox for such a frame less than {PAUSE:?} ago: keep the large mailbox for some time"
             );
             return Err(Refusal::new(RefusalCause::NoRoom, what));
         }
-        let (budget, price) = (&mut self.table.budget, &mut self.bigger.price);
+        let (budget, price) = (&mut self.codes.table.budget, &mut self.large.price);
         let made = shared.limits.open(transport.as_mut(), frame, payload, |bytes| {
             budget.take("a large mailbox", bytes)?;
             *price = bytes;
@@ -222,7 +223,7 @@ impl Session {
         }
         if made.as_ref().map_or_else(|refusal| refusal.cause == RefusalCause::NoRoom, |_| true) {
             // Success and failure both take this target's time.
-            self.bigger.last = Some((Instant::now(), usize::try_from(frame).unwrap_or(usize::MAX)));
+            self.large.last = Some((Instant::now(), usize::try_from(frame).unwrap_or(usize::MAX)));
         }
         made
     }
@@ -230,16 +231,16 @@ impl Session {
     /// Handles the source's endpoint.
     #[cold]
     pub(in crate::serve) fn enlarged(&mut self, end: End, descriptors: Vec<DeferredFd>) -> Result<(), Stop> {
-        match std::mem::replace(&mut self.bigger.state, State::Absent) {
+        match std::mem::replace(&mut self.large.state, State::Absent) {
             State::Offered { end: own, until } => {
-                let joined = own.join(&self.peer, end, descriptors, until).map_err(cut)?;
-                let channel = joined_channel(joined, &self.peer).map_err(cut)?;
-                self.bigger.state = State::Open(Box::new(channel));
-                self.tell(&Message::Go)
+                let joined = own.join(&self.control.peer, end, descriptors, until).map_err(cut)?;
+                let channel = joined_channel(joined, &self.control.peer).map_err(cut)?;
+                self.large.state = State::Open(Box::new(channel));
+                self.notify(&Message::Go)
             }
             State::Lapsed => {
                 let text = "the target withdrew its offer of a large mailbox: it was not accepted in time";
-                self.tell(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
+                self.notify(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
                 self.await_reading();
                 Ok(())
             }
@@ -250,7 +251,7 @@ impl Session {
     /// Handles the return of the mailbox, or the decline of an offer.
     #[cold]
     pub(in crate::serve) fn shrink(&mut self) -> Result<(), Stop> {
-        if self.holds_bigger() || matches!(self.bigger.state, State::Absent) {
+        if self.head.is_large() || matches!(self.large.state, State::Absent) {
             return Err(cut("its source gave back a mailbox that it does not have, or that is not empty"));
         }
         self.drop_bigger();
@@ -259,41 +260,41 @@ impl Session {
 
     /// Drops the large mailbox, or the offer of one.
     fn drop_bigger(&mut self) {
-        if let State::Open(channel) = std::mem::replace(&mut self.bigger.state, State::Absent) {
-            self.bigger.received += channel.received();
-            self.bigger.summed += channel.summed();
+        if let State::Open(channel) = std::mem::replace(&mut self.large.state, State::Absent) {
+            self.large.received += channel.received();
+            self.large.summed += channel.summed();
         }
-        self.table.budget.give_back(std::mem::take(&mut self.bigger.price));
+        self.codes.table.budget.give_back(std::mem::take(&mut self.large.price));
     }
 
     /// Whether a poll of the large mailbox now continues the checksum of a frame.
     pub(in crate::serve) fn sums_bigger(&self) -> bool {
-        matches!(&self.bigger.state, State::Open(bigger) if bigger.is_summing())
+        matches!(&self.large.state, State::Open(bigger) if bigger.is_summing())
     }
 
     /// Bytes of frames taken, from all mailboxes of the link.
     pub(in crate::serve) fn received(&self) -> u64 {
-        let bigger = match &self.bigger.state {
+        let bigger = match &self.large.state {
             State::Open(channel) => channel.received(),
             _ => 0,
         };
-        self.channel.received() + self.bigger.received + bigger
+        self.channel.received() + self.large.received + bigger
     }
 
     /// Bytes of frames that checksums were computed of, in all mailboxes of the link.
     pub(in crate::serve) fn summed(&self) -> u64 {
-        let bigger = match &self.bigger.state {
+        let bigger = match &self.large.state {
             State::Open(channel) => channel.summed(),
             _ => 0,
         };
-        self.channel.summed() + self.bigger.summed + bigger
+        self.channel.summed() + self.large.summed + bigger
     }
 
     /// Takes the frame that the held `Switch` stands for. Returns the number of calls, or `None` if the frame
     /// is not whole.
     #[cold]
     pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
-        let State::Open(bigger) = &mut self.bigger.state else {
+        let State::Open(bigger) = &mut self.large.state else {
             return Err(cut("a frame in a large mailbox that the link does not have"));
         };
         let Polled::Frame(frame) = bigger.poll()? else {
@@ -302,18 +303,18 @@ impl Session {
             if bigger.is_summing() {
                 return Ok(None);
             }
-            self.stalled(shared.stall_limit + self.bigger.journey())?;
+            self.head.check_age(shared.stall_limit + self.large.journey())?;
             return Ok(None);
         };
-        let held = Held::new(Mailbox::Bigger, frame);
-        self.partial_since = None;
+        let held = HeldFrame::new(Mailbox::Large, frame);
+        self.head.note_whole();
         self.run_held(&held, shared).map(Some)
     }
 
     /// Releases the frame at the head of the large mailbox.
     #[cold]
     pub(in crate::serve) fn release_bigger(&mut self) -> Result<(), Stop> {
-        if let State::Open(bigger) = &mut self.bigger.state {
+        if let State::Open(bigger) = &mut self.large.state {
             bigger.release()?;
             // Credit is returned at once: the source may be waiting for so much.
             bigger.progress(true)?;
@@ -323,17 +324,17 @@ impl Session {
 
     /// Periodic tasks for the large mailbox.
     pub(in crate::serve) fn tend_bigger(&mut self, shared: &mut Shared) -> Result<(), Stop> {
-        match &mut self.bigger.state {
+        match &mut self.large.state {
             State::Absent | State::Lapsed => Ok(()),
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
                 // The source may have other work than to look: it loses the memory, not its link.
                 self.drop_bigger();
-                self.bigger.state = State::Lapsed;
+                self.large.state = State::Lapsed;
                 let what = "it requested a large mailbox and did not accept it in time";
                 let refusal = Refusal::new(RefusalCause::Stalled, what);
                 shared.executor.stats.refuse(refusal.cause);
-                shared.handlers.refused(&self.peer, &refusal);
+                shared.handlers.refused(&self.control.peer, &refusal);
                 Ok(())
             }
             State::Open(bigger) => {

@@ -1,12 +1,31 @@
 //! Replies and refusals.
 
 use farjump_control::{Message, RefusalCause};
-use farjump_core::channel::SendError;
+use farjump_core::channel::{Channel, SendError};
 use farjump_core::frame::{Flags, Header, Kind, Plan, ReplyStatus};
 
-use super::{Session, Shared, Stop, Waiting, cut};
+use super::head::BlockedOn;
+use super::{Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::executor::{Callable, Ended};
+
+/// Bytes of a frame that are not reply.
+const OVERHEAD: usize = 128;
+
+/// What a session replies.
+pub(super) struct Replies {
+    /// Most bytes of a reply.
+    pub(super) max_len: usize,
+    /// Calls that wait for the outcome of a destination.
+    pub(super) forwarded_calls: usize,
+}
+
+impl Replies {
+    /// Replies over `channel` to a target's limit of `max` bytes.
+    pub(super) fn new(channel: &Channel, max: usize) -> Replies {
+        Replies { max_len: channel.max_frame().saturating_sub(OVERHEAD).min(max), forwarded_calls: 0 }
+    }
+}
 
 impl Session {
     #[cold]
@@ -27,7 +46,7 @@ impl Session {
             }
             let text = format!(
                 "the function ran and replied more than the {} bytes that this link takes: connect with a larger reply mailbox",
-                self.reply_limit
+                self.replies.max_len
             );
             return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
         }
@@ -54,7 +73,7 @@ impl Session {
             && let Some(line) = self.channel.line()
         {
             return match line.send(&reply(token, status, alone), 0) {
-                Err(error) if !self.departed => Err(error.into()),
+                Err(error) if !self.control.is_source_gone() => Err(error.into()),
                 _ => Ok(()),
             };
         }
@@ -69,7 +88,7 @@ impl Session {
         bytes: &[u8],
         alone: bool,
     ) -> Result<(), Stop> {
-        if self.departed {
+        if self.control.is_source_gone() {
             return Ok(());
         }
         match self.channel.send_bytes(&reply(token, status, alone), bytes) {
@@ -88,11 +107,11 @@ impl Session {
     ) -> Result<(), Stop> {
         match error {
             SendError::Full => {
-                self.waiting = if self.table.budget.try_take(bytes.len()) {
-                    Waiting::Room { token, status, bytes: bytes.to_vec() }
+                self.head.block(if self.codes.table.budget.try_take(bytes.len()) {
+                    BlockedOn::Credit { token, status, bytes: bytes.to_vec() }
                 } else {
-                    Waiting::Lost { token, len: bytes.len() }
-                };
+                    BlockedOn::LostReply { token, len: bytes.len() }
+                });
                 self.channel.progress(true)?;
                 Ok(())
             }
@@ -113,9 +132,10 @@ impl Session {
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         shared.executor.stats.refuse(refusal.cause);
-        shared.handlers.refused(&self.peer, &refusal);
-        self.refusals_told += 1;
-        self.tell(&Message::Refused { token, cause: refusal.cause, text: refusal.text })?;
+        shared.handlers.refused(&self.control.peer, &refusal);
+        let (cause, text) = (refusal.cause, refusal.text);
+        self.control.send_refusal(&Message::Refused { token, cause, text })?;
+        self.set_notice()?;
         self.await_reading();
         Ok(())
     }
