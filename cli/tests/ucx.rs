@@ -151,7 +151,7 @@ fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
     let library = bench.sample("counter");
     let cases: [(&Variables, i32, &str); 2] = [
         (&[("UCX_TLS", "self")], 1, "no transport by which both processes reach each other"),
-        (&[("UCX_MM_FIFO_SIZE", "3")], 3, "refused: ucx-am: opening an end: UCX makes no worker"),
+        (&[("UCX_MM_FIFO_SIZE", "3")], 3, "refused: ucx-am: opening an endpoint: UCX makes no worker"),
     ];
     for (variables, code, words) in cases {
         let serving = serve(&bench, bench.farjump(), variables);

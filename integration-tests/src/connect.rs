@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use farjump_core::transport::{
-    Address, Cause, Endpoint, OpenRequest, Opening, Operation, Secret, Side, Stream, Transport,
-    TransportError,
+    Address, Cause, Endpoint, OpenRequest, Operation, Secret, Side, Stream, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 
 /// Time that the two may take to connect, in milliseconds.
@@ -105,7 +105,7 @@ pub fn connect_over(
 ///
 /// # Errors
 /// When the system has no more descriptors.
-pub fn handed_over(opening: &dyn Opening) -> Result<Address, TransportError> {
+pub fn handed_over(opening: &dyn UnconnectedEndpoint) -> Result<Address, TransportError> {
     opening.address().try_to_owned().map_err(|error| failed(&format!("copying a descriptor: {error}")))
 }
 

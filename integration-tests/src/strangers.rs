@@ -35,7 +35,7 @@
 //! ```
 //!
 //! # Closing another owner's file
-//! An address passed to `Opening::connect` owns its descriptors, and a number makes none.
+//! An address passed to `UnconnectedEndpoint::connect` owns its descriptors, and a number makes none.
 //! ```compile_fail,E0308
 //! #![forbid(unsafe_code)]
 //! # use std::os::fd::{AsRawFd, OwnedFd};

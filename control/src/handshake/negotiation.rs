@@ -7,7 +7,7 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::image::Machine;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, Opening, PassedOver, Transport,
+    Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, PassedOver, Transport, UnconnectedEndpoint,
 };
 use farjump_os::deferred_close::DeferredFd;
 use farjump_os::scrubbed;
@@ -79,7 +79,7 @@ pub struct Direction {
 
 /// The unconnected endpoint of this process.
 pub(crate) struct OwnEnd {
-    opening: Box<dyn Opening>,
+    opening: Box<dyn UnconnectedEndpoint>,
     transport: String,
     capabilities: Capabilities,
     /// Those of `capabilities`, or fewer once the peer's endpoint is known.
@@ -281,7 +281,7 @@ impl Connect {
 
 /// Connects `opening` to the peer's address, and checks the peer's stated length of the region there.
 fn reach(
-    opening: Box<dyn Opening>,
+    opening: Box<dyn UnconnectedEndpoint>,
     address: Address,
     region_len: usize,
     deadline: Instant,

@@ -8,7 +8,8 @@ use farjump_control::{
 };
 use farjump_core::image::Machine;
 use farjump_core::transport::{
-    ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Opening, Operation, Transport, TransportError,
+    ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_fixtures::stage::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
@@ -48,7 +49,7 @@ impl Transport for Disguised {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         if !self.opens {
             let cause = Cause::System("no memory for a region".to_owned());
             return Err(TransportError::new(self.name, Operation::Open, cause));

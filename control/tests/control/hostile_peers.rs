@@ -11,7 +11,7 @@ use farjump_control::{
     Arrival, Control, End, HandshakeError, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS,
     MeetRefusal, Message, VERSION,
 };
-use farjump_core::transport::{OpenRequest, Opening, Transport};
+use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
 use farjump_fixtures::stage::{
     Place, SOURCE_REGION, Watchdog, accept, arrive, drive, is_closed, meet, met_over, next, shm,
     target_options,
@@ -229,7 +229,7 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
 }
 
 /// Sends an honest hello and reads the welcome; then `ready` makes a lie of the source's honest endpoint.
-fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> HandshakeError {
+fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn UnconnectedEndpoint) + Send) -> HandshakeError {
     let lie = |stream: &mut UnixStream| {
         let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
         control.send(&hello(), &[]).unwrap();
@@ -250,7 +250,7 @@ fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn Opening) + Send) -> Hand
 }
 
 /// Returns the opening's own descriptors: memfd and doorbell.
-fn honest(opening: &dyn Opening) -> [OwnedFd; 2] {
+fn honest(opening: &dyn UnconnectedEndpoint) -> [OwnedFd; 2] {
     let address = opening.address().try_to_owned().unwrap();
     address.descriptors.try_into().expect("shm has two descriptors")
 }

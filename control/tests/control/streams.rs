@@ -14,8 +14,8 @@ use farjump_control::{
     OPENING_LEN, PeerAddress, Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
 };
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Opening,
-    Side, Stream, Transport, TransportError,
+    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
+    Stream, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_fixtures::stage::{Place, Watchdog, accept, far, next, shm, source_options, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -30,7 +30,7 @@ const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\x02\0";
 #[derive(Clone, Default)]
 struct Streamed(Arc<Mutex<Vec<Stream>>>);
 
-struct StreamedOpening(Streamed);
+struct UnconnectedStreamed(Streamed);
 
 struct Still;
 
@@ -58,12 +58,12 @@ impl Transport for Streamed {
         can
     }
 
-    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(StreamedOpening(self.clone())))
+    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedStreamed(self.clone())))
     }
 }
 
-impl Opening for StreamedOpening {
+impl UnconnectedEndpoint for UnconnectedStreamed {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress::default()
     }

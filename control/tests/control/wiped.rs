@@ -18,8 +18,8 @@ use farjump_control::{
     Arrival, HandshakeError, Key, KeyFile, Keys, Listener, Met, Progress, TcpOptions, ask_with, meet_target,
 };
 use farjump_core::transport::{
-    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Secret, Side, Stream, Transport,
-    TransportError,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Side, Stream, Transport,
+    TransportError, UnconnectedEndpoint,
 };
 use farjump_fixtures::children::{CHILD, DONE, as_child};
 use farjump_fixtures::stage::{Place, accept, far, shm, source_options, target_options};
@@ -141,8 +141,8 @@ fn use_keys(folder: &Path) {
 /// Works with a stream's secret, and leaves no trace on its own stack. Runs `held` while endpoints exist.
 fn use_secret(disguised: &[u8], held: impl FnOnce()) {
     fn end(
-        peer: &dyn Opening,
-        own: Box<dyn Opening>,
+        peer: &dyn UnconnectedEndpoint,
+        own: Box<dyn UnconnectedEndpoint>,
         socket: OwnedFd,
         side: Side,
         disguised: &[u8],
@@ -249,7 +249,7 @@ type Noted = (Vec<u8>, usize);
 #[derive(Clone, Default)]
 struct Spy(Arc<Mutex<Vec<Noted>>>);
 
-struct SpyOpening(Spy, Box<dyn Opening>);
+struct UnconnectedSpy(Spy, Box<dyn UnconnectedEndpoint>);
 
 impl Transport for Spy {
     fn name(&self) -> &str {
@@ -260,12 +260,12 @@ impl Transport for Spy {
         Tcp::new().capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(SpyOpening(self.clone(), Tcp::new().open(request)?)))
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedSpy(self.clone(), Tcp::new().open(request)?)))
     }
 }
 
-impl Opening for SpyOpening {
+impl UnconnectedEndpoint for UnconnectedSpy {
     fn address(&self) -> LocalAddress<'_> {
         self.1.address()
     }

@@ -2,7 +2,7 @@
 
 use super::ArrivalRules;
 #[cfg(doc)]
-use super::{Address, Endpoint, LocalAddress, LocalMemory, Messages, Opening};
+use super::{Address, Endpoint, LocalAddress, LocalMemory, Messages, UnconnectedEndpoint};
 
 /// The family of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -46,7 +46,7 @@ pub struct Capabilities {
     /// socket, between processes of one machine.
     pub descriptors: bool,
     /// Frames travel on a stream. Farjump connects it beside the control connection, to the address on which
-    /// the target already listens, and passes it to [`Opening::connect`] ([`Address::stream`]).
+    /// the target already listens, and passes it to [`UnconnectedEndpoint::connect`] ([`Address::stream`]).
     pub stream: bool,
 }
 

@@ -29,7 +29,7 @@ pub enum Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Operation::Open => "opening an end",
+            Operation::Open => "opening an endpoint",
             Operation::Connect => "connecting",
             Operation::Put => "writing into the peer's memory",
             Operation::Fence => "ordering writes",

@@ -1,6 +1,6 @@
 //! The contract between farjump and the transports that move its bytes.
 //!
-//! A backend implements [`Transport`]. It makes one [`Opening`] (an unconnected endpoint) for each link, and
+//! A backend implements [`Transport`]. It makes one [`UnconnectedEndpoint`] for each link, and
 //! from it an [`Endpoint`] of one of two families:
 //!
 //! * **one-sided**: the backend writes into a region of the peer's memory without the peer taking part
@@ -14,9 +14,9 @@
 //! family step by step. The conformance suite in `integration-tests` tests any `Transport`.
 //!
 //! # Connecting two endpoints
-//! Each peer calls [`Transport::open`], sends [`Opening::address`] to the other over the control connection
+//! Each peer calls [`Transport::open`], sends [`UnconnectedEndpoint::address`] to the other over the control connection
 //! (a Unix or TCP socket that farjump owns), and makes an endpoint from the other's address with
-//! [`Opening::connect`]. Only the backend reads the bytes of an address. File descriptors travel with it if
+//! [`UnconnectedEndpoint::connect`]. Only the backend reads the bytes of an address. File descriptors travel with it if
 //! the control connection can carry them. If a backend's frames travel on a stream, farjump connects one for
 //! it ([`Stream`]). An address comes from another process and is *untrusted*: check its length and every
 //! number in it.
@@ -130,10 +130,10 @@ pub struct Address {
     pub bytes: Vec<u8>,
     /// The descriptors received, at most 8. Those that the backend does not keep are closed with this value.
     /// Empty if the control connection crosses machines; a backend that needs them then fails in
-    /// [`Opening::connect`] and says so.
+    /// [`UnconnectedEndpoint::connect`] and says so.
     pub descriptors: Vec<OwnedFd>,
     /// The stream to the peer, for a backend with [`Capabilities::stream`]: not part of the peer's address.
-    /// Without it such a backend fails in [`Opening::connect`] and says so. Other backends get none.
+    /// Without it such a backend fails in [`UnconnectedEndpoint::connect`] and says so. Other backends get none.
     pub stream: Option<Stream>,
 }
 
@@ -151,22 +151,22 @@ pub trait Transport: Send {
     /// # Errors
     /// When memory, a region or a descriptor is not available, or `request` exceeds the backend's abilities.
     /// Nothing is left behind.
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError>;
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError>;
 }
 
 /// An unconnected endpoint: the peer's address is not known yet. Dropping it undoes the opening.
-pub trait Opening: Send {
+pub trait UnconnectedEndpoint: Send {
     /// The endpoint address for the peer. The same at each call.
     fn address(&self) -> LocalAddress<'_>;
 
     /// The arrival rules that hold between this endpoint and the one with the address `peer`, if more is
     /// known than [`Capabilities::arrival`] says: a peer on another machine cannot be mapped here, whatever
-    /// both support. Called at most once, before [`Opening::connect`], by the peer that learns the other's
+    /// both support. Called at most once, before [`UnconnectedEndpoint::connect`], by the peer that learns the other's
     /// address before it sends its own. That peer then offers no other rules. All rules by default. May take
     /// as long as `connect`.
     ///
     /// # Errors
-    /// Those of [`Opening::connect`].
+    /// Those of [`UnconnectedEndpoint::connect`].
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
         let _ = peer;
         Ok(ArrivalRules::all())

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Opening, Operation, RemoteMemory, Transport, TransportError,
+    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use crate::pool::{Place, Pool, PoolError, Reached, Region, nudge};
@@ -40,19 +40,19 @@ impl Transport for Windows {
         Capabilities::new(InboxKind::OneSided, ArrivalRules::FENCED | ArrivalRules::CHECKED, MAX_FRAME)
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         self.0.check_worker().map_err(during(Operation::Open))?;
         let region = self.0.take(request.region_len).map_err(during(Operation::Open))?;
-        Ok(Box::new(WindowsOpening { pool: self.0.clone(), region }))
+        Ok(Box::new(UnconnectedWindows { pool: self.0.clone(), region }))
     }
 }
 
-struct WindowsOpening {
+struct UnconnectedWindows {
     pool: Pool,
     region: Region,
 }
 
-impl Opening for WindowsOpening {
+impl UnconnectedEndpoint for UnconnectedWindows {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.region.place().to_bytes(), descriptors: Vec::new() }
     }

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use farjump::core::frame::{Kind, Plan};
 use farjump::core::image::ImageView;
 use farjump::core::transport::{
-    Address, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Opening,
-    Operation, Transport, TransportError,
+    Address, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Operation,
+    Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump::{CodeId, Error, Library, Mode, RefusalCause};
 use farjump_control::Message;
@@ -282,7 +282,7 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
 /// Shared memory without an executable alias.
 struct NoExec(Shm);
 
-struct NoExecOpening(Box<dyn Opening>);
+struct UnconnectedNoExec(Box<dyn UnconnectedEndpoint>);
 
 struct NoExecLocal(Box<dyn LocalMemory>);
 
@@ -295,12 +295,12 @@ impl Transport for NoExec {
         self.0.capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(NoExecOpening(self.0.open(request)?)))
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedNoExec(self.0.open(request)?)))
     }
 }
 
-impl Opening for NoExecOpening {
+impl UnconnectedEndpoint for UnconnectedNoExec {
     fn address(&self) -> LocalAddress<'_> {
         self.0.address()
     }

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use farjump::core::transport::{
-    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport, TransportError,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_transports::shm::Shm;
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -19,8 +20,8 @@ pub(crate) struct Spoilt {
     pub(crate) kept: Kept,
 }
 
-struct SpoiltOpening {
-    inner: Box<dyn Opening>,
+struct UnconnectedSpoilt {
+    inner: Box<dyn UnconnectedEndpoint>,
     kept: Kept,
 }
 
@@ -73,14 +74,14 @@ impl Transport for Spoilt {
     fn capabilities(&self) -> Capabilities {
         Shm::new().capabilities()
     }
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let inner = Shm::new().open(request)?;
         self.kept.keep(&inner.address().descriptors);
-        Ok(Box::new(SpoiltOpening { inner, kept: self.kept.clone() }))
+        Ok(Box::new(UnconnectedSpoilt { inner, kept: self.kept.clone() }))
     }
 }
 
-impl Opening for SpoiltOpening {
+impl UnconnectedEndpoint for UnconnectedSpoilt {
     fn address(&self) -> LocalAddress<'_> {
         self.inner.address()
     }

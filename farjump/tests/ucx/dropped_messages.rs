@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use farjump::Error;
 use farjump::core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
-    TransportError,
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_transports::ucx::Am;
 use farjump_ucx_sys::{
@@ -115,19 +115,19 @@ impl Transport for Misdirected {
         self.am.capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let own = self.am.open(request)?;
         let told = readdressed(&own.address().bytes, &self.deaf.address());
-        Ok(Box::new(MisdirectedOpening { own, told }))
+        Ok(Box::new(UnconnectedMisdirected { own, told }))
     }
 }
 
-struct MisdirectedOpening {
-    own: Box<dyn Opening>,
+struct UnconnectedMisdirected {
+    own: Box<dyn UnconnectedEndpoint>,
     told: Vec<u8>,
 }
 
-impl Opening for MisdirectedOpening {
+impl UnconnectedEndpoint for UnconnectedMisdirected {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.told.clone(), descriptors: Vec::new() }
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Stream, Transport,
-    TransportError,
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Stream, Transport,
+    TransportError, UnconnectedEndpoint,
 };
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
 use farjump_transports::shm::Shm;
@@ -37,14 +37,14 @@ impl Transport for Checked {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(CheckedOpening(self.0.open(request)?)))
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedChecked(self.0.open(request)?)))
     }
 }
 
-struct CheckedOpening(Box<dyn Opening>);
+struct UnconnectedChecked(Box<dyn UnconnectedEndpoint>);
 
-impl Opening for CheckedOpening {
+impl UnconnectedEndpoint for UnconnectedChecked {
     fn address(&self) -> LocalAddress<'_> {
         self.0.address()
     }
@@ -74,14 +74,14 @@ impl Transport for Opened {
         Tcp::new().capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(OpenedOpening(self.clone(), Tcp::new().open(request)?)))
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedOpened(self.clone(), Tcp::new().open(request)?)))
     }
 }
 
-struct OpenedOpening(Opened, Box<dyn Opening>);
+struct UnconnectedOpened(Opened, Box<dyn UnconnectedEndpoint>);
 
-impl Opening for OpenedOpening {
+impl UnconnectedEndpoint for UnconnectedOpened {
     fn address(&self) -> LocalAddress<'_> {
         self.1.address()
     }

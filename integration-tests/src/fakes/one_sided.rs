@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Opening, Operation, RemoteMemory, Transport, TransportError,
+    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use super::control::{FakeHandle, InFlight, Shared};
@@ -110,7 +110,7 @@ impl Transport for FakeOneSided {
         Capabilities::new(InboxKind::OneSided, self.rule.offered(), self.max_frame)
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Open, cause);
         let len = request.region_len;
         if len == 0 || !len.is_multiple_of(PAGE) {
@@ -127,7 +127,7 @@ impl Transport for FakeOneSided {
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.opened);
         self.opened += 1;
         let FakeOneSided { rule, queue, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(FakeOpening { number, end, rule, seed, queue, max_frame, shared: shared.clone() }))
+        Ok(Box::new(UnconnectedFake { number, end, rule, seed, queue, max_frame, shared: shared.clone() }))
     }
 }
 
@@ -223,7 +223,7 @@ impl InFlight for Mutex<Flight> {
     }
 }
 
-struct FakeOpening {
+struct UnconnectedFake {
     number: u64,
     end: Arc<End>,
     rule: Rule,
@@ -233,7 +233,7 @@ struct FakeOpening {
     shared: Arc<Shared>,
 }
 
-impl Opening for FakeOpening {
+impl UnconnectedEndpoint for UnconnectedFake {
     fn address(&self) -> LocalAddress<'_> {
         ENDS.address(self.number)
     }
@@ -241,7 +241,7 @@ impl Opening for FakeOpening {
     fn connect(self: Box<Self>, peer: Address, _deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
         let to = ENDS.find(&peer).map_err(failed)?;
-        let FakeOpening { end, rule, seed, queue, max_frame, shared, .. } = *self;
+        let UnconnectedFake { end, rule, seed, queue, max_frame, shared, .. } = *self;
         let flight =
             Arc::new(Mutex::new(Flight::new(rule, seed, queue, &to, shared.clone()).map_err(failed)?));
         let mut inbound = lock(&to.inbound);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
-    Opening, Operation, Transport, TransportError,
+    Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use super::control::{FakeHandle, InFlight, Shared};
@@ -79,7 +79,7 @@ impl Transport for FakeTwoSided {
         Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, self.max_frame)
     }
 
-    fn open(&mut self, _request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, _request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let inbox = Mutex::new(Inbox {
             generator: fastrand::Rng::with_seed(self.seed.wrapping_add(self.opened << 32)),
             under_way: VecDeque::new(),
@@ -90,7 +90,7 @@ impl Transport for FakeTwoSided {
         self.opened += 1;
         let (number, end) = ENDS.enter(End { inbox: Arc::new(inbox), closed: AtomicBool::new(false) });
         let FakeTwoSided { queue, max_frame, ref shared, .. } = *self;
-        Ok(Box::new(FakeOpening { number, end: Some(end), queue, max_frame, shared: shared.clone() }))
+        Ok(Box::new(UnconnectedFake { number, end: Some(end), queue, max_frame, shared: shared.clone() }))
     }
 }
 
@@ -152,7 +152,7 @@ impl InFlight for Mutex<Inbox> {
     }
 }
 
-struct FakeOpening {
+struct UnconnectedFake {
     number: u64,
     /// Present until it is connected.
     end: Option<Arc<End>>,
@@ -161,7 +161,7 @@ struct FakeOpening {
     shared: Arc<Shared>,
 }
 
-impl Opening for FakeOpening {
+impl UnconnectedEndpoint for UnconnectedFake {
     fn address(&self) -> LocalAddress<'_> {
         ENDS.address(self.number)
     }
@@ -194,7 +194,7 @@ impl Opening for FakeOpening {
     }
 }
 
-impl Drop for FakeOpening {
+impl Drop for UnconnectedFake {
     fn drop(&mut self) {
         if let Some(end) = &self.end {
             end.closed.store(true, Relaxed);

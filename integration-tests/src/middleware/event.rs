@@ -199,7 +199,7 @@ impl fmt::Display for Action<'_> {
 pub enum Step {
     /// [`farjump_core::transport::Transport::open`]
     Open,
-    /// [`farjump_core::transport::Opening::connect`]
+    /// [`farjump_core::transport::UnconnectedEndpoint::connect`]
     Connect,
     /// [`farjump_core::transport::RemoteMemory::put`]
     Put,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::event::{Event, Step};
 use super::observer::{Mapping, Observed};
-use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
+use farjump_core::transport::{Capabilities, OpenRequest, Transport, TransportError, UnconnectedEndpoint};
 
 /// A transport that counts its operations; [`Metered::meter`] reads the counts.
 ///
@@ -42,7 +42,7 @@ impl Transport for Metered {
         self.observed.capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         self.observed.open(request)
     }
 }

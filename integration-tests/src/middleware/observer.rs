@@ -7,7 +7,7 @@ use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Messages,
-    OpenRequest, Opening, RemoteMemory, Route, Transport, TransportError,
+    OpenRequest, RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint,
 };
 
 /// The observer. Called on the thread that uses the endpoint, during the operation.
@@ -45,7 +45,7 @@ impl Transport for Observed {
         }
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         if self.mapping == Mapping::Hidden {
             require_a_rule(self.inner.name(), &self.capabilities())?;
         }
@@ -57,7 +57,7 @@ impl Transport for Observed {
         (self.sink)(&Event::new(name, number, action, result.as_ref().err()));
         let inner = result?;
         let link = Link { name: name.into(), number, sink: self.sink.clone(), mapping: self.mapping };
-        Ok(Box::new(ObservedOpening { inner, link: Arc::new(link) }))
+        Ok(Box::new(UnconnectedObserved { inner, link: Arc::new(link) }))
     }
 }
 
@@ -89,12 +89,12 @@ impl Drop for Link {
 
 // In each of these `inner` stands before `link`, so that the end is reported after it happened.
 
-struct ObservedOpening {
-    inner: Box<dyn Opening>,
+struct UnconnectedObserved {
+    inner: Box<dyn UnconnectedEndpoint>,
     link: Arc<Link>,
 }
 
-impl Opening for ObservedOpening {
+impl UnconnectedEndpoint for UnconnectedObserved {
     fn address(&self) -> LocalAddress<'_> {
         self.inner.address()
     }
@@ -104,7 +104,7 @@ impl Opening for ObservedOpening {
     }
 
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        let ObservedOpening { inner, link } = *self;
+        let UnconnectedObserved { inner, link } = *self;
         let action = Action::Connect { address_len: peer.bytes.len(), descriptors: peer.descriptors.len() };
         Ok(match link.told(action, inner.connect(peer, deadline_ms))? {
             Endpoint::OneSided { local, remote } => Endpoint::OneSided {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::event::{Event, Step};
 use super::observer::{Mapping, Observed};
-use farjump_core::transport::{Capabilities, OpenRequest, Opening, Transport, TransportError};
+use farjump_core::transport::{Capabilities, OpenRequest, Transport, TransportError, UnconnectedEndpoint};
 
 /// A transport that passes each operation to a sink, as an [`Event`] that displays as one line.
 ///
@@ -52,7 +52,7 @@ impl Transport for Trace {
     /// # Errors
     /// [`Unsupported`](farjump_core::transport::Cause::Unsupported) over a transport whose only arrival rule
     /// is `stores`; else those of the inner transport.
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         self.0.open(request)
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use farjump_core::transport::{ArrivalRules, Cause, OpenRequest, Opening, Transport, TransportError};
+use farjump_core::transport::{
+    ArrivalRules, Cause, OpenRequest, Transport, TransportError, UnconnectedEndpoint,
+};
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
 use farjump_integration_tests::middleware::{Metered, Trace};
 
@@ -121,7 +123,7 @@ impl Transport for OnlyStores {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         self.0.open(request)
     }
 }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
-    Opening, Operation, Transport, TransportError, WakeSource,
+    Operation, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -30,22 +30,22 @@ impl Transport for Datagrams {
         can
     }
 
-    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let flags = SocketFlags::CLOEXEC;
         let (inbox, entrance) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
             .map_err(|error| failed(Operation::Open, Cause::System(error.to_string())))?;
-        Ok(Box::new(DatagramsOpening { inbox, entrance }))
+        Ok(Box::new(UnconnectedDatagrams { inbox, entrance }))
     }
 }
 
-struct DatagramsOpening {
+struct UnconnectedDatagrams {
     /// The socket that this endpoint receives from.
     inbox: OwnedFd,
     /// The socket that the peer sends into.
     entrance: OwnedFd,
 }
 
-impl Opening for DatagramsOpening {
+impl UnconnectedEndpoint for UnconnectedDatagrams {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: Vec::new(), descriptors: vec![self.entrance.as_fd()] }
     }

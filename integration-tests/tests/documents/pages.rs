@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Opening, Operation, RemoteMemory, Transport, TransportError,
+    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -26,15 +26,15 @@ impl Transport for Pages {
         can
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let region = Region::create(request.region_len).map_err(|cause| failed(Operation::Open, cause))?;
-        Ok(Box::new(PagesOpening(region)))
+        Ok(Box::new(UnconnectedPages(region)))
     }
 }
 
-struct PagesOpening(Region);
+struct UnconnectedPages(Region);
 
-impl Opening for PagesOpening {
+impl UnconnectedEndpoint for UnconnectedPages {
     fn address(&self) -> LocalAddress<'_> {
         let bytes = (self.0.map.len() as u64).to_le_bytes().to_vec();
         LocalAddress { bytes, descriptors: vec![self.0.memfd.as_fd()] }

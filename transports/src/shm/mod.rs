@@ -19,7 +19,7 @@ use farjump_core::frame::MAX_FRAME;
 use farjump_core::shared::copy_in;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Opening, Operation, RemoteMemory, Transport, TransportError, WakeSource,
+    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use farjump_os::deferred_close::DeferredFd;
 
@@ -76,13 +76,13 @@ impl Transport for Shm {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
         let max_frame = self.capabilities().max_frame;
         if request.max_frame > max_frame {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
         }
-        Ok(Box::new(ShmOpening {
+        Ok(Box::new(UnconnectedShm {
             region: Region::create(request.region_len, request.at_once).map_err(failed)?,
             doorbell: Doorbell::create().map_err(failed)?,
             barriers: Barriers::of_this_process(),
@@ -91,13 +91,13 @@ impl Transport for Shm {
 }
 
 /// An unconnected endpoint.
-struct ShmOpening {
+struct UnconnectedShm {
     region: Region,
     doorbell: Doorbell,
     barriers: Barriers,
 }
 
-impl Opening for ShmOpening {
+impl UnconnectedEndpoint for UnconnectedShm {
     fn address(&self) -> LocalAddress<'_> {
         let mut bytes = [0; ADDRESS_LEN];
         bytes[..2].copy_from_slice(&ADDRESS_VERSION.to_le_bytes());

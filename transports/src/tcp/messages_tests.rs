@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Opening, Secret, Side, Stream};
+use farjump_core::transport::{Secret, Side, Stream, UnconnectedEndpoint};
 
 use super::super::head::{BODY, HEAD, Head, TAG};
 use super::super::keys::{Cipher, Keys};
 use super::super::socket::CALLS;
-use super::super::unconnected::{TcpOpening, Told};
+use super::super::unconnected::{Told, UnconnectedTcp};
 use super::*;
 
 /// A test that takes longer hangs.
@@ -53,7 +53,7 @@ fn unix() -> [OwnedFd; 2] {
 fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> Post {
     let Terms { seal, window, max_frame } = terms;
     let told = Told { aes: seal == Seal::Aes, window, max_frame };
-    let own = TcpOpening::new(told);
+    let own = UnconnectedTcp::new(told);
     let mut peer = own.address().try_to_owned().unwrap();
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
     peer.stream = Some(Stream { descriptor, side, token: [5; Stream::TOKEN], secret });

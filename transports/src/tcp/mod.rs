@@ -20,11 +20,11 @@ mod unconnected;
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, Capabilities, Cause, InboxKind, OpenRequest, Opening, Operation, Transport, TransportError,
-    WakeSource,
+    ArrivalRules, Capabilities, Cause, InboxKind, OpenRequest, Operation, Transport, TransportError,
+    UnconnectedEndpoint, WakeSource,
 };
 
-use unconnected::{TcpOpening, Told};
+use unconnected::{Told, UnconnectedTcp};
 
 /// The backend's name.
 pub const NAME: &str = "tcp";
@@ -60,12 +60,12 @@ impl Transport for Tcp {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         if request.max_frame > MAX_FRAME {
             let cause = Cause::TooLarge { len: request.max_frame, max: MAX_FRAME };
             return Err(error(Operation::Open, cause));
         }
-        Ok(Box::new(TcpOpening::new(Told::new(request))))
+        Ok(Box::new(UnconnectedTcp::new(Told::new(request))))
     }
 }
 

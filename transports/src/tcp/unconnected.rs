@@ -2,7 +2,8 @@
 
 use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::{
-    Address, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, Stream, TransportError,
+    Address, Cause, Endpoint, LocalAddress, OpenRequest, Operation, Stream, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_os::scrubbed;
 
@@ -74,11 +75,11 @@ impl Told {
 
 /// An unconnected endpoint. It has no resources yet.
 #[derive(Debug)]
-pub(super) struct TcpOpening(Told);
+pub(super) struct UnconnectedTcp(Told);
 
-impl TcpOpening {
-    pub(super) fn new(told: Told) -> TcpOpening {
-        TcpOpening(told)
+impl UnconnectedTcp {
+    pub(super) fn new(told: Told) -> UnconnectedTcp {
+        UnconnectedTcp(told)
     }
 
     pub(super) fn join(&self, peer: Address) -> Result<Post, Cause> {
@@ -104,7 +105,7 @@ impl TcpOpening {
     }
 }
 
-impl Opening for TcpOpening {
+impl UnconnectedEndpoint for UnconnectedTcp {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.0.to_bytes().to_vec(), descriptors: Vec::new() }
     }
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_end_without_a_stream_or_with_descriptors_is_refused() {
-        let own = TcpOpening::new(TOLD);
+        let own = UnconnectedTcp::new(TOLD);
         let address = own.address().try_to_owned().unwrap();
         let text = own.join(address).unwrap_err().to_string();
         assert!(text.contains("stream"), "{text}");

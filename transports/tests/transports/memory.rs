@@ -4,8 +4,8 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use farjump_core::transport::{
-    Address, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Opening, Operation, RemoteMemory,
-    Transport, TransportError,
+    Address, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Operation, RemoteMemory, Transport,
+    TransportError, UnconnectedEndpoint,
 };
 use farjump_transports::shm::{MAX_REGION, Shm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,12 +15,12 @@ use farjump_fixtures::stage::Watchdog;
 
 const LEN: usize = 4096 + 8192;
 
-fn open(len: usize) -> Box<dyn Opening> {
+fn open(len: usize) -> Box<dyn UnconnectedEndpoint> {
     Shm.open(&OpenRequest::new(len, 4096)).unwrap()
 }
 
 /// Returns an address as the control connection would deliver it: with descriptors of its own.
-fn carried(opening: &dyn Opening) -> Address {
+fn carried(opening: &dyn UnconnectedEndpoint) -> Address {
     opening.address().try_to_owned().unwrap()
 }
 

@@ -4,7 +4,8 @@ use std::thread;
 
 use farjump_control::{Arrival, HandshakeError, Listener, Met, meet_target};
 use farjump_core::transport::{
-    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport, TransportError,
+    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_transports::ucx::Am;
 
@@ -25,14 +26,14 @@ impl Transport for Lying {
         Am::new().capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         Ok(Box::new(LyingEnd(Am::new().open(request)?, self.0)))
     }
 }
 
-struct LyingEnd(Box<dyn Opening>, Warp);
+struct LyingEnd(Box<dyn UnconnectedEndpoint>, Warp);
 
-impl Opening for LyingEnd {
+impl UnconnectedEndpoint for LyingEnd {
     fn address(&self) -> LocalAddress<'_> {
         let mut address = self.0.address();
         self.1(&mut address.bytes);

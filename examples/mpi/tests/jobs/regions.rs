@@ -1,6 +1,6 @@
 //! Reuse of regions, tested in one rank: this test program is started again as a job.
 
-use farjump_core::transport::{Address, Endpoint, OpenRequest, Opening, Transport};
+use farjump_core::transport::{Address, Endpoint, OpenRequest, Transport, UnconnectedEndpoint};
 use farjump_mpi_example::{Pool, Windows};
 use mpi::Threading;
 
@@ -26,12 +26,12 @@ fn in_a_rank(test: &str, play: impl FnOnce(&Pool)) {
     println!("played");
 }
 
-fn open(pool: &Pool) -> Box<dyn Opening> {
+fn open(pool: &Pool) -> Box<dyn UnconnectedEndpoint> {
     Windows::new(pool).open(&OpenRequest::new(LEN, 4096)).unwrap()
 }
 
 /// The address, in its form for the peer.
-fn address(end: &dyn Opening) -> Address {
+fn address(end: &dyn UnconnectedEndpoint) -> Address {
     end.address().try_to_owned().unwrap()
 }
 
@@ -58,7 +58,7 @@ fn a_region_goes_to_another_link_only_when_its_peer_has_left_it() {
         assert_ne!(start(&address(third.as_ref())), start(&to_left));
         let none = Windows::new(pool).open(&OpenRequest::new(LEN, 4096));
         let why = none.err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(why.contains("mpi-window: opening an end: no 69632 bytes in a row are free"), "{why}");
+        assert!(why.contains("mpi-window: opening an endpoint: no 69632 bytes in a row are free"), "{why}");
         drop(right);
         let (again, other) = (open(pool), open(pool));
         assert!([&again, &other].iter().any(|opening| start(&address(opening.as_ref())) == start(&to_left)));

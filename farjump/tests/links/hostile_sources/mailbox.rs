@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use farjump::core::frame::LINE;
 use farjump::core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Opening, Transport,
-    TransportError,
+    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump::{Link, RefusalCause};
 use farjump_control::Message;
@@ -132,14 +132,14 @@ impl Transport for Only {
         capabilities.arrival &= self.1;
         capabilities
     }
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
-        Ok(Box::new(OnlyOpening(self.0.open(request)?)))
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
+        Ok(Box::new(UnconnectedOnly(self.0.open(request)?)))
     }
 }
 
-struct OnlyOpening(Box<dyn Opening>);
+struct UnconnectedOnly(Box<dyn UnconnectedEndpoint>);
 
-impl Opening for OnlyOpening {
+impl UnconnectedEndpoint for UnconnectedOnly {
     fn address(&self) -> LocalAddress<'_> {
         self.0.address()
     }

@@ -4,7 +4,8 @@
 use std::thread;
 
 use farjump_core::transport::{
-    Address, Endpoint, LocalMemory, Messages, OpenRequest, Opening, RemoteMemory, Transport, TransportError,
+    Address, Endpoint, LocalMemory, Messages, OpenRequest, RemoteMemory, Transport, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_transports::verbs::{Send, Write};
 
@@ -23,7 +24,7 @@ pub(crate) enum End {
 ///
 /// # Panics
 /// If the device has none.
-pub(crate) fn open(backend: &str) -> Box<dyn Opening> {
+pub(crate) fn open(backend: &str) -> Box<dyn UnconnectedEndpoint> {
     let request = OpenRequest::new(REGION, REGION / 2);
     let opened = if backend == farjump_transports::verbs::write::NAME {
         Write::new().open(&request)
@@ -37,7 +38,7 @@ pub(crate) fn open(backend: &str) -> Box<dyn Opening> {
 ///
 /// # Panics
 /// If that is refused.
-pub(crate) fn connect(opening: Box<dyn Opening>, address: Address) -> End {
+pub(crate) fn connect(opening: Box<dyn UnconnectedEndpoint>, address: Address) -> End {
     match opening.connect(address, 10_000).unwrap_or_else(|error| panic!("{error}")) {
         Endpoint::OneSided { local, remote } => End::Written { local, remote },
         Endpoint::TwoSided(messages) => End::Sent(messages),

@@ -36,7 +36,7 @@ pub(crate) fn interface(backend: &str) -> Done {
     target.player.go_on();
     target.gone();
     let error = link.reconnect().unwrap_err();
-    says(&error, &["opening an end"]);
+    says(&error, &["opening an endpoint"]);
     // The system waits until nothing has the device open.
     drop(link);
     target.player.kill();

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, RawFd};
 
 use farjump_core::mailbox;
-use farjump_core::transport::{Address, LocalAddress, OpenRequest, Opening, Transport};
+use farjump_core::transport::{Address, LocalAddress, OpenRequest, Transport, UnconnectedEndpoint};
 
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::subject::Subject;
@@ -58,14 +58,18 @@ fn request() -> OpenRequest {
     OpenRequest::new(mailbox::region_len(8192), 4096)
 }
 
-fn open(transport: &mut dyn Transport) -> Result<Box<dyn Opening>, Failure> {
+fn open(transport: &mut dyn Transport) -> Result<Box<dyn UnconnectedEndpoint>, Failure> {
     let capabilities = transport.capabilities();
     let request = request();
     Ok(transport
         .open(&OpenRequest::new(request.region_len, request.max_frame.min(capabilities.max_frame)))?)
 }
 
-fn is_refused(from: &mut dyn Transport, peer: &dyn Opening, spoil: impl FnOnce(&mut Address)) -> Counted {
+fn is_refused(
+    from: &mut dyn Transport,
+    peer: &dyn UnconnectedEndpoint,
+    spoil: impl FnOnce(&mut Address),
+) -> Counted {
     let mut address = connect::handed_over(peer)?;
     spoil(&mut address);
     if from.capabilities().stream {
@@ -75,7 +79,7 @@ fn is_refused(from: &mut dyn Transport, peer: &dyn Opening, spoil: impl FnOnce(&
     check(open(from)?, address, from.name())
 }
 
-fn check(opening: Box<dyn Opening>, address: Address, name: &str) -> Counted {
+fn check(opening: Box<dyn UnconnectedEndpoint>, address: Address, name: &str) -> Counted {
     let shown = format!("{:02x?}", &address.bytes[..address.bytes.len().min(32)]);
     match opening.connect(address, DEADLINE_MS) {
         Ok(_) => Err(Failure::new(format!("connected to a made-up address {shown}"))),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest,
-    Opening, Operation, Transport, TransportError,
+    Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 
 mod odds;
@@ -192,7 +192,7 @@ impl Transport for FaultInjector {
     /// # Errors
     /// [`Cause::Unsupported`] if hiding the mapping, or [`FaultInjector::offering`], leaves no arrival rule;
     /// else those of the inner transport.
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let capabilities = self.capabilities();
         require_a_rule(self.inner.name(), &capabilities)?;
         let inner = self.inner.open(request)?;
@@ -207,7 +207,7 @@ impl Transport for FaultInjector {
         let seed = self.seed ^ self.opened.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.opened += 1;
         let dice = Dice::new(seed, self.faults, link);
-        Ok(Box::new(FaultyOpening { inner, dice, max_frame: capabilities.max_frame }))
+        Ok(Box::new(UnconnectedFaulty { inner, dice, max_frame: capabilities.max_frame }))
     }
 }
 
@@ -275,13 +275,13 @@ impl Link {
     }
 }
 
-struct FaultyOpening {
-    inner: Box<dyn Opening>,
+struct UnconnectedFaulty {
+    inner: Box<dyn UnconnectedEndpoint>,
     dice: Dice,
     max_frame: usize,
 }
 
-impl Opening for FaultyOpening {
+impl UnconnectedEndpoint for UnconnectedFaulty {
     fn address(&self) -> LocalAddress<'_> {
         self.inner.address()
     }

@@ -26,8 +26,8 @@ use std::time::Instant;
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Opening, Operation,
-    Route, Transport, TransportError, WakeSource,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, Route,
+    Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use farjump_ucx_sys::{
     UCP_AM_SEND_FLAG_EAGER, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h,
@@ -42,7 +42,7 @@ use crate::ucx::worker::{PARTING, TURNS, status_of};
 use buffers::Buffer;
 use closing::Parting;
 use inbox::{ASK, FRAME, Inbox, TELL};
-use unconnected::AmOpening;
+use unconnected::UnconnectedAm;
 use worker::Station;
 
 /// The backend's name.
@@ -92,12 +92,12 @@ impl Transport for Am {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
         if request.max_frame > MAX_FRAME {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
         }
-        Ok(Box::new(AmOpening::open(request, self.tcp).map_err(failed)?))
+        Ok(Box::new(UnconnectedAm::open(request, self.tcp).map_err(failed)?))
     }
 }
 

@@ -28,7 +28,7 @@ fn pair_of(am: Am, window: usize, max_frame: usize, meanwhile: impl FnMut() + Se
         println!("skipped: {why}");
         return None;
     }
-    let open = || AmOpening::open(&OpenRequest::new(window, max_frame), am.tcp).unwrap();
+    let open = || UnconnectedAm::open(&OpenRequest::new(window, max_frame), am.tcp).unwrap();
     let (left, right) = beside(meanwhile, || (open(), open()));
     let (to_left, to_right) =
         (left.address().try_to_owned().unwrap(), right.address().try_to_owned().unwrap());
@@ -247,7 +247,7 @@ fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
     if let Err(why) = Am::new().usable() {
         return println!("skipped: {why}");
     }
-    let open = || AmOpening::open(&OpenRequest::new(65_536, 4096), false).unwrap();
+    let open = || UnconnectedAm::open(&OpenRequest::new(65_536, 4096), false).unwrap();
     let gone = open();
     let address = gone.address().try_to_owned().unwrap();
     drop(gone);

@@ -4,7 +4,8 @@ use std::env;
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, TransportError,
+    Address, ArrivalRules, Cause, Endpoint, LocalAddress, OpenRequest, Operation, TransportError,
+    UnconnectedEndpoint,
 };
 use farjump_ucx_sys::{Version, ucp_ep_h};
 
@@ -16,7 +17,7 @@ use crate::ucx::context::Context;
 use crate::ucx::locality::Place;
 
 /// An unconnected endpoint.
-pub(super) struct AmOpening {
+pub(super) struct UnconnectedAm {
     // Dropped before the worker that it belongs to.
     /// The peer whose address has these bytes, if it was tried.
     reached: Option<(Vec<u8>, Reached)>,
@@ -37,11 +38,11 @@ struct Reached {
 }
 
 // SAFETY: the UCX endpoint to the peer belongs to the station's worker, which is `Send` and owned here.
-unsafe impl Send for AmOpening {}
+unsafe impl Send for UnconnectedAm {}
 
-impl AmOpening {
+impl UnconnectedAm {
     /// Opens one with a worker that has TCP if `tcp`.
-    pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<AmOpening, Cause> {
+    pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<UnconnectedAm, Cause> {
         closing::tend();
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
         let station = Station::open(context, request, tcp)?;
@@ -53,7 +54,7 @@ impl AmOpening {
             worker: station.address.clone(),
         };
         let address = told.to_bytes(version)?;
-        Ok(AmOpening { reached: None, station, version, tcp, address })
+        Ok(UnconnectedAm { reached: None, station, version, tcp, address })
     }
 
     /// Reaches the peer whose address has these bytes.
@@ -105,7 +106,7 @@ fn defect_of_tcp(version: Version) -> String {
     }
 }
 
-impl Opening for AmOpening {
+impl UnconnectedEndpoint for UnconnectedAm {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }

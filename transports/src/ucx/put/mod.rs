@@ -22,15 +22,15 @@ use std::sync::{Arc, Mutex};
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Opening, Operation,
-    RemoteMemory, Route, Transport, TransportError, WakeSource,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Operation,
+    RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 
 use crate::executable_alias::Twin;
 use crate::membarrier;
 use crate::ucx::worker::TURNS;
 use region::Region;
-use unconnected::PutOpening;
+use unconnected::UnconnectedPut;
 use write_queue::{WriteQueue, locked};
 
 /// The backend's name.
@@ -71,13 +71,13 @@ impl Transport for Put {
         capabilities
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
         let max_frame = MAX_FRAME / 2;
         if request.max_frame > max_frame {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: max_frame }));
         }
-        Ok(Box::new(PutOpening::open(request).map_err(failed)?))
+        Ok(Box::new(UnconnectedPut::open(request).map_err(failed)?))
     }
 }
 

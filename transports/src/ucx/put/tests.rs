@@ -18,9 +18,9 @@ use crate::ucx::context::Context;
 const LEN: usize = 4 * PAGE;
 
 /// An open endpoint; where UCX cannot map memory `None`, and a note.
-fn open() -> Option<Box<PutOpening>> {
+fn open() -> Option<Box<UnconnectedPut>> {
     match probe::ways() {
-        Ok(ways) if ways.map => Some(Box::new(PutOpening::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
+        Ok(ways) if ways.map => Some(Box::new(UnconnectedPut::open(&OpenRequest::new(LEN, PAGE)).unwrap())),
         Ok(_) => {
             println!("skipped: UCX maps no memory here");
             None
@@ -34,7 +34,7 @@ fn open() -> Option<Box<PutOpening>> {
 
 type Halves = (Box<dyn LocalMemory>, Box<dyn RemoteMemory>);
 
-fn join(own: Box<PutOpening>, peer: Address) -> Halves {
+fn join(own: Box<UnconnectedPut>, peer: Address) -> Halves {
     match own.connect(peer, 1000).unwrap() {
         Endpoint::OneSided { local, remote } => (local, remote),
         Endpoint::TwoSided(_) => panic!("ucx-put is one-sided"),
@@ -154,7 +154,7 @@ fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reac
 }
 
 /// Returns the cause for rejecting an address that a peer made by changing its own.
-fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
+fn answer(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> Option<Cause> {
     let (left, right) = (open()?, open()?);
     let version = right.worker.ucx.version();
     let mut told = Mailbox::from_bytes(&right.address, version).unwrap();
@@ -167,7 +167,7 @@ fn answer(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> Option<Cause> {
 }
 
 /// Returns whether it was found to be a lie.
-fn is_found_out(lie: impl FnOnce(&PutOpening, &mut Mailbox)) -> bool {
+fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> bool {
     match answer(lie) {
         None => true,
         Some(Cause::Address(what)) => what.contains("do not lie") || what.contains("no memory"),

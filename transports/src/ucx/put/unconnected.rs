@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Cause, Endpoint, LocalAddress, OpenRequest, Opening, Operation, TransportError,
+    Address, ArrivalRules, Cause, Endpoint, LocalAddress, OpenRequest, Operation, TransportError,
+    UnconnectedEndpoint,
 };
 
 use super::proof::{Post, Proof};
@@ -23,7 +24,7 @@ use crate::ucx::locality::Place;
 use crate::ucx::worker::Worker;
 
 /// An unconnected endpoint.
-pub(super) struct PutOpening {
+pub(super) struct UnconnectedPut {
     // The peer before the worker that reaches it, and the worker before the region.
     pub(super) reached: Option<(Vec<u8>, Peer)>,
     pub(super) worker: Worker,
@@ -39,17 +40,17 @@ pub(super) struct PutOpening {
 }
 
 // SAFETY: the peer belongs to the worker, which is `Send`; both are owned here.
-unsafe impl Send for PutOpening {}
+unsafe impl Send for UnconnectedPut {}
 
-impl PutOpening {
-    pub(super) fn open(request: &OpenRequest) -> Result<PutOpening, Cause> {
+impl UnconnectedPut {
+    pub(super) fn open(request: &OpenRequest) -> Result<UnconnectedPut, Cause> {
         let context = Context::for_memory().map_err(Cause::System)?;
         // Declared before the worker, which is dropped first if anything fails.
         let post = Post::new();
         let worker = Worker::create(context)?;
         // SAFETY: the callback uses no argument.
         unsafe { worker.handle(DOORBELL, Some(on_doorbell), ptr::null_mut())? };
-        // SAFETY: the worker is dropped before it in here, in `PutOpening` and in `WriteQueue`.
+        // SAFETY: the worker is dropped before it in here, in `UnconnectedPut` and in `WriteQueue`.
         unsafe { post.listen(&worker)? };
         let len = request.region_len;
         let region = Region::create(context, len)?;
@@ -65,7 +66,7 @@ impl PutOpening {
         let address = told.to_bytes(context.ucx.version())?;
         let descriptor = worker.descriptor()?;
         let is_proven = request.is_second;
-        Ok(PutOpening { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
+        Ok(UnconnectedPut { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
     }
 
     /// Makes both processes prove within `deadline_ms` that any puts of this link are native.
@@ -112,7 +113,7 @@ impl PutOpening {
     }
 }
 
-impl Opening for PutOpening {
+impl UnconnectedEndpoint for UnconnectedPut {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
@@ -132,7 +133,7 @@ impl Opening for PutOpening {
         }
         let reached = self.reach(&peer.bytes)?;
         let reached = self.prove(reached, &peer.bytes, deadline_ms)?;
-        let PutOpening { worker, post, region, descriptor, barriers: ours, .. } = *self;
+        let UnconnectedPut { worker, post, region, descriptor, barriers: ours, .. } = *self;
         let theirs = Barriers::from_bits_truncate(reached.barriers);
         let (len, mapped) = (reached.len, reached.mapped);
         let queue = Arc::new(Mutex::new(WriteQueue::new(reached, worker, post)));

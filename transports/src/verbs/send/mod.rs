@@ -14,7 +14,7 @@ use std::sync::Arc;
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
-    OpenRequest, Opening, Operation, Route, Transport, TransportError, WakeSource,
+    OpenRequest, Operation, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -77,7 +77,7 @@ impl Transport for Send {
         capabilities()
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
         if request.max_frame > MAX_FRAME {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
@@ -118,7 +118,7 @@ impl Drop for Station {
     }
 }
 
-impl Opening for Station {
+impl UnconnectedEndpoint for Station {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }

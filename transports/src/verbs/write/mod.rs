@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
-    OpenRequest, Opening, Operation, RemoteMemory, Route, Transport, TransportError, WakeSource,
+    OpenRequest, Operation, RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 
 use crate::executable_alias::Twin;
@@ -77,19 +77,19 @@ impl Transport for Write {
         capabilities(self.chosen.known().as_deref())
     }
 
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn Opening>, TransportError> {
+    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
         let failed = |cause| error(Operation::Open, cause);
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
         let max = max_frame(Some(&device));
         if request.max_frame > max {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max }));
         }
-        Ok(Box::new(WriteOpening::open(&device, request.region_len).map_err(failed)?))
+        Ok(Box::new(UnconnectedWrite::open(&device, request.region_len).map_err(failed)?))
     }
 }
 
 /// An unconnected endpoint.
-struct WriteOpening {
+struct UnconnectedWrite {
     // The queue pair before the region that is written through it.
     queue: Queue,
     region: Memory,
@@ -97,8 +97,8 @@ struct WriteOpening {
     address: Vec<u8>,
 }
 
-impl WriteOpening {
-    fn open(device: &Arc<Device>, len: usize) -> Result<WriteOpening, Cause> {
+impl UnconnectedWrite {
+    fn open(device: &Arc<Device>, len: usize) -> Result<UnconnectedWrite, Cause> {
         let region = Memory::create(device, len, Written::ByPeer)?;
         let receives = device.depth(RECEIVES);
         let queue = Queue::create(device, Receives::Own(receives))?;
@@ -111,11 +111,11 @@ impl WriteOpening {
             key: region.remote_key(),
         };
         let address = told.to_bytes(Backend::Write)?;
-        Ok(WriteOpening { queue, region, window, address })
+        Ok(UnconnectedWrite { queue, region, window, address })
     }
 }
 
-impl Opening for WriteOpening {
+impl UnconnectedEndpoint for UnconnectedWrite {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
@@ -136,7 +136,7 @@ impl Opening for WriteOpening {
         }
         let told = Told::from_bytes(&peer.bytes, Backend::Write).map_err(failed)?;
         self.queue.connect(&told).map_err(failed)?;
-        let WriteOpening { queue, region, mut window, .. } = *self;
+        let UnconnectedWrite { queue, region, mut window, .. } = *self;
         window.open(told.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was decoded.
