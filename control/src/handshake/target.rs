@@ -166,9 +166,10 @@ impl Arrival {
     }
 
     /// Continues as far as possible without waiting. Only the transport's own connect
-    /// ([`farjump_core::transport::UnconnectedEndpoint::connect`]) may wait, up to [`ArrivalOptions::patience`] from its
-    /// start. Call it when [`Arrival::as_fd`] is readable, or writable while [`Arrival::wants_write`] holds,
-    /// and at [`Arrival::deadline`]. Uses the first of `transports`, in any order, that the source names.
+    /// ([`farjump_core::transport::UnconnectedEndpoint::connect`]) may wait, up to
+    /// [`ArrivalOptions::patience`] from its start. Call it when [`Arrival::as_fd`] is readable, or writable
+    /// while [`Arrival::wants_write`] holds, and at [`Arrival::deadline`]. Uses the first of `transports`, in
+    /// any order, that the source names.
     ///
     /// # Errors
     /// The handshake has failed, and the source got the reason if it still listens. Drop the arrival; nothing

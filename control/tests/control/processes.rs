@@ -55,7 +55,7 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     for offset in (0..remote.len()).step_by(8) {
         remote.put_word(offset, u64::MAX, 0).unwrap();
     }
-    remote.ring().unwrap();
+    remote.wake_peer().unwrap();
     met_over(&place, &listener);
 }
 

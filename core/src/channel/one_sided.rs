@@ -307,8 +307,8 @@ impl OneSided {
     #[inline(always)]
     fn look_at_peer(&mut self) -> Result<(), TransportError> {
         let out = &mut self.out;
-        let must_ring = self.waker.must_ring(&self.returns, self.fence, || out.in_flight());
-        if must_ring { self.remote.ring() } else { Ok(()) }
+        let must_wake = self.waker.must_wake(&self.returns, self.fence, || out.in_flight());
+        if must_wake { self.remote.wake_peer() } else { Ok(()) }
     }
 
     /// Wakes the peer if it fell asleep before a sent frame arrived: the backend may still have been moving
@@ -323,7 +323,7 @@ impl OneSided {
             // A frame that was not handed over yet is checked once it was.
             Some(sleep) if self.pending.is_none() && self.out.in_flight() > 0 => {
                 self.waker.answer(sleep);
-                self.remote.ring()
+                self.remote.wake_peer()
             }
             _ => Ok(()),
         }
@@ -426,7 +426,7 @@ impl OneSided {
             Ok(()) => {
                 let calls = self.told.attention() != self.state.attention();
                 self.told = self.state;
-                if calls { self.remote.ring() } else { Ok(()) }
+                if calls { self.remote.wake_peer() } else { Ok(()) }
             }
             Err(error) if error.is_full() => Ok(()),
             Err(error) => Err(error),

@@ -291,7 +291,7 @@ fn doze(fences: Fences) {
             for number in 0..2 {
                 producer.send(number, 0);
                 let out = &mut producer.out;
-                if producer.waker.must_ring(&producer.returns, fences.sender, || out.in_flight()) {
+                if producer.waker.must_wake(&producer.returns, fences.sender, || out.in_flight()) {
                     bell.fetch_add(1, Ordering::Relaxed);
                 }
             }

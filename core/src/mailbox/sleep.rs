@@ -52,7 +52,7 @@ impl Waker {
     /// frame, with `fenced` unless the sleeper provides the order. `returns` is the region that the peer
     /// writes. `in_flight` returns the bytes that the peer is not known to have consumed.
     #[inline]
-    pub(crate) fn must_ring(
+    pub(crate) fn must_wake(
         &mut self,
         returns: &impl Memory,
         fenced: bool,
@@ -192,16 +192,16 @@ mod tests {
             unsafe { crate::memory::Region::new(core::ptr::NonNull::from(&mut control[0]).cast(), 64) };
         let mut waker = Waker::default();
         let say = |state| returns.store(STATE_AT, state, Ordering::Relaxed);
-        let mut must_ring = |in_flight| waker.must_ring(&returns, true, || in_flight);
-        assert!(!must_ring(64), "awake");
+        let mut must_wake = |in_flight| waker.must_wake(&returns, true, || in_flight);
+        assert!(!must_wake(64), "awake");
         say(1);
-        assert!(!must_ring(0), "it had taken all when it fell asleep");
-        assert!(must_ring(64), "and that was no ring for this sleep");
-        assert!(!must_ring(128), "once will do");
+        assert!(!must_wake(0), "it had taken all when it fell asleep");
+        assert!(must_wake(64), "and that was no ring for this sleep");
+        assert!(!must_wake(128), "once will do");
         say(2);
-        assert!(!must_ring(64));
+        assert!(!must_wake(64));
         say(3);
-        assert!(must_ring(64));
+        assert!(must_wake(64));
     }
 
     struct Steps {

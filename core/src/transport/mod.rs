@@ -14,12 +14,12 @@
 //! family step by step. The conformance suite in `integration-tests` tests any `Transport`.
 //!
 //! # Connecting two endpoints
-//! Each peer calls [`Transport::open`], sends [`UnconnectedEndpoint::address`] to the other over the control connection
-//! (a Unix or TCP socket that farjump owns), and makes an endpoint from the other's address with
-//! [`UnconnectedEndpoint::connect`]. Only the backend reads the bytes of an address. File descriptors travel with it if
-//! the control connection can carry them. If a backend's frames travel on a stream, farjump connects one for
-//! it ([`Stream`]). An address comes from another process and is *untrusted*: check its length and every
-//! number in it.
+//! Each peer calls [`Transport::open`], sends [`UnconnectedEndpoint::address`] to the other over the control
+//! connection (a Unix or TCP socket that farjump owns), and makes an endpoint from the other's address with
+//! [`UnconnectedEndpoint::connect`]. Only the backend reads the bytes of an address. File descriptors travel
+//! with it if the control connection can carry them. If a backend's frames travel on a stream, farjump
+//! connects one for it ([`Stream`]). An address comes from another process and is *untrusted*: check its
+//! length and every number in it.
 //!
 //! # Ownership of buffers
 //! | memory | owner | written by | until |
@@ -133,7 +133,8 @@ pub struct Address {
     /// [`UnconnectedEndpoint::connect`] and says so.
     pub descriptors: Vec<OwnedFd>,
     /// The stream to the peer, for a backend with [`Capabilities::stream`]: not part of the peer's address.
-    /// Without it such a backend fails in [`UnconnectedEndpoint::connect`] and says so. Other backends get none.
+    /// Without it such a backend fails in [`UnconnectedEndpoint::connect`] and says so. Other backends get
+    /// none.
     pub stream: Option<Stream>,
 }
 
@@ -161,9 +162,9 @@ pub trait UnconnectedEndpoint: Send {
 
     /// The arrival rules that hold between this endpoint and the one with the address `peer`, if more is
     /// known than [`Capabilities::arrival`] says: a peer on another machine cannot be mapped here, whatever
-    /// both support. Called at most once, before [`UnconnectedEndpoint::connect`], by the peer that learns the other's
-    /// address before it sends its own. That peer then offers no other rules. All rules by default. May take
-    /// as long as `connect`.
+    /// both support. Called at most once, before [`UnconnectedEndpoint::connect`], by the peer that learns
+    /// the other's address before it sends its own. That peer then offers no other rules. All rules by
+    /// default. May take as long as `connect`.
     ///
     /// # Errors
     /// Those of [`UnconnectedEndpoint::connect`].
@@ -239,7 +240,7 @@ pub unsafe trait RemoteMemory: Send {
     }
 
     /// Address of the region in this process, if it is mapped. Then core writes it with plain stores under
-    /// [`ArrivalRules::STORES`], and uses only [`RemoteMemory::ring`] and
+    /// [`ArrivalRules::STORES`], and uses only [`RemoteMemory::wake_peer`] and
     /// [`RemoteMemory::store_load_ordered`] of this trait. Under the other rules it does not ask for the
     /// mapping, and puts carry the bytes.
     fn mapped(&self) -> Option<NonNull<u8>> {
@@ -304,7 +305,7 @@ pub unsafe trait RemoteMemory: Send {
     ///
     /// # Errors
     /// Final for the link.
-    fn ring(&mut self) -> Result<(), TransportError> {
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
 

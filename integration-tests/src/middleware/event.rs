@@ -211,7 +211,7 @@ pub enum Step {
     Fence,
     /// `progress` of either family
     Progress,
-    /// [`farjump_core::transport::RemoteMemory::ring`]
+    /// [`farjump_core::transport::RemoteMemory::wake_peer`]
     Ring,
     /// [`farjump_core::transport::LocalMemory::completions`], if it reported new ones
     Completions,

@@ -158,8 +158,8 @@ unsafe impl RemoteMemory for ObservedRemote {
         self.link.told(Action::Progress, self.inner.progress())
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Ring, self.inner.ring())
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
+        self.link.told(Action::Ring, self.inner.wake_peer())
     }
 
     fn store_load_ordered(&self) -> bool {

@@ -162,7 +162,7 @@ unsafe impl RemoteMemory for Remote {
         self.direction.take(offset, bytes, false, true)
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
         self.direction.bell.rings.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

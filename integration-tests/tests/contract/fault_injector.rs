@@ -198,7 +198,7 @@ fn a_killed_link_fails_every_later_operation() {
         link.remote.put_with_completion(0, &[1], 0),
         link.remote.fence(),
         link.remote.progress(),
-        link.remote.ring(),
+        link.remote.wake_peer(),
         link._senders_local.completions().map(|_| ()),
         link._senders_local.before_sleep().map(|_| ()),
         link._senders_local.after_sleep(),
@@ -222,7 +222,7 @@ fn a_ring_waits_for_the_puts_before_it_but_not_for_those_that_never_come() {
         let mut link = direction(&mut injector, &mut FakeOneSided::new(Rule::Fenced, 2));
         link.remote.put(64, &[1; 64], 0).unwrap();
         link.remote.put(128, &[2; 64], 64).unwrap();
-        link.remote.ring().unwrap();
+        link.remote.wake_peer().unwrap();
         let rings = || lines.lock().unwrap().iter().filter(|line| line.ends_with(" ring")).count();
         for turn in 0..TURNS {
             assert_eq!(rings(), usize::from(turn >= waits), "{hold:?}: after {turn} turns");

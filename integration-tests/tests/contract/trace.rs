@@ -30,7 +30,7 @@ fn one_sided_operations_are_told_line_by_line_with_their_failures() {
     link.remote.put(72, &pattern(4000, 1), 64).unwrap();
     link.remote.fence().unwrap();
     link.remote.progress().unwrap();
-    link.remote.ring().unwrap();
+    link.remote.wake_peer().unwrap();
     link.remote.put(8192, &[1], 65).unwrap_err();
     drop(link);
     let expected = [

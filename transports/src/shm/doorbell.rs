@@ -111,7 +111,7 @@ impl Button {
     }
 
     /// Wakes the peer: makes its doorbell readable.
-    pub(super) fn ring(&self) -> Result<(), Cause> {
+    pub(super) fn wake(&self) -> Result<(), Cause> {
         match again(|| send(&self.0, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)) {
             // Full: enough wake-ups are queued.
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
@@ -197,7 +197,7 @@ mod tests {
         let (bell, button) = pair();
         assert!(!readable(&bell));
         for _ in 0..3 {
-            button.ring().unwrap();
+            button.wake().unwrap();
         }
         assert!(readable(&bell));
         bell.silence().unwrap();
@@ -213,7 +213,7 @@ mod tests {
         bell.silence().unwrap();
         // Far more than fits any queue of datagrams.
         for _ in 0..10_000 {
-            button.ring().unwrap();
+            button.wake().unwrap();
         }
         assert!(readable(&bell));
         // Each call takes a bounded number of them.
@@ -254,10 +254,10 @@ mod tests {
             .unwrap();
         bell.silence().unwrap();
         assert!(events(&bell).is_empty(), "{:?}", events(&bell));
-        button.ring().unwrap();
+        button.wake().unwrap();
         drop(elsewhere);
-        button.ring().unwrap();
-        button.ring().unwrap();
+        button.wake().unwrap();
+        button.wake().unwrap();
     }
 
     #[test]
@@ -265,14 +265,14 @@ mod tests {
         let (bell, button) = pair();
         drop(bell);
         for _ in 0..3 {
-            button.ring().unwrap();
+            button.wake().unwrap();
         }
         let (_bell, button) = pair();
         shutdown(&button.0, Shutdown::Both).unwrap();
-        button.ring().unwrap();
+        button.wake().unwrap();
         let (bell, button) = pair();
         shutdown(&bell.own, Shutdown::Both).unwrap();
-        button.ring().unwrap();
+        button.wake().unwrap();
     }
 
     #[test]

@@ -199,8 +199,8 @@ unsafe impl RemoteMemory for ShmRemote {
         Ok(())
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
-        self.bell.ring().map_err(|cause| error(Operation::Wake, cause))
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
+        self.bell.wake().map_err(|cause| error(Operation::Wake, cause))
     }
 
     fn store_load_ordered(&self) -> bool {

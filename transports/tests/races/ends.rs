@@ -50,8 +50,8 @@ unsafe impl RemoteMemory for SameMapping {
         self.inner.fence()
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
-        self.inner.ring()
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
+        self.inner.wake_peer()
     }
 
     fn store_load_ordered(&self) -> bool {

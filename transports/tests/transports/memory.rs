@@ -104,12 +104,12 @@ fn a_put_past_the_end_is_refused_and_writes_nothing() {
 fn a_ring_makes_the_peers_descriptor_readable_until_it_wakes() {
     let ((mut one, mut to_other), (mut other, mut to_one)) = connected(LEN, LEN);
     assert!(!readable(one.as_ref()) && !readable(other.as_ref()));
-    to_other.ring().unwrap();
-    to_other.ring().unwrap();
+    to_other.wake_peer().unwrap();
+    to_other.wake_peer().unwrap();
     assert!(!readable(one.as_ref()) && readable(other.as_ref()));
     other.after_sleep().unwrap();
     assert!(!readable(other.as_ref()));
-    to_one.ring().unwrap();
+    to_one.wake_peer().unwrap();
     assert!(readable(one.as_ref()));
     assert!(one.before_sleep().unwrap());
     assert!(!readable(one.as_ref()), "a ring from before would end the sleep at once");
@@ -159,7 +159,7 @@ fn memory_outlives_the_peers_end() {
     for offset in (0..LEN).step_by(8) {
         remote.put_word(offset, 1, 0).unwrap();
     }
-    remote.ring().unwrap();
+    remote.wake_peer().unwrap();
 }
 
 #[test]

@@ -55,7 +55,7 @@ enum Mistake {
 
 /// A doorbell. The system keeps it under a lock: the next reader sees the wake-up and everything before it.
 struct Bell {
-    rung: AtomicU64,
+    wake_ups: AtomicU64,
     /// The owner of the doorbell, and whether it sleeps. The system knows this; they are no words of the
     /// model.
     owner: OnceLock<thread::Thread>,
@@ -64,11 +64,11 @@ struct Bell {
 
 impl Bell {
     fn new() -> Arc<Bell> {
-        Arc::new(Bell { rung: AtomicU64::new(0), owner: OnceLock::new(), sleeps: AtomicBool::new(false) })
+        Arc::new(Bell { wake_ups: AtomicU64::new(0), owner: OnceLock::new(), sleeps: AtomicBool::new(false) })
     }
 
-    fn ring(&self) {
-        self.rung.fetch_add(1, Ordering::AcqRel);
+    fn wake(&self) {
+        self.wake_ups.fetch_add(1, Ordering::AcqRel);
         if self.sleeps.swap(false, Ordering::Relaxed)
             && let Some(owner) = self.owner.get()
         {
@@ -77,13 +77,13 @@ impl Bell {
     }
 
     fn silence(&self) {
-        self.rung.swap(0, Ordering::AcqRel);
+        self.wake_ups.swap(0, Ordering::AcqRel);
     }
 
     /// Sleeps until it is woken.
     fn wait(&self) {
         let _ = self.owner.set(thread::current());
-        while self.rung.fetch_add(0, Ordering::AcqRel) == 0 {
+        while self.wake_ups.fetch_add(0, Ordering::AcqRel) == 0 {
             self.sleeps.store(true, Ordering::Relaxed);
             thread::park();
         }
@@ -162,8 +162,8 @@ unsafe impl RemoteMemory for Remote {
         unreachable!("what is mapped is stored to")
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
-        self.peer.bell.ring();
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
+        self.peer.bell.wake();
         Ok(())
     }
 

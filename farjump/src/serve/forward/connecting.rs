@@ -40,7 +40,7 @@ impl Wake {
             .map_err(Error::system("making an event descriptor"))
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // The write fails only if the counter is full, and then the target is awake.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
@@ -86,7 +86,7 @@ impl Meeting {
         let meet = move || {
             // If the target has ended, nothing receives it: the link is dropped, and announces its close.
             drop(sender.send(link.connect()));
-            wake.ring();
+            wake.wake();
         };
         match std::thread::Builder::new().name("farjump-meeting".into()).spawn(meet) {
             Ok(_) => Ok(Meeting(receiver)),

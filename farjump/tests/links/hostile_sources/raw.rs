@@ -100,14 +100,14 @@ impl RawSource {
     /// Stores a signal, and wakes the target.
     pub(crate) fn signal(&mut self, at: usize, signal: u64) {
         self.word(CONTROL_LEN + at).store(signal, Ordering::Release);
-        self.remote.ring().unwrap();
+        self.remote.wake_peer().unwrap();
     }
 
     /// Writes the credit line: the consumed position, and the state.
     pub(crate) fn write_return_line(&mut self, consumed: u64, state: u64) {
         self.word(0).store(consumed, Ordering::Release);
         self.word(8).store(state, Ordering::Release);
-        self.remote.ring().unwrap();
+        self.remote.wake_peer().unwrap();
     }
 
     /// The position that the target reports as consumed.

@@ -86,7 +86,7 @@ fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
     for number in 0.. {
         let sent = match end {
             // Receives limit only operations that use one.
-            End::Written { remote, .. } => remote.ring().and_then(|()| remote.progress()).map(|()| true),
+            End::Written { remote, .. } => remote.wake_peer().and_then(|()| remote.progress()).map(|()| true),
             End::Sent(_) => end.send(number),
         };
         match sent {

@@ -26,7 +26,7 @@ pub(super) struct FaultyRemote {
     /// Latest position of a frame put.
     latest: u64,
     /// Whether the peer must be woken once the writes before the wake-up are passed to `inner`.
-    owes_ring: bool,
+    owes_wake_up: bool,
 }
 
 enum Entry {
@@ -81,7 +81,7 @@ impl FaultyRemote {
             queue: VecDeque::new(),
             lent: VecDeque::new(),
             latest: 0,
-            owes_ring: false,
+            owes_wake_up: false,
         }
     }
 
@@ -207,9 +207,9 @@ impl FaultyRemote {
             }
         }
         self.link.holding.store(!self.queue.is_empty(), Relaxed);
-        if self.owes_ring && !will_give {
-            self.owes_ring = false;
-            self.inner.ring()?;
+        if self.owes_wake_up && !will_give {
+            self.owes_wake_up = false;
+            self.inner.wake_peer()?;
         }
         Ok(())
     }
@@ -269,9 +269,9 @@ unsafe impl RemoteMemory for FaultyRemote {
         self.flush()
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
         self.link.check(Operation::Wake)?;
-        self.owes_ring = true;
+        self.owes_wake_up = true;
         self.flush()
     }
 

@@ -158,7 +158,7 @@ unsafe impl RemoteMemory for PutRemote {
         locked(&self.queue).work().map(|_| ())
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
         locked(&self.queue).wake_peer().map_err(|cause| error(Operation::Wake, cause))
     }
 

@@ -132,13 +132,13 @@ fn a_sleeper_is_woken_by_a_ring_and_sleeps_again() {
             quiet
         });
         assert!(quiet, "somebody rings again and again");
-        remote.ring().unwrap();
+        remote.wake_peer().unwrap();
         assert!(readable(descriptor.as_fd()), "nobody rang");
         local.after_sleep().unwrap();
     }
     // Unheard doorbells are no error, and no more than one is kept.
     for _ in 0..10_000 {
-        remote.ring().unwrap();
+        remote.wake_peer().unwrap();
     }
     local.after_sleep().unwrap();
 }

@@ -227,8 +227,8 @@ unsafe impl RemoteMemory for WriteRemote {
         locked(&self.works).progress().map_err(|failed| of_frame(Operation::Progress, failed))
     }
 
-    fn ring(&mut self) -> Result<(), TransportError> {
-        locked(&self.works).ring().map_err(|failed| of_frame(Operation::Wake, failed))
+    fn wake_peer(&mut self) -> Result<(), TransportError> {
+        locked(&self.works).wake_peer().map_err(|failed| of_frame(Operation::Wake, failed))
     }
 
     fn route(&self) -> Route {

@@ -7,7 +7,7 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
-use super::receives::{RING, Window};
+use super::receives::{DOORBELL, Window};
 use crate::verbs::address::Place;
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Registration};
@@ -40,7 +40,7 @@ pub(super) struct Works {
     /// Oldest first.
     lent: Vec<Lent>,
     /// A wake-up that found no slot.
-    ring_due: bool,
+    owes_wake_up: bool,
     /// The memory in which core lays out frames.
     pub(super) staging: Option<Memory>,
 }
@@ -68,12 +68,12 @@ fn telling(mut request: Request, told: Option<u32>) -> Request {
 impl Works {
     /// Makes the sending half of a connected queue pair whose peer has this region.
     pub(super) fn new(queue: Queue, window: Window, region: Place) -> Works {
-        Works { queue, window, region, held: None, lent: Vec::new(), ring_due: false, staging: None }
+        Works { queue, window, region, held: None, lent: Vec::new(), owes_wake_up: false, staging: None }
     }
 
     /// Whether all requests are posted.
     pub(super) fn is_idle(&self) -> bool {
-        self.held.is_none() && !self.ring_due
+        self.held.is_none() && !self.owes_wake_up
     }
 
     /// Makes a write of `len` bytes at `from` to `offset` of the peer's region.
@@ -218,18 +218,18 @@ impl Works {
 
     /// Wakes the peer by an empty write, which uses one of its receives. If it has none left, enough is there
     /// to wake it.
-    pub(super) fn ring(&mut self) -> Result<(), Failed> {
-        self.ring_due = true;
+    pub(super) fn wake_peer(&mut self) -> Result<(), Failed> {
+        self.owes_wake_up = true;
         if !self.release()? || !self.has_room(1)? {
             return Ok(());
         }
-        self.ring_due = false;
+        self.owes_wake_up = false;
         if !self.window.take(self.queue.told_by_peer()) {
             return Ok(());
         }
         let ring = Request {
             operation: IBV_WR_RDMA_WRITE_WITH_IMM,
-            told: RING,
+            told: DOORBELL,
             solicited: true,
             ..self.request(0, ptr::null(), 0, 0)
         };
@@ -266,6 +266,6 @@ impl Works {
     pub(super) fn progress(&mut self) -> Result<(), Failed> {
         self.work()?;
         self.release()?;
-        if self.ring_due { self.ring() } else { Ok(()) }
+        if self.owes_wake_up { self.wake_peer() } else { Ok(()) }
     }
 }

@@ -14,7 +14,7 @@ use crate::verbs::queue::Queue;
 /// Immediate data of a frame's write.
 pub(super) const FRAME: u32 = 0;
 /// Immediate data of a wake-up.
-pub(super) const RING: u32 = 1;
+pub(super) const DOORBELL: u32 = 1;
 
 /// Both directions of one link.
 #[derive(Debug)]

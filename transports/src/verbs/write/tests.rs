@@ -185,7 +185,7 @@ fn a_sleeper_that_counts_completions_is_woken_by_one_and_by_a_ring() {
         other.local.after_sleep().unwrap();
         assert_eq!(other.local.completions().unwrap(), round);
         assert!(other.local.before_sleep().unwrap() && !wakes(0), "round {round}");
-        one.remote.ring().unwrap();
+        one.remote.wake_peer().unwrap();
         assert!(wakes(60), "round {round}");
         other.local.after_sleep().unwrap();
         assert_eq!(other.local.completions().unwrap(), round, "a ring is no frame");
@@ -196,7 +196,7 @@ fn a_sleeper_that_counts_completions_is_woken_by_one_and_by_a_ring() {
 fn more_rings_than_the_peer_has_receives_harm_nothing() {
     let Some([mut one, other]) = pair(8192) else { return };
     for _ in 0..RECEIVES * 3 {
-        one.remote.ring().unwrap();
+        one.remote.wake_peer().unwrap();
         one.remote.progress().unwrap();
     }
     through(&mut one, |remote| remote.put_word(4096, 9, 9));
