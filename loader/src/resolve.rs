@@ -377,7 +377,7 @@ impl Resolver {
         (likeness >= LIKENESS).then_some(other)
     }
 
-    /// The offers, for messages: `memcmp, memcpy, kv_get and what libkv.so defines`.
+    /// The offers, for messages: `memcmp, memcpy, kv_get and the symbols of libkv.so`.
     pub fn offered(&self) -> String {
         let mut names: Vec<&str> = self.exports.names().take(LISTED).collect();
         let more = self.exports.names().len() - names.len();
@@ -393,7 +393,7 @@ impl Resolver {
             }
         }
         for allowed in &self.libraries {
-            let besides = if allowed.dependencies { " and its dependencies define" } else { " defines" };
+            let besides = if allowed.dependencies { " and its dependencies" } else { "" };
             text += &format!(" and the symbols of {}{besides}", allowed.name);
         }
         if self.process.is_some() {
@@ -488,7 +488,7 @@ mod tests {
         // SAFETY: a library of the system, and no code is linked with it here.
         unsafe { resolver.interpose_library("libm.so.6") }.unwrap();
         assert_eq!(resolver.resolve(&import("log2")), Some(libm));
-        assert!(resolver.offered().contains("what libm.so.6 defines and log2"), "{}", resolver.offered());
+        assert!(resolver.offered().contains("the symbols of libm.so.6 and log2"), "{}", resolver.offered());
         // SAFETY: there is no such file, and the bytes contain nothing that could run.
         let (error, other) = unsafe {
             (
