@@ -11,7 +11,7 @@ use farjump_core::transport::{Secret, Side, Stream, UnconnectedEndpoint};
 use super::super::head::{BODY, HEAD, Head, TAG};
 use super::super::keys::{Cipher, Keys};
 use super::super::socket::CALLS;
-use super::super::unconnected::{Told, UnconnectedTcp};
+use super::super::unconnected::{EndpointAddress, UnconnectedTcp};
 use super::*;
 
 /// A test that takes longer hangs.
@@ -52,8 +52,8 @@ fn unix() -> [OwnedFd; 2] {
 /// The endpoint `side` of a link on `descriptor`.
 fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> Post {
     let Terms { seal, window, max_frame } = terms;
-    let told = Told { aes: seal == Seal::Aes, window, max_frame };
-    let own = UnconnectedTcp::new(told);
+    let own_address = EndpointAddress { aes: seal == Seal::Aes, window, max_frame };
+    let own = UnconnectedTcp::new(own_address);
     let mut peer = own.address().try_to_owned().unwrap();
     let secret = (seal != Seal::Clear).then(|| Secret::from_bytes([9; Secret::LEN]));
     peer.stream = Some(Stream { descriptor, side, token: [5; Stream::TOKEN], secret });

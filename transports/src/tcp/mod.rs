@@ -24,7 +24,7 @@ use farjump_core::transport::{
     UnconnectedEndpoint, WakeSource,
 };
 
-use unconnected::{Told, UnconnectedTcp};
+use unconnected::{EndpointAddress, UnconnectedTcp};
 
 /// The backend's name.
 pub const NAME: &str = "tcp";
@@ -65,7 +65,7 @@ impl Transport for Tcp {
             let cause = Cause::TooLarge { len: request.max_frame, max: MAX_FRAME };
             return Err(error(Operation::Open, cause));
         }
-        Ok(Box::new(UnconnectedTcp::new(Told::new(request))))
+        Ok(Box::new(UnconnectedTcp::new(EndpointAddress::new(request))))
     }
 }
 

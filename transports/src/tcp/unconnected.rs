@@ -24,7 +24,7 @@ const AES: u8 = 1 << 0;
 
 /// The contents of an endpoint address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Told {
+pub(super) struct EndpointAddress {
     pub(super) aes: bool,
     /// Bytes of messages that the endpoint accepts at first.
     pub(super) window: u32,
@@ -32,10 +32,10 @@ pub(super) struct Told {
     pub(super) max_frame: u32,
 }
 
-impl Told {
+impl EndpointAddress {
     /// The address of an endpoint for `request`. Its frames are not longer than `MAX_FRAME`.
-    pub(super) fn new(request: &OpenRequest) -> Told {
-        Told {
+    pub(super) fn new(request: &OpenRequest) -> EndpointAddress {
+        EndpointAddress {
             aes: has_aes(),
             window: u32::try_from(request.region_len).unwrap_or(MOST).clamp(LINE as u32, MOST),
             max_frame: request.max_frame.min(MAX_FRAME) as u32,
@@ -51,7 +51,7 @@ impl Told {
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Told, String> {
+    fn read(bytes: &[u8]) -> Result<EndpointAddress, String> {
         let version = bytes.first().copied().unwrap_or(0);
         if version != VERSION {
             return Err(format!("its version is {version}, not {VERSION}"));
@@ -69,28 +69,28 @@ impl Told {
         if max_frame as usize > MAX_FRAME {
             return Err(format!("its longest frame has {max_frame} bytes"));
         }
-        Ok(Told { aes: flags & AES != 0, window, max_frame })
+        Ok(EndpointAddress { aes: flags & AES != 0, window, max_frame })
     }
 }
 
 /// An unconnected endpoint. It has no resources yet.
 #[derive(Debug)]
-pub(super) struct UnconnectedTcp(Told);
+pub(super) struct UnconnectedTcp(EndpointAddress);
 
 impl UnconnectedTcp {
-    pub(super) fn new(told: Told) -> UnconnectedTcp {
-        UnconnectedTcp(told)
+    pub(super) fn new(own_address: EndpointAddress) -> UnconnectedTcp {
+        UnconnectedTcp(own_address)
     }
 
     pub(super) fn join(&self, peer: Address) -> Result<Post, Cause> {
-        let told = Told::read(&peer.bytes).map_err(Cause::Address)?;
+        let peer_address = EndpointAddress::read(&peer.bytes).map_err(Cause::Address)?;
         if !peer.descriptors.is_empty() {
             return Err(Cause::Address("it has descriptors".to_owned()));
         }
         let Some(Stream { descriptor, side, token, secret }) = peer.stream else {
             return Err(Cause::Unsupported("an end without a stream, which farjump connects,"));
         };
-        let cipher = Cipher::agree(self.0.aes, told.aes);
+        let cipher = Cipher::agree(self.0.aes, peer_address.aes);
         let keys = secret.map(|secret| scrubbed(|| Keys::pair(cipher, side, &token, &secret)));
         let (out, into) = keys.map_or((None, None), |[out, into]| (Some(out), Some(into)));
         forks::watch();
@@ -99,9 +99,12 @@ impl UnconnectedTcp {
             socket,
             outbound: Outbound::new(out),
             inbound: Inbound::new(into, self.0.max_frame),
-            windows: Windows { outward: Outward::new(told.window), inward: Inward::new(self.0.window) },
+            windows: Windows {
+                outward: Outward::new(peer_address.window),
+                inward: Inward::new(self.0.window),
+            },
         };
-        Ok(Post::new(parts, told.max_frame as usize))
+        Ok(Post::new(parts, peer_address.max_frame as usize))
     }
 }
 
@@ -120,31 +123,31 @@ impl UnconnectedEndpoint for UnconnectedTcp {
 mod tests {
     use super::*;
 
-    const TOLD: Told = Told { aes: true, window: 4 << 20, max_frame: 1 << 31 };
+    const SAMPLE: EndpointAddress = EndpointAddress { aes: true, window: 4 << 20, max_frame: 1 << 31 };
 
     #[test]
     fn an_address_is_read_as_it_was_written_and_each_other_byte_is_refused() {
-        let bytes = TOLD.to_bytes();
-        assert_eq!(Told::read(&bytes), Ok(TOLD));
+        let bytes = SAMPLE.to_bytes();
+        assert_eq!(EndpointAddress::read(&bytes), Ok(SAMPLE));
         for len in 0..LEN {
-            Told::read(&bytes[..len]).unwrap_err();
+            EndpointAddress::read(&bytes[..len]).unwrap_err();
         }
-        Told::read(&[&bytes[..], &[0]].concat()).unwrap_err();
+        EndpointAddress::read(&[&bytes[..], &[0]].concat()).unwrap_err();
         let with = |at: usize, byte: u8| {
             let mut bytes = bytes;
             bytes[at] = byte;
-            Told::read(&bytes)
+            EndpointAddress::read(&bytes)
         };
         for (at, byte) in [(0, 0), (0, 2), (1, 2), (1, 0x81), (5, 0xff), (9, 0xff)] {
             with(at, byte).unwrap_err();
         }
-        assert_eq!(with(1, 0), Ok(Told { aes: false, ..TOLD }));
-        Told::read(&Told { window: 0, ..TOLD }.to_bytes()).unwrap_err();
+        assert_eq!(with(1, 0), Ok(EndpointAddress { aes: false, ..SAMPLE }));
+        EndpointAddress::read(&EndpointAddress { window: 0, ..SAMPLE }.to_bytes()).unwrap_err();
     }
 
     #[test]
     fn an_end_without_a_stream_or_with_descriptors_is_refused() {
-        let own = UnconnectedTcp::new(TOLD);
+        let own = UnconnectedTcp::new(SAMPLE);
         let address = own.address().try_to_owned().unwrap();
         let text = own.join(address).unwrap_err().to_string();
         assert!(text.contains("stream"), "{text}");

@@ -2,7 +2,7 @@
 //!
 //! Little-endian: version (`u16`, 4), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor
 //! version (`u16` each), checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else
-//! (`u32`), length of the rest (`u32`), and the rest: a [`Told`] in postcard's encoding.
+//! (`u32`), length of the rest (`u32`), and the rest: a [`EndpointAddress`] in postcard's encoding.
 
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::Version;
@@ -20,7 +20,7 @@ const SUM: std::ops::Range<usize> = 12..16;
 const LONGEST: usize = 64 << 10;
 
 /// The fields of a backend's endpoint address.
-pub(super) trait Told: Serialize + DeserializeOwned {
+pub(super) trait EndpointAddress: Serialize + DeserializeOwned {
     /// The backend's number.
     const BACKEND: u16;
 
@@ -63,9 +63,9 @@ pub(super) trait Told: Serialize + DeserializeOwned {
         if (short(0), short(2), short(10)) != (VERSION, Self::BACKEND, 0) {
             return wrong(format!("it is of version {} and backend {}", short(0), short(2)));
         }
-        let told = u32::from_le_bytes(std::array::from_fn(|index| head[16 + index])) as usize;
-        if told != body.len() || bytes.len() > LONGEST {
-            return wrong(format!("it has {} bytes for UCX and claims {told}", body.len()));
+        let claimed = u32::from_le_bytes(std::array::from_fn(|index| head[16 + index])) as usize;
+        if claimed != body.len() || bytes.len() > LONGEST {
+            return wrong(format!("it has {} bytes for UCX and claims {claimed}", body.len()));
         }
         if sum(bytes) != bytes[SUM] {
             return wrong("it is damaged: its checksum is wrong".to_owned());
@@ -79,7 +79,7 @@ pub(super) trait Told: Serialize + DeserializeOwned {
         }
         Settings::own().agree(short(8))?;
         match postcard::take_from_bytes::<Self>(body) {
-            Ok((told, [])) => told.check().map_err(Cause::Address).map(|()| told),
+            Ok((address, [])) => address.check().map_err(Cause::Address).map(|()| address),
             Ok((_, rest)) => wrong(format!("{} bytes follow it", rest.len())),
             Err(error) => wrong(format!("it does not decode: {error}")),
         }
@@ -88,7 +88,7 @@ pub(super) trait Told: Serialize + DeserializeOwned {
 
 /// Fields of an endpoint of `ucx-am`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Inbox {
+pub(super) struct AmAddress {
     /// Bytes that the endpoint holds undelivered; a longer frame is accepted when nothing else is under way.
     pub(super) window: u64,
     /// Longest frame that it accepts, in bytes.
@@ -100,7 +100,7 @@ pub(super) struct Inbox {
     pub(super) worker: Vec<u8>,
 }
 
-impl Told for Inbox {
+impl EndpointAddress for AmAddress {
     const BACKEND: u16 = 1;
 
     fn check(&self) -> Result<(), String> {
@@ -113,7 +113,7 @@ impl Told for Inbox {
 
 /// Fields of an endpoint of `ucx-put`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Mailbox {
+pub(super) struct PutAddress {
     /// Start of its region, as UCX knows it. Only UCX of this process interprets it.
     pub(super) address: u64,
     /// The region's length in bytes.
@@ -130,7 +130,7 @@ pub(super) struct Mailbox {
     pub(super) worker: Vec<u8>,
 }
 
-impl Told for Mailbox {
+impl EndpointAddress for PutAddress {
     const BACKEND: u16 = 2;
 
     fn check(&self) -> Result<(), String> {
@@ -163,12 +163,12 @@ mod tests {
 
     const OWN: Version = Version { major: 1, minor: 13, release: 1 };
 
-    fn inbox() -> Inbox {
-        Inbox { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
+    fn inbox() -> AmAddress {
+        AmAddress { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
     }
 
-    fn mailbox() -> Mailbox {
-        Mailbox {
+    fn mailbox() -> PutAddress {
+        PutAddress {
             address: 1 << 40,
             len: 8192,
             barriers: 3,
@@ -182,55 +182,55 @@ mod tests {
     fn an_address_is_understood_as_it_was_told_by_another_release_of_the_same_backend() {
         let other = Version { release: 7, ..OWN };
         let (inbox_bytes, mailbox_bytes) = (inbox().to_bytes(OWN).unwrap(), mailbox().to_bytes(OWN).unwrap());
-        assert_eq!(Inbox::from_bytes(&inbox_bytes, other), Ok(inbox()));
-        assert_eq!(Mailbox::from_bytes(&mailbox_bytes, other), Ok(mailbox()));
-        assert!(matches!(Mailbox::from_bytes(&inbox_bytes, OWN), Err(Cause::Address(_))));
-        assert!(matches!(Inbox::from_bytes(&mailbox_bytes, OWN), Err(Cause::Address(_))));
+        assert_eq!(AmAddress::from_bytes(&inbox_bytes, other), Ok(inbox()));
+        assert_eq!(PutAddress::from_bytes(&mailbox_bytes, other), Ok(mailbox()));
+        assert!(matches!(PutAddress::from_bytes(&inbox_bytes, OWN), Err(Cause::Address(_))));
+        assert!(matches!(AmAddress::from_bytes(&mailbox_bytes, OWN), Err(Cause::Address(_))));
     }
 
     #[test]
     fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
         let bytes = mailbox().to_bytes(OWN).unwrap();
         for len in 0..bytes.len() {
-            assert!(matches!(Mailbox::from_bytes(&bytes[..len], OWN), Err(Cause::Address(_))), "{len}");
+            assert!(matches!(PutAddress::from_bytes(&bytes[..len], OWN), Err(Cause::Address(_))), "{len}");
         }
-        assert!(Mailbox::from_bytes(&[&bytes[..], &[0]].concat(), OWN).is_err());
+        assert!(PutAddress::from_bytes(&[&bytes[..], &[0]].concat(), OWN).is_err());
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Mailbox::from_bytes(&turned, OWN), Err(Cause::Address(_))), "bit {bit}");
+            assert!(matches!(PutAddress::from_bytes(&turned, OWN), Err(Cause::Address(_))), "bit {bit}");
         }
     }
 
     #[test]
     fn another_version_of_ucx_is_refused_by_both_numbers() {
         let bytes = inbox().to_bytes(Version { minor: 15, ..OWN }).unwrap();
-        let text = Inbox::from_bytes(&bytes, OWN).unwrap_err().to_string();
+        let text = AmAddress::from_bytes(&bytes, OWN).unwrap_err().to_string();
         assert!(text.contains("UCX 1.15") && text.contains("1.13"), "{text}");
     }
 
     #[test]
     fn what_cannot_be_is_refused_though_its_checksum_is_right() {
         for (window, max_frame) in [(0, 4096), (0, 0), (9, 0)] {
-            let bytes = Inbox { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
-            assert!(Inbox::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
+            let bytes = AmAddress { window, max_frame, ..inbox() }.to_bytes(OWN).unwrap();
+            assert!(AmAddress::from_bytes(&bytes, OWN).is_err(), "{window} {max_frame}");
         }
-        let nowhere = Inbox { worker: vec![], ..inbox() }.to_bytes(OWN).unwrap();
-        assert!(Inbox::from_bytes(&nowhere, OWN).is_err());
+        let nowhere = AmAddress { worker: vec![], ..inbox() }.to_bytes(OWN).unwrap();
+        assert!(AmAddress::from_bytes(&nowhere, OWN).is_err());
         for lie in [
-            Mailbox { len: 0, ..mailbox() },
-            Mailbox { address: u64::MAX - 5, ..mailbox() },
-            Mailbox { key: vec![], ..mailbox() },
-            Mailbox { worker: vec![], ..mailbox() },
+            PutAddress { len: 0, ..mailbox() },
+            PutAddress { address: u64::MAX - 5, ..mailbox() },
+            PutAddress { key: vec![], ..mailbox() },
+            PutAddress { worker: vec![], ..mailbox() },
         ] {
             let bytes = lie.to_bytes(OWN).unwrap();
-            assert!(matches!(Mailbox::from_bytes(&bytes, OWN), Err(Cause::Address(_))), "{lie:?}");
+            assert!(matches!(PutAddress::from_bytes(&bytes, OWN), Err(Cause::Address(_))), "{lie:?}");
         }
     }
 
     #[test]
     fn an_address_that_is_too_long_is_not_told() {
-        let long = Inbox { worker: vec![0; LONGEST], ..inbox() };
+        let long = AmAddress { worker: vec![0; LONGEST], ..inbox() };
         assert!(matches!(long.to_bytes(OWN), Err(Cause::System(_))));
     }
 }

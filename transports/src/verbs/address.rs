@@ -1,8 +1,8 @@
 //! The endpoint address: location of the queue pair, and the memory that the peer may write.
 //!
 //! Little-endian: version (`u16`, 1), backend (`u16`: 1 writes, 2 messages), CRC-32 of everything else
-//! (`u32`), and a [`Told`] in postcard's encoding. The checksum detects damage; each number is checked
-//! against lies.
+//! (`u32`), and a [`EndpointAddress`] in postcard's encoding. The checksum detects damage; each number is
+//! checked against lies.
 
 use farjump_core::transport::Cause;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ pub(super) enum Backend {
 
 /// The contents of an endpoint address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct EndpointAddress {
     /// Number of the queue pair.
     pub(super) queue: u32,
     /// Number of the first packet that it sends.
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-impl Told {
+impl EndpointAddress {
     /// Encodes the address for a peer.
     pub(super) fn to_bytes(&self, backend: Backend) -> Result<Vec<u8>, Cause> {
         let body = postcard::to_stdvec(self).map_err(|error| {
@@ -89,7 +89,7 @@ impl Told {
     }
 
     /// Decodes a peer's address.
-    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<Told, Cause> {
+    pub(super) fn from_bytes(bytes: &[u8], backend: Backend) -> Result<EndpointAddress, Cause> {
         let wrong = |what: String| Err(Cause::Address(what));
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return wrong(format!("it has {} bytes, and its head alone {HEAD}", bytes.len()));
@@ -104,8 +104,8 @@ impl Told {
         if sum(bytes) != head[4..] {
             return wrong("it is damaged: its checksum is wrong".to_owned());
         }
-        match postcard::take_from_bytes::<Told>(body) {
-            Ok((told, [])) => told.check(backend).map_err(Cause::Address).map(|()| told),
+        match postcard::take_from_bytes::<EndpointAddress>(body) {
+            Ok((address, [])) => address.check(backend).map_err(Cause::Address).map(|()| address),
             Ok((_, rest)) => wrong(format!("{} bytes follow it", rest.len())),
             Err(error) => wrong(format!("it does not decode: {error}")),
         }
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
     use crate::verbs::port::Chosen;
 
-    fn told() -> Told {
-        Told {
+    fn sample() -> EndpointAddress {
+        EndpointAddress {
             queue: 17,
             packet: 0xab_cdef,
             is_ethernet: true,
@@ -203,51 +203,57 @@ mod tests {
 
     #[test]
     fn an_address_is_understood_as_it_was_told_by_the_same_backend_only() {
-        let bytes = told().to_bytes(Backend::Write).unwrap();
-        assert_eq!(Told::from_bytes(&bytes, Backend::Write), Ok(told()));
-        let error = Told::from_bytes(&bytes, Backend::Send).unwrap_err();
+        let bytes = sample().to_bytes(Backend::Write).unwrap();
+        assert_eq!(EndpointAddress::from_bytes(&bytes, Backend::Write), Ok(sample()));
+        let error = EndpointAddress::from_bytes(&bytes, Backend::Send).unwrap_err();
         assert!(error.to_string().contains("backend 1"), "{error}");
     }
 
     #[test]
     fn one_that_is_cut_off_longer_or_has_any_bit_turned_is_refused() {
-        let bytes = told().to_bytes(Backend::Send).unwrap();
+        let bytes = sample().to_bytes(Backend::Send).unwrap();
         assert!(bytes.len() < LONGEST);
         for len in 0..bytes.len() {
-            let cut = Told::from_bytes(&bytes[..len], Backend::Send);
+            let cut = EndpointAddress::from_bytes(&bytes[..len], Backend::Send);
             assert!(matches!(cut, Err(Cause::Address(_))), "{len}");
         }
         for more in [1, LONGEST] {
-            assert!(Told::from_bytes(&[&bytes[..], &vec![0; more]].concat(), Backend::Send).is_err());
+            assert!(
+                EndpointAddress::from_bytes(&[&bytes[..], &vec![0; more]].concat(), Backend::Send).is_err()
+            );
         }
         for bit in 0..bytes.len() * 8 {
             let mut turned = bytes.clone();
             turned[bit / 8] ^= 1 << (bit % 8);
-            assert!(Told::from_bytes(&turned, Backend::Send).is_err(), "bit {bit}");
+            assert!(EndpointAddress::from_bytes(&turned, Backend::Send).is_err(), "bit {bit}");
         }
     }
 
     #[test]
     fn what_cannot_be_is_refused_though_its_checksum_is_right() {
         let lies = [
-            Told { queue: 1 << 24, ..told() },
-            Told { packet: u32::MAX, ..told() },
-            Told { mtu: 1500, ..told() },
-            Told { receives: 0, ..told() },
-            Told { desk: Place { len: 7, ..told().desk }, ..told() },
-            Told { desk: Place { address: u64::MAX - 7, ..told().desk }, ..told() },
-            Told { desk: Place { address: 4, ..told().desk }, ..told() },
+            EndpointAddress { queue: 1 << 24, ..sample() },
+            EndpointAddress { packet: u32::MAX, ..sample() },
+            EndpointAddress { mtu: 1500, ..sample() },
+            EndpointAddress { receives: 0, ..sample() },
+            EndpointAddress { desk: Place { len: 7, ..sample().desk }, ..sample() },
+            EndpointAddress { desk: Place { address: u64::MAX - 7, ..sample().desk }, ..sample() },
+            EndpointAddress { desk: Place { address: 4, ..sample().desk }, ..sample() },
         ];
         for lie in &lies {
             for backend in [Backend::Write, Backend::Send] {
                 let bytes = lie.to_bytes(backend).unwrap();
-                assert!(matches!(Told::from_bytes(&bytes, backend), Err(Cause::Address(_))), "{lie:?}");
+                assert!(
+                    matches!(EndpointAddress::from_bytes(&bytes, backend), Err(Cause::Address(_))),
+                    "{lie:?}"
+                );
             }
         }
-        let nowhere = Told { region: Place::default(), ..told() }.to_bytes(Backend::Write).unwrap();
-        assert!(Told::from_bytes(&nowhere, Backend::Write).is_err());
-        let nothing = Told { max_frame: 0, ..told() }.to_bytes(Backend::Send).unwrap();
-        assert!(Told::from_bytes(&nothing, Backend::Send).is_err());
+        let nowhere =
+            EndpointAddress { region: Place::default(), ..sample() }.to_bytes(Backend::Write).unwrap();
+        assert!(EndpointAddress::from_bytes(&nowhere, Backend::Write).is_err());
+        let nothing = EndpointAddress { max_frame: 0, ..sample() }.to_bytes(Backend::Send).unwrap();
+        assert!(EndpointAddress::from_bytes(&nothing, Backend::Send).is_err());
     }
 
     #[test]
@@ -263,25 +269,28 @@ mod tests {
             max_message: 1 << 23,
             partition: (0, 0xffff),
         };
-        let peer = Told { gid: mapped(2), ..told() };
+        let peer = EndpointAddress { gid: mapped(2), ..sample() };
         assert_eq!(peer.meets_port("rxe0", &own), Ok(()));
-        let said = |peer: Told, own: &Port| match peer.meets_port("rxe0", own) {
+        let said = |peer: EndpointAddress, own: &Port| match peer.meets_port("rxe0", own) {
             Err(Cause::Address(what)) => what,
             other => panic!("{other:?}"),
         };
-        let network = said(Told { is_ethernet: false, ..peer.clone() }, &own);
+        let network = said(EndpointAddress { is_ethernet: false, ..peer.clone() }, &own);
         assert!(
             network.contains("on InfiniBand and rxe0:1 on Ethernet") && network.contains("--device"),
             "{network}"
         );
-        let partition = said(Told { partition: 0x8001, ..peer.clone() }, &own);
+        let partition = said(EndpointAddress { partition: 0x8001, ..peer.clone() }, &own);
         assert!(partition.contains("0x8001 and this process in 0xffff"), "{partition}");
         // Two limited members cannot reach each other.
         let limited = Port { partition: (0, 0x0001), ..own.clone() };
-        assert!(said(Told { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
-        assert_eq!(Told { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited), Ok(()));
+        assert!(said(EndpointAddress { partition: 0x0001, ..peer.clone() }, &limited).contains("0x0001"));
+        assert_eq!(
+            EndpointAddress { partition: 0x8001, ..peer.clone() }.meets_port("rxe0", &limited),
+            Ok(())
+        );
         let local: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
-        let kind = said(Told { gid: local.octets(), ..peer }, &own);
+        let kind = said(EndpointAddress { gid: local.octets(), ..peer }, &own);
         assert!(
             kind.contains("fe80::1 and that of this process 10.9.0.1") && kind.contains("gid="),
             "{kind}"
@@ -290,7 +299,7 @@ mod tests {
 
     #[test]
     fn packets_are_as_long_as_both_ports_take() {
-        assert_eq!(told().mtu_with(4096), 3);
-        assert_eq!(told().mtu_with(512), 2);
+        assert_eq!(sample().mtu_with(4096), 3);
+        assert_eq!(sample().mtu_with(512), 2);
     }
 }

@@ -19,7 +19,7 @@ use farjump_rdma_sys::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::address::{BITS, Place, Told};
+use super::address::{BITS, EndpointAddress, Place};
 use super::completions::{BATCH, Batch, Completions, failure};
 use super::counters::Counter;
 use super::device::{Device, Since};
@@ -58,7 +58,7 @@ pub(super) struct Request {
     pub(super) to: u64,
     pub(super) remote_key: u32,
     /// Immediate data for the peer; for operations that have it only.
-    pub(super) told: u32,
+    pub(super) immediate: u32,
     /// Whether it is solicited: wakes a peer that waits.
     pub(super) solicited: bool,
     /// Whether it asks for a completion.
@@ -79,7 +79,7 @@ impl Request {
             key: 0,
             to,
             remote_key,
-            told: 0,
+            immediate: 0,
             solicited: false,
             tells: false,
             frame,
@@ -180,9 +180,9 @@ impl Queue {
     }
 
     /// The endpoint address; the backend fills in its own parts.
-    pub(super) fn told(&self, receives: u32) -> Told {
+    pub(super) fn endpoint_address(&self, receives: u32) -> EndpointAddress {
         let port = &self.device.port;
-        Told {
+        EndpointAddress {
             // SAFETY: the queue pair exists.
             queue: unsafe { self.qp.as_ref() }.qp_num,
             packet: self.packet,
@@ -205,7 +205,7 @@ impl Queue {
     }
 
     /// Connects to the peer's queue pair. Does not wait.
-    pub(super) fn connect(&mut self, peer: &Told) -> Result<(), Cause> {
+    pub(super) fn connect(&mut self, peer: &EndpointAddress) -> Result<(), Cause> {
         peer.meets(&self.device)?;
         let (port, options) = (&self.device.port, &self.device.options);
         // SAFETY: numbers and optional ones, for which zero is valid.
@@ -343,7 +343,7 @@ impl Queue {
             wr.num_sge = c_int::from(request.len != 0);
             wr.opcode = request.operation;
             wr.send_flags = flags;
-            wr.__bindgen_anon_1.imm_data = request.told.to_be();
+            wr.__bindgen_anon_1.imm_data = request.immediate.to_be();
             wr.wr.rdma.remote_addr = request.to;
             wr.wr.rdma.rkey = request.remote_key;
             if index + 1 < requests.len() {

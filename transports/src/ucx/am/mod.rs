@@ -34,7 +34,7 @@ use farjump_ucx_sys::{
     ucp_request_param_t, ucs_status_ptr_t,
 };
 
-use crate::ucx::address::Inbox as ToldInbox;
+use crate::ucx::address::AmAddress;
 use crate::ucx::context::Context;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::moving;
@@ -136,17 +136,17 @@ struct Post {
 unsafe impl Send for Post {}
 
 impl Post {
-    /// Makes one over `end` of the station's worker, to a peer with the address `told`; `apart` says why it
-    /// may share no memory with this process.
-    fn new(station: Station, end: ucp_ep_h, told: &ToldInbox, apart: String) -> Result<Post, Cause> {
+    /// Makes one over `end` of the station's worker, to a peer with the address `peer_address`; `apart` says
+    /// why it may share no memory with this process.
+    fn new(station: Station, end: ucp_ep_h, peer_address: &AmAddress, apart: String) -> Result<Post, Cause> {
         let inbox = station.inbox();
         let ucx = inbox.worker().ucx;
         let note = inbox.spares.borrow_mut().take(0)?;
-        inbox.outward.borrow_mut().open(told.window);
+        inbox.outward.borrow_mut().open(peer_address.window);
         Ok(Post {
             ucx,
             end,
-            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
+            max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             eager: if env::var_os("UCX_RNDV_THRESH").is_some() { 0 } else { EAGER },
             aside: ptr::null_mut(),
             asked: None,

@@ -12,7 +12,7 @@ use farjump_ucx_sys::{Version, ucp_ep_h};
 use super::closing;
 use super::worker::{Station, window};
 use super::{Post, error};
-use crate::ucx::address::{Inbox as ToldInbox, Told};
+use crate::ucx::address::{AmAddress, EndpointAddress};
 use crate::ucx::context::Context;
 use crate::ucx::locality::Place;
 
@@ -32,7 +32,7 @@ pub(super) struct UnconnectedAm {
 /// A peer, and the UCX endpoint to it.
 struct Reached {
     end: ucp_ep_h,
-    told: ToldInbox,
+    peer_address: AmAddress,
     /// The reason why it may share no memory with this process.
     apart: String,
 }
@@ -47,13 +47,13 @@ impl UnconnectedAm {
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
         let station = Station::open(context, request, tcp)?;
         let version = context.ucx.version();
-        let told = ToldInbox {
+        let own_address = AmAddress {
             window: window(request),
             max_frame: request.max_frame.max(LINE) as u64,
             place: Place::own(),
             worker: station.address.clone(),
         };
-        let address = told.to_bytes(version)?;
+        let address = own_address.to_bytes(version)?;
         Ok(UnconnectedAm { reached: None, station, version, tcp, address })
     }
 
@@ -63,9 +63,9 @@ impl UnconnectedAm {
             return Ok(reached);
         }
         let failed = |cause| error(Operation::Connect, cause);
-        let told = ToldInbox::from_bytes(bytes, self.version).map_err(failed)?;
+        let peer_address = AmAddress::from_bytes(bytes, self.version).map_err(failed)?;
         let set = env::var("UCX_TLS").ok();
-        let apart = Place::own().apart(&told.place, set.as_deref());
+        let apart = Place::own().apart(&peer_address.place, set.as_deref());
         let without_tcp = match self.tcp {
             true => "",
             false => {
@@ -78,8 +78,8 @@ impl UnconnectedAm {
                 "UCX has no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
             )
         };
-        let end = self.station.inbox().worker().connect(&told.worker, unreachable).map_err(failed)?;
-        Ok(Reached { end, told, apart })
+        let end = self.station.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
+        Ok(Reached { end, peer_address, apart })
     }
 
     pub(super) fn join(mut self, peer: Address) -> Result<Post, TransportError> {
@@ -87,8 +87,8 @@ impl UnconnectedAm {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
         }
-        let Reached { end, told, apart } = self.reach(&peer.bytes)?;
-        let post = Post::new(self.station, end, &told, apart);
+        let Reached { end, peer_address, apart } = self.reach(&peer.bytes)?;
+        let post = Post::new(self.station, end, &peer_address, apart);
         let mut post = post.map_err(|cause| error(Operation::Connect, cause))?;
         post.greet()?;
         Ok(post)

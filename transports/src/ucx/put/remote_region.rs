@@ -9,7 +9,7 @@ use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
 use super::mappings::{self, Mappings};
 use super::query::{self, How};
-use crate::ucx::address::Mailbox;
+use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::locality::Place;
 use crate::ucx::words;
@@ -43,12 +43,12 @@ pub(super) struct Peer {
 static ZEROS: [u64; 1] = [0];
 
 impl Peer {
-    /// Reaches the region that `told` describes, through `worker`. Does not wait.
-    pub(super) fn reach(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
+    /// Reaches the region that `peer_address` describes, through `worker`. Does not wait.
+    pub(super) fn reach(worker: &Worker, peer_address: &PutAddress) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
         let set = env::var("UCX_TLS").ok();
-        let why = || Place::own().apart(&told.place, set.as_deref());
-        let end = worker.connect(&told.worker, || {
+        let why = || Place::own().apart(&peer_address.place, set.as_deref());
+        let end = worker.connect(&peer_address.worker, || {
             format!(
                 "UCX has no way to write the peer's memory: {}. Over TCP it would emulate writes in software, which is slower \
                  than messages and lets each process write anywhere in the other: use transport tcp, or load an RDMA \
@@ -56,9 +56,9 @@ impl Peer {
                 why()
             )
         })?;
-        // From here on `Peer` or the worker closes it. `Mailbox::check` has checked that the length fits.
-        let len = told.len as usize;
-        let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
+        // From here on `Peer` or the worker closes it. `PutAddress::check` has checked that the length fits.
+        let len = peer_address.len as usize;
+        let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let mut tries = 1;
         loop {
             // It protects no data that a panic could leave inconsistent.
@@ -77,7 +77,7 @@ impl Peer {
                     )));
                 }
             }
-            let (address, barriers) = (told.address, told.barriers);
+            let (address, barriers) = (peer_address.address, peer_address.barriers);
             let mut peer = Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() };
             let mut start = ptr::null_mut();
             // SAFETY: the key was unpacked above, and `start` is a local for the pointer.
@@ -162,17 +162,18 @@ impl Peer {
 #[cfg(test)]
 impl Peer {
     /// Makes a peer whose region is written by puts, whether it could be mapped or not.
-    pub(super) fn unmapped(worker: &Worker, told: &Mailbox) -> Result<Peer, Cause> {
+    pub(super) fn unmapped(worker: &Worker, peer_address: &PutAddress) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
-        let end = worker.connect(&told.worker, || "unreachable".to_owned())?;
-        let key_bytes = [&told.key[..], &[0; BEHIND_KEY]].concat();
+        let end = worker.connect(&peer_address.worker, || "unreachable".to_owned())?;
+        let key_bytes = [&peer_address.key[..], &[0; BEHIND_KEY]].concat();
         let mut key = ptr::null_mut();
         // SAFETY: the UCX endpoint is connected, and the key is of this process's UCX, with zeros behind it.
         match unsafe { ucx.ucp_ep_rkey_unpack(end, key_bytes.as_ptr().cast(), &mut key) } {
             UCS_OK => {}
             status => return Err(Cause::System(words(ucx, status))),
         }
-        let (address, len, barriers) = (told.address, told.len as usize, told.barriers);
+        let (address, len, barriers) =
+            (peer_address.address, peer_address.len as usize, peer_address.barriers);
         Ok(Peer { ucx, end, key, address, len, mapped: None, barriers, apart: String::new() })
     }
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::region::PAGE;
 use super::*;
-use crate::ucx::address::{Mailbox, Told};
+use crate::ucx::address::{EndpointAddress, PutAddress};
 use crate::ucx::context::Context;
 
 const LEN: usize = 4 * PAGE;
@@ -154,12 +154,12 @@ fn the_rules_with_a_peer_whose_memory_is_mapped_have_stores_and_the_peer_is_reac
 }
 
 /// Returns the cause for rejecting an address that a peer made by changing its own.
-fn answer(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> Option<Cause> {
+fn answer(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> Option<Cause> {
     let (left, right) = (open()?, open()?);
     let version = right.worker.ucx.version();
-    let mut told = Mailbox::from_bytes(&right.address, version).unwrap();
-    lie(&left, &mut told);
-    let bytes = told.to_bytes(version).unwrap();
+    let mut peer_address = PutAddress::from_bytes(&right.address, version).unwrap();
+    lie(&left, &mut peer_address);
+    let bytes = peer_address.to_bytes(version).unwrap();
     let error = left
         .connect(Address { bytes, descriptors: Vec::new(), stream: None }, 1000)
         .expect_err("it was taken");
@@ -167,7 +167,7 @@ fn answer(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> Option<Cause> {
 }
 
 /// Returns whether it was found to be a lie.
-fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> bool {
+fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut PutAddress)) -> bool {
     match answer(lie) {
         None => true,
         Some(Cause::Address(what)) => what.contains("do not lie") || what.contains("no memory"),
@@ -178,19 +178,19 @@ fn is_found_out(lie: impl FnOnce(&UnconnectedPut, &mut Mailbox)) -> bool {
 #[test]
 fn a_peer_that_lies_about_its_region_is_refused_and_nothing_of_this_process_is_reached() {
     // Its region starts a page later than it says, so the last page is behind UCX's mapping.
-    assert!(is_found_out(|_, told| told.address += PAGE as u64));
-    assert!(is_found_out(|_, told| told.address -= PAGE as u64));
-    assert!(is_found_out(|_, told| told.address += 8));
-    assert!(is_found_out(|_, told| told.len += 1 << 30));
+    assert!(is_found_out(|_, peer_address| peer_address.address += PAGE as u64));
+    assert!(is_found_out(|_, peer_address| peer_address.address -= PAGE as u64));
+    assert!(is_found_out(|_, peer_address| peer_address.address += 8));
+    assert!(is_found_out(|_, peer_address| peer_address.len += 1 << 30));
     // The distance between the peer's region and its victim, as a peer that guessed it would state it.
-    assert!(is_found_out(|left, told| told.address = left.region.base().addr().get() as u64));
-    assert!(is_found_out(|_, told| told.address = PAGE as u64));
+    assert!(is_found_out(|left, peer_address| peer_address.address = left.region.base().addr().get() as u64));
+    assert!(is_found_out(|_, peer_address| peer_address.address = PAGE as u64));
 }
 
 #[test]
 fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean() {
     let heap = vec![0_u64; LEN];
-    let cause = answer(|left, told| {
+    let cause = answer(|left, peer_address| {
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_mem_map_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask = u64::from(UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH);
@@ -202,11 +202,11 @@ fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean(
         unsafe {
             assert_eq!(ucx.ucp_mem_map(context.handle, &params, &mut handle), UCS_OK);
             assert_eq!(ucx.ucp_rkey_pack(context.handle, handle, &mut packed, &mut len), UCS_OK);
-            told.key = slice::from_raw_parts(packed.cast::<u8>(), len).to_vec();
+            peer_address.key = slice::from_raw_parts(packed.cast::<u8>(), len).to_vec();
             ucx.ucp_rkey_buffer_release(packed);
             assert_eq!(ucx.ucp_mem_unmap(context.handle, handle), UCS_OK);
         }
-        told.address = heap.as_ptr().addr() as u64;
+        peer_address.address = heap.as_ptr().addr() as u64;
     });
     match cause {
         None => {}

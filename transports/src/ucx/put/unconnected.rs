@@ -18,7 +18,7 @@ use super::remote_region::Peer;
 use super::write_queue::{DOORBELL, WriteQueue, on_doorbell};
 use super::{PutLocal, PutRemote, error, probe};
 use crate::membarrier::{self, Barriers};
-use crate::ucx::address::{Mailbox, Told};
+use crate::ucx::address::{EndpointAddress, PutAddress};
 use crate::ucx::context::Context;
 use crate::ucx::locality::Place;
 use crate::ucx::worker::Worker;
@@ -55,7 +55,7 @@ impl UnconnectedPut {
         let len = request.region_len;
         let region = Region::create(context, len)?;
         let barriers = Barriers::of_this_process();
-        let told = Mailbox {
+        let own_address = PutAddress {
             address: region.base().addr().get() as u64,
             len: len as u64,
             barriers: barriers.bits(),
@@ -63,7 +63,7 @@ impl UnconnectedPut {
             place: Place::own(),
             worker: worker.address()?,
         };
-        let address = told.to_bytes(context.ucx.version())?;
+        let address = own_address.to_bytes(context.ucx.version())?;
         let descriptor = worker.descriptor()?;
         let is_proven = request.is_second;
         Ok(UnconnectedPut { reached: None, worker, post, region, descriptor, barriers, address, is_proven })
@@ -108,8 +108,8 @@ impl UnconnectedPut {
             return Ok(peer);
         }
         let failed = |cause| error(Operation::Connect, cause);
-        let told = Mailbox::from_bytes(bytes, self.worker.ucx.version()).map_err(failed)?;
-        Peer::reach(&self.worker, &told).map_err(failed)
+        let peer_address = PutAddress::from_bytes(bytes, self.worker.ucx.version()).map_err(failed)?;
+        Peer::reach(&self.worker, &peer_address).map_err(failed)
     }
 }
 

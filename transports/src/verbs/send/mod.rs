@@ -19,7 +19,7 @@ use farjump_core::transport::{
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
 use crate::verbs::Chosen;
-use crate::verbs::address::{Backend, Told};
+use crate::verbs::address::{Backend, EndpointAddress};
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Written};
 use crate::verbs::options::Options;
@@ -100,9 +100,9 @@ impl Station {
     fn open(device: &Arc<Device>, max_frame: usize) -> Result<Station, Cause> {
         let pool = Pool::of(device)?;
         let queue = Queue::create(device, Receives::Shared(pool.as_ptr(), WINDOW))?;
-        let mut told = queue.told(WINDOW);
-        told.max_frame = max_frame as u64;
-        let address = told.to_bytes(Backend::Send)?;
+        let mut own_address = queue.endpoint_address(WINDOW);
+        own_address.max_frame = max_frame as u64;
+        let address = own_address.to_bytes(Backend::Send)?;
         pool.join()?;
         let inbox = Inbox::new(Arc::clone(&pool), max_frame);
         Ok(Station { queue, inbox, pool, address })
@@ -128,12 +128,12 @@ impl UnconnectedEndpoint for Station {
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let told = Told::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
-        self.queue.connect(&told).map_err(failed)?;
+        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
+        self.queue.connect(&peer_address).map_err(failed)?;
         Ok(Endpoint::TwoSided(Box::new(Post {
             station: *self,
-            max_frame: usize::try_from(told.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
-            receives: u64::from(told.receives),
+            max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
+            receives: u64::from(peer_address.receives),
             taken: 0,
             room: None,
             sending: None,
@@ -201,7 +201,7 @@ impl Post {
             to: 0,
             remote_key: 0,
             // No frame is longer than `MAX_FRAME`.
-            told: (sending.len / LINE) as u32,
+            immediate: (sending.len / LINE) as u32,
             solicited: is_last || asks_back,
             tells: is_last && len > self.station.queue.device.max_inline as usize,
             frame: sending.frame,

@@ -19,7 +19,7 @@ use farjump_core::transport::{
 
 use crate::executable_alias::Twin;
 use crate::verbs::Chosen;
-use crate::verbs::address::{Backend, Place, Told};
+use crate::verbs::address::{Backend, EndpointAddress, Place};
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Written};
 use crate::verbs::options::Options;
@@ -104,13 +104,13 @@ impl UnconnectedWrite {
         let queue = Queue::create(device, Receives::Own(receives))?;
         let window = Window::of(receives);
         window.post(&queue, receives)?;
-        let mut told = queue.told(receives);
-        told.region = Place {
+        let mut own_address = queue.endpoint_address(receives);
+        own_address.region = Place {
             address: region.start().addr().get() as u64,
             len: region.len() as u64,
             key: region.remote_key(),
         };
-        let address = told.to_bytes(Backend::Write)?;
+        let address = own_address.to_bytes(Backend::Write)?;
         Ok(UnconnectedWrite { queue, region, window, address })
     }
 }
@@ -121,11 +121,11 @@ impl UnconnectedEndpoint for UnconnectedWrite {
     }
 
     fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
-        let told =
-            Told::from_bytes(peer, Backend::Write).map_err(|cause| error(Operation::Connect, cause))?;
+        let peer_address = EndpointAddress::from_bytes(peer, Backend::Write)
+            .map_err(|cause| error(Operation::Connect, cause))?;
         let mut rules = ArrivalRules::all();
         // The receiver's device guarantees it, and each peer receives.
-        rules.set(ArrivalRules::IN_ORDER, told.in_order && self.queue.device.in_order);
+        rules.set(ArrivalRules::IN_ORDER, peer_address.in_order && self.queue.device.in_order);
         Ok(rules)
     }
 
@@ -134,14 +134,14 @@ impl UnconnectedEndpoint for UnconnectedWrite {
         if !peer.descriptors.is_empty() {
             return Err(failed(Cause::Address("descriptors came with it, and it has none".to_owned())));
         }
-        let told = Told::from_bytes(&peer.bytes, Backend::Write).map_err(failed)?;
-        self.queue.connect(&told).map_err(failed)?;
+        let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Write).map_err(failed)?;
+        self.queue.connect(&peer_address).map_err(failed)?;
         let UnconnectedWrite { queue, region, mut window, .. } = *self;
-        window.open(told.receives);
+        window.open(peer_address.receives);
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was decoded.
-        let len = told.region.len as usize;
-        let works = Works::new(queue, window, told.region);
+        let len = peer_address.region.len as usize;
+        let works = Works::new(queue, window, peer_address.region);
         let works = Arc::new(Mutex::new(works));
         Ok(Endpoint::OneSided {
             local: Box::new(WriteLocal {
@@ -213,13 +213,13 @@ unsafe impl RemoteMemory for WriteRemote {
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         self.check(offset, bytes.len(), frame)?;
         let mut works = locked(&self.works);
-        let told = works.queue.told_by_peer();
-        if !works.window.has_room(told) {
+        let returned = works.queue.told_by_peer();
+        if !works.window.has_room(returned) {
             return Err(error(Operation::Put, Cause::Full));
         }
         let request = works.request(offset, bytes.as_ptr(), bytes.len(), frame);
         works.put(request, Some(FRAME)).map_err(|failed| of_frame(Operation::Put, failed))?;
-        works.window.take(told);
+        works.window.take(returned);
         Ok(())
     }
 

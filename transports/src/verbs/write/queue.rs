@@ -57,9 +57,9 @@ fn full() -> Failed {
 
 /// A write with immediate data, if any.
 #[inline]
-fn telling(mut request: Request, told: Option<u32>) -> Request {
-    if let Some(told) = told {
-        (request.operation, request.told) = (IBV_WR_RDMA_WRITE_WITH_IMM, told);
+fn with_immediate(mut request: Request, immediate: Option<u32>) -> Request {
+    if let Some(immediate) = immediate {
+        (request.operation, request.immediate) = (IBV_WR_RDMA_WRITE_WITH_IMM, immediate);
         request.solicited = true;
     }
     request
@@ -86,7 +86,7 @@ impl Works {
             key: 0,
             to: self.region.address + offset as u64,
             remote_key: self.region.key,
-            told: 0,
+            immediate: 0,
             solicited: false,
             tells: false,
             frame,
@@ -153,7 +153,7 @@ impl Works {
 
     /// Writes the bytes of `request`, in as many operations as needed. The last of them carries the immediate
     /// data.
-    pub(super) fn put(&mut self, mut request: Request, told: Option<u32>) -> Result<(), Failed> {
+    pub(super) fn put(&mut self, mut request: Request, immediate: Option<u32>) -> Result<(), Failed> {
         let most = self.queue.device.max_message();
         let many = request.len.div_ceil(most).max(1);
         let max = max_frame(Some(&self.queue.device));
@@ -166,11 +166,11 @@ impl Works {
         let behind_word = !(request.to as usize).is_multiple_of(LINE);
         self.register(&mut request)?;
         if many == 1 {
-            if told.is_none() && behind_word {
+            if immediate.is_none() && behind_word {
                 self.held = Some(request);
                 return Ok(());
             }
-            self.post(&[telling(request, told)])?;
+            self.post(&[with_immediate(request, immediate)])?;
             self.lent();
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl Works {
             }
             if rest.len == 0 {
                 let last = &mut parts[filled - 1];
-                *last = telling(Request { tells: request.tells, ..*last }, told);
+                *last = with_immediate(Request { tells: request.tells, ..*last }, immediate);
             }
             self.post(&parts[..filled])?;
             if rest.len == 0 {
@@ -229,7 +229,7 @@ impl Works {
         }
         let ring = Request {
             operation: IBV_WR_RDMA_WRITE_WITH_IMM,
-            told: DOORBELL,
+            immediate: DOORBELL,
             solicited: true,
             ..self.request(0, ptr::null(), 0, 0)
         };

@@ -117,8 +117,8 @@ impl Window {
                     return Err(Cause::System(what));
                 }
                 // SAFETY: the operation has immediate data.
-                let told = u32::from_be(unsafe { done.__bindgen_anon_1.imm_data });
-                self.frames += u64::from(told == FRAME);
+                let immediate = u32::from_be(unsafe { done.__bindgen_anon_1.imm_data });
+                self.frames += u64::from(immediate == FRAME);
                 self.used += 1;
             }
             let more = done.len() == BATCH;

@@ -212,10 +212,13 @@ fn a_peer_that_is_gone_and_one_whose_key_is_another_are_errors_that_name_the_fra
 
     let Some(mut write) = device() else { return };
     let [here, there] = [(); 2].map(|()| write.open(&OpenRequest::new(8192, 4096)).unwrap());
-    let mut told = Told::from_bytes(&there.address().bytes, Backend::Write).unwrap();
-    told.region.key ^= 0x5a00;
-    let lie =
-        Address { bytes: told.to_bytes(Backend::Write).unwrap(), descriptors: Vec::new(), stream: None };
+    let mut peer_address = EndpointAddress::from_bytes(&there.address().bytes, Backend::Write).unwrap();
+    peer_address.region.key ^= 0x5a00;
+    let lie = Address {
+        bytes: peer_address.to_bytes(Backend::Write).unwrap(),
+        descriptors: Vec::new(),
+        stream: None,
+    };
     let address = here.address().try_to_owned().unwrap();
     let Ok(Endpoint::OneSided { local, remote }) = here.connect(lie, 1000) else { panic!("it connects") };
     let _there = there.connect(address, 1000).unwrap();

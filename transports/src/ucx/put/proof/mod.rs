@@ -308,7 +308,7 @@ impl Proof<'_> {
         for value in 1..=ROUNDS {
             self.send(STAND, value)?;
             match self.next("the peer's standing still")? {
-                (STANDING, told) if told == value => {}
+                (STANDING, stated) if stated == value => {}
                 (REFUSED, known) => return Err(refused(known)),
                 _ => return Err(Unproven::Disorder),
             }
@@ -322,8 +322,8 @@ impl Proof<'_> {
             };
             let answer = self.next("a put")?;
             match answer {
-                (LANDED, told) if told == value => return self.finish("a put"),
-                (EARLY, told) if told == value => self.finish("a put")?,
+                (LANDED, stated) if stated == value => return self.finish("a put"),
+                (EARLY, stated) if stated == value => self.finish("a put")?,
                 (MISSED, _) => return Err(Unproven::Missed),
                 (REFUSED, known) => return Err(refused(known)),
                 _ => return Err(Unproven::Disorder),

@@ -9,7 +9,7 @@ use farjump_ucx_sys::{
 };
 
 use super::*;
-use crate::ucx::address::Mailbox;
+use crate::ucx::address::PutAddress;
 use crate::ucx::context::Context;
 use crate::ucx::locality::Place;
 use crate::ucx::put::region::{PAGE, Region};
@@ -29,7 +29,7 @@ struct Side {
     // The worker before the data of its callbacks, and before the memory.
     worker: Worker,
     post: Post,
-    told: Mailbox,
+    address: PutAddress,
     start: NonNull<u8>,
     _region: Option<Region>,
 }
@@ -69,7 +69,7 @@ fn side(context: &'static Context, memory: Memory) -> Side {
             (start, key_to(context, start), None)
         }
     };
-    let told = Mailbox {
+    let address = PutAddress {
         address: start.addr().get() as u64,
         len: LEN as u64,
         barriers: 0,
@@ -77,7 +77,7 @@ fn side(context: &'static Context, memory: Memory) -> Side {
         place: Place::own(),
         worker: worker.address().unwrap(),
     };
-    Side { worker, post, told, start, _region: region }
+    Side { worker, post, address, start, _region: region }
 }
 
 /// Returns UCX's key to memory that it did not allocate.
@@ -102,7 +102,7 @@ fn key_to(context: &Context, start: NonNull<u8>) -> Vec<u8> {
 /// Proves the puts of `side`, and returns the result. The UCX endpoint is closed once both have.
 fn prove(
     mut side: Side,
-    theirs: &Mailbox,
+    theirs: &PutAddress,
     is_first: bool,
     asks: bool,
     both: &std::sync::Barrier,
@@ -142,7 +142,7 @@ fn prove(
 fn proven(transports: &str, memory: Memory, asks: bool) -> Option<[Result<(), Unproven>; 2]> {
     let context = context(transports)?;
     let (one, other) = (side(context, memory), side(context, memory));
-    let (to_one, to_other) = (one.told.clone(), other.told.clone());
+    let (to_one, to_other) = (one.address.clone(), other.address.clone());
     let both = std::sync::Barrier::new(2);
     Some(thread::scope(|scope| {
         let other = scope.spawn(|| prove(other, &to_one, false, asks, &both));
@@ -213,7 +213,7 @@ fn against(
 ) -> Option<Unproven> {
     let context = context("posix,sysv,self")?;
     let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
-    let (to_one, to_other) = (one.told.clone(), other.told.clone());
+    let (to_one, to_other) = (one.address.clone(), other.address.clone());
     let (ended, has_ended) = std::sync::mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -237,7 +237,7 @@ fn against(
 /// Calls `run` with a proof, and closes the UCX endpoint afterwards.
 fn with_proof<T>(
     mut side: Side,
-    theirs: &Mailbox,
+    theirs: &PutAddress,
     is_first: bool,
     within: Duration,
     run: impl FnOnce(&mut Proof<'_>) -> T,
@@ -270,7 +270,7 @@ fn silent(proof: &mut Proof<'_>) -> Result<(), Unproven> {
 fn a_peer_that_does_not_come_is_not_waited_for_beyond_the_time() {
     let Some(context) = context("posix,sysv,self") else { return };
     let (one, other) = (side(context, Memory::Ucxs), side(context, Memory::Ucxs));
-    with_proof(one, &other.told, true, Duration::from_millis(20), |proof| {
+    with_proof(one, &other.address, true, Duration::from_millis(20), |proof| {
         let unproven = proof.run().unwrap_err();
         assert_eq!(unproven, Unproven::Late("the peer's first message"));
         let text = unproven.cause(proof.peer, Duration::from_millis(20)).to_string();
