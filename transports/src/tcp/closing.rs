@@ -66,7 +66,7 @@ impl Parting {
     /// Does everything possible now. Returns whether the socket can be closed.
     fn is_over(&mut self) -> bool {
         let Parts { socket, outbound, windows, .. } = &mut self.parts;
-        if !outbound.flush(socket, &mut windows.inward).unwrap_or(true) {
+        if !outbound.flush(socket, &mut windows.recv_credit).unwrap_or(true) {
             // A peer that sends and does not read must be read from before it reads.
             return is_at_end(socket);
         }

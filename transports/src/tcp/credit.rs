@@ -11,17 +11,17 @@ const GROWN: u32 = 64 << 20;
 
 /// The credit for sending.
 #[derive(Debug)]
-pub(super) struct Outward {
+pub(super) struct SendCredit {
     sent: u32,
     /// The consumed position and the window that the peer last stated.
     consumed: u32,
     window: u32,
 }
 
-impl Outward {
+impl SendCredit {
     /// Makes the credit towards a peer that accepts `window` bytes at first.
-    pub(super) const fn new(window: u32) -> Outward {
-        Outward { sent: 0, consumed: 0, window }
+    pub(super) const fn new(window: u32) -> SendCredit {
+        SendCredit { sent: 0, consumed: 0, window }
     }
 
     /// Whether the peer accepts `len` more bytes now. A message longer than the window travels alone.
@@ -54,12 +54,12 @@ impl Outward {
 
 /// The credit given to the peer.
 #[derive(Debug)]
-pub(super) struct Inward {
+pub(super) struct RecvCredit {
     received: u32,
     consumed: u32,
     window: u32,
     /// The last two as last sent to the peer.
-    told: (u32, u32),
+    returned: (u32, u32),
     /// The peer has said that it waits for credit, and got none since.
     waits: bool,
     /// This endpoint has found nothing to receive since the window last grew: the peer does not wait for it.
@@ -68,16 +68,24 @@ pub(super) struct Inward {
     grown: u32,
 }
 
-impl Inward {
+impl RecvCredit {
     /// Makes the credit of a window of `window` bytes, as sent to the peer.
-    pub(super) const fn new(window: u32) -> Inward {
-        Inward { received: 0, consumed: 0, window, told: (0, window), waits: false, idle: false, grown: 0 }
+    pub(super) const fn new(window: u32) -> RecvCredit {
+        RecvCredit {
+            received: 0,
+            consumed: 0,
+            window,
+            returned: (0, window),
+            waits: false,
+            idle: false,
+            grown: 0,
+        }
     }
 
     /// Whether the peer may send a message of `len` bytes now.
     #[inline]
     pub(super) fn takes(&self, len: u32) -> bool {
-        let (consumed, window) = self.told;
+        let (consumed, window) = self.returned;
         let under_way = self.received.wrapping_sub(consumed);
         under_way == 0 || u64::from(len) + u64::from(under_way) <= u64::from(window)
     }
@@ -102,7 +110,7 @@ impl Inward {
 
     /// Records that the peer waits for credit. If this endpoint has waited too, the window is too short for
     /// the path, and doubles. It does not double again before half of it has arrived.
-    pub(super) fn hear_wait(&mut self) {
+    pub(super) fn peer_waits(&mut self) {
         self.waits = true;
         let since = self.received.wrapping_sub(self.grown);
         if self.idle && self.window < GROWN && since >= self.window / 2 {
@@ -113,21 +121,21 @@ impl Inward {
 
     /// Whether credit is due that no message has carried.
     #[inline]
-    pub(super) fn must_tell(&self) -> bool {
-        let untold = self.consumed.wrapping_sub(self.told.0);
+    pub(super) fn must_return_credit(&self) -> bool {
+        let unreturned = self.consumed.wrapping_sub(self.returned.0);
         if !self.waits {
-            return untold != 0 && untold >= self.window / 2;
+            return unreturned != 0 && unreturned >= self.window / 2;
         }
         let all = self.consumed == self.received;
-        self.window != self.told.1 || untold != 0 && (all || untold >= self.window / 4)
+        self.window != self.returned.1 || unreturned != 0 && (all || unreturned >= self.window / 4)
     }
 
     /// The credit for the next record: the consumed position, and the window.
     #[inline]
-    pub(super) fn tell(&mut self) -> (u32, u32) {
+    pub(super) fn return_credit(&mut self) -> (u32, u32) {
         let news = (self.consumed, self.window);
-        self.waits &= news == self.told;
-        self.told = news;
+        self.waits &= news == self.returned;
+        self.returned = news;
         news
     }
 }
@@ -138,25 +146,30 @@ mod tests {
 
     #[test]
     fn a_message_goes_if_it_fits_the_window_or_is_alone() {
-        let (mut out, mut inward) = (Outward::new(1024), Inward::new(1024));
-        assert!(out.has_room(4096) && inward.takes(4096), "alone");
+        let (mut out, mut recv_credit) = (SendCredit::new(1024), RecvCredit::new(1024));
+        assert!(out.has_room(4096) && recv_credit.takes(4096), "alone");
         for len in [960, 64] {
-            assert!(out.has_room(len as usize) && inward.takes(len));
+            assert!(out.has_room(len as usize) && recv_credit.takes(len));
             out.send(len);
-            inward.receive(len);
+            recv_credit.receive(len);
         }
-        assert!(!out.has_room(64) && !inward.takes(64));
-        inward.consume(960);
-        assert!(inward.must_tell() && !inward.takes(64), "what was not told is not taken");
-        let (consumed, window) = inward.tell();
-        assert!(!inward.must_tell() && out.take(consumed, window));
-        assert!(out.has_room(960) && !out.has_room(1024) && inward.takes(960) && !inward.takes(1024));
+        assert!(!out.has_room(64) && !recv_credit.takes(64));
+        recv_credit.consume(960);
+        assert!(
+            recv_credit.must_return_credit() && !recv_credit.takes(64),
+            "what was not returned is not taken"
+        );
+        let (consumed, window) = recv_credit.return_credit();
+        assert!(!recv_credit.must_return_credit() && out.take(consumed, window));
+        assert!(
+            out.has_room(960) && !out.has_room(1024) && recv_credit.takes(960) && !recv_credit.takes(1024)
+        );
     }
 
     #[test]
     fn credit_for_what_was_not_sent_is_refused_also_where_counts_wrap() {
         for start in [0u32, u32::MAX - 63] {
-            let mut out = Outward { sent: start, consumed: start, window: 4096 };
+            let mut out = SendCredit { sent: start, consumed: start, window: 4096 };
             out.send(128);
             assert!(out.take(start.wrapping_add(64), 4096));
             assert!(!copy(&out).take(start.wrapping_add(192), 4096));
@@ -166,53 +179,53 @@ mod tests {
         }
     }
 
-    fn copy(out: &Outward) -> Outward {
-        Outward { sent: out.sent, consumed: out.consumed, window: out.window }
+    fn copy(out: &SendCredit) -> SendCredit {
+        SendCredit { sent: out.sent, consumed: out.consumed, window: out.window }
     }
 
     #[test]
     fn a_waiting_peer_is_told_once_it_helps_and_others_at_half_a_window() {
-        let mut inward = Inward::new(1024);
-        inward.receive(1024);
-        inward.consume(448);
-        assert!(!inward.must_tell());
-        inward.hear_wait();
-        assert!(inward.must_tell());
-        assert_eq!(inward.tell(), (448, 1024));
-        assert!(!inward.must_tell(), "nothing is new");
-        inward.consume(64);
-        assert!(!inward.must_tell());
-        inward.consume(448);
-        assert!(inward.must_tell(), "half a window");
-        inward.hear_wait();
-        inward.consume(64);
-        assert!(inward.must_tell(), "all that came is consumed");
+        let mut recv_credit = RecvCredit::new(1024);
+        recv_credit.receive(1024);
+        recv_credit.consume(448);
+        assert!(!recv_credit.must_return_credit());
+        recv_credit.peer_waits();
+        assert!(recv_credit.must_return_credit());
+        assert_eq!(recv_credit.return_credit(), (448, 1024));
+        assert!(!recv_credit.must_return_credit(), "nothing is new");
+        recv_credit.consume(64);
+        assert!(!recv_credit.must_return_credit());
+        recv_credit.consume(448);
+        assert!(recv_credit.must_return_credit(), "half a window");
+        recv_credit.peer_waits();
+        recv_credit.consume(64);
+        assert!(recv_credit.must_return_credit(), "all that came is consumed");
     }
 
     #[test]
     fn the_window_grows_where_both_sides_waited_and_the_peer_used_it() {
-        let mut inward = Inward::new(1024);
-        inward.hear_wait();
-        assert_eq!(inward.tell().1, 1024, "this side did not wait");
-        inward.starve();
-        inward.hear_wait();
-        assert_eq!(inward.tell().1, 1024, "the peer sent nothing");
-        inward.receive(512);
-        inward.consume(512);
-        inward.hear_wait();
-        assert!(inward.must_tell());
-        assert_eq!(inward.tell().1, 2048);
-        inward.receive(1024);
-        inward.hear_wait();
-        assert_eq!(inward.tell().1, 2048, "this side did not wait since");
-        let mut inward = Inward::new(1 << 20);
+        let mut recv_credit = RecvCredit::new(1024);
+        recv_credit.peer_waits();
+        assert_eq!(recv_credit.return_credit().1, 1024, "this side did not wait");
+        recv_credit.starve();
+        recv_credit.peer_waits();
+        assert_eq!(recv_credit.return_credit().1, 1024, "the peer sent nothing");
+        recv_credit.receive(512);
+        recv_credit.consume(512);
+        recv_credit.peer_waits();
+        assert!(recv_credit.must_return_credit());
+        assert_eq!(recv_credit.return_credit().1, 2048);
+        recv_credit.receive(1024);
+        recv_credit.peer_waits();
+        assert_eq!(recv_credit.return_credit().1, 2048, "this side did not wait since");
+        let mut recv_credit = RecvCredit::new(1 << 20);
         for _ in 0..20 {
-            let window = inward.window;
-            inward.receive(window);
-            inward.consume(window);
-            inward.starve();
-            inward.hear_wait();
+            let window = recv_credit.window;
+            recv_credit.receive(window);
+            recv_credit.consume(window);
+            recv_credit.starve();
+            recv_credit.peer_waits();
         }
-        assert_eq!(inward.window, GROWN);
+        assert_eq!(recv_credit.window, GROWN);
     }
 }

@@ -7,7 +7,7 @@ use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT, RECEIVE};
-use super::credit::{Inward, Outward};
+use super::credit::{RecvCredit, SendCredit};
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
 use super::long_frame::{Long, broken, credit, tampered};
@@ -24,8 +24,8 @@ const TURNS: usize = 4;
 /// Flow control of both directions.
 #[derive(Debug)]
 pub(super) struct Windows {
-    pub(super) outward: Outward,
-    pub(super) inward: Inward,
+    pub(super) send_credit: SendCredit,
+    pub(super) recv_credit: RecvCredit,
 }
 
 /// The receiver of a link's records.
@@ -143,7 +143,7 @@ impl Inbound {
                 Got::Nothing => {
                     self.drained = true;
                     if self.first.is_none() {
-                        windows.inward.starve();
+                        windows.recv_credit.starve();
                     }
                     self.trim();
                     return Ok(false);
@@ -272,7 +272,7 @@ impl Inbound {
                 continue;
             }
             self.after = to + len + tag;
-            windows.inward.receive(head.message);
+            windows.recv_credit.receive(head.message);
             shared.held += 1;
             let ready = Ready { start: shared.buffer.at(line), len: head.message, own: None };
             self.push(ready);
@@ -295,7 +295,7 @@ impl Inbound {
             let limit = self.max_frame as usize;
             return Err(Box::new(Cause::Protocol(FrameError::TooLong { len: head.message, limit })));
         }
-        match windows.inward.takes(head.message) {
+        match windows.recv_credit.takes(head.message) {
             true => Ok(()),
             false => Err(Box::new(Cause::System(format!(
                 "the peer broke the protocol: it sent a message of {} bytes beyond the window of this process",
@@ -313,7 +313,7 @@ impl Inbound {
     ) -> Result<Looked, Box<Cause>> {
         let len = head.message as usize;
         let buffer = buffers::take(len)?;
-        windows.inward.receive(head.message);
+        windows.recv_credit.receive(head.message);
         self.at += HEAD;
         self.long = Some(Box::new(Long::new(buffer, len, raw)));
         self.look_into_long(windows)

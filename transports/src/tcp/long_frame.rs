@@ -163,9 +163,9 @@ impl Long {
 #[inline]
 pub(super) fn credit(head: &Head, windows: &mut Windows) -> Result<(), Box<Cause>> {
     if head.waits {
-        windows.inward.hear_wait();
+        windows.recv_credit.peer_waits();
     }
-    match windows.outward.take(head.consumed, head.window) {
+    match windows.send_credit.take(head.consumed, head.window) {
         true => Ok(()),
         false => Err(Box::new(Cause::System(
             "the peer broke the protocol: it consumed bytes that were not sent, or takes more than 2 GiB"

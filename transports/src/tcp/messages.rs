@@ -61,10 +61,10 @@ impl Post {
         self.wanted = Some(len);
         let asked = self.asked;
         let Parts { socket, outbound, windows, .. } = self.parts();
-        if !windows.outward.has_room(len) && asked != Some(windows.outward.state()) {
-            let told = outbound.note(socket, true, &mut windows.inward);
-            if told.map_err(|cause| error(Operation::Send, *cause))? {
-                self.asked = Some(self.parts().windows.outward.state());
+        if !windows.send_credit.has_room(len) && asked != Some(windows.send_credit.state()) {
+            let sent = outbound.note(socket, true, &mut windows.recv_credit);
+            if sent.map_err(|cause| error(Operation::Send, *cause))? {
+                self.asked = Some(self.parts().windows.send_credit.state());
             }
         }
         self.work()?;
@@ -85,15 +85,15 @@ impl Post {
         if outbound.is_copy() {
             return Err(copied(Operation::Progress));
         }
-        outbound.flush(socket, &mut windows.inward).map_err(failed)?;
-        if windows.inward.must_tell() {
-            outbound.note(socket, false, &mut windows.inward).map_err(failed)?;
+        outbound.flush(socket, &mut windows.recv_credit).map_err(failed)?;
+        if windows.recv_credit.must_return_credit() {
+            outbound.note(socket, false, &mut windows.recv_credit).map_err(failed)?;
         }
-        let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.outward.has_room(len));
+        let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.send_credit.has_room(len));
         if outbound.is_waiting() || outbound.broken().is_some() || stuck(windows) {
             // At most a window: the peer may send no more.
             while let Ok(true) = inbound.next(socket, windows) {}
-            outbound.flush(socket, &mut windows.inward).map_err(failed)?;
+            outbound.flush(socket, &mut windows.recv_credit).map_err(failed)?;
         }
         Ok(())
     }
@@ -112,15 +112,15 @@ impl Post {
             return Err(copied(Operation::Send).with_frame(frame));
         }
         // Credit may have been returned since `reserve`, and wait for the socket.
-        if outbound.is_waiting() && !outbound.flush(socket, &mut windows.inward).map_err(failed)? {
+        if outbound.is_waiting() && !outbound.flush(socket, &mut windows.recv_credit).map_err(failed)? {
             self.room = Some((room, reserved));
             return Err(failed(Box::new(Cause::Full)));
         }
         // No frame is longer than `MAX_FRAME`.
-        windows.outward.send(total as u32);
+        windows.send_credit.send(total as u32);
         match beside {
-            [] => outbound.message(socket, room, len, &mut windows.inward).map_err(failed),
-            _ => outbound.message_beside(socket, room, len, beside, &mut windows.inward).map_err(failed),
+            [] => outbound.message(socket, room, len, &mut windows.recv_credit).map_err(failed),
+            _ => outbound.message_beside(socket, room, len, beside, &mut windows.recv_credit).map_err(failed),
         }
     }
 
@@ -157,10 +157,10 @@ unsafe impl Messages for Post {
         if parts.outbound.broken().is_some() {
             return Err(self.broken());
         }
-        if parts.outbound.is_waiting() || !parts.windows.outward.has_room(len) {
+        if parts.outbound.is_waiting() || !parts.windows.send_credit.has_room(len) {
             let full = self.full(len)?;
             let parts = self.parts();
-            if parts.outbound.is_waiting() || !parts.windows.outward.has_room(len) {
+            if parts.outbound.is_waiting() || !parts.windows.send_credit.has_room(len) {
                 return Err(full);
             }
         }
@@ -196,7 +196,7 @@ unsafe impl Messages for Post {
         if let Some(front) = inbound.front() {
             return Ok(Some(front));
         }
-        if outbound.is_waiting() || windows.inward.must_tell() {
+        if outbound.is_waiting() || windows.recv_credit.must_return_credit() {
             self.work()?;
         }
         let Parts { socket, inbound, windows, outbound } = self.parts();
@@ -210,7 +210,7 @@ unsafe impl Messages for Post {
                 }
             };
             // The peer may have said just now that it waits.
-            if !found && windows.inward.must_tell() {
+            if !found && windows.recv_credit.must_return_credit() {
                 self.work()?;
             }
         }
@@ -221,7 +221,7 @@ unsafe impl Messages for Post {
     fn release(&mut self) {
         let parts = self.parts();
         if let Some(len) = parts.inbound.release() {
-            parts.windows.inward.consume(len);
+            parts.windows.recv_credit.consume(len);
         }
     }
 
@@ -229,7 +229,7 @@ unsafe impl Messages for Post {
     fn progress(&mut self) -> Result<(), TransportError> {
         let wanted = self.wanted.is_some();
         let parts = self.parts();
-        if wanted || parts.outbound.is_waiting() || parts.windows.inward.must_tell() {
+        if wanted || parts.outbound.is_waiting() || parts.windows.recv_credit.must_return_credit() {
             self.work()?;
         }
         Ok(())

@@ -262,7 +262,7 @@ fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_
     unsafe { room.write_bytes(3, 64) };
     // Meanwhile credit fills the socket.
     let parts = left.parts();
-    while parts.outbound.note(&parts.socket, false, &mut parts.windows.inward).unwrap() {}
+    while parts.outbound.note(&parts.socket, false, &mut parts.windows.recv_credit).unwrap() {}
     let full = left.commit(64, 0).unwrap_err();
     assert!(full.is_full(), "{full}");
     assert!(right.poll().unwrap().is_none());

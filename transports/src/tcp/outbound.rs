@@ -7,7 +7,7 @@ use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
-use super::credit::Inward;
+use super::credit::RecvCredit;
 use super::forks;
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
@@ -93,7 +93,7 @@ impl Outbound {
         socket: &Socket,
         mut buffer: Buffer,
         len: usize,
-        credit: &mut Inward,
+        credit: &mut RecvCredit,
     ) -> Result<(), Box<Cause>> {
         if self.broken.is_some() {
             buffers::give(buffer);
@@ -128,7 +128,7 @@ impl Outbound {
         mut buffer: Buffer,
         front: usize,
         beside: &[u8],
-        credit: &mut Inward,
+        credit: &mut RecvCredit,
     ) -> Result<(), Box<Cause>> {
         let len = (front + beside.len()).next_multiple_of(LINE);
         if len <= BODY {
@@ -158,7 +158,7 @@ impl Outbound {
         &mut self,
         socket: &Socket,
         waits: bool,
-        credit: &mut Inward,
+        credit: &mut RecvCredit,
     ) -> Result<bool, Box<Cause>> {
         if !self.flush(socket, credit)? {
             return Ok(false);
@@ -184,7 +184,7 @@ impl Outbound {
     /// # Errors
     /// When a record cannot be encrypted. A socket that takes nothing any more is no error here: bytes that
     /// the peer sent before are still to be received.
-    pub(super) fn flush(&mut self, socket: &Socket, credit: &mut Inward) -> Result<bool, Box<Cause>> {
+    pub(super) fn flush(&mut self, socket: &Socket, credit: &mut RecvCredit) -> Result<bool, Box<Cause>> {
         let sent = match &mut self.waiting {
             None => return Ok(true),
             Some(Waiting::Record { buffer, from, to }) => {
@@ -217,9 +217,9 @@ impl Outbound {
 }
 
 /// The head of the record with the bytes from `done` on of a message of `len`, and the present credit.
-fn head(len: usize, done: usize, credit: &mut Inward) -> Head {
+fn head(len: usize, done: usize, credit: &mut RecvCredit) -> Head {
     let body = cmp::min(len - done, BODY);
-    let (consumed, window) = credit.tell();
+    let (consumed, window) = credit.return_credit();
     // No message is longer than 2^31 bytes, and no body longer than `BODY`.
     Head {
         message: len as u32,
@@ -282,7 +282,7 @@ impl Long {
         socket: &Socket,
         mut keys: Option<&mut Keys>,
         beside: &[u8],
-        credit: &mut Inward,
+        credit: &mut RecvCredit,
     ) -> Result<Result<bool, Box<Cause>>, Box<Cause>> {
         loop {
             if self.begun == self.ended {
@@ -312,7 +312,7 @@ impl Long {
         &mut self,
         mut keys: Option<&mut Keys>,
         beside: &[u8],
-        credit: &mut Inward,
+        credit: &mut RecvCredit,
     ) -> Result<(), Box<Cause>> {
         for number in 0..BATCH {
             let done = self.ended;

@@ -7,7 +7,7 @@ use farjump_core::transport::{
 };
 use farjump_os::scrubbed;
 
-use super::credit::{Inward, MOST, Outward};
+use super::credit::{MOST, RecvCredit, SendCredit};
 use super::inbound::{Inbound, Windows};
 use super::keys::{Cipher, Keys, has_aes};
 use super::messages::{Parts, Post};
@@ -100,8 +100,8 @@ impl UnconnectedTcp {
             outbound: Outbound::new(out),
             inbound: Inbound::new(into, self.0.max_frame),
             windows: Windows {
-                outward: Outward::new(peer_address.window),
-                inward: Inward::new(self.0.window),
+                send_credit: SendCredit::new(peer_address.window),
+                recv_credit: RecvCredit::new(self.0.window),
             },
         };
         Ok(Post::new(parts, peer_address.max_frame as usize))

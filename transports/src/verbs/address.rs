@@ -49,7 +49,7 @@ pub(super) struct EndpointAddress {
     /// Longest frame that it accepts, in bytes; for messages only.
     pub(super) max_frame: u64,
     /// The word into which the peer writes how many receives it has posted again.
-    pub(super) desk: Place,
+    pub(super) credit_word: Place,
     /// The region that frames are written into; for writes only.
     pub(super) region: Place,
 }
@@ -121,7 +121,7 @@ impl EndpointAddress {
         if self.receives == 0 {
             return Err("it receives nothing".to_owned());
         }
-        self.desk.check("desk", 8)?;
+        self.credit_word.check("credit word", 8)?;
         match backend {
             Backend::Write => self.region.check("region", 1),
             Backend::Send if self.max_frame == 0 => Err("it takes no frame".to_owned()),
@@ -196,7 +196,7 @@ mod tests {
             in_order: false,
             receives: 256,
             max_frame: 1 << 20,
-            desk: Place { address: 1 << 40, len: 8, key: 7 },
+            credit_word: Place { address: 1 << 40, len: 8, key: 7 },
             region: Place { address: 1 << 41, len: 8192, key: u32::MAX },
         }
     }
@@ -236,9 +236,12 @@ mod tests {
             EndpointAddress { packet: u32::MAX, ..sample() },
             EndpointAddress { mtu: 1500, ..sample() },
             EndpointAddress { receives: 0, ..sample() },
-            EndpointAddress { desk: Place { len: 7, ..sample().desk }, ..sample() },
-            EndpointAddress { desk: Place { address: u64::MAX - 7, ..sample().desk }, ..sample() },
-            EndpointAddress { desk: Place { address: 4, ..sample().desk }, ..sample() },
+            EndpointAddress { credit_word: Place { len: 7, ..sample().credit_word }, ..sample() },
+            EndpointAddress {
+                credit_word: Place { address: u64::MAX - 7, ..sample().credit_word },
+                ..sample()
+            },
+            EndpointAddress { credit_word: Place { address: 4, ..sample().credit_word }, ..sample() },
         ];
         for lie in &lies {
             for backend in [Backend::Write, Backend::Send] {

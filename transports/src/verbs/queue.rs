@@ -96,13 +96,13 @@ pub(super) struct Queue {
     sent: Completions,
     /// Completions of receives.
     pub(super) received: Completions,
-    desk: Memory,
+    credit_memory: Memory,
     since: Since,
     rounds: u32,
     /// Requested completions that have not come yet.
     awaited: u32,
     packet: u32,
-    peer_desk: Place,
+    peer_credit_word: Place,
     max_inline: usize,
     pub(super) device: Arc<Device>,
 }
@@ -134,7 +134,7 @@ impl Queue {
         }
         let sent = Completions::create(device, depth, false)?;
         let received = Completions::create(device, most, true)?;
-        let desk =
+        let credit_memory =
             Memory::create(device, PAGE + (depth as usize * 8).next_multiple_of(PAGE), Written::ByPeer)?;
         // SAFETY: pointers and numbers, for which zero is valid.
         let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
@@ -157,12 +157,12 @@ impl Queue {
             counter: Counter::new(),
             sent,
             received,
-            desk,
+            credit_memory,
             since,
             rounds: 0,
             awaited: 0,
             packet: u32::from_le_bytes(packet) >> (32 - BITS),
-            peer_desk: Place::default(),
+            peer_credit_word: Place::default(),
             max_inline: device.max_inline as usize,
             device: Arc::clone(device),
         };
@@ -195,10 +195,10 @@ impl Queue {
             in_order: self.device.in_order,
             receives,
             max_frame: 0,
-            desk: Place {
-                address: self.desk.start().addr().get() as u64,
+            credit_word: Place {
+                address: self.credit_memory.start().addr().get() as u64,
                 len: 8,
-                key: self.desk.remote_key(),
+                key: self.credit_memory.remote_key(),
             },
             region: Place::default(),
         }
@@ -244,7 +244,7 @@ impl Queue {
             | IBV_QP_SQ_PSN
             | IBV_QP_MAX_QP_RD_ATOMIC;
         self.modify("made ready to send", &mut to, to_send)?;
-        self.peer_desk = peer.desk;
+        self.peer_credit_word = peer.credit_word;
         Ok(())
     }
 
@@ -295,16 +295,16 @@ impl Queue {
 
     /// The peer's value in the credit word.
     #[inline]
-    pub(super) fn told_by_peer(&self) -> u64 {
+    pub(super) fn returned_by_peer(&self) -> u64 {
         // SAFETY: the first word of registered memory, aligned; the device writes it in one piece.
-        let word = unsafe { AtomicU64::from_ptr(self.desk.start().as_ptr().cast()) };
+        let word = unsafe { AtomicU64::from_ptr(self.credit_memory.start().as_ptr().cast()) };
         // Acquire: the peer's actions before its write are visible.
         u64::from_le(word.load(Ordering::Acquire))
     }
 
     /// A request with the number of receives that were posted again.
-    pub(super) fn tell(&self, posted: u64) -> Request {
-        Request::word(posted, self.peer_desk.address, self.peer_desk.key, 0)
+    pub(super) fn return_credit(&self, posted: u64) -> Request {
+        Request::word(posted, self.peer_credit_word.address, self.peer_credit_word.key, 0)
     }
 
     /// Posts requests in one list, at most [`CHAIN`] and at most as many as there are slots.
@@ -323,7 +323,7 @@ impl Queue {
             let (from, key) = match &request.word {
                 None => (request.from, request.key),
                 Some(word) if request.len <= self.max_inline => (ptr::from_ref(word).cast(), 0),
-                Some(word) => (self.lay_down(entry.number, *word), self.desk.local_key()),
+                Some(word) => (self.lay_down(entry.number, *word), self.credit_memory.local_key()),
             };
             parts[index] = ibv_sge { addr: from.addr() as u64, length: request.len as u32, lkey: key };
             let mut flags = 0;
@@ -367,12 +367,12 @@ impl Queue {
 
     /// Stores a word in registered memory, from which the request with this number sends it.
     fn lay_down(&self, number: u64, word: u64) -> *const u8 {
-        let places = (self.desk.len() - PAGE) / size_of::<u64>();
+        let places = (self.credit_memory.len() - PAGE) / size_of::<u64>();
         let at = PAGE / size_of::<u64>() + number as usize % places;
         // SAFETY: a slot behind the first page of the registered memory. It is reused after as many requests
         // as the queue holds.
         unsafe {
-            let place = self.desk.start().cast::<u64>().add(at);
+            let place = self.credit_memory.start().cast::<u64>().add(at);
             place.write(word);
             place.as_ptr().cast()
         }

@@ -23,7 +23,7 @@ pub(crate) struct Told {
     /// Receives that it keeps posted.
     pub(crate) receives: u32,
     max_frame: u64,
-    desk: Place,
+    credit_word: Place,
     /// Memory that frames are written into; for writes only.
     pub(crate) region: Place,
 }

@@ -16,7 +16,7 @@ pub(super) const MAX_FRAMES: u64 = 1024;
 pub(super) struct Violation(pub(super) &'static str);
 
 /// The sender's state.
-pub(super) struct Outward {
+pub(super) struct SendCredit {
     /// The peer's window in bytes.
     limit: u64,
     /// Lengths of frames under way, oldest first.
@@ -27,10 +27,10 @@ pub(super) struct Outward {
     consumed: u32,
 }
 
-impl Outward {
+impl SendCredit {
     /// Makes one for a peer with a window of `limit` bytes.
-    pub(super) fn new(limit: u64) -> Outward {
-        Outward { limit, under_way: VecDeque::new(), bytes: 0, consumed: 0 }
+    pub(super) fn new(limit: u64) -> SendCredit {
+        SendCredit { limit, under_way: VecDeque::new(), bytes: 0, consumed: 0 }
     }
 
     /// Sets the peer's window to `limit` bytes.
@@ -65,7 +65,7 @@ impl Outward {
 
     /// Takes the peer's number of consumed frames, modulo 2^32. A late, earlier number changes nothing.
     #[inline]
-    pub(super) fn told(&mut self, total: u32) -> Result<(), Violation> {
+    pub(super) fn returned(&mut self, total: u32) -> Result<(), Violation> {
         let more = total.wrapping_sub(self.consumed).cast_signed();
         if more > self.under_way.len() as i32 {
             return Err(Violation("claims to have consumed frames that were not sent"));
@@ -79,7 +79,7 @@ impl Outward {
 }
 
 /// The receiver's state.
-pub(super) struct Inward {
+pub(super) struct RecvCredit {
     /// The window in bytes.
     limit: u64,
     /// Frames received and not consumed, and their bytes.
@@ -87,17 +87,17 @@ pub(super) struct Inward {
     /// Frames consumed in all.
     consumed: u64,
     /// Frames whose credit was returned.
-    told: u64,
+    returned: u64,
     /// Bytes whose credit was not returned.
-    untold: u64,
+    unreturned: u64,
     /// The peer waits for credit.
-    asked: bool,
+    requested: bool,
 }
 
-impl Inward {
+impl RecvCredit {
     /// Makes one with a window of `limit` bytes.
-    pub(super) fn new(limit: u64) -> Inward {
-        Inward { limit, held: (0, 0), consumed: 0, told: 0, untold: 0, asked: false }
+    pub(super) fn new(limit: u64) -> RecvCredit {
+        RecvCredit { limit, held: (0, 0), consumed: 0, returned: 0, unreturned: 0, requested: false }
     }
 
     /// Counts a received frame, which is within the limit for one.
@@ -119,29 +119,31 @@ impl Inward {
         self.held.0 -= 1;
         self.held.1 -= len as u64;
         self.consumed += 1;
-        self.untold += len as u64;
+        self.unreturned += len as u64;
     }
 
     /// Records that the peer has no credit.
-    pub(super) fn ask(&mut self) {
-        self.asked = true;
+    pub(super) fn request(&mut self) {
+        self.requested = true;
     }
 
     /// Returns whether it is time for a message that only returns credit.
     #[inline]
-    pub(super) fn must_tell(&self) -> bool {
-        let frames = self.consumed - self.told;
-        frames >= MAX_FRAMES / 4 || self.untold >= self.limit / 4 && frames > 0 || self.asked && frames > 0
+    pub(super) fn must_return_credit(&self) -> bool {
+        let frames = self.consumed - self.returned;
+        frames >= MAX_FRAMES / 4
+            || self.unreturned >= self.limit / 4 && frames > 0
+            || self.requested && frames > 0
     }
 
     /// Returns the credit to send now: all frames consumed, modulo 2^32.
     #[inline]
-    pub(super) fn tell(&mut self) -> u32 {
-        if self.told != self.consumed {
-            self.asked = false;
+    pub(super) fn return_credit(&mut self) -> u32 {
+        if self.returned != self.consumed {
+            self.requested = false;
         }
-        self.told = self.consumed;
-        self.untold = 0;
+        self.returned = self.consumed;
+        self.unreturned = 0;
         self.consumed as u32
     }
 }
@@ -152,129 +154,129 @@ mod tests {
 
     #[test]
     fn bytes_under_way_end_at_the_limit_and_frames_at_theirs() {
-        let mut out = Outward::new(1000);
+        let mut out = SendCredit::new(1000);
         assert!(out.has_room(1000));
         out.sent(640);
         assert!(out.has_room(360) && !out.has_room(361));
-        out.told(1).unwrap();
+        out.returned(1).unwrap();
         assert!(out.has_room(1000));
-        let mut out = Outward::new(u64::MAX);
+        let mut out = SendCredit::new(u64::MAX);
         (0..MAX_FRAMES).for_each(|_| out.sent(64));
         assert!(!out.has_room(0));
-        out.told(1).unwrap();
+        out.returned(1).unwrap();
         assert!(out.has_room(64));
     }
 
     #[test]
     fn a_frame_longer_than_the_limit_goes_alone_and_nothing_with_it() {
-        let (mut out, mut inward) = (Outward::new(1000), Inward::new(1000));
+        let (mut out, mut recv_credit) = (SendCredit::new(1000), RecvCredit::new(1000));
         out.sent(64);
-        inward.came(64).unwrap();
+        recv_credit.came(64).unwrap();
         assert!(!out.has_room(1 << 20), "one is under way");
-        inward.done(64);
-        out.told(inward.tell()).unwrap();
+        recv_credit.done(64);
+        out.returned(recv_credit.return_credit()).unwrap();
         assert!(out.has_room(1 << 20));
         out.sent(1 << 20);
-        inward.came(1 << 20).unwrap();
+        recv_credit.came(1 << 20).unwrap();
         assert!(!out.has_room(64) && !out.has_room(1 << 20));
-        inward.done(1 << 20);
-        assert!(inward.must_tell());
-        out.told(inward.tell()).unwrap();
+        recv_credit.done(1 << 20);
+        assert!(recv_credit.must_return_credit());
+        out.returned(recv_credit.return_credit()).unwrap();
         assert!(out.has_room(1000));
     }
 
     #[test]
     fn a_peer_that_consumed_what_was_not_sent_is_found_out_and_old_news_change_nothing() {
-        let mut out = Outward::new(1000);
+        let mut out = SendCredit::new(1000);
         out.sent(64);
         out.sent(64);
-        assert!(out.told(3).is_err() && out.told(u32::MAX / 2).is_err());
-        out.told(2).unwrap();
-        out.told(1).unwrap();
+        assert!(out.returned(3).is_err() && out.returned(u32::MAX / 2).is_err());
+        out.returned(2).unwrap();
+        out.returned(1).unwrap();
         assert_eq!((out.consumed(), out.next()), (2, 2));
         assert!(out.has_room(1000));
     }
 
     #[test]
     fn a_peer_that_sends_more_than_is_held_is_found_out() {
-        let mut inward = Inward::new(1000);
-        inward.came(960).unwrap();
-        assert!(inward.came(64).is_err());
+        let mut recv_credit = RecvCredit::new(1000);
+        recv_credit.came(960).unwrap();
+        assert!(recv_credit.came(64).is_err());
         for lengths in [[64, 1024], [1024, 64], [1024, 1024]] {
-            let mut inward = Inward::new(1000);
-            inward.came(lengths[0]).unwrap();
-            assert!(inward.came(lengths[1]).is_err(), "{lengths:?}");
+            let mut recv_credit = RecvCredit::new(1000);
+            recv_credit.came(lengths[0]).unwrap();
+            assert!(recv_credit.came(lengths[1]).is_err(), "{lengths:?}");
         }
-        let mut inward = Inward::new(u64::MAX);
-        (0..MAX_FRAMES).for_each(|_| inward.came(64).unwrap());
-        assert!(inward.came(64).is_err());
+        let mut recv_credit = RecvCredit::new(u64::MAX);
+        (0..MAX_FRAMES).for_each(|_| recv_credit.came(64).unwrap());
+        assert!(recv_credit.came(64).is_err());
     }
 
     #[test]
     fn what_is_consumed_is_told_by_the_quarter_or_when_asked() {
-        let mut inward = Inward::new(1 << 20);
-        inward.came(64).unwrap();
-        inward.done(64);
-        assert!(!inward.must_tell());
-        inward.ask();
-        assert!(inward.must_tell());
-        assert_eq!(inward.tell(), 1);
-        assert!(!inward.must_tell());
+        let mut recv_credit = RecvCredit::new(1 << 20);
+        recv_credit.came(64).unwrap();
+        recv_credit.done(64);
+        assert!(!recv_credit.must_return_credit());
+        recv_credit.request();
+        assert!(recv_credit.must_return_credit());
+        assert_eq!(recv_credit.return_credit(), 1);
+        assert!(!recv_credit.must_return_credit());
         for _ in 0..MAX_FRAMES / 4 {
-            assert!(!inward.must_tell());
-            inward.came(64).unwrap();
-            inward.done(64);
+            assert!(!recv_credit.must_return_credit());
+            recv_credit.came(64).unwrap();
+            recv_credit.done(64);
         }
-        assert!(inward.must_tell());
-        inward.tell();
-        inward.came(1 << 18).unwrap();
-        inward.done(1 << 18);
-        assert!(inward.must_tell());
+        assert!(recv_credit.must_return_credit());
+        recv_credit.return_credit();
+        recv_credit.came(1 << 18).unwrap();
+        recv_credit.done(1 << 18);
+        assert!(recv_credit.must_return_credit());
     }
 
     #[test]
     fn counts_go_on_past_2_to_the_32() {
-        let mut out = Outward { consumed: u32::MAX - 1, ..Outward::new(1000) };
+        let mut out = SendCredit { consumed: u32::MAX - 1, ..SendCredit::new(1000) };
         (0..4).for_each(|_| out.sent(64));
         assert_eq!(out.next(), 2);
-        assert!(out.told(3).is_err());
-        out.told(u32::MAX).unwrap();
-        out.told(2).unwrap();
+        assert!(out.returned(3).is_err());
+        out.returned(u32::MAX).unwrap();
+        out.returned(2).unwrap();
         assert!(out.has_room(1000));
     }
 
     #[test]
     fn who_asks_before_anything_is_consumed_is_told_of_the_first() {
-        let mut inward = Inward::new(1 << 20);
-        inward.came(64).unwrap();
-        inward.ask();
-        assert!(!inward.must_tell());
+        let mut recv_credit = RecvCredit::new(1 << 20);
+        recv_credit.came(64).unwrap();
+        recv_credit.request();
+        assert!(!recv_credit.must_return_credit());
         // Another message carries the count meanwhile, and adds nothing.
-        assert_eq!(inward.tell(), 0);
-        inward.done(64);
-        assert!(inward.must_tell());
+        assert_eq!(recv_credit.return_credit(), 0);
+        recv_credit.done(64);
+        assert!(recv_credit.must_return_credit());
     }
 
     #[test]
     fn two_sides_with_any_lengths_always_go_on() {
         let mut dice = 1u64;
-        let (mut out, mut inward) = (Outward::new(4096), Inward::new(4096));
+        let (mut out, mut recv_credit) = (SendCredit::new(4096), RecvCredit::new(4096));
         let mut queue = VecDeque::new();
         for _ in 0..100_000 {
             dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             // Up to twice the window.
             let len = 64 * (1 + (dice >> 33) as u32 % 128);
             while !out.has_room(len as usize) {
-                inward.ask();
-                if !inward.must_tell() {
-                    inward.done(queue.pop_front().expect("there is no room and nothing under way"));
+                recv_credit.request();
+                if !recv_credit.must_return_credit() {
+                    recv_credit.done(queue.pop_front().expect("there is no room and nothing under way"));
                 }
-                if inward.must_tell() {
-                    out.told(inward.tell()).unwrap();
+                if recv_credit.must_return_credit() {
+                    out.returned(recv_credit.return_credit()).unwrap();
                 }
             }
             out.sent(len);
-            inward.came(len as usize).unwrap();
+            recv_credit.came(len as usize).unwrap();
             queue.push_back(len as usize);
         }
     }

@@ -18,16 +18,16 @@ use farjump_ucx_sys::{
 };
 
 use super::buffers::{Buffer, Spares};
-use super::credit::{Inward, MAX_FRAMES, Outward, Violation};
+use super::credit::{MAX_FRAMES, RecvCredit, SendCredit, Violation};
 use crate::ucx::moving;
 use crate::ucx::worker::{Worker, status_of};
 
-/// A frame. Its header has its number and the value of [`TELL`], `u32` each.
+/// A frame. Its header has its number and the value of [`CREDIT`], `u32` each.
 pub(super) const FRAME: c_uint = 1;
 /// Returns credit: the number of frames that the sender has consumed, modulo 2^32, in the header.
-pub(super) const TELL: c_uint = 2;
+pub(super) const CREDIT: c_uint = 2;
 /// The same, from a sender without credit.
-pub(super) const ASK: c_uint = 3;
+pub(super) const CREDIT_REQUEST: c_uint = 3;
 
 /// Received frames and the peer's state. Callbacks reach it while UCX makes progress, so everything in it
 /// changes behind shared references, and no borrow lasts while UCX works.
@@ -40,8 +40,8 @@ pub(super) struct Inbox {
     frames: RefCell<VecDeque<Option<Message>>>,
     /// Number of the next frame.
     due: Cell<u32>,
-    pub(super) inward: RefCell<Inward>,
-    pub(super) outward: RefCell<Outward>,
+    pub(super) recv_credit: RefCell<RecvCredit>,
+    pub(super) send_credit: RefCell<SendCredit>,
     pub(super) spares: RefCell<Spares>,
     fault: RefCell<Option<Cause>>,
     /// A message has come from the peer.
@@ -71,9 +71,9 @@ impl Inbox {
             max_frame,
             frames: RefCell::default(),
             due: Cell::new(0),
-            inward: RefCell::new(Inward::new(window)),
+            recv_credit: RefCell::new(RecvCredit::new(window)),
             // Before the peer has stated its window nothing is sent.
-            outward: RefCell::new(Outward::new(0)),
+            send_credit: RefCell::new(SendCredit::new(0)),
             spares: RefCell::default(),
             fault: RefCell::new(None),
             heard: Cell::new(false),
@@ -89,8 +89,8 @@ impl Inbox {
         // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through it.
         unsafe {
             self.worker.handle(FRAME, Some(frame_came), own)?;
-            self.worker.handle(TELL, Some(told), own)?;
-            self.worker.handle(ASK, Some(asked), own)
+            self.worker.handle(CREDIT, Some(on_credit), own)?;
+            self.worker.handle(CREDIT_REQUEST, Some(on_credit_request), own)
         }
     }
 
@@ -142,7 +142,7 @@ impl Inbox {
         }
         let Some(Some(message)) = self.frames.borrow_mut().pop_front() else { return };
         self.due.set(self.due.get().wrapping_add(1));
-        self.inward.borrow_mut().done(message.len);
+        self.recv_credit.borrow_mut().done(message.len);
         self.give_back(message);
     }
 
@@ -170,9 +170,9 @@ impl Inbox {
         self.fail(Cause::System(format!("the peer broke the protocol: it {}", violation.0)));
     }
 
-    fn told(&self, consumed: u32) {
+    fn returned(&self, consumed: u32) {
         self.heard.set(true);
-        let known = self.outward.borrow_mut().told(consumed);
+        let known = self.send_credit.borrow_mut().returned(consumed);
         if let Err(violation) = known {
             self.violated(violation);
         }
@@ -187,7 +187,7 @@ impl Inbox {
             self.violated(Violation("sends a message without its number"));
             return UCS_OK;
         };
-        self.told(consumed);
+        self.returned(consumed);
         if self.fault.borrow().is_some() {
             return UCS_OK;
         }
@@ -202,7 +202,7 @@ impl Inbox {
             self.violated(Violation("sends an empty message, or one out of its turn"));
             return UCS_OK;
         }
-        if let Err(violation) = self.inward.borrow_mut().came(len) {
+        if let Err(violation) = self.recv_credit.borrow_mut().came(len) {
             self.violated(violation);
             return UCS_OK;
         }
@@ -275,8 +275,8 @@ impl Inbox {
     }
 
     /// Returns whether there is credit to return that no frame has carried.
-    pub(super) fn must_tell(&self) -> bool {
-        self.inward.borrow().must_tell()
+    pub(super) fn must_return_credit(&self) -> bool {
+        self.recv_credit.borrow().must_return_credit()
     }
 }
 
@@ -315,7 +315,7 @@ unsafe extern "C" fn frame_came(
     inbox.take(header, data, len, attributes)
 }
 
-unsafe extern "C" fn told(
+unsafe extern "C" fn on_credit(
     argument: *mut c_void,
     header: *const c_void,
     header_len: usize,
@@ -326,13 +326,13 @@ unsafe extern "C" fn told(
     // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     match word(header, 0) {
-        Some(consumed) => inbox.told(consumed),
+        Some(consumed) => inbox.returned(consumed),
         None => inbox.violated(Violation("returns credit without a number")),
     }
     UCS_OK
 }
 
-unsafe extern "C" fn asked(
+unsafe extern "C" fn on_credit_request(
     argument: *mut c_void,
     header: *const c_void,
     header_len: usize,
@@ -341,9 +341,9 @@ unsafe extern "C" fn asked(
     params: *const ucp_am_recv_param_t,
 ) -> ucs_status_t {
     // SAFETY: set by `listen` and called by UCX, like this callback.
-    let status = unsafe { told(argument, header, header_len, data, len, params) };
+    let status = unsafe { on_credit(argument, header, header_len, data, len, params) };
     // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, _) = unsafe { given(argument, header, header_len) };
-    inbox.inward.borrow_mut().ask();
+    inbox.recv_credit.borrow_mut().request();
     status
 }

@@ -41,7 +41,7 @@ use crate::ucx::moving;
 use crate::ucx::worker::{PARTING, TURNS, status_of};
 use buffers::Buffer;
 use closing::Parting;
-use inbox::{ASK, FRAME, Inbox, TELL};
+use inbox::{CREDIT, CREDIT_REQUEST, FRAME, Inbox};
 use unconnected::UnconnectedAm;
 use worker::Station;
 
@@ -119,7 +119,7 @@ struct Post {
     /// The request of the last message beside the frames.
     aside: *mut c_void,
     /// The peer's number of consumed frames at the last request for credit.
-    asked: Option<u32>,
+    requested: Option<u32>,
     /// Its worker may read the buffers below until it is gone.
     station: ManuallyDrop<Station>,
     /// The buffer that `reserve` lends. Its note is the frame's header.
@@ -142,14 +142,14 @@ impl Post {
         let inbox = station.inbox();
         let ucx = inbox.worker().ucx;
         let note = inbox.spares.borrow_mut().take(0)?;
-        inbox.outward.borrow_mut().open(peer_address.window);
+        inbox.send_credit.borrow_mut().open(peer_address.window);
         Ok(Post {
             ucx,
             end,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             eager: if env::var_os("UCX_RNDV_THRESH").is_some() { 0 } else { EAGER },
             aside: ptr::null_mut(),
-            asked: None,
+            requested: None,
             station: ManuallyDrop::new(station),
             room: None,
             sending: VecDeque::new(),
@@ -205,7 +205,8 @@ impl Post {
         Ok(())
     }
 
-    /// Returns credit to the peer, and asks for the peer's if `id` is [`ASK`]. Returns whether it could.
+    /// Returns credit to the peer, and asks for the peer's if `id` is [`CREDIT_REQUEST`]. Returns whether it
+    /// could.
     fn send_aside(&mut self, id: c_uint) -> Result<bool, TransportError> {
         if !self.aside.is_null() {
             let status = status_of(self.ucx, self.aside);
@@ -219,7 +220,7 @@ impl Post {
                 return Err(error(Operation::Send, moving(self.ucx, status)));
             }
         }
-        let consumed = self.inbox().inward.borrow_mut().tell();
+        let consumed = self.inbox().recv_credit.borrow_mut().return_credit();
         let at = self.note.note().cast::<[u8; 4]>();
         // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
@@ -239,7 +240,7 @@ impl Post {
     /// Sends a first message at once if the peer, like this process, waits for it to close listening sockets.
     fn greet(&mut self) -> Result<(), TransportError> {
         if self.station.has_doors() {
-            self.send_aside(TELL)?;
+            self.send_aside(CREDIT)?;
         }
         Ok(())
     }
@@ -254,8 +255,8 @@ impl Post {
         if !self.sending.is_empty() {
             self.retire()?;
         }
-        if self.inbox().must_tell() {
-            self.send_aside(TELL)?;
+        if self.inbox().must_return_credit() {
+            self.send_aside(CREDIT)?;
         }
         Ok(moved)
     }
@@ -263,9 +264,9 @@ impl Post {
     /// Without credit for a frame, requests it from the peer once for each state of the window.
     #[cold]
     fn full(&mut self) -> Result<TransportError, TransportError> {
-        let consumed = self.inbox().outward.borrow().consumed();
-        if self.asked != Some(consumed) && self.send_aside(ASK)? {
-            self.asked = Some(consumed);
+        let consumed = self.inbox().send_credit.borrow().consumed();
+        if self.requested != Some(consumed) && self.send_aside(CREDIT_REQUEST)? {
+            self.requested = Some(consumed);
         }
         Ok(error(Operation::Send, Cause::Full))
     }
@@ -279,7 +280,7 @@ unsafe impl Messages for Post {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
         }
         self.check(Operation::Send)?;
-        let has_room = self.inbox().outward.borrow().has_room(len);
+        let has_room = self.inbox().send_credit.borrow().has_room(len);
         if !has_room {
             return Err(self.full()?);
         }
@@ -300,8 +301,8 @@ unsafe impl Messages for Post {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
         let inbox = self.station.inbox();
-        let number = inbox.outward.borrow().next();
-        let consumed = inbox.inward.borrow_mut().tell();
+        let number = inbox.send_credit.borrow().next();
+        let consumed = inbox.recv_credit.borrow_mut().return_credit();
         let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
         let header = room.note().cast::<[u8; 8]>();
         // SAFETY: header and message lie in `room`, which is kept until UCX is done with it.
@@ -319,7 +320,7 @@ unsafe impl Messages for Post {
             }
         }
         // No frame is longer than `MAX_FRAME`.
-        self.inbox().outward.borrow_mut().sent(len as u32);
+        self.inbox().send_credit.borrow_mut().sent(len as u32);
         Ok(())
     }
 
@@ -356,7 +357,7 @@ unsafe impl Messages for Post {
             }
             // UCX sends pending messages only when it is called, whatever the descriptor says; and the rest
             // of a message that has begun to arrive may cause no wake-up.
-            if !self.sending.is_empty() || self.inbox().must_tell() || !self.inbox().is_empty() {
+            if !self.sending.is_empty() || self.inbox().must_return_credit() || !self.inbox().is_empty() {
                 return Ok(false);
             }
             // A due close of listening sockets causes no wake-up.

@@ -115,7 +115,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
         assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
         until_room(&mut left, &mut right, 64, round);
         assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
-        while !left.inbox().outward.borrow().has_room(65_536) {
+        while !left.inbox().send_credit.borrow().has_room(65_536) {
             assert!(left.full().unwrap().is_full());
             right.progress().unwrap();
             left.progress().unwrap();

@@ -175,7 +175,7 @@ impl Post {
     /// Whether the peer has a buffer for one more piece. It may lie: more than were used are not believed.
     #[inline]
     fn has_window(&self) -> bool {
-        let given = self.station.queue.told_by_peer().min(self.taken);
+        let given = self.station.queue.returned_by_peer().min(self.taken);
         self.taken - given < self.receives
     }
 
@@ -277,10 +277,11 @@ impl Post {
         if let Some(given) = self.station.inbox.due()
             && self.station.queue.room() > 0
         {
-            let tell = self.station.queue.tell(given);
+            let return_credit = self.station.queue.return_credit(given);
             // SAFETY: the word is inside the request or in the registered memory of the queue.
-            unsafe { self.station.queue.post(&[tell]) }.map_err(|cause| error(Operation::Receive, cause))?;
-            self.station.inbox.told(given);
+            unsafe { self.station.queue.post(&[return_credit]) }
+                .map_err(|cause| error(Operation::Receive, cause))?;
+            self.station.inbox.returned(given);
         }
         Ok(())
     }

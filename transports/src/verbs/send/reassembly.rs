@@ -56,7 +56,7 @@ pub(super) struct Inbox {
     used: Vec<u32>,
     /// Buffers returned since the start, and the number that the peer knows.
     given: u64,
-    told: u64,
+    returned: u64,
 }
 
 // SAFETY: the pointers are to memory of the pool, which the value holds.
@@ -76,7 +76,7 @@ impl Inbox {
             spare: None,
             used: Vec::new(),
             given: 0,
-            told: 0,
+            returned: 0,
         }
     }
 
@@ -191,12 +191,12 @@ impl Inbox {
     /// The number of returned buffers, if the peer should get it now: after a quarter of them, so that it
     /// need not wait.
     pub(super) fn due(&self) -> Option<u64> {
-        (self.given - self.told >= u64::from(WINDOW / 4)).then_some(self.given)
+        (self.given - self.returned >= u64::from(WINDOW / 4)).then_some(self.given)
     }
 
     /// Records that the peer knows of `given` buffers.
-    pub(super) fn told(&mut self, given: u64) {
-        self.told = given;
+    pub(super) fn returned(&mut self, given: u64) {
+        self.returned = given;
     }
 
     /// Returns all buffers received through `queue`, which receives nothing more.

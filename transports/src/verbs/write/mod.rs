@@ -213,7 +213,7 @@ unsafe impl RemoteMemory for WriteRemote {
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         self.check(offset, bytes.len(), frame)?;
         let mut works = locked(&self.works);
-        let returned = works.queue.told_by_peer();
+        let returned = works.queue.returned_by_peer();
         if !works.window.has_room(returned) {
             return Err(error(Operation::Put, Cause::Full));
         }

@@ -224,7 +224,7 @@ impl Works {
             return Ok(());
         }
         self.owes_wake_up = false;
-        if !self.window.take(self.queue.told_by_peer()) {
+        if !self.window.take(self.queue.returned_by_peer()) {
             return Ok(());
         }
         let ring = Request {
@@ -256,8 +256,8 @@ impl Works {
         if let Some(posted) = self.window.due()
             && self.has_room(1)?
         {
-            self.post(&[self.queue.tell(posted)])?;
-            self.window.told(posted);
+            self.post(&[self.queue.return_credit(posted)])?;
+            self.window.returned(posted);
         }
         Ok(())
     }

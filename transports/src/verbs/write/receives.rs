@@ -25,7 +25,7 @@ pub(super) struct Window {
     used: u32,
     /// Receives posted again since the start, and the number that the peer knows.
     posted: u64,
-    told: u64,
+    returned: u64,
     /// Frames received.
     frames: u64,
     /// Receives of the peer, and how many were used since the start.
@@ -36,7 +36,7 @@ pub(super) struct Window {
 impl Window {
     /// Makes the window of an endpoint with this many receives.
     pub(super) fn of(receives: u32) -> Window {
-        Window { receives, used: 0, posted: 0, told: 0, frames: 0, theirs: 0, taken: 0 }
+        Window { receives, used: 0, posted: 0, returned: 0, frames: 0, theirs: 0, taken: 0 }
     }
 
     /// Sets the number of the peer's receives.
@@ -67,12 +67,12 @@ impl Window {
     /// The number of receives posted again, if the peer should get it now: after a quarter of them, so that
     /// it need not wait.
     pub(super) fn due(&self) -> Option<u64> {
-        (self.posted - self.told >= u64::from(self.receives / 4)).then_some(self.posted)
+        (self.posted - self.returned >= u64::from(self.receives / 4)).then_some(self.posted)
     }
 
     /// Records that the peer knows of `posted` receives.
-    pub(super) fn told(&mut self, posted: u64) {
-        self.told = posted;
+    pub(super) fn returned(&mut self, posted: u64) {
+        self.returned = posted;
     }
 
     /// Posts `many` receives without memory: written data goes elsewhere.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(window.due(), None);
         window.posted = 4;
         assert_eq!(window.due(), Some(4));
-        window.told(4);
+        window.returned(4);
         assert_eq!(window.due(), None);
     }
 }
