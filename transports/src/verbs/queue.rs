@@ -25,7 +25,7 @@ use super::counters::Counter;
 use super::device::{Device, Since};
 use super::error::{exhausted, last_error};
 use super::memory::{Memory, PAGE, Written};
-use super::send_slots::Ledger;
+use super::send_slots::SendSlots;
 
 /// Work requests of a send queue, if the device supports as many.
 pub(super) const DEPTH: u32 = 512;
@@ -62,7 +62,7 @@ pub(super) struct Request {
     /// Whether it is solicited: wakes a peer that waits.
     pub(super) solicited: bool,
     /// Whether it asks for a completion.
-    pub(super) tells: bool,
+    pub(super) has_completion: bool,
     /// Its frame.
     pub(super) frame: u64,
 }
@@ -81,7 +81,7 @@ impl Request {
             remote_key,
             immediate: 0,
             solicited: false,
-            tells: false,
+            has_completion: false,
             frame,
         }
     }
@@ -90,7 +90,7 @@ impl Request {
 /// A queue pair and its objects.
 pub(super) struct Queue {
     qp: NonNull<ibv_qp>,
-    ledger: Ledger,
+    slots: SendSlots,
     counter: Counter,
     // Dropped after the queue pair that uses them, which `drop` destroys.
     sent: Completions,
@@ -153,7 +153,7 @@ impl Queue {
         let _ = getrandom(&mut packet[..], GetRandomFlags::NONBLOCK);
         let queue = Queue {
             qp,
-            ledger: Ledger::new(depth),
+            slots: SendSlots::new(depth),
             counter: Counter::new(),
             sent,
             received,
@@ -278,19 +278,19 @@ impl Queue {
 
     /// Number of requests that can be posted now.
     #[inline]
-    pub(super) fn room(&self) -> usize {
-        self.ledger.room()
+    pub(super) fn free_slots(&self) -> usize {
+        self.slots.free()
     }
 
     /// The number of the next request.
     #[inline]
     pub(super) fn next(&self) -> u64 {
-        self.ledger.next()
+        self.slots.next()
     }
 
     /// All requests below this number are done.
     pub(super) fn done(&self) -> u64 {
-        self.ledger.done()
+        self.slots.done()
     }
 
     /// The peer's value in the credit word.
@@ -314,20 +314,20 @@ impl Queue {
     /// they fit inside the request.
     #[inline]
     pub(super) unsafe fn post(&mut self, requests: &[Request]) -> Result<(), Cause> {
-        debug_assert!(requests.len() <= CHAIN && requests.len() <= self.room());
+        debug_assert!(requests.len() <= CHAIN && requests.len() <= self.free_slots());
         // SAFETY: pointers, numbers and unions of them, for which zero is valid.
         let (mut list, mut parts): ([ibv_send_wr; CHAIN], [ibv_sge; CHAIN]) = unsafe { std::mem::zeroed() };
         let first = list.as_mut_ptr();
         for (index, request) in requests.iter().enumerate() {
-            let entry = self.ledger.enter(request.frame);
+            let slot = self.slots.take(request.frame);
             let (from, key) = match &request.word {
                 None => (request.from, request.key),
                 Some(word) if request.len <= self.max_inline => (ptr::from_ref(word).cast(), 0),
-                Some(word) => (self.lay_down(entry.number, *word), self.credit_memory.local_key()),
+                Some(word) => (self.lay_down(slot.number, *word), self.credit_memory.local_key()),
             };
             parts[index] = ibv_sge { addr: from.addr() as u64, length: request.len as u32, lkey: key };
             let mut flags = 0;
-            if entry.tells || request.tells {
+            if slot.has_completion || request.has_completion {
                 flags |= IBV_SEND_SIGNALED;
                 self.awaited += 1;
             }
@@ -338,7 +338,7 @@ impl Queue {
                 flags |= IBV_SEND_SOLICITED;
             }
             let wr = &mut list[index];
-            wr.wr_id = entry.number;
+            wr.wr_id = slot.number;
             wr.sg_list = &mut parts[index];
             wr.num_sge = c_int::from(request.len != 0);
             wr.opcode = request.operation;
@@ -394,10 +394,10 @@ impl Queue {
         self.awaited = self.awaited.saturating_sub(taken.len() as u32);
         for done in taken {
             if done.status != IBV_WC_SUCCESS {
-                let frame = self.ledger.frame(done.wr_id);
+                let frame = self.slots.frame(done.wr_id);
                 return Err((failure(&self.device, done, self.beside()), frame));
             }
-            if !self.ledger.complete(done.wr_id) {
+            if !self.slots.complete(done.wr_id) {
                 let what =
                     format!("{} completed request {}, which is not under way", self.device.name, done.wr_id);
                 return Err((Cause::System(what), None));

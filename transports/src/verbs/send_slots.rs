@@ -3,9 +3,9 @@
 //! Only one request in many asks for a completion, which frees it and all before it: a queue executes its
 //! requests in order.
 
-/// The accounts of one send queue.
+/// The slots of one send queue.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct SendSlots {
     /// Most requests under way.
     depth: u64,
     /// Requests posted so far: the number of the next one.
@@ -18,20 +18,20 @@ pub(super) struct Ledger {
     frames: Box<[u64]>,
 }
 
-/// The accounting data of a posted request.
+/// The slot of a posted request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct Slot {
     /// Its number.
     pub(super) number: u64,
     /// Whether it must ask for a completion.
-    pub(super) tells: bool,
+    pub(super) has_completion: bool,
 }
 
-impl Ledger {
-    /// Makes the accounts of a queue for `depth` requests, a power of two and at least 8.
-    pub(super) fn new(depth: u32) -> Ledger {
+impl SendSlots {
+    /// Makes the slots of a queue for `depth` requests, a power of two and at least 8.
+    pub(super) fn new(depth: u32) -> SendSlots {
         debug_assert!(depth.is_power_of_two() && depth >= 8);
-        Ledger {
+        SendSlots {
             depth: u64::from(depth),
             posted: 0,
             done: 0,
@@ -42,7 +42,7 @@ impl Ledger {
 
     /// Number of requests that can be posted now.
     #[inline]
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         (self.depth - (self.posted - self.done)) as usize
     }
 
@@ -58,19 +58,19 @@ impl Ledger {
         self.done
     }
 
-    /// Enters a request for `frame`. There must be a free slot. One request in each quarter of the queue asks
+    /// Takes a slot for a request of `frame`. There must be a free slot. One request in each quarter of the queue asks
     /// for a completion, so a full queue always has some under way.
     #[inline]
-    pub(super) fn enter(&mut self, frame: u64) -> Entry {
-        debug_assert!(self.room() > 0);
+    pub(super) fn take(&mut self, frame: u64) -> Slot {
+        debug_assert!(self.free() > 0);
         let number = self.posted;
         self.frames[(number & (self.depth - 1)) as usize] = frame;
         self.posted += 1;
-        let tells = self.posted - self.covered >= self.depth / 4;
-        if tells {
+        let has_completion = self.posted - self.covered >= self.depth / 4;
+        if has_completion {
             self.covered = self.posted;
         }
-        Entry { number, tells }
+        Slot { number, has_completion }
     }
 
     /// The frame of a request that is under way; `None` for others.
@@ -105,50 +105,50 @@ mod tests {
             depth in (3_u32..8).prop_map(|log| 1 << log),
             steps in prop::collection::vec((any::<bool>(), 1_usize..4), 1..300),
         ) {
-            let mut ledger = Ledger::new(depth);
+            let mut slots = SendSlots::new(depth);
             let (mut under_way, mut telling) = (VecDeque::new(), VecDeque::new());
             for (posts, many) in steps {
-                if posts && ledger.room() >= many {
+                if posts && slots.free() >= many {
                     for _ in 0..many {
-                        let entry = ledger.enter(ledger.next() * 3);
-                        under_way.push_back(entry.number);
-                        if entry.tells {
-                            telling.push_back(entry.number);
+                        let slot = slots.take(slots.next() * 3);
+                        under_way.push_back(slot.number);
+                        if slot.has_completion {
+                            telling.push_back(slot.number);
                         }
                     }
                 } else if let Some(number) = telling.pop_front() {
-                    prop_assert_eq!(ledger.frame(number), Some(number * 3));
-                    prop_assert!(ledger.complete(number));
-                    prop_assert!(!ledger.complete(number), "once");
+                    prop_assert_eq!(slots.frame(number), Some(number * 3));
+                    prop_assert!(slots.complete(number));
+                    prop_assert!(!slots.complete(number), "once");
                     under_way.retain(|other| *other > number);
                 }
                 prop_assert!(under_way.len() <= depth as usize);
-                prop_assert_eq!(ledger.room(), depth as usize - under_way.len());
-                prop_assert!(ledger.room() > depth as usize / 4 || !telling.is_empty());
+                prop_assert_eq!(slots.free(), depth as usize - under_way.len());
+                prop_assert!(slots.free() > depth as usize / 4 || !telling.is_empty());
             }
         }
     }
 
     #[test]
     fn a_completion_of_a_request_that_is_not_under_way_is_found_out() {
-        let mut ledger = Ledger::new(8);
-        assert!(!ledger.complete(0));
-        ledger.enter(7);
-        assert!(!ledger.complete(1) && !ledger.complete(u64::MAX));
-        assert_eq!((ledger.frame(0), ledger.frame(1)), (Some(7), None));
+        let mut slots = SendSlots::new(8);
+        assert!(!slots.complete(0));
+        slots.take(7);
+        assert!(!slots.complete(1) && !slots.complete(u64::MAX));
+        assert_eq!((slots.frame(0), slots.frame(1)), (Some(7), None));
     }
 
     #[test]
     fn one_request_in_a_quarter_of_the_queue_asks_for_a_completion() {
-        let mut ledger = Ledger::new(256);
-        let mut tells = 0;
+        let mut slots = SendSlots::new(256);
+        let mut completions = 0;
         for _ in 0..640 {
-            let entry = ledger.enter(0);
-            if entry.tells {
-                tells += 1;
-                assert!(ledger.complete(entry.number));
+            let slot = slots.take(0);
+            if slot.has_completion {
+                completions += 1;
+                assert!(slots.complete(slot.number));
             }
         }
-        assert_eq!(tells, 10);
+        assert_eq!(completions, 10);
     }
 }

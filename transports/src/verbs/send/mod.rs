@@ -182,7 +182,7 @@ impl Post {
     /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others
     /// that are to be posted.
     fn piece(&mut self, ahead: usize) -> Option<Request> {
-        let (has_window, room) = (self.has_window(), self.station.queue.room());
+        let (has_window, room) = (self.has_window(), self.station.queue.free_slots());
         let sending = self.sending.as_mut()?;
         let len = (sending.len - sending.at).min(PIECE);
         if len == 0 || !has_window || room <= ahead {
@@ -203,7 +203,7 @@ impl Post {
             // No frame is longer than `MAX_FRAME`.
             immediate: (sending.len / LINE) as u32,
             solicited: is_last || asks_back,
-            tells: is_last && len > self.station.queue.device.max_inline as usize,
+            has_completion: is_last && len > self.station.queue.device.max_inline as usize,
             frame: sending.frame,
         };
         sending.at += len;
@@ -275,7 +275,7 @@ impl Post {
             return Err(error(Operation::Receive, cause));
         }
         if let Some(given) = self.station.inbox.due()
-            && self.station.queue.room() > 0
+            && self.station.queue.free_slots() > 0
         {
             let return_credit = self.station.queue.return_credit(given);
             // SAFETY: the word is inside the request or in the registered memory of the queue.
@@ -316,9 +316,9 @@ unsafe impl Messages for Post {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
         }
-        if self.sending.is_some() || !self.has_window() || self.station.queue.room() == 0 {
+        if self.sending.is_some() || !self.has_window() || self.station.queue.free_slots() == 0 {
             self.work()?;
-            if self.sending.is_some() || !self.has_window() || self.station.queue.room() == 0 {
+            if self.sending.is_some() || !self.has_window() || self.station.queue.free_slots() == 0 {
                 self.is_starved = true;
                 return Err(error(Operation::Send, Cause::Full));
             }

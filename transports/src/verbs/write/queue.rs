@@ -88,7 +88,7 @@ impl Works {
             remote_key: self.region.key,
             immediate: 0,
             solicited: false,
-            tells: false,
+            has_completion: false,
             frame,
         }
     }
@@ -110,17 +110,17 @@ impl Works {
         let lent = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
         let lent = lent.map_err(|cause| (cause, Some(request.frame)))?;
         request.key = lent.local_key();
-        request.tells = true;
+        request.has_completion = true;
         self.lent.push(Lent { until: u64::MAX, _registration: lent });
         Ok(())
     }
 
     /// Whether `many` requests can be posted, behind the held one.
     fn has_room(&mut self, many: usize) -> Result<bool, Failed> {
-        if self.queue.room() < many {
+        if self.queue.free_slots() < many {
             self.work()?;
         }
-        Ok(self.queue.room() >= many)
+        Ok(self.queue.free_slots() >= many)
     }
 
     /// Posts the held request. `false` if there is no slot.
@@ -180,14 +180,15 @@ impl Works {
             let mut filled = 0;
             while filled < CHAIN && (rest.len > 0 || filled == 0) {
                 let len = rest.len.min(most);
-                parts[filled] = Request { len, tells: false, ..rest };
+                parts[filled] = Request { len, has_completion: false, ..rest };
                 rest.from = rest.from.wrapping_add(len);
                 (rest.to, rest.len) = (rest.to + len as u64, rest.len - len);
                 filled += 1;
             }
             if rest.len == 0 {
                 let last = &mut parts[filled - 1];
-                *last = with_immediate(Request { tells: request.tells, ..*last }, immediate);
+                *last =
+                    with_immediate(Request { has_completion: request.has_completion, ..*last }, immediate);
             }
             self.post(&parts[..filled])?;
             if rest.len == 0 {
@@ -246,7 +247,7 @@ impl Works {
         Ok(())
     }
 
-    /// Takes completions of receives, posts receives again, and tells the peer.
+    /// Takes completions of receives, posts receives again, and returns credit to the peer.
     pub(super) fn receive(&mut self) -> Result<(), Failed> {
         if let Err(cause) = self.window.receive(&self.queue) {
             // Receives end with the queue pair; the last send says why it did.
