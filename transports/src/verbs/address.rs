@@ -49,20 +49,20 @@ pub(super) struct EndpointAddress {
     /// Longest frame that it accepts, in bytes; for messages only.
     pub(super) max_frame: u64,
     /// The word into which the peer writes how many receives it has posted again.
-    pub(super) credit_word: Place,
+    pub(super) credit_word: RemoteRegion,
     /// The region that frames are written into; for writes only.
-    pub(super) region: Place,
+    pub(super) region: RemoteRegion,
 }
 
 /// Memory that a peer may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct RemoteRegion {
     pub(super) address: u64,
     pub(super) len: u64,
     pub(super) key: u32,
 }
 
-impl Place {
+impl RemoteRegion {
     fn check(&self, what: &str, least: u64) -> Result<(), String> {
         let whole = self.address.checked_add(self.len).is_some() && usize::try_from(self.len).is_ok();
         if self.len < least || !whole || !self.address.is_multiple_of(8) {
@@ -196,8 +196,8 @@ mod tests {
             in_order: false,
             receives: 256,
             max_frame: 1 << 20,
-            credit_word: Place { address: 1 << 40, len: 8, key: 7 },
-            region: Place { address: 1 << 41, len: 8192, key: u32::MAX },
+            credit_word: RemoteRegion { address: 1 << 40, len: 8, key: 7 },
+            region: RemoteRegion { address: 1 << 41, len: 8192, key: u32::MAX },
         }
     }
 
@@ -236,12 +236,12 @@ mod tests {
             EndpointAddress { packet: u32::MAX, ..sample() },
             EndpointAddress { mtu: 1500, ..sample() },
             EndpointAddress { receives: 0, ..sample() },
-            EndpointAddress { credit_word: Place { len: 7, ..sample().credit_word }, ..sample() },
+            EndpointAddress { credit_word: RemoteRegion { len: 7, ..sample().credit_word }, ..sample() },
             EndpointAddress {
-                credit_word: Place { address: u64::MAX - 7, ..sample().credit_word },
+                credit_word: RemoteRegion { address: u64::MAX - 7, ..sample().credit_word },
                 ..sample()
             },
-            EndpointAddress { credit_word: Place { address: 4, ..sample().credit_word }, ..sample() },
+            EndpointAddress { credit_word: RemoteRegion { address: 4, ..sample().credit_word }, ..sample() },
         ];
         for lie in &lies {
             for backend in [Backend::Write, Backend::Send] {
@@ -253,7 +253,7 @@ mod tests {
             }
         }
         let nowhere =
-            EndpointAddress { region: Place::default(), ..sample() }.to_bytes(Backend::Write).unwrap();
+            EndpointAddress { region: RemoteRegion::default(), ..sample() }.to_bytes(Backend::Write).unwrap();
         assert!(EndpointAddress::from_bytes(&nowhere, Backend::Write).is_err());
         let nothing = EndpointAddress { max_frame: 0, ..sample() }.to_bytes(Backend::Send).unwrap();
         assert!(EndpointAddress::from_bytes(&nothing, Backend::Send).is_err());

@@ -19,7 +19,7 @@ use farjump_rdma_sys::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::address::{BITS, EndpointAddress, Place};
+use super::address::{BITS, EndpointAddress, RemoteRegion};
 use super::completions::{BATCH, Batch, Completions, failure};
 use super::counters::Counter;
 use super::device::{Device, Since};
@@ -102,7 +102,7 @@ pub(super) struct Queue {
     /// Requested completions that have not come yet.
     awaited: u32,
     packet: u32,
-    peer_credit_word: Place,
+    peer_credit_word: RemoteRegion,
     max_inline: usize,
     pub(super) device: Arc<Device>,
 }
@@ -162,7 +162,7 @@ impl Queue {
             rounds: 0,
             awaited: 0,
             packet: u32::from_le_bytes(packet) >> (32 - BITS),
-            peer_credit_word: Place::default(),
+            peer_credit_word: RemoteRegion::default(),
             max_inline: device.max_inline as usize,
             device: Arc::clone(device),
         };
@@ -195,12 +195,12 @@ impl Queue {
             in_order: self.device.in_order,
             receives,
             max_frame: 0,
-            credit_word: Place {
+            credit_word: RemoteRegion {
                 address: self.credit_memory.start().addr().get() as u64,
                 len: 8,
                 key: self.credit_memory.remote_key(),
             },
-            region: Place::default(),
+            region: RemoteRegion::default(),
         }
     }
 

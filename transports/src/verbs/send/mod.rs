@@ -83,12 +83,12 @@ impl Transport for Send {
             return Err(failed(Cause::TooLarge { len: request.max_frame, max: MAX_FRAME }));
         }
         let device = self.chosen.device().map_err(|why| failed(Cause::System(why)))?;
-        Ok(Box::new(Station::open(&device, request.max_frame.max(LINE)).map_err(failed)?))
+        Ok(Box::new(SendEndpoint::open(&device, request.max_frame.max(LINE)).map_err(failed)?))
     }
 }
 
 /// A queue pair and its receiving half. Before the peer is known this is the unconnected endpoint.
-struct Station {
+struct SendEndpoint {
     // Dropped in this order: the queue pair before the pool that it receives from.
     queue: Queue,
     inbox: Inbox,
@@ -96,8 +96,8 @@ struct Station {
     address: Vec<u8>,
 }
 
-impl Station {
-    fn open(device: &Arc<Device>, max_frame: usize) -> Result<Station, Cause> {
+impl SendEndpoint {
+    fn open(device: &Arc<Device>, max_frame: usize) -> Result<SendEndpoint, Cause> {
         let pool = Pool::of(device)?;
         let queue = Queue::create(device, Receives::Shared(pool.as_ptr(), WINDOW))?;
         let mut own_address = queue.endpoint_address(WINDOW);
@@ -105,11 +105,11 @@ impl Station {
         let address = own_address.to_bytes(Backend::Send)?;
         pool.join()?;
         let inbox = Inbox::new(Arc::clone(&pool), max_frame);
-        Ok(Station { queue, inbox, pool, address })
+        Ok(SendEndpoint { queue, inbox, pool, address })
     }
 }
 
-impl Drop for Station {
+impl Drop for SendEndpoint {
     fn drop(&mut self) {
         // Ends receiving.
         self.queue.shut();
@@ -118,7 +118,7 @@ impl Drop for Station {
     }
 }
 
-impl UnconnectedEndpoint for Station {
+impl UnconnectedEndpoint for SendEndpoint {
     fn address(&self) -> LocalAddress<'_> {
         LocalAddress { bytes: self.address.clone(), descriptors: Vec::new() }
     }
@@ -130,8 +130,8 @@ impl UnconnectedEndpoint for Station {
         }
         let peer_address = EndpointAddress::from_bytes(&peer.bytes, Backend::Send).map_err(failed)?;
         self.queue.connect(&peer_address).map_err(failed)?;
-        Ok(Endpoint::TwoSided(Box::new(Post {
-            station: *self,
+        Ok(Endpoint::TwoSided(Box::new(SendMessages {
+            endpoint: *self,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             receives: u64::from(peer_address.receives),
             taken: 0,
@@ -154,8 +154,8 @@ struct Sending {
 }
 
 /// A connected endpoint.
-struct Post {
-    station: Station,
+struct SendMessages {
+    endpoint: SendEndpoint,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
     /// Buffers of the peer, and how many were used since the start.
@@ -171,18 +171,18 @@ struct Post {
     is_starved: bool,
 }
 
-impl Post {
+impl SendMessages {
     /// Whether the peer has a buffer for one more piece. It may lie: more than were used are not believed.
     #[inline]
     fn has_window(&self) -> bool {
-        let given = self.station.queue.returned_by_peer().min(self.taken);
+        let given = self.endpoint.queue.returned_by_peer().min(self.taken);
         self.taken - given < self.receives
     }
 
     /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others
     /// that are to be posted.
     fn piece(&mut self, ahead: usize) -> Option<Request> {
-        let (has_window, room) = (self.has_window(), self.station.queue.free_slots());
+        let (has_window, room) = (self.has_window(), self.endpoint.queue.free_slots());
         let sending = self.sending.as_mut()?;
         let len = (sending.len - sending.at).min(PIECE);
         if len == 0 || !has_window || room <= ahead {
@@ -203,7 +203,7 @@ impl Post {
             // No frame is longer than `MAX_FRAME`.
             immediate: (sending.len / LINE) as u32,
             solicited: is_last || asks_back,
-            has_completion: is_last && len > self.station.queue.device.max_inline as usize,
+            has_completion: is_last && len > self.endpoint.queue.device.max_inline as usize,
             frame: sending.frame,
         };
         sending.at += len;
@@ -222,7 +222,7 @@ impl Post {
                 count += 1;
             }
             // SAFETY: the buffer is kept until the last request posted for it is done.
-            unsafe { self.station.queue.post(&pieces[..count]) }
+            unsafe { self.endpoint.queue.post(&pieces[..count]) }
                 .map_err(|cause| error(Operation::Send, cause).with_frame(first.frame))?;
         }
         match self.sending.take() {
@@ -231,12 +231,12 @@ impl Post {
                 return Ok(false);
             }
             Some(Sending { room, len, .. }) => {
-                let inside = len <= self.station.queue.device.max_inline as usize;
+                let inside = len <= self.endpoint.queue.device.max_inline as usize;
                 if inside && self.room.is_none() {
                     // Copied when it was posted.
                     self.room = Some(room);
                 } else {
-                    self.sent.push_back((self.station.queue.next(), room));
+                    self.sent.push_back((self.endpoint.queue.next(), room));
                 }
             }
             None => {}
@@ -246,7 +246,7 @@ impl Post {
 
     /// Takes completions off the send queue: at once, or if there may be some.
     fn retire(&mut self, at_once: bool) -> Result<(), TransportError> {
-        let queue = &mut self.station.queue;
+        let queue = &mut self.endpoint.queue;
         let retired = if at_once { queue.look() } else { queue.work() };
         retired.map_err(|(cause, frame)| {
             let error = error(Operation::Send, cause);
@@ -260,7 +260,7 @@ impl Post {
     /// All steps of progress.
     fn work(&mut self) -> Result<(), TransportError> {
         self.retire(false)?;
-        let done = self.station.queue.done();
+        let done = self.endpoint.queue.done();
         while self.sent.front().is_some_and(|(until, _)| *until <= done) {
             if let Some((_, room)) = self.sent.pop_front() {
                 self.spare(room);
@@ -269,19 +269,19 @@ impl Post {
         if self.sending.is_some() {
             self.push()?;
         }
-        if let Err(cause) = self.station.inbox.work(&self.station.queue) {
+        if let Err(cause) = self.endpoint.inbox.work(&self.endpoint.queue) {
             // Receives end with the queue pair; the last send says why it did.
             self.retire(true)?;
             return Err(error(Operation::Receive, cause));
         }
-        if let Some(given) = self.station.inbox.due()
-            && self.station.queue.free_slots() > 0
+        if let Some(given) = self.endpoint.inbox.due()
+            && self.endpoint.queue.free_slots() > 0
         {
-            let return_credit = self.station.queue.return_credit(given);
+            let return_credit = self.endpoint.queue.return_credit(given);
             // SAFETY: the word is inside the request or in the registered memory of the queue.
-            unsafe { self.station.queue.post(&[return_credit]) }
+            unsafe { self.endpoint.queue.post(&[return_credit]) }
                 .map_err(|cause| error(Operation::Receive, cause))?;
-            self.station.inbox.returned(given);
+            self.endpoint.inbox.returned(given);
         }
         Ok(())
     }
@@ -304,21 +304,21 @@ impl Post {
             return Ok(self.spares.swap_remove(at));
         }
         let len = len.max(PIECE).next_power_of_two();
-        Memory::create(&self.station.queue.device, len, Written::Here)
+        Memory::create(&self.endpoint.queue.device, len, Written::Here)
     }
 }
 
 // SAFETY: a buffer is memory of this value's own until the device has sent it. A message lies in the inbox
 // until `release`, in buffers that the device has finished writing and gets back only then. Both start on a
 // page or on a line of one.
-unsafe impl Messages for Post {
+unsafe impl Messages for SendMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
         }
-        if self.sending.is_some() || !self.has_window() || self.station.queue.free_slots() == 0 {
+        if self.sending.is_some() || !self.has_window() || self.endpoint.queue.free_slots() == 0 {
             self.work()?;
-            if self.sending.is_some() || !self.has_window() || self.station.queue.free_slots() == 0 {
+            if self.sending.is_some() || !self.has_window() || self.endpoint.queue.free_slots() == 0 {
                 self.is_starved = true;
                 return Err(error(Operation::Send, Cause::Full));
             }
@@ -351,15 +351,15 @@ unsafe impl Messages for Post {
     }
 
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
-        if let Some(front) = self.station.inbox.front() {
+        if let Some(front) = self.endpoint.inbox.front() {
             return Ok(Some(front));
         }
         self.work()?;
-        Ok(self.station.inbox.front())
+        Ok(self.endpoint.inbox.front())
     }
 
     fn release(&mut self) {
-        self.station.inbox.release();
+        self.endpoint.inbox.release();
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
@@ -367,36 +367,36 @@ unsafe impl Messages for Post {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.station.queue.received.descriptor()
+        self.endpoint.queue.received.descriptor()
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {
         self.retire(true)?;
         self.work()?;
-        self.station.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
+        self.endpoint.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
         if self.is_starved && self.has_window() {
             self.is_starved = false;
             return Ok(false);
         }
         // No event reports buffers that the peer returns.
-        let waits = self.is_starved || self.sending.is_some() || self.station.inbox.due().is_some();
-        if waits || !self.station.inbox.is_empty() {
+        let waits = self.is_starved || self.sending.is_some() || self.endpoint.inbox.due().is_some();
+        if waits || !self.endpoint.inbox.is_empty() {
             return Ok(false);
         }
-        self.station.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
+        self.endpoint.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
         // No event reports earlier messages.
         self.work()?;
-        Ok(self.station.inbox.is_empty())
+        Ok(self.endpoint.inbox.is_empty())
     }
 
     fn disarm(&mut self) -> Result<(), TransportError> {
-        self.station.queue.received.disarm();
+        self.endpoint.queue.received.disarm();
         Ok(())
     }
 
     fn route(&self) -> Route {
         let how = "each frame is a message that the devices deliver into buffers of the receiver's";
-        crate::verbs::route(&self.station.queue.device, how)
+        crate::verbs::route(&self.endpoint.queue.device, how)
     }
 }
 

@@ -19,12 +19,12 @@ use farjump_core::transport::{
 
 use crate::executable_alias::Twin;
 use crate::verbs::Chosen;
-use crate::verbs::address::{Backend, EndpointAddress, Place};
+use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Written};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{Queue, Receives};
-use queue::{Failed, Works, max_frame};
+use queue::{Failed, WriteQueue, max_frame};
 use receives::{FRAME, Window};
 
 /// The backend's name.
@@ -105,7 +105,7 @@ impl UnconnectedWrite {
         let window = Window::of(receives);
         window.post(&queue, receives)?;
         let mut own_address = queue.endpoint_address(receives);
-        own_address.region = Place {
+        own_address.region = RemoteRegion {
             address: region.start().addr().get() as u64,
             len: region.len() as u64,
             key: region.remote_key(),
@@ -141,29 +141,29 @@ impl UnconnectedEndpoint for UnconnectedWrite {
         let descriptor = queue.received.descriptor().map(|descriptor| descriptor.as_raw_fd());
         // Checked when the address was decoded.
         let len = peer_address.region.len as usize;
-        let works = Works::new(queue, window, peer_address.region);
-        let works = Arc::new(Mutex::new(works));
+        let writes = WriteQueue::new(queue, window, peer_address.region);
+        let writes = Arc::new(Mutex::new(writes));
         Ok(Endpoint::OneSided {
             local: Box::new(WriteLocal {
                 twin: None,
-                works: Arc::clone(&works),
+                writes: Arc::clone(&writes),
                 region,
                 descriptor,
                 counts: false,
             }),
-            remote: Box::new(WriteRemote { works, len }),
+            remote: Box::new(WriteRemote { writes, len }),
         })
     }
 }
 
-fn locked(works: &Mutex<Works>) -> MutexGuard<'_, Works> {
+fn locked(writes: &Mutex<WriteQueue>) -> MutexGuard<'_, WriteQueue> {
     // A panic leaves nothing inconsistent: none happens between two steps that belong together.
-    works.lock().unwrap_or_else(PoisonError::into_inner)
+    writes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The peer's region.
 struct WriteRemote {
-    works: Arc<Mutex<Works>>,
+    writes: Arc<Mutex<WriteQueue>>,
     len: usize,
 }
 
@@ -179,7 +179,7 @@ impl WriteRemote {
     }
 }
 
-// SAFETY: it is not mapped. Staging memory is mapped, zero and page-aligned, and kept by `works`, which this
+// SAFETY: it is not mapped. Staging memory is mapped, zero and page-aligned, and kept by `writes`, which this
 // value holds.
 unsafe impl RemoteMemory for WriteRemote {
     fn len(&self) -> usize {
@@ -191,9 +191,9 @@ unsafe impl RemoteMemory for WriteRemote {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut works = locked(&self.works);
-        let request = works.request(offset, bytes.as_ptr(), bytes.len(), frame);
-        works.put(request, None).map_err(|failed| of_frame(Operation::Put, failed))
+        let mut writes = locked(&self.writes);
+        let request = writes.request(offset, bytes.as_ptr(), bytes.len(), frame);
+        writes.put(request, None).map_err(|failed| of_frame(Operation::Put, failed))
     }
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
@@ -202,7 +202,7 @@ unsafe impl RemoteMemory for WriteRemote {
             return Err(error(Operation::Put, cause).with_frame(frame));
         }
         self.check(offset, size_of::<u64>(), frame)?;
-        locked(&self.works).put_word(offset, word, frame).map_err(|failed| of_frame(Operation::Put, failed))
+        locked(&self.writes).put_word(offset, word, frame).map_err(|failed| of_frame(Operation::Put, failed))
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
@@ -212,39 +212,39 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         self.check(offset, bytes.len(), frame)?;
-        let mut works = locked(&self.works);
-        let returned = works.queue.returned_by_peer();
-        if !works.window.has_room(returned) {
+        let mut writes = locked(&self.writes);
+        let returned = writes.queue.returned_by_peer();
+        if !writes.window.has_room(returned) {
             return Err(error(Operation::Put, Cause::Full));
         }
-        let request = works.request(offset, bytes.as_ptr(), bytes.len(), frame);
-        works.put(request, Some(FRAME)).map_err(|failed| of_frame(Operation::Put, failed))?;
-        works.window.take(returned);
+        let request = writes.request(offset, bytes.as_ptr(), bytes.len(), frame);
+        writes.put(request, Some(FRAME)).map_err(|failed| of_frame(Operation::Put, failed))?;
+        writes.window.take(returned);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
-        locked(&self.works).progress().map_err(|failed| of_frame(Operation::Progress, failed))
+        locked(&self.writes).progress().map_err(|failed| of_frame(Operation::Progress, failed))
     }
 
     fn wake_peer(&mut self) -> Result<(), TransportError> {
-        locked(&self.works).wake_peer().map_err(|failed| of_frame(Operation::Wake, failed))
+        locked(&self.writes).wake_peer().map_err(|failed| of_frame(Operation::Wake, failed))
     }
 
     fn route(&self) -> Route {
-        let works = locked(&self.works);
+        let writes = locked(&self.writes);
         crate::verbs::route(
-            &works.queue.device,
+            &writes.queue.device,
             "frames are writes that the devices carry out; the peer's processor does nothing for them",
         )
     }
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
-        let mut works = locked(&self.works);
-        let device = Arc::clone(&works.queue.device);
+        let mut writes = locked(&self.writes);
+        let device = Arc::clone(&writes.queue.device);
         let staging =
             Memory::create(&device, len, Written::Here).map_err(|cause| error(Operation::Connect, cause))?;
-        Ok(Some(works.staging.insert(staging).start()))
+        Ok(Some(writes.staging.insert(staging).start()))
     }
 }
 
@@ -253,7 +253,7 @@ struct WriteLocal {
     /// The executable alias, once requested.
     twin: Option<Twin>,
     // The queue pair, if this holds it last, before the region.
-    works: Arc<Mutex<Works>>,
+    writes: Arc<Mutex<WriteQueue>>,
     region: Memory,
     /// The descriptor of the queue pair's completions, which is open as long as they exist.
     descriptor: Option<RawFd>,
@@ -280,42 +280,42 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn completions(&mut self) -> Result<u64, TransportError> {
         self.counts = true;
-        let mut works = locked(&self.works);
-        works.receive().map_err(|failed| of_frame(Operation::Receive, failed))?;
-        Ok(works.window.frames())
+        let mut writes = locked(&self.writes);
+        writes.receive().map_err(|failed| of_frame(Operation::Receive, failed))?;
+        Ok(writes.window.frames())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the completions keep it open, and `works` keeps them.
+        // SAFETY: the completions keep it open, and `writes` keeps them.
         self.descriptor.map(|descriptor| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         let failed = |failed| of_frame(Operation::Wake, failed);
-        let mut works = locked(&self.works);
-        works.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
-        works.queue.look().map_err(failed)?;
+        let mut writes = locked(&self.writes);
+        writes.queue.check().map_err(|cause| error(Operation::Wake, cause))?;
+        writes.queue.look().map_err(failed)?;
         // A plain write of a frame wakes no peer, and a frame whose sender has not yet seen that this process
         // sleeps may still be under way: nothing orders the two directions.
         if !self.counts {
-            works.receive().map_err(failed)?;
+            writes.receive().map_err(failed)?;
             return Ok(false);
         }
-        works.progress().map_err(failed)?;
-        if !works.is_idle() {
+        writes.progress().map_err(failed)?;
+        if !writes.is_idle() {
             return Ok(false);
         }
-        works.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
+        writes.queue.received.arm().map_err(|cause| error(Operation::Wake, cause))?;
         // No event reports earlier ones; core polls for their frames after this.
-        works.receive().map_err(failed)?;
+        writes.receive().map_err(failed)?;
         // A peer that does not know of receives could wait for them.
-        Ok(works.window.due().is_none())
+        Ok(writes.window.due().is_none())
     }
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
-        let mut works = locked(&self.works);
-        works.queue.received.disarm();
-        works.receive().map_err(|failed| of_frame(Operation::Wake, failed))
+        let mut writes = locked(&self.writes);
+        writes.queue.received.disarm();
+        writes.receive().map_err(|failed| of_frame(Operation::Wake, failed))
     }
 }
 

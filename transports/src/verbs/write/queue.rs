@@ -8,7 +8,7 @@ use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
 use super::receives::{DOORBELL, Window};
-use crate::verbs::address::Place;
+use crate::verbs::address::RemoteRegion;
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Registration};
 use crate::verbs::queue::{CHAIN, DEPTH, Queue, Request};
@@ -22,23 +22,23 @@ pub(super) fn max_frame(device: Option<&Device>) -> usize {
 }
 
 /// Memory that was registered for one put.
-struct Lent {
+struct TemporaryRegistration {
     /// The last request that reads it.
     until: u64,
     _registration: Registration,
 }
 
 /// The sending half, and the receives of wake-ups and completions.
-pub(super) struct Works {
+pub(super) struct WriteQueue {
     // Dropped in this order: the queue pair before the memory that it reads.
     pub(super) queue: Queue,
     pub(super) window: Window,
     /// The peer's region.
-    region: Place,
+    region: RemoteRegion,
     /// A put that waits for the word before it.
     held: Option<Request>,
     /// Oldest first.
-    lent: Vec<Lent>,
+    registrations: Vec<TemporaryRegistration>,
     /// A wake-up that found no slot.
     owes_wake_up: bool,
     /// The memory in which core lays out frames.
@@ -46,7 +46,7 @@ pub(super) struct Works {
 }
 
 // SAFETY: the pointers of held requests are to bytes that core keeps; everything else is its own.
-unsafe impl Send for Works {}
+unsafe impl Send for WriteQueue {}
 
 /// The cause of a failed call, and its frame.
 pub(super) type Failed = (Cause, Option<u64>);
@@ -65,10 +65,18 @@ fn with_immediate(mut request: Request, immediate: Option<u32>) -> Request {
     request
 }
 
-impl Works {
+impl WriteQueue {
     /// Makes the sending half of a connected queue pair whose peer has this region.
-    pub(super) fn new(queue: Queue, window: Window, region: Place) -> Works {
-        Works { queue, window, region, held: None, lent: Vec::new(), owes_wake_up: false, staging: None }
+    pub(super) fn new(queue: Queue, window: Window, region: RemoteRegion) -> WriteQueue {
+        WriteQueue {
+            queue,
+            window,
+            region,
+            held: None,
+            registrations: Vec::new(),
+            owes_wake_up: false,
+            staging: None,
+        }
     }
 
     /// Whether all requests are posted.
@@ -107,11 +115,11 @@ impl Works {
         // Only puts from other memory pay for this: those of middleware that holds frames back. SAFETY: core
         // keeps the bytes until the peer has returned credit for them, which is after the put, or until this
         // value is dropped. They are only read.
-        let lent = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
-        let lent = lent.map_err(|cause| (cause, Some(request.frame)))?;
-        request.key = lent.local_key();
+        let registration = unsafe { Registration::of(&self.queue.device, request.from, request.len, None) };
+        let registration = registration.map_err(|cause| (cause, Some(request.frame)))?;
+        request.key = registration.local_key();
         request.has_completion = true;
-        self.lent.push(Lent { until: u64::MAX, _registration: lent });
+        self.registrations.push(TemporaryRegistration { until: u64::MAX, _registration: registration });
         Ok(())
     }
 
@@ -131,7 +139,7 @@ impl Works {
         }
         self.held = None;
         self.post(&[held])?;
-        self.lent();
+        self.date_registration();
         Ok(true)
     }
 
@@ -143,8 +151,8 @@ impl Works {
     }
 
     /// Marks temporary registrations to end once all requests posted until now are done.
-    fn lent(&mut self) {
-        if let Some(last) = self.lent.last_mut()
+    fn date_registration(&mut self) {
+        if let Some(last) = self.registrations.last_mut()
             && last.until == u64::MAX
         {
             last.until = self.queue.next();
@@ -171,7 +179,7 @@ impl Works {
                 return Ok(());
             }
             self.post(&[with_immediate(request, immediate)])?;
-            self.lent();
+            self.date_registration();
             return Ok(());
         }
         let mut parts = [request; CHAIN];
@@ -195,7 +203,7 @@ impl Works {
                 break;
             }
         }
-        self.lent();
+        self.date_registration();
         Ok(())
     }
 
@@ -210,7 +218,7 @@ impl Works {
             Some(held) => {
                 self.held = None;
                 self.post(&[held, request])?;
-                self.lent();
+                self.date_registration();
                 Ok(())
             }
             None => self.post(&[request]),
@@ -240,9 +248,9 @@ impl Works {
     /// Takes completions off the send queue.
     fn work(&mut self) -> Result<(), Failed> {
         self.queue.work()?;
-        if !self.lent.is_empty() {
+        if !self.registrations.is_empty() {
             let done = self.queue.done();
-            self.lent.retain(|lent| lent.until > done);
+            self.registrations.retain(|registration| registration.until > done);
         }
         Ok(())
     }
