@@ -9,7 +9,7 @@ struct Liar {
 }
 
 /// Makes a liar, and an honest endpoint.
-fn liar(terms: Terms) -> (Liar, Post) {
+fn liar(terms: Terms) -> (Liar, TcpMessages) {
     let [left, right] = unix();
     let cipher = Cipher::agree(terms.seal == Seal::Aes, terms.seal == Seal::Aes);
     let secret = Secret::from_bytes([9; Secret::LEN]);

@@ -17,7 +17,7 @@ use super::socket::Socket;
 
 /// A connected endpoint.
 #[derive(Debug)]
-pub(super) struct Post {
+pub(super) struct TcpMessages {
     /// `None` once it is taken apart.
     parts: Option<Parts>,
     /// The buffer that `reserve` lends, and its length.
@@ -39,9 +39,9 @@ pub(super) struct Parts {
     pub(super) windows: Windows,
 }
 
-impl Post {
-    pub(super) fn new(parts: Parts, max_frame: usize) -> Post {
-        Post { parts: Some(parts), room: None, max_frame, wanted: None, asked: None }
+impl TcpMessages {
+    pub(super) fn new(parts: Parts, max_frame: usize) -> TcpMessages {
+        TcpMessages { parts: Some(parts), room: None, max_frame, wanted: None, asked: None }
     }
 
     #[inline]
@@ -147,7 +147,7 @@ fn copied(operation: Operation) -> TransportError {
 // SAFETY: a reserved buffer belongs to this value and is not used before `commit`. A message is in a buffer
 // of `Inbound`, which receives only into other parts until `release`. Both start on a line (`Buffer`,
 // `Inbound::look`).
-unsafe impl Messages for Post {
+unsafe impl Messages for TcpMessages {
     #[inline]
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
@@ -284,7 +284,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-impl Drop for Post {
+impl Drop for TcpMessages {
     fn drop(&mut self) {
         self.room.take().into_iter().for_each(|(room, _)| buffers::give(room));
         self.parts.take().into_iter().for_each(closing::part);

@@ -50,7 +50,7 @@ fn unix() -> [OwnedFd; 2] {
 }
 
 /// The endpoint `side` of a link on `descriptor`.
-fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> Post {
+fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> TcpMessages {
     let Terms { seal, window, max_frame } = terms;
     let own_address = EndpointAddress { aes: seal == Seal::Aes, window, max_frame };
     let own = UnconnectedTcp::new(own_address);
@@ -60,11 +60,11 @@ fn end(descriptor: OwnedFd, side: Side, terms: Terms) -> Post {
     own.join(peer).unwrap()
 }
 
-fn pair_on([left, right]: [OwnedFd; 2], terms: Terms) -> (Post, Post) {
+fn pair_on([left, right]: [OwnedFd; 2], terms: Terms) -> (TcpMessages, TcpMessages) {
     (end(left, Side::Source, terms), end(right, Side::Target, terms))
 }
 
-fn pair(terms: Terms) -> (Post, Post) {
+fn pair(terms: Terms) -> (TcpMessages, TcpMessages) {
     pair_on(tcp(), terms)
 }
 
@@ -72,7 +72,7 @@ fn bytes_of(len: usize, fill: u8) -> impl Iterator<Item = u8> {
     (0..len).map(move |at| fill.wrapping_add((at / 7) as u8))
 }
 
-fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
+fn send(post: &mut TcpMessages, len: usize, fill: u8) -> Result<(), TransportError> {
     let room = post.reserve(len)?;
     assert!(room.addr().get().is_multiple_of(LINE));
     // SAFETY: `reserve` lends `len` bytes.
@@ -82,7 +82,7 @@ fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
 }
 
 /// Takes the next message and releases it.
-fn take(post: &mut Post) -> Result<Option<Vec<u8>>, TransportError> {
+fn take(post: &mut TcpMessages) -> Result<Option<Vec<u8>>, TransportError> {
     let Some((start, len)) = post.poll()? else { return Ok(None) };
     assert!(start.addr().get().is_multiple_of(LINE));
     // SAFETY: `poll` lends `len` bytes until `release`.
@@ -93,7 +93,7 @@ fn take(post: &mut Post) -> Result<Option<Vec<u8>>, TransportError> {
 }
 
 /// Lets both endpoints work until `post` has a message or has ended.
-fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
+fn next(post: &mut TcpMessages, other: &mut TcpMessages) -> Result<Vec<u8>, TransportError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         other.progress()?;
@@ -105,7 +105,7 @@ fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
 }
 
 /// Waits for the end of `post`, without another endpoint.
-fn end_of(post: &mut Post) -> TransportError {
+fn end_of(post: &mut TcpMessages) -> TransportError {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match take(post) {

@@ -10,7 +10,7 @@ use farjump_os::scrubbed;
 use super::credit::{MOST, RecvCredit, SendCredit};
 use super::inbound::{Inbound, Windows};
 use super::keys::{Cipher, Keys, has_aes};
-use super::messages::{Parts, Post};
+use super::messages::{Parts, TcpMessages};
 use super::outbound::Outbound;
 use super::socket::Socket;
 use super::{error, forks};
@@ -82,7 +82,7 @@ impl UnconnectedTcp {
         UnconnectedTcp(own_address)
     }
 
-    pub(super) fn join(&self, peer: Address) -> Result<Post, Cause> {
+    pub(super) fn join(&self, peer: Address) -> Result<TcpMessages, Cause> {
         let peer_address = EndpointAddress::read(&peer.bytes).map_err(Cause::Address)?;
         if !peer.descriptors.is_empty() {
             return Err(Cause::Address("it has descriptors".to_owned()));
@@ -104,7 +104,7 @@ impl UnconnectedTcp {
                 recv_credit: RecvCredit::new(self.0.window),
             },
         };
-        Ok(Post::new(parts, peer_address.max_frame as usize))
+        Ok(TcpMessages::new(parts, peer_address.max_frame as usize))
     }
 }
 

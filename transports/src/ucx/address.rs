@@ -9,7 +9,7 @@ use farjump_ucx_sys::Version;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::locality::Place;
+use super::locality::Locality;
 use super::settings::Settings;
 
 const VERSION: u16 = 4;
@@ -94,7 +94,7 @@ pub(super) struct AmAddress {
     /// Longest frame that it accepts, in bytes.
     pub(super) max_frame: u64,
     /// Locality of the process.
-    pub(super) place: Place,
+    pub(super) place: Locality,
     /// The worker's address.
     #[serde(with = "serde_bytes")]
     pub(super) worker: Vec<u8>,
@@ -124,7 +124,7 @@ pub(super) struct PutAddress {
     #[serde(with = "serde_bytes")]
     pub(super) key: Vec<u8>,
     /// Locality of the process.
-    pub(super) place: Place,
+    pub(super) place: Locality,
     /// The worker's address.
     #[serde(with = "serde_bytes")]
     pub(super) worker: Vec<u8>,
@@ -164,7 +164,7 @@ mod tests {
     const OWN: Version = Version { major: 1, minor: 13, release: 1 };
 
     fn inbox() -> AmAddress {
-        AmAddress { window: 8192, max_frame: 4096, place: Place::own(), worker: (0..100).collect() }
+        AmAddress { window: 8192, max_frame: 4096, place: Locality::own(), worker: (0..100).collect() }
     }
 
     fn mailbox() -> PutAddress {
@@ -173,7 +173,7 @@ mod tests {
             len: 8192,
             barriers: 3,
             key: vec![1; 24],
-            place: Place::own(),
+            place: Locality::own(),
             worker: (0..100).collect(),
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The locality that an endpoint states.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct Locality {
     /// `/proc/sys/kernel/random/boot_id`: another on each machine, and after each of its boots.
     machine: String,
     /// The inode of the process's IPC namespace, which System V memory does not leave.
@@ -17,16 +17,16 @@ pub(super) struct Place {
     pid: u64,
 }
 
-impl Place {
+impl Locality {
     /// Returns that of this process. An unknown value is empty, and equals none.
-    pub(super) fn own() -> Place {
+    pub(super) fn own() -> Locality {
         let inode = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |data| data.ino());
         let machine = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Place { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
+        Locality { machine: machine.trim().to_owned(), ipc: inode("ipc"), pid: inode("pid") }
     }
 
     /// Explains why a peer at `other` shares no memory with a process here; `set` is the UCX_TLS here.
-    pub(super) fn apart(&self, other: &Place, set: Option<&str>) -> String {
+    pub(super) fn apart(&self, other: &Locality, set: Option<&str>) -> String {
         if self.machine.is_empty() || other.machine.is_empty() {
             return "whether the peer runs on this machine is unknown without /proc".to_owned();
         }
@@ -54,14 +54,14 @@ mod tests {
 
     #[test]
     fn two_ends_of_one_process_are_in_one_place_and_the_words_name_what_differs() {
-        let own = Place::own();
-        assert_eq!(own, Place::own());
+        let own = Locality::own();
+        assert_eq!(own, Locality::own());
         assert!(!own.machine.is_empty() && own.ipc != 0 && own.pid != 0);
-        let elsewhere = Place { machine: "another".to_owned(), ..own.clone() };
+        let elsewhere = Locality { machine: "another".to_owned(), ..own.clone() };
         assert!(own.apart(&elsewhere, None).contains("another machine"));
-        let container = Place { ipc: 1, pid: 1, ..own.clone() };
+        let container = Locality { ipc: 1, pid: 1, ..own.clone() };
         assert!(own.apart(&container, Some("all")).contains("container"));
         assert!(own.apart(&own, Some("tcp")).contains("UCX_TLS=tcp"));
-        assert!(own.apart(&Place::default(), None).contains("/proc"));
+        assert!(own.apart(&Locality::default(), None).contains("/proc"));
     }
 }

@@ -23,7 +23,7 @@ use super::context::Context;
 use super::words;
 
 /// Time in which a dropped endpoint may send messages that UCX has taken. A live peer takes them in far less.
-pub(super) const PARTING: Duration = Duration::from_millis(20);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
 
@@ -132,7 +132,7 @@ impl Worker {
     }
 
     /// Closes a UCX endpoint of this worker, after sending the messages that it has taken, for at most
-    /// `PARTING`.
+    /// `CLOSE_TIMEOUT`.
     ///
     /// # Safety
     /// The UCX endpoint is not used again.
@@ -142,7 +142,7 @@ impl Worker {
         // SAFETY: the UCX endpoint is this worker's, and the caller does not use it again.
         let closing = unsafe { self.ucx.ucp_ep_close_nbx(end, &params) };
         let began = Instant::now();
-        while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < PARTING {
+        while status_of(self.ucx, closing) == UCS_INPROGRESS && began.elapsed() < CLOSE_TIMEOUT {
             self.progress();
         }
         if UCS_PTR_IS_PTR(closing) {

@@ -58,8 +58,8 @@ impl SendSlots {
         self.done
     }
 
-    /// Takes a slot for a request of `frame`. There must be a free slot. One request in each quarter of the queue asks
-    /// for a completion, so a full queue always has some under way.
+    /// Takes a slot for a request of `frame`. There must be a free slot. One request in each quarter of the
+    /// queue asks for a completion, so a full queue always has some under way.
     #[inline]
     pub(super) fn take(&mut self, frame: u64) -> Slot {
         debug_assert!(self.free() > 0);

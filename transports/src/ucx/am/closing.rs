@@ -12,55 +12,55 @@ use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
 use super::Sending;
 use super::buffers::Buffer;
-use super::worker::Station;
+use super::worker::AmWorker;
 use crate::ucx::worker::status_of;
 
 /// An endpoint that is being closed, and everything that UCX may still read.
-pub(super) struct Parting {
+pub(super) struct Closing {
     /// Requests of the close, and of the last message beside the frames.
     pub(super) requests: [*mut c_void; 2],
     /// Dropped before the buffers below, which its worker may read until it is gone.
-    pub(super) station: Station,
+    pub(super) worker: AmWorker,
     pub(super) sending: VecDeque<Sending>,
     pub(super) _note: Buffer,
 }
 
-// SAFETY: the requests belong to the station's worker, which is `Send` and owned here.
-unsafe impl Send for Parting {}
+// SAFETY: the requests belong to the UCX worker, which is `Send` and owned here.
+unsafe impl Send for Closing {}
 
-impl Parting {
+impl Closing {
     /// Returns whether UCX has closed it.
     pub(super) fn is_over(&self) -> bool {
-        status_of(self.station.inbox().worker().ucx, self.requests[0]) != UCS_INPROGRESS
+        status_of(self.worker.inbox().worker().ucx, self.requests[0]) != UCS_INPROGRESS
     }
 
     /// Progresses UCX. Returns whether it has closed the endpoint.
     pub(super) fn progress(&self) -> bool {
-        self.station.inbox().worker().progress();
+        self.worker.inbox().worker().progress();
         self.is_over()
     }
 
     /// Returns whether the path to the peer may still be in setup: nothing has come by it.
     pub(super) fn is_new(&self) -> bool {
-        !self.station.inbox().has_heard()
+        !self.worker.inbox().has_heard()
     }
 }
 
-impl Drop for Parting {
+impl Drop for Closing {
     fn drop(&mut self) {
-        let ucx = self.station.inbox().worker().ucx;
+        let ucx = self.worker.inbox().worker().ucx;
         let requests = self.sending.iter().map(|sending| sending.request).chain(self.requests);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
-            // SAFETY: not freed before. The data that it reads outlives the worker (`Parting::station`).
+            // SAFETY: not freed before. The data that it reads outlives the worker (`Closing::worker`).
             unsafe { ucx.ucp_request_free(request) };
         }
     }
 }
 
-static KEPT: Mutex<Vec<Parting>> = Mutex::new(Vec::new());
+static KEPT: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 
 /// Keeps an endpoint until UCX has closed it.
-pub(super) fn keep(parting: Parting) {
+pub(super) fn keep(parting: Closing) {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(parting);
 }
 

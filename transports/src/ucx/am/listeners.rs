@@ -23,42 +23,42 @@ const GRACE: Duration = Duration::from_millis(50);
 
 /// A listening socket of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     descriptor: RawFd,
     at: SocketAddr,
 }
 
 /// The listening sockets of a worker.
 #[derive(Debug)]
-pub(super) struct Doors {
-    open: Vec<Door>,
+pub(super) struct Listeners {
+    open: Vec<Listener>,
     /// Time at which the peer was heard of.
     heard: Option<Instant>,
 }
 
 /// Returns the TCP sockets that listen in this process; none without /proc.
-pub(super) fn listening() -> Vec<Door> {
+pub(super) fn listening() -> Vec<Listener> {
     let Ok(folder) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter_map(Door::at).collect()
+    numbers.filter_map(Listener::at).collect()
 }
 
-impl Doors {
+impl Listeners {
     /// Returns those of the worker with this address, which was made after `before` was read.
-    pub(super) fn of(before: &[Door], worker: &[u8]) -> Doors {
-        let is_ours = |door: &Door| !before.contains(door) && tells(worker, door.at.port());
+    pub(super) fn of(before: &[Listener], worker: &[u8]) -> Listeners {
+        let is_ours = |listener: &Listener| !before.contains(listener) && tells(worker, listener.at.port());
         let open: Vec<_> = listening().into_iter().filter(is_ours).collect();
         if open.is_empty() {
             log::warn!(
                 "UCX's listening sockets cannot be found (is /proc there?): they stay open as long as the link"
             );
         }
-        Doors { open, heard: None }
+        Listeners { open, heard: None }
     }
 
     #[cfg(test)]
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.open.iter().map(|door| door.at)
+        self.open.iter().map(|listener| listener.at)
     }
 
     /// Closes them to all peers once the connected one needs them no more. Returns whether that is done.
@@ -68,14 +68,14 @@ impl Doors {
         if heard.elapsed() < GRACE {
             return false;
         }
-        self.open.iter().for_each(Door::close);
+        self.open.iter().for_each(Listener::close);
         true
     }
 }
 
-impl Door {
+impl Listener {
     /// Returns the listening TCP socket behind this number, if it is one.
-    fn at(descriptor: RawFd) -> Option<Door> {
+    fn at(descriptor: RawFd) -> Option<Listener> {
         let mut listens: libc::c_int = 0;
         let mut len = size_of::<libc::c_int>() as libc::socklen_t;
         // SAFETY: the pointers are to locals for the result. A number that is not a socket's is an error.
@@ -93,13 +93,13 @@ impl Door {
         }
         // SAFETY: the number was open just now. If another thread closes it meanwhile, only its name is read.
         let socket = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        Some(Door { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
+        Some(Listener { descriptor, at: getsockname(socket).ok()?.try_into().ok()? })
     }
 
     /// Makes the system drop all packets to it. Existing connections are not affected.
     fn close(&self) {
         // UCX keeps it open as long as the worker. If it does not, the number may be another file's now.
-        if Door::at(self.descriptor) != Some(*self) {
+        if Listener::at(self.descriptor) != Some(*self) {
             return;
         }
         let mut take_nothing =
@@ -139,29 +139,29 @@ mod tests {
 
     use super::*;
 
-    fn door(listener: &TcpListener) -> Door {
+    fn found(listener: &TcpListener) -> Listener {
         let at = listener.local_addr().unwrap();
-        listening().into_iter().find(|door| door.at == at).expect("it listens")
+        listening().into_iter().find(|listener| listener.at == at).expect("it listens")
     }
 
     #[test]
     fn a_socket_is_ucxs_only_if_it_is_new_and_the_worker_tells_its_port() {
         let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
-        let [[a, b], [c, d]] = [&old, &new].map(|listener| door(listener).at.port().to_be_bytes());
+        let [[a, b], [c, d]] = [&old, &new].map(|listener| found(listener).at.port().to_be_bytes());
         let told = [9, 0x82, a, b, 0, 0x82, c, d, 7];
-        assert_eq!(Doors::of(&[door(&old)], &told).open, [door(&new)]);
-        assert_eq!(Doors::of(&[door(&old)], &[0x83, c, d, 0x82, d, c]).open, []);
+        assert_eq!(Listeners::of(&[found(&old)], &told).open, [found(&new)]);
+        assert_eq!(Listeners::of(&[found(&old)], &[0x83, c, d, 0x82, d, c]).open, []);
     }
 
     #[test]
     fn a_door_that_is_closed_takes_what_waits_and_nothing_else() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let mut doors = Doors { open: vec![door(&listener)], heard: None };
-        assert!(!doors.close(), "the peer has just been heard of");
+        let mut listeners = Listeners { open: vec![found(&listener)], heard: None };
+        assert!(!listeners.close(), "the peer has just been heard of");
         assert!(is_open(at));
-        doors.heard = Instant::now().checked_sub(GRACE);
-        assert!(doors.close());
+        listeners.heard = Instant::now().checked_sub(GRACE);
+        assert!(listeners.close());
         assert!(!is_open(at));
         listener.accept().unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -38,12 +38,12 @@ use crate::ucx::address::AmAddress;
 use crate::ucx::context::Context;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::moving;
-use crate::ucx::worker::{PARTING, TURNS, status_of};
+use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS, status_of};
 use buffers::Buffer;
-use closing::Parting;
+use closing::Closing;
 use inbox::{CREDIT, CREDIT_REQUEST, FRAME, Inbox};
 use unconnected::UnconnectedAm;
-use worker::Station;
+use worker::AmWorker;
 
 /// The backend's name.
 pub const NAME: &str = "ucx-am";
@@ -109,7 +109,7 @@ struct Sending {
 }
 
 /// A connected endpoint.
-struct Post {
+struct AmMessages {
     ucx: &'static Ucx,
     end: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
@@ -121,7 +121,7 @@ struct Post {
     /// The peer's number of consumed frames at the last request for credit.
     requested: Option<u32>,
     /// Its worker may read the buffers below until it is gone.
-    station: ManuallyDrop<Station>,
+    worker: ManuallyDrop<AmWorker>,
     /// The buffer that `reserve` lends. Its note is the frame's header.
     room: Option<Buffer>,
     /// Oldest first.
@@ -132,25 +132,30 @@ struct Post {
     apart: String,
 }
 
-// SAFETY: requests and UCX endpoint belong to the station's worker, which is `Send` and owned here.
-unsafe impl Send for Post {}
+// SAFETY: requests and UCX endpoint belong to the UCX worker, which is `Send` and owned here.
+unsafe impl Send for AmMessages {}
 
-impl Post {
-    /// Makes one over `end` of the station's worker, to a peer with the address `peer_address`; `apart` says
+impl AmMessages {
+    /// Makes one over `end` of the UCX worker, to a peer with the address `peer_address`; `apart` says
     /// why it may share no memory with this process.
-    fn new(station: Station, end: ucp_ep_h, peer_address: &AmAddress, apart: String) -> Result<Post, Cause> {
-        let inbox = station.inbox();
+    fn new(
+        worker: AmWorker,
+        end: ucp_ep_h,
+        peer_address: &AmAddress,
+        apart: String,
+    ) -> Result<AmMessages, Cause> {
+        let inbox = worker.inbox();
         let ucx = inbox.worker().ucx;
         let note = inbox.spares.borrow_mut().take(0)?;
         inbox.send_credit.borrow_mut().open(peer_address.window);
-        Ok(Post {
+        Ok(AmMessages {
             ucx,
             end,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             eager: if env::var_os("UCX_RNDV_THRESH").is_some() { 0 } else { EAGER },
             aside: ptr::null_mut(),
             requested: None,
-            station: ManuallyDrop::new(station),
+            worker: ManuallyDrop::new(worker),
             room: None,
             sending: VecDeque::new(),
             note: ManuallyDrop::new(note),
@@ -160,7 +165,7 @@ impl Post {
 
     #[inline]
     fn inbox(&self) -> &Inbox {
-        self.station.inbox()
+        self.worker.inbox()
     }
 
     fn check(&self, operation: Operation) -> Result<(), TransportError> {
@@ -239,7 +244,7 @@ impl Post {
 
     /// Sends a first message at once if the peer, like this process, waits for it to close listening sockets.
     fn greet(&mut self) -> Result<(), TransportError> {
-        if self.station.has_doors() {
+        if self.worker.has_listeners() {
             self.send_aside(CREDIT)?;
         }
         Ok(())
@@ -249,8 +254,8 @@ impl Post {
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.inbox().worker().progress();
         self.check(Operation::Progress)?;
-        if self.station.has_doors() {
-            self.station.tend_doors();
+        if self.worker.has_listeners() {
+            self.worker.tend_listeners();
         }
         if !self.sending.is_empty() {
             self.retire()?;
@@ -274,7 +279,7 @@ impl Post {
 
 // SAFETY: `room` is a buffer owned here until UCX is done with it; a message lies in the inbox until `pop`,
 // in memory that UCX has finished writing. Buffers start on a line (`Buffer`).
-unsafe impl Messages for Post {
+unsafe impl Messages for AmMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
@@ -300,7 +305,7 @@ unsafe impl Messages for Post {
         let Some(room) = self.room.take().filter(|room| len <= room.len()) else {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
-        let inbox = self.station.inbox();
+        let inbox = self.worker.inbox();
         let number = inbox.send_credit.borrow().next();
         let consumed = inbox.recv_credit.borrow_mut().return_credit();
         let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
@@ -345,7 +350,7 @@ unsafe impl Messages for Post {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.station.descriptor())
+        Some(self.worker.descriptor())
     }
 
     fn arm(&mut self) -> Result<bool, TransportError> {
@@ -361,7 +366,7 @@ unsafe impl Messages for Post {
                 return Ok(false);
             }
             // A due close of listening sockets causes no wake-up.
-            if self.station.has_doors() && self.inbox().has_heard() {
+            if self.worker.has_listeners() && self.inbox().has_heard() {
                 return Ok(false);
             }
             let armed = self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))?;
@@ -389,19 +394,19 @@ unsafe impl Messages for Post {
     }
 }
 
-impl Drop for Post {
+impl Drop for AmMessages {
     fn drop(&mut self) {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends taken messages.
         let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
         // SAFETY: neither is used again: this is `drop`.
-        let (station, note) =
-            unsafe { (ManuallyDrop::take(&mut self.station), ManuallyDrop::take(&mut self.note)) };
+        let (worker, note) =
+            unsafe { (ManuallyDrop::take(&mut self.worker), ManuallyDrop::take(&mut self.note)) };
         let sending = std::mem::take(&mut self.sending);
-        let parting = Parting { requests: [closing, self.aside], station, sending, _note: note };
+        let parting = Closing { requests: [closing, self.aside], worker, sending, _note: note };
         let began = Instant::now();
-        while !parting.is_over() && began.elapsed() < PARTING {
+        while !parting.is_over() && began.elapsed() < CLOSE_TIMEOUT {
             parting.progress();
         }
         closing::tend();

@@ -18,12 +18,17 @@ const LOOKS: u32 = 50_000_000;
 
 /// Two connected endpoints that accept frames of up to `max_frame` bytes and hold `window`; without UCX
 /// `None`, and a note.
-fn pair(window: usize, max_frame: usize) -> Option<(Post, Post)> {
+fn pair(window: usize, max_frame: usize) -> Option<(AmMessages, AmMessages)> {
     pair_of(Am::new(), window, max_frame, || {})
 }
 
 /// Like [`pair`], with endpoints of `am`; `meanwhile` runs on another thread while they are made.
-fn pair_of(am: Am, window: usize, max_frame: usize, meanwhile: impl FnMut() + Send) -> Option<(Post, Post)> {
+fn pair_of(
+    am: Am,
+    window: usize,
+    max_frame: usize,
+    meanwhile: impl FnMut() + Send,
+) -> Option<(AmMessages, AmMessages)> {
     if let Err(why) = am.usable() {
         println!("skipped: {why}");
         return None;
@@ -50,7 +55,7 @@ fn beside<T>(mut meanwhile: impl FnMut() + Send, body: impl FnOnce() -> T) -> T 
     })
 }
 
-fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
+fn send(post: &mut AmMessages, len: usize, fill: u8) -> Result<(), TransportError> {
     let room = post.reserve(len)?;
     // SAFETY: `reserve` lends `len` bytes.
     unsafe { room.write_bytes(fill, len) };
@@ -58,7 +63,7 @@ fn send(post: &mut Post, len: usize, fill: u8) -> Result<(), TransportError> {
 }
 
 /// Drives both until `post` has a message or its peer has gone.
-fn next(post: &mut Post, other: &mut Post) -> Result<Vec<u8>, TransportError> {
+fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, TransportError> {
     for _ in 0..LOOKS {
         other.progress()?;
         if let Some((start, len)) = post.poll()? {
@@ -126,7 +131,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
 }
 
 /// Sends as soon as there is credit.
-fn until_room(from: &mut Post, to: &mut Post, len: usize, fill: u8) {
+fn until_room(from: &mut AmMessages, to: &mut AmMessages, len: usize, fill: u8) {
     for _ in 0..LOOKS {
         match send(from, len, fill) {
             Ok(()) => return,
@@ -163,7 +168,7 @@ fn a_sleeper_is_not_woken_by_nothing_and_is_by_a_frame() {
     next(&mut right, &mut left).unwrap();
     send(&mut right, 64, 2).unwrap();
     next(&mut left, &mut right).unwrap();
-    let readable = |post: &Post, seconds| {
+    let readable = |post: &AmMessages, seconds| {
         let descriptor = post.descriptor().unwrap();
         let timeout = Timespec { tv_sec: seconds, tv_nsec: 200_000_000 };
         poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], Some(&timeout)).unwrap() == 1
@@ -194,9 +199,9 @@ fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_prog
         }
     };
     let Some((mut left, mut right)) = pair_of(Am::with_tcp(), 4 << 20, 1 << 20, listen) else { return };
-    let ports: Vec<_> = [&left, &right].into_iter().flat_map(|post| post.station.ports()).collect();
+    let ports: Vec<_> = [&left, &right].into_iter().flat_map(|post| post.worker.ports()).collect();
     assert!(ports.len() >= 2 && ports.iter().all(|at| is_open(*at)), "{ports:?}");
-    while left.station.has_doors() || right.station.has_doors() {
+    while left.worker.has_listeners() || right.worker.has_listeners() {
         assert!(left.poll().unwrap().is_none() && right.poll().unwrap().is_none());
     }
     for at in ports {

@@ -10,18 +10,18 @@ use farjump_core::transport::{
 use farjump_ucx_sys::{Version, ucp_ep_h};
 
 use super::closing;
-use super::worker::{Station, window};
-use super::{Post, error};
+use super::worker::{AmWorker, window};
+use super::{AmMessages, error};
 use crate::ucx::address::{AmAddress, EndpointAddress};
 use crate::ucx::context::Context;
-use crate::ucx::locality::Place;
+use crate::ucx::locality::Locality;
 
 /// An unconnected endpoint.
 pub(super) struct UnconnectedAm {
     // Dropped before the worker that it belongs to.
     /// The peer whose address has these bytes, if it was tried.
     reached: Option<(Vec<u8>, Reached)>,
-    station: Station,
+    worker: AmWorker,
     version: Version,
     /// Whether its worker has TCP.
     tcp: bool,
@@ -37,7 +37,7 @@ struct Reached {
     apart: String,
 }
 
-// SAFETY: the UCX endpoint to the peer belongs to the station's worker, which is `Send` and owned here.
+// SAFETY: the UCX endpoint to the peer belongs to the UCX worker, which is `Send` and owned here.
 unsafe impl Send for UnconnectedAm {}
 
 impl UnconnectedAm {
@@ -45,16 +45,16 @@ impl UnconnectedAm {
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<UnconnectedAm, Cause> {
         closing::tend();
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
-        let station = Station::open(context, request, tcp)?;
+        let worker = AmWorker::open(context, request, tcp)?;
         let version = context.ucx.version();
         let own_address = AmAddress {
             window: window(request),
             max_frame: request.max_frame.max(LINE) as u64,
-            place: Place::own(),
-            worker: station.address.clone(),
+            place: Locality::own(),
+            worker: worker.address.clone(),
         };
         let address = own_address.to_bytes(version)?;
-        Ok(UnconnectedAm { reached: None, station, version, tcp, address })
+        Ok(UnconnectedAm { reached: None, worker, version, tcp, address })
     }
 
     /// Reaches the peer whose address has these bytes.
@@ -65,7 +65,7 @@ impl UnconnectedAm {
         let failed = |cause| error(Operation::Connect, cause);
         let peer_address = AmAddress::from_bytes(bytes, self.version).map_err(failed)?;
         let set = env::var("UCX_TLS").ok();
-        let apart = Place::own().apart(&peer_address.place, set.as_deref());
+        let apart = Locality::own().apart(&peer_address.place, set.as_deref());
         let without_tcp = match self.tcp {
             true => "",
             false => {
@@ -78,17 +78,17 @@ impl UnconnectedAm {
                 "UCX has no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES): {apart}{without_tcp}{defect}"
             )
         };
-        let end = self.station.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
+        let end = self.worker.inbox().worker().connect(&peer_address.worker, unreachable).map_err(failed)?;
         Ok(Reached { end, peer_address, apart })
     }
 
-    pub(super) fn join(mut self, peer: Address) -> Result<Post, TransportError> {
+    pub(super) fn join(mut self, peer: Address) -> Result<AmMessages, TransportError> {
         if !peer.descriptors.is_empty() {
             let what = "descriptors came with it, and it has none".to_owned();
             return Err(error(Operation::Connect, Cause::Address(what)));
         }
         let Reached { end, peer_address, apart } = self.reach(&peer.bytes)?;
-        let post = Post::new(self.station, end, &peer_address, apart);
+        let post = AmMessages::new(self.worker, end, &peer_address, apart);
         let mut post = post.map_err(|cause| error(Operation::Connect, cause))?;
         post.greet()?;
         Ok(post)

@@ -7,12 +7,12 @@ use farjump_core::frame::LINE;
 use farjump_core::transport::{BorrowedFd, Cause, OpenRequest};
 
 use super::inbox::Inbox;
-use super::listeners::{self, Doors};
+use super::listeners::{self, Listeners};
 use crate::ucx::context::Context;
 use crate::ucx::worker::Worker;
 
 /// A worker that receives frames.
-pub(super) struct Station {
+pub(super) struct AmWorker {
     /// Owned, behind a pointer because callbacks have it too.
     inbox: NonNull<Inbox>,
     /// The descriptor to sleep on: the worker's, which is open as long as it.
@@ -20,29 +20,29 @@ pub(super) struct Station {
     /// The worker's address.
     pub(super) address: Vec<u8>,
     /// The sockets on which UCX accepts connections, if the worker has TCP.
-    doors: Option<Doors>,
+    listeners: Option<Listeners>,
 }
 
 // SAFETY: the inbox belongs to the value alone; its worker's callbacks run on any thread that uses the value.
-unsafe impl Send for Station {}
+unsafe impl Send for AmWorker {}
 
-impl Station {
+impl AmWorker {
     /// Opens one with a worker of `context`, which has TCP if `tcp`.
     pub(super) fn open(
         context: &'static Context,
         request: &OpenRequest,
         tcp: bool,
-    ) -> Result<Station, Cause> {
+    ) -> Result<AmWorker, Cause> {
         let before = tcp.then(listeners::listening);
         let worker = Worker::create(context)?;
         let (descriptor, address) = (worker.descriptor()?, worker.address()?);
-        let doors = before.map(|before| Doors::of(&before, &address));
+        let listeners = before.map(|before| Listeners::of(&before, &address));
         let inbox = Inbox::new(worker, request.max_frame.max(LINE), window(request));
         let inbox = NonNull::from(Box::leak(Box::new(inbox)));
-        let station = Station { inbox, descriptor, address, doors };
+        let worker = AmWorker { inbox, descriptor, address, listeners };
         // SAFETY: it stays in its box until `drop` has ended the worker.
-        unsafe { station.inbox().listen()? };
-        Ok(station)
+        unsafe { worker.inbox().listen()? };
+        Ok(worker)
     }
 
     /// Returns the descriptor to sleep on.
@@ -53,21 +53,21 @@ impl Station {
 
     /// Returns whether sockets are open that are to be closed once the peer is connected.
     #[inline]
-    pub(super) fn has_doors(&self) -> bool {
-        self.doors.is_some()
+    pub(super) fn has_listeners(&self) -> bool {
+        self.listeners.is_some()
     }
 
     /// Returns their addresses.
     #[cfg(test)]
     pub(super) fn ports(&self) -> Vec<std::net::SocketAddr> {
-        self.doors.iter().flat_map(Doors::addresses).collect()
+        self.listeners.iter().flat_map(Listeners::addresses).collect()
     }
 
     /// Closes them if that is due.
     #[cold]
-    pub(super) fn tend_doors(&mut self) {
+    pub(super) fn tend_listeners(&mut self) {
         let is_due = self.inbox().has_heard();
-        self.doors.take_if(|doors| is_due && doors.close());
+        self.listeners.take_if(|listeners| is_due && listeners.close());
     }
 
     #[inline]
@@ -77,7 +77,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for AmWorker {
     fn drop(&mut self) {
         self.inbox().clear();
         // SAFETY: from the box that `open` leaked. The worker is the inbox's first field, so it ends before

@@ -11,7 +11,7 @@ use super::mappings::{self, Mappings};
 use super::query::{self, How};
 use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
-use crate::ucx::locality::Place;
+use crate::ucx::locality::Locality;
 use crate::ucx::words;
 use crate::ucx::worker::Worker;
 
@@ -47,7 +47,7 @@ impl Peer {
     pub(super) fn reach(worker: &Worker, peer_address: &PutAddress) -> Result<Peer, Cause> {
         let ucx = worker.ucx;
         let set = env::var("UCX_TLS").ok();
-        let why = || Place::own().apart(&peer_address.place, set.as_deref());
+        let why = || Locality::own().apart(&peer_address.place, set.as_deref());
         let end = worker.connect(&peer_address.worker, || {
             format!(
                 "UCX has no way to write the peer's memory: {}. Over TCP it would emulate writes in software, which is slower \

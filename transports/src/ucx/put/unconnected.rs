@@ -20,7 +20,7 @@ use super::{PutLocal, PutRemote, error, probe};
 use crate::membarrier::{self, Barriers};
 use crate::ucx::address::{EndpointAddress, PutAddress};
 use crate::ucx::context::Context;
-use crate::ucx::locality::Place;
+use crate::ucx::locality::Locality;
 use crate::ucx::worker::Worker;
 
 /// An unconnected endpoint.
@@ -60,7 +60,7 @@ impl UnconnectedPut {
             len: len as u64,
             barriers: barriers.bits(),
             key: region.key()?,
-            place: Place::own(),
+            place: Locality::own(),
             worker: worker.address()?,
         };
         let address = own_address.to_bytes(context.ucx.version())?;

@@ -23,7 +23,7 @@ use farjump_ucx_sys::{
 use crate::ucx::moving;
 use crate::ucx::put::query::{self, How};
 use crate::ucx::put::remote_region::Peer;
-use crate::ucx::worker::{PARTING, Worker, status_of};
+use crate::ucx::worker::{CLOSE_TIMEOUT, Worker, status_of};
 
 /// Longest put, in bytes. Longer data is put in pieces, so that no longer put needs a query.
 pub(super) const LONGEST: usize = 256 << 10;
@@ -248,7 +248,7 @@ impl Proof<'_> {
             // Other traffic does not matter.
             let is_known = matches!(unproven, Unproven::Emulated(_) | Unproven::Missed);
             let _ = self.send(REFUSED, u64::from(is_known));
-            self.until = Instant::now() + PARTING;
+            self.until = Instant::now() + CLOSE_TIMEOUT;
             let _ = self.send_all();
         }
         self.post.forget(self.worker);

@@ -11,7 +11,7 @@ use farjump_ucx_sys::{
 use super::*;
 use crate::ucx::address::PutAddress;
 use crate::ucx::context::Context;
-use crate::ucx::locality::Place;
+use crate::ucx::locality::Locality;
 use crate::ucx::put::region::{PAGE, Region};
 
 /// Longer than the longest put with a query.
@@ -74,7 +74,7 @@ fn side(context: &'static Context, memory: Memory) -> Side {
         len: LEN as u64,
         barriers: 0,
         key,
-        place: Place::own(),
+        place: Locality::own(),
         worker: worker.address().unwrap(),
     };
     Side { worker, post, address, start, _region: region }
