@@ -174,7 +174,7 @@ fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
     let linked = insert(&mut store, &bytes);
     let (code, data) = (linked.block().address(), linked.block().address() + SPAN_DISTANCE);
     let ours = maps();
-    let twin = ours
+    let writable_alias = ours
         .iter()
         .find(|mapped| mapped.object == at(&ours, code).object && mapped.rights == "rw-s")
         .map(|mapped| mapped.start)
@@ -183,7 +183,7 @@ fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
     let exit_code = child::fork(|| {
         let theirs = maps();
         let mapped = |address| theirs.iter().any(|mapped| (mapped.start..mapped.end).contains(&address));
-        if mapped(code) || mapped(data) || mapped(twin) {
+        if mapped(code) || mapped(data) || mapped(writable_alias) {
             return 1;
         }
         let view = ImageView::new_checked(&bytes).unwrap();

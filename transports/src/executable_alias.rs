@@ -13,38 +13,38 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap, munmap};
 
 /// The alias; dropping it unmaps it.
-pub(crate) struct Twin {
+pub(crate) struct ExecutableAlias {
     start: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone, and the value only stores its address and length.
-unsafe impl Send for Twin {}
+unsafe impl Send for ExecutableAlias {}
 
-impl Twin {
+impl ExecutableAlias {
     /// Returns the start of the alias in `slot`. The first call maps the `len` bytes at `start`.
     ///
     /// # Safety
-    /// The conditions of [`Twin::of`], and the same bytes in each call for one slot.
+    /// The conditions of [`ExecutableAlias::of`], and the same bytes in each call for one slot.
     pub(crate) unsafe fn kept(
-        slot: &mut Option<Twin>,
+        slot: &mut Option<ExecutableAlias>,
         start: NonNull<u8>,
         len: usize,
     ) -> Result<NonNull<u8>, Cause> {
-        let twin = match slot.take() {
-            Some(twin) => twin,
-            // SAFETY: the caller meets the conditions of `Twin::of`, which this function's `# Safety`
-            // demands.
-            None => unsafe { Twin::of(start, len) }?,
+        let alias = match slot.take() {
+            Some(alias) => alias,
+            // SAFETY: the caller meets the conditions of `ExecutableAlias::of`, which this function's `#
+            // Safety` demands.
+            None => unsafe { ExecutableAlias::of(start, len) }?,
         };
-        Ok(slot.insert(twin).start())
+        Ok(slot.insert(alias).start())
     }
 
     /// Maps the `len` bytes at `start` a second time.
     ///
     /// # Safety
     /// They are whole pages of one shared mapping.
-    unsafe fn of(start: NonNull<u8>, len: usize) -> Result<Twin, Cause> {
+    unsafe fn of(start: NonNull<u8>, len: usize) -> Result<ExecutableAlias, Cause> {
         let refused = |errno: Errno| {
             Cause::System(match errno {
                 Errno::ACCESS | Errno::PERM => format!(
@@ -60,14 +60,14 @@ impl Twin {
         let start =
             unsafe { mremap(start.as_ptr().cast(), 0, len, MremapFlags::MAYMOVE) }.map_err(refused)?;
         let start = NonNull::new(start.cast()).expect("the system maps nothing at address 0");
-        let twin = Twin { start, len };
+        let alias = ExecutableAlias { start, len };
         // SAFETY: `mremap` has just made the mapping, and nothing uses it yet.
         unsafe { mprotect(start.as_ptr().cast(), len, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(refused)?;
         // Spares the first call of code a page fault. Linux before 5.14 does not support it.
         // SAFETY: `madvise` with this advice changes no byte of the mapping.
         let _ = unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateRead) };
-        Ok(twin)
+        Ok(alias)
     }
 
     /// Returns the start of the alias.
@@ -76,7 +76,7 @@ impl Twin {
     }
 }
 
-impl Drop for Twin {
+impl Drop for ExecutableAlias {
     fn drop(&mut self) {
         // SAFETY: the mapping belongs to this value alone. The call fails only for arguments that `mremap`
         // did not return.
@@ -117,9 +117,9 @@ mod tests {
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
         let region = shared(4 * PAGE);
         // SAFETY: these are all pages of the mapping from `shared`.
-        let twin = unsafe { Twin::of(region, 4 * PAGE) }.unwrap();
+        let alias = unsafe { ExecutableAlias::of(region, 4 * PAGE) }.unwrap();
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
-        assert_eq!(protection(twin.start()).as_deref(), Some("r-xs"));
+        assert_eq!(protection(alias.start()).as_deref(), Some("r-xs"));
         let at = 3 * PAGE + 64;
         // `lea rax, [rdi + 1]; ret`
         #[cfg(target_arch = "x86_64")]
@@ -128,8 +128,8 @@ mod tests {
             // two instructions.
             unsafe {
                 std::ptr::copy_nonoverlapping(code.as_ptr(), region.add(at).as_ptr(), code.len());
-                farjump_core::icache::sync_foreign(twin.start().add(at).addr().get() as u64, code.len());
-                let run: extern "C" fn(u64) -> u64 = std::mem::transmute(twin.start().add(at).as_ptr());
+                farjump_core::icache::sync_foreign(alias.start().add(at).addr().get() as u64, code.len());
+                let run: extern "C" fn(u64) -> u64 = std::mem::transmute(alias.start().add(at).as_ptr());
                 assert_eq!(run(41), 41 + add);
             }
         }
@@ -139,10 +139,10 @@ mod tests {
     fn the_twin_goes_with_its_owner_and_leaves_the_memory() {
         let region = shared(PAGE);
         // SAFETY: this is the only page of the mapping from `shared`.
-        let twin = unsafe { Twin::of(region, PAGE) }.unwrap();
-        let start = twin.start();
+        let alias = unsafe { ExecutableAlias::of(region, PAGE) }.unwrap();
+        let start = alias.start();
         assert_eq!(protection(start).as_deref(), Some("r-xs"));
-        drop(twin);
+        drop(alias);
         assert_ne!(protection(start).as_deref(), Some("r-xs"));
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
     }

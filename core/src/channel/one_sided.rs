@@ -40,7 +40,7 @@ pub(super) struct OneSided {
     // The regions above point into these and into the shadow ring: dropped last, in this order.
     remote: Box<dyn RemoteMemory>,
     pub(super) local: Box<dyn LocalMemory>,
-    _twin: Twin,
+    _shadow_ring: ShadowRing,
 }
 
 /// The progress of a finished frame towards the peer.
@@ -58,7 +58,7 @@ enum Step {
 }
 
 /// The shadow ring of a path without mapped memory: the same offsets as in the peer's ring.
-struct Twin(#[allow(dead_code, reason = "owned for its memory")] Vec<Page>);
+struct ShadowRing(#[allow(dead_code, reason = "owned for its memory")] Vec<Page>);
 
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
@@ -96,19 +96,19 @@ impl OneSided {
         };
         // SAFETY: `RemoteMemory::mapped` guarantees the same for the mapping.
         let mapped = base.map(|base| unsafe { Region::new(base, remote.len()) });
-        let (twin, staging) = match mapped {
-            Some(region) => (Twin(Vec::new()), region.part(CONTROL_LEN, out_ring)),
+        let (shadow, staging) = match mapped {
+            Some(region) => (ShadowRing(Vec::new()), region.part(CONTROL_LEN, out_ring)),
             None => match remote.staging(out_ring)? {
                 // SAFETY: `RemoteMemory::staging` guarantees `out_ring` bytes until `remote` is dropped, and
                 // the regions of this value are not used after that.
-                Some(base) => (Twin(Vec::new()), unsafe { Region::new(base, out_ring) }),
+                Some(base) => (ShadowRing(Vec::new()), unsafe { Region::new(base, out_ring) }),
                 None => {
                     let mut pages = alloc::vec![Page([0; 4096]); out_ring / 4096];
                     let base =
                         NonNull::new(pages.as_mut_ptr().cast()).expect("a vector's pointer is not null");
-                    // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `Twin` owns it
-                    // untouched, and is dropped with this value.
-                    (Twin(pages), unsafe { Region::new(base, out_ring) })
+                    // SAFETY: the vector's buffer holds `out_ring` bytes, does not move while `ShadowRing`
+                    // owns it untouched, and is dropped with this value.
+                    (ShadowRing(pages), unsafe { Region::new(base, out_ring) })
                 }
             },
         };
@@ -134,7 +134,7 @@ impl OneSided {
             holds: false,
             remote,
             local,
-            _twin: twin,
+            _shadow_ring: shadow,
         })
     }
 

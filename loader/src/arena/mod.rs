@@ -3,7 +3,7 @@
 //! ```text
 //! reservation:  | code, executable | no access ...          | data, writable   | mark |
 //!               base               base + len               base + 1 GiB
-//! twin:         | the same code, writable: for the loader alone |
+//! writable_alias:         | the same code, writable: for the loader alone |
 //! ```
 //!
 //! Every byte of code outside an image is a trap: a call through an address that outlived its code ends the
@@ -171,11 +171,15 @@ impl Block {
     fn room(&mut self) -> Room<'_> {
         let start = self.range.start;
         // SAFETY: the range lies inside both spans and belongs to this block alone until it is dropped. The
-        // twin and the data stay mapped writable as long as the arena's memory, which the block holds. No
-        // code runs there yet: callers get the block from `Arena::place`, which calls this before it returns.
+        // writable_alias and the data stay mapped writable as long as the arena's memory, which the block
+        // holds. No code runs there yet: callers get the block from `Arena::place`, which calls this before
+        // it returns.
         let (span1, span2) = unsafe {
             (
-                std::slice::from_raw_parts_mut(self.memory.twin.start.add(start).as_ptr(), self.span1),
+                std::slice::from_raw_parts_mut(
+                    self.memory.writable_alias.start.add(start).as_ptr(),
+                    self.span1,
+                ),
                 std::slice::from_raw_parts_mut(
                     self.memory.reservation.start.add(DISTANCE + start).as_ptr(),
                     self.span2,
@@ -203,10 +207,10 @@ impl Drop for Block {
         if !self.memory.is_ours() {
             return;
         }
-        // SAFETY: the range belongs to this block alone, inside the twin, which stays mapped writable as long
-        // as the memory that the block still holds. Every caller of the code holds the block, so none is
-        // left.
-        unsafe { self.memory.twin.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
+        // SAFETY: the range belongs to this block alone, inside the writable_alias, which stays mapped
+        // writable as long as the memory that the block still holds. Every caller of the code holds the
+        // block, so none is left.
+        unsafe { self.memory.writable_alias.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
         self.memory.rooms().give_back(self.range.clone());
     }
 }
@@ -223,7 +227,7 @@ impl fmt::Debug for Block {
 
 struct Memory {
     reservation: ManuallyDrop<Mapping>,
-    twin: ManuallyDrop<Mapping>,
+    writable_alias: ManuallyDrop<Mapping>,
     len: usize,
     rooms: Mutex<Rooms>,
 }
@@ -247,13 +251,22 @@ impl Memory {
         let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
             .map_err(failed("reserving addresses"))?;
         let writable = ProtFlags::READ | ProtFlags::WRITE;
-        let twin = Mapping::new(len, writable, MapFlags::SHARED).map_err(failed("mapping code"))?;
+        let writable_alias = Mapping::new(len, writable, MapFlags::SHARED).map_err(failed("mapping code"))?;
         let (code, data) = (reservation.start, reservation.at(DISTANCE));
         let mark = reservation.at(DISTANCE + len);
-        // SAFETY: the twin is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
-        // (mremap(2)). It replaces the start of the reservation, which is this function's and unused.
-        unsafe { rustix::mm::mremap_fixed(address(twin.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
-            .map_err(failed("mapping code a second time"))?;
+        // SAFETY: the writable_alias is shared memory of `len` bytes, so an old size of 0 makes a second
+        // mapping of it (mremap(2)). It replaces the start of the reservation, which is this function's and
+        // unused.
+        unsafe {
+            rustix::mm::mremap_fixed(
+                address(writable_alias.start),
+                0,
+                len,
+                MremapFlags::MAYMOVE,
+                address(code),
+            )
+        }
+        .map_err(failed("mapping code a second time"))?;
         // The second mapping is writable like the first, and becomes executable in one step. SAFETY: these
         // `len` bytes belong to this function, and no reference into them exists.
         unsafe { rustix::mm::mprotect(address(code), len, MprotectFlags::READ | MprotectFlags::EXEC) }
@@ -268,17 +281,18 @@ impl Memory {
             rustix::mm::mprotect(address(data), len + GRANULE, protection).map_err(failed("mapping data"))?;
         }
         advise(reservation.start, DISTANCE + len, Advice::LinuxDontFork)
-            .and_then(|()| advise(twin.start, len, Advice::LinuxDontFork))
+            .and_then(|()| advise(writable_alias.start, len, Advice::LinuxDontFork))
             .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
             .map_err(failed("keeping it from forked children"))?;
 
         // Populated before the first write: missing memory is an error here, and would be a fault later.
-        populate(twin.start, len, Advice::LinuxPopulateWrite)
+        populate(writable_alias.start, len, Advice::LinuxPopulateWrite)
             .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
             .map_err(failed("backing it with memory"))?;
-        // SAFETY: the twin and the mark are mapped writable, and nothing else has their addresses yet.
+        // SAFETY: the writable_alias and the mark are mapped writable, and nothing else has their addresses
+        // yet.
         unsafe {
-            twin.start.write_bytes(TRAP, len);
+            writable_alias.start.write_bytes(TRAP, len);
             mark.write(OURS);
         }
         populate(code, len, Advice::LinuxPopulateRead).map_err(failed("backing it with memory"))?;
@@ -287,7 +301,7 @@ impl Memory {
         let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
         Ok(Memory {
             reservation: ManuallyDrop::new(reservation),
-            twin: ManuallyDrop::new(twin),
+            writable_alias: ManuallyDrop::new(writable_alias),
             len,
             rooms: Mutex::new(Rooms::new(len)),
         })
@@ -317,7 +331,7 @@ impl Drop for Memory {
             // memory.
             unsafe {
                 ManuallyDrop::drop(&mut self.reservation);
-                ManuallyDrop::drop(&mut self.twin);
+                ManuallyDrop::drop(&mut self.writable_alias);
             }
         } else {
             // In a forked child other mappings may be at these addresses.

@@ -26,7 +26,7 @@ use farjump_os::deferred_close::DeferredFd;
 use doorbell::{Button, Doorbell};
 use region::Region;
 
-use crate::executable_alias::Twin;
+use crate::executable_alias::ExecutableAlias;
 use crate::membarrier::{self, Barriers};
 
 /// The backend's name.
@@ -124,7 +124,7 @@ impl UnconnectedEndpoint for UnconnectedShm {
         let ours = self.barriers;
         Ok(Endpoint::OneSided {
             local: Box::new(ShmLocal {
-                twin: None,
+                alias: None,
                 region: self.region,
                 doorbell: self.doorbell,
                 // The peer decides by the same two flags whether to omit its fence.
@@ -211,7 +211,7 @@ unsafe impl RemoteMemory for ShmRemote {
 /// This process's region.
 struct ShmLocal {
     /// The executable alias, once requested.
-    twin: Option<Twin>,
+    alias: Option<ExecutableAlias>,
     region: Region,
     doorbell: Doorbell,
     /// Whether the peer has no fence between storing a frame and checking whether this process sleeps.
@@ -231,7 +231,7 @@ unsafe impl LocalMemory for ShmLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: a region is whole pages of shared memory, mapped as long as this value.
-        unsafe { Twin::kept(&mut self.twin, self.region.base(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 

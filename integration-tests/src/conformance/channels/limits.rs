@@ -65,16 +65,16 @@ fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure
         ensure!(refused, "it says that its region cannot be executed, and maps it so");
         return Ok(());
     }
-    let twin = local.executable()?;
-    ensure!(local.executable()? == twin, "the executable mapping moves");
-    ensure!(twin != local.base(), "the region is writable and executable at one address");
-    ensure!(twin.addr().get().is_multiple_of(4096), "the executable mapping is not aligned to 4096");
+    let alias = local.executable()?;
+    ensure!(local.executable()? == alias, "the executable mapping moves");
+    ensure!(alias != local.base(), "the region is writable and executable at one address");
+    ensure!(alias.addr().get().is_multiple_of(4096), "the executable mapping is not aligned to 4096");
     for at in [0, local.len() - 1] {
         // SAFETY: `LocalMemory` guarantees both mappings over the whole length, and nothing else uses them
         // now.
         let seen = unsafe {
             local.base().add(at).write_volatile(0xa5);
-            let seen = twin.add(at).read_volatile();
+            let seen = alias.add(at).read_volatile();
             local.base().add(at).write_volatile(0);
             seen
         };

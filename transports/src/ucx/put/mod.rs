@@ -26,7 +26,7 @@ use farjump_core::transport::{
     RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 
-use crate::executable_alias::Twin;
+use crate::executable_alias::ExecutableAlias;
 use crate::membarrier;
 use crate::ucx::worker::TURNS;
 use region::Region;
@@ -183,7 +183,7 @@ unsafe impl RemoteMemory for PutRemote {
 /// The region of this process.
 struct PutLocal {
     /// The executable alias of that memory, once requested.
-    twin: Option<Twin>,
+    alias: Option<ExecutableAlias>,
     region: Region,
     /// The worker's, which is open as long as it.
     descriptor: RawFd,
@@ -214,7 +214,7 @@ unsafe impl LocalMemory for PutLocal {
             ));
         }
         // SAFETY: a region is whole pages of one mapping; `ways.map` above makes it a shared one.
-        unsafe { Twin::kept(&mut self.twin, self.region.base(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.base(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 

@@ -223,20 +223,20 @@ fn memory_that_ucx_would_write_in_software_is_refused_with_what_that_would_mean(
 #[test]
 fn what_is_written_runs_in_the_executable_mapping() {
     let Some(((_, remote), (mut local, _keep))) = pair() else { return };
-    let twin = local.executable().unwrap();
-    assert_eq!(local.executable().unwrap(), twin, "it is another one each time");
+    let alias = local.executable().unwrap();
+    assert_eq!(local.executable().unwrap(), alias, "it is another one each time");
     let mapped = remote.mapped().unwrap();
     // SAFETY: both are as long as the region, which is the same memory.
     let same = unsafe {
         mapped.add(PAGE).write(0xc3);
-        twin.add(PAGE).read_volatile()
+        alias.add(PAGE).read_volatile()
     };
     assert_eq!(same, 0xc3);
     #[cfg(target_arch = "x86_64")]
     {
-        farjump_core::icache::sync_foreign(twin.addr().get() as u64 + PAGE as u64, 1);
+        farjump_core::icache::sync_foreign(alias.addr().get() as u64 + PAGE as u64, 1);
         // SAFETY: the code there is `ret`.
-        let run: extern "C" fn() = unsafe { std::mem::transmute(twin.add(PAGE).as_ptr()) };
+        let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(PAGE).as_ptr()) };
         run();
     }
 }

@@ -139,7 +139,7 @@ impl UnconnectedEndpoint for UnconnectedPut {
         let queue = Arc::new(Mutex::new(WriteQueue::new(reached, worker, post)));
         Ok(Endpoint::OneSided {
             local: Box::new(PutLocal {
-                twin: None,
+                alias: None,
                 region,
                 descriptor,
                 queue: Arc::clone(&queue),

@@ -17,7 +17,7 @@ use farjump_core::transport::{
     OpenRequest, Operation, RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 
-use crate::executable_alias::Twin;
+use crate::executable_alias::ExecutableAlias;
 use crate::verbs::Chosen;
 use crate::verbs::address::{Backend, EndpointAddress, RemoteRegion};
 use crate::verbs::device::Device;
@@ -145,7 +145,7 @@ impl UnconnectedEndpoint for UnconnectedWrite {
         let writes = Arc::new(Mutex::new(writes));
         Ok(Endpoint::OneSided {
             local: Box::new(WriteLocal {
-                twin: None,
+                alias: None,
                 writes: Arc::clone(&writes),
                 region,
                 descriptor,
@@ -251,7 +251,7 @@ unsafe impl RemoteMemory for WriteRemote {
 /// This process's region.
 struct WriteLocal {
     /// The executable alias, once requested.
-    twin: Option<Twin>,
+    alias: Option<ExecutableAlias>,
     // The queue pair, if this holds it last, before the region.
     writes: Arc<Mutex<WriteQueue>>,
     region: Memory,
@@ -274,7 +274,7 @@ unsafe impl LocalMemory for WriteLocal {
 
     fn executable(&mut self) -> Result<NonNull<u8>, TransportError> {
         // SAFETY: registered memory is whole pages of one shared mapping.
-        unsafe { Twin::kept(&mut self.twin, self.region.start(), self.region.len()) }
+        unsafe { ExecutableAlias::kept(&mut self.alias, self.region.start(), self.region.len()) }
             .map_err(|cause| error(Operation::Open, cause))
     }
 

@@ -252,12 +252,12 @@ fn what_does_not_fit_is_refused_before_it_is_posted() {
 fn a_region_is_zero_and_has_an_executable_twin() {
     let Some([mut one, mut other]) = pair(8192) else { return };
     assert!(bytes(&other, 0, 8192).iter().all(|byte| *byte == 0));
-    let twin = other.local.executable().unwrap();
-    assert_eq!(twin, other.local.executable().unwrap());
+    let alias = other.local.executable().unwrap();
+    assert_eq!(alias, other.local.executable().unwrap());
     through(&mut one, |remote| remote.put_word(4096, 0x1234, 1));
     until("the word", || word(&other, 4096) == 0x1234_u64.to_le());
     // SAFETY: the alias is as long as the region.
-    assert_eq!(unsafe { twin.cast::<u64>().add(512).read_volatile() }, 0x1234_u64.to_le());
+    assert_eq!(unsafe { alias.cast::<u64>().add(512).read_volatile() }, 0x1234_u64.to_le());
 }
 
 #[test]
