@@ -8,13 +8,13 @@ use crate::image::Machine;
 /// Makes `len` bytes of code at `address` (where it will *run*) executable by this and every other core.
 ///
 /// **x86-64**: does nothing. Its instruction caches are coherent with stores, also with stores through
-/// another linear address of the same memory. The condition is that the processor that runs the code executes
-/// a *serialising* instruction, or takes a control transfer that it could not have prefetched (AMD64
-/// Architecture Programmer's Manual, volume 2, 7.6.1; Intel SDM volume 3, 8.1.3 and 11.6). Placed code is
-/// reached by an indirect call to an address at which this processor has not executed before the code was
-/// written. Another core learns the address by a load that is ordered behind the stores, and its fetch cannot
-/// have run ahead to an unknown address. This is not enough where *another agent* replaces code at the same
-/// address (in place in the mailbox): see [`sync_foreign`].
+/// another linear address of the same memory. The processor that runs the code must execute a *serialising*
+/// instruction, or take a control transfer that it could not have prefetched (AMD64 Architecture Programmer's
+/// Manual, volume 2, 7.6.1; Intel SDM volume 3, 8.1.3 and 11.6). Placed code is reached by an indirect call
+/// to an address at which this processor has not executed before the code was written. Another core learns
+/// the address by a load that is ordered behind the stores, and its fetch cannot have run ahead to an unknown
+/// address. This is not enough where *another agent* replaces code at the same address (in place in the
+/// mailbox): see [`sync_foreign`].
 ///
 /// [`supported`] refuses other architectures until they are implemented here.
 #[inline]

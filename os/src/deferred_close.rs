@@ -1,8 +1,9 @@
 //! Deferred close: threads of this module close descriptors whose close(2) may block.
 //!
-//! The last close of a file blocks on a TCP socket with `SO_LINGER` and unacknowledged data, on a FUSE file
-//! with an unresponsive server, and on a Unix socket with such a descriptor in its queue. A peer can pass any
-//! of these. So descriptors from peers are closed here, and Unix sockets over which a peer could pass some.
+//! The last close of a file blocks on three kinds: a TCP socket with `SO_LINGER` and unacknowledged data, a
+//! FUSE file with an unresponsive server, and a Unix socket with such a descriptor in its queue. A peer can
+//! pass any of these. So descriptors from peers are closed here, and Unix sockets over which a peer could
+//! pass some.
 //!
 //! At most [`THREADS`] closes are under way; further descriptors queue. The system has no nonblocking close,
 //! so a stuck descriptor keeps its thread. A thread ends after one second without work. A forked child starts

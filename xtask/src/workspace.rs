@@ -83,9 +83,9 @@ impl<'w> Package<'w> {
 }
 
 /// Cargo's options for building parts of the workspace from what the tests are built from. The choice of
-/// packages decides the features of dependencies, and so does the kind of the chosen targets: cargo takes the
-/// features that tests request into account only where it builds an example or a test. Without them it
-/// builds nearly all crates a second time. The example is one that the tests build too.
+/// packages decides the features of dependencies, and so does the kind of the chosen targets. cargo takes the
+/// features that tests request into account only where it builds an example or a test. Without them it builds
+/// nearly all crates a second time. The example is one that the tests build too.
 pub(crate) fn as_for_tests() -> Vec<&'static str> {
     [&["--workspace", "--example", "store"], packages::features()].concat()
 }

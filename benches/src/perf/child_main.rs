@@ -41,8 +41,9 @@ enum Side {
 /// The process cannot be set up, or the source's process sends something else than commands.
 ///
 /// # Safety
-/// [`run`](super::run) started this process, or a process that may run code in it: standard input is a socket
-/// to it, the descriptor of the command line is memory that it made, and libraries that it names are loaded.
+/// [`run`](super::run) started this process, or another process that may run code in it. Standard input is a
+/// socket to that process, the descriptor of the command line is memory that it made, and libraries that it
+/// names are loaded.
 pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::new(format!("the second process of perf cannot start: {error}"));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);

@@ -146,8 +146,9 @@ pub fn this_program_by(words: &str) -> Command {
     command
 }
 
-/// Makes a folder beside this program, if that lies in cargo's target folder, so that nothing is written
-/// outside of it, and if its path is short enough for a socket; otherwise in the system's temporary folder.
+/// Makes a folder beside this program, if that lies in cargo's target folder and its path is short enough for
+/// a socket: then nothing is written outside of that folder. Otherwise makes one in the system's temporary
+/// folder.
 fn make_folder(command: &str) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let prefix = format!("farjump-{command}-");

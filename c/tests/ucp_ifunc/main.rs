@@ -1,5 +1,5 @@
-//! Programs as the papers wrote them, over `ucp_ifunc.h` and an unmodified UCX: compiled here, in C and in
-//! C++, and run as two processes, for both variants of the interface and over shared memory and TCP.
+//! Programs as the papers wrote them, over `ucp_ifunc.h` and an unmodified UCX. They are compiled here, in C
+//! and in C++, and run as two processes, for both variants of the interface and over shared memory and TCP.
 
 #![cfg(feature = "ucx")]
 

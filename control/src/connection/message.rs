@@ -1,9 +1,9 @@
 //! Messages of the control connection.
 //!
-//! Behind the preamble of each direction ([`super::preamble`]) come messages: a head of 8 bytes (length of
-//! the body, `u32`; number of file descriptors beside it, `u8`; three zero bytes) and the body, a [`Message`]
-//! in postcard's encoding. All numbers outside the body are little-endian. If both processes have a key,
-//! everything travels in encrypted packets of the Noise protocol.
+//! Messages follow the preamble of each direction ([`super::preamble`]). Each has a head of 8 bytes (length
+//! of the body, `u32`; number of file descriptors beside it, `u8`; three zero bytes) and a body, a
+//! [`Message`] in postcard's encoding. All numbers outside the body are little-endian. If both processes have
+//! a key, everything travels in encrypted packets of the Noise protocol.
 //!
 //! New kinds are added at the end of an enum; the numbers of existing ones never change within a version.
 

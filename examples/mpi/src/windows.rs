@@ -1,8 +1,8 @@
 //! The transport: frames go into windows of MPI.
 //!
-//! It implements all of farjump's demands on a one-sided backend by four functions of MPI: `MPI_Put` for
-//! frames, `MPI_Accumulate` for words, which have to come in one piece, `MPI_Win_flush` for order, and
-//! `MPI_Iprobe` to let MPI make progress; `pool.rs` calls them.
+//! It implements all of farjump's demands on a one-sided backend by four functions of MPI, which `pool.rs`
+//! calls: `MPI_Put` for frames, `MPI_Accumulate` for words, which have to come in one piece, `MPI_Win_flush`
+//! for order, and `MPI_Iprobe` to let MPI make progress.
 
 use std::ptr::NonNull;
 

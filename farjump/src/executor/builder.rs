@@ -206,9 +206,9 @@ impl ExecutorBuilder {
     /// Makes the executor.
     ///
     /// # Errors
-    /// When a limit lets nothing in, memory cannot be made executable, the architecture is not supported, a
-    /// library or the perf map cannot be opened, the system takes no handler for crashes, or a local function
-    /// cannot be linked with the exports.
+    /// In each of these cases: a limit admits nothing; memory cannot be made executable; the architecture is
+    /// not supported; a library or the perf map cannot be opened; the system takes no handler for crashes; a
+    /// local function cannot be linked with the exports.
     pub fn build(self) -> Result<Executor, Error> {
         self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);

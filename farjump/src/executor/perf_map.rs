@@ -2,7 +2,7 @@
 //! `/tmp/perf-PID.map`.
 //!
 //! One line for each image (perf's `jit-interface.txt`): address and length in hexadecimal digits, and the
-//! name. perf reads it when it reports, which may be long after this process ended, so the file is left
+//! name. perf reads it when it reports. That may be long after this process ended, so the file is left
 //! behind. Symbols do not travel, so an image is one line, whatever functions it consists of.
 
 use std::fs::{File, OpenOptions, remove_file};

@@ -577,9 +577,10 @@ impl<'a> TargetBuilder<'a> {
     /// Builds the target and starts to listen. Sources that connect are served by [`Target::poll`].
     ///
     /// # Errors
-    /// When the address is taken; it or that of a destination is malformed; a limit lets nothing in; memory
-    /// cannot be made executable; a library or the perf map cannot be opened; or no transport is usable. Also
-    /// when the transport of [`TargetBuilder::transport`] may not lock the memory that a source needs.
+    /// In each of these cases: the address is taken; it or that of a destination is malformed; a limit admits
+    /// nothing; memory cannot be made executable; a library or the perf map cannot be opened; no transport is
+    /// usable. Also when the transport of [`TargetBuilder::transport`] may not lock the memory that a source
+    /// needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
         let built_in = |name: &String| self.transports.iter().all(|own| own.name() != name);
         let address: PeerAddress = self.address.parse()?;

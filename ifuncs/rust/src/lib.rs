@@ -1,8 +1,7 @@
 //! The interface for authors of ifuncs in Rust: functions that are injected into another process.
 //!
 //! An ifunc is a `no_std` source file or crate with one [`ifunc!`], which makes the three routines that
-//! farjump calls: two run where the call is made and fill in the payload, `NAME_main` travels and runs at the
-//! target.
+//! farjump calls. Two run at the source and fill in the payload; `NAME_main` travels and runs at the target.
 //!
 //! ```
 //! # use core::ffi::{c_char, c_int, c_void};

@@ -1,6 +1,6 @@
 //! Fake transports: one of each family, inside one process, driven by a seed.
 //!
-//! A fake does what the contract allows and hardware seldom does: it splits and reorders writes up to the
+//! A fake behaves as the contract allows and as hardware seldom does. It splits and reorders writes up to the
 //! next fence, delays them, is full at awkward moments, and aligns messages no better than it states. It also
 //! watches core: violations of the contract are recorded ([`Violation`]), and a test ends with
 //! [`FakeHandle::assert_clean`].

@@ -1,8 +1,8 @@
 //! The symbols of images, for debuggers.
 //!
 //! They do not travel. `farjump build` keeps the ELF file of its link beside the bundle, in a section that is
-//! never loaded: text and statics as in the image, which starts at address 0, the names of functions, and the
-//! debugging information of the objects.
+//! never loaded. The file has text and statics as in the image, which starts at address 0, the names of
+//! functions, and the debugging information of the objects.
 
 use std::path::Path;
 

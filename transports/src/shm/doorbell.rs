@@ -2,8 +2,8 @@
 //!
 //! Each process makes a pair, sleeps on one socket and hands the other to its peer, which wakes it by sending
 //! an empty datagram. Nothing that the peer does to its socket can block this process
-//! ([why](../../../docs/decisions/doorbells.md)): each call says by `MSG_DONTWAIT` that it must not block,
-//! and the peer has no descriptor of the socket that this process sleeps on.
+//! ([why](../../../docs/decisions/doorbells.md)). Each call has `MSG_DONTWAIT`, and the peer has no
+//! descriptor of the socket that this process sleeps on.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};

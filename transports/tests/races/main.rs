@@ -1,6 +1,6 @@
-//! Both endpoints of a link in one process, on one mapping, each with its own thread: frames of all lengths
-//! and ways of sending, replies, batches, full rings, sleeping and waking by the real doorbell, notices, and
-//! frames in a large mailbox.
+//! Both endpoints of a link in one process, on one mapping, each with its own thread. Covered are frames of
+//! all lengths and ways of sending, replies, batches, full rings, sleeping and waking by the real doorbell,
+//! notices, and frames in a large mailbox.
 //!
 //! `cargo xtask test tsan` runs this under ThreadSanitizer: once as it is, and once for each race that can be
 //! planted (`FARJUMP_PLANTED`), which it must find. Only the channels and atomics connect the threads.

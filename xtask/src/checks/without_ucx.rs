@@ -1,10 +1,10 @@
 //! No part needs UCX: farjump is built, tested and used on this machine with UCX hidden.
 //!
-//! Every command of this step runs in a mount namespace of its own, in which the folders with files of UCX
-//! (library, modules, headers, descriptions for other build systems) are covered by an overlay without them.
-//! So no process of the step finds UCX: not cargo, not a test, not a program that a test starts. The crates
-//! that use UCX are built there once more; their tests, and dependencies, were built before with UCX, so this
-//! step comes after all tests. A mount namespace needs privileges; without them the step says so.
+//! Every command of this step runs in a mount namespace of its own. There an overlay without UCX covers the
+//! folders with its files (library, modules, headers, descriptions for other build systems). So no process of
+//! the step finds UCX: not cargo, not a test, not a program that a test starts. The crates that use UCX are
+//! built there once more; their tests, and dependencies, were built before with UCX, so this step comes after
+//! all tests. A mount namespace needs privileges; without them the step says so.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -304,8 +304,8 @@ const ALONE: &[(&str, On, &str, u32)] = &[
     ("faults over verbs", On::Each, "verbs-faults", 900),
 ];
 
-/// Commands of two machines: name, whether it runs as a rule, the script of the machine that makes requests,
-/// that of the one that serves, its TCP port, and the time limit of both in seconds.
+/// Commands of two machines: name, whether it runs by default, the script of the machine that makes requests,
+/// that of the serving one, its TCP port, and the time limit of both in seconds.
 const PAIR: &[(&str, On, &str, &str, u16, u32)] = &[
     (
         "ibv_rc_pingpong",

@@ -2,8 +2,8 @@
 //! [`Channel::reserve`] down to the words. `RUSTFLAGS="--cfg loom" cargo test -p farjump-core --release loom`
 //!
 //! Regions are a line of control and a ring of a few lines (`mailbox::CONTROL_LEN`), in [`Mapping`]s. Their
-//! words are loom's atomics; loom watches their payload. A peer that may sleep without a limit really does:
-//! only the doorbell wakes it, so a lost wake-up is a deadlock, which loom reports. (Real sleepers also wake
+//! words are loom's atomics; loom watches their payload. A peer that may sleep without a limit really does.
+//! Only the doorbell wakes it, so a lost wake-up is a deadlock, which loom reports. (Real sleepers also wake
 //! by themselves once a second.) Each model has variants with a mistake that loom must find.
 
 mod attention;

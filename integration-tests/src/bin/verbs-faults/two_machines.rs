@@ -1,7 +1,7 @@
 //! Two machines with a cable between them. The other machine's link goes down and comes up again.
 //!
-//! The other machine runs [`fall`]: a target of each backend, and a listener for orders to take its link down
-//! for a given time only, because no order to take it up again could reach it.
+//! The other machine runs [`fall`]: a target of each backend, and a listener for orders to take its link
+//! down. Each order states a time, because no order to take the link up again could reach that machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

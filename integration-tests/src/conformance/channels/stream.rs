@@ -272,7 +272,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Polls for a frame. Under the rule with a checksum, polls as often as one more sum of a torn frame needs: a
+/// Polls for a frame. Under the rule with a checksum, polls as often as one more sum of a torn frame needs. A
 /// poll sums up a part of it, and polls in between save up for the next sum. Background movers of frames run
 /// only between two of these calls.
 fn look(channel: &mut Channel) -> Result<Polled, TransportError> {

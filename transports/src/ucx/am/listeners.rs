@@ -1,7 +1,7 @@
 //! The listening sockets of a worker with TCP. UCX opens one on each device with the worker and authenticates
 //! no process that connects, which may then write any address of this one. Once the peer is connected no
 //! other connection is needed, and they are closed by a filter that drops all packets. A shutdown would not
-//! do: UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number, and the next
+//! do. UCX 1.13 to 1.22 take such a socket for broken, close its descriptor and keep its number. The next
 //! worker that gets the number cannot be made ("Element already exists").
 //!
 //! UCX has no function that names them. A socket counts as UCX's if it listens, was not there before the

@@ -65,8 +65,8 @@ impl Am {
     }
 
     /// Makes a backend whose workers have TCP too. Each endpoint then listens on a port of every device of
-    /// this machine that `UCX_NET_DEVICES` does not leave out, until it hears from the peer. **A process that
-    /// reaches one may write any address of this process meanwhile, unasked; the peer may as long as the link
+    /// this machine that `UCX_NET_DEVICES` does not exclude, until it hears from the peer. **A process that
+    /// reaches such a port may write any address of this process meanwhile; the peer may as long as the link
     /// exists.**
     pub const fn with_tcp() -> Am {
         Am { tcp: true }
