@@ -10,7 +10,7 @@ use farjump_control::{
     Answer, Arrival, Asker, Control, Dropped, HandshakeError, HeldCode, Listener, MeetRefusal, Message,
     Progress, Question, StoreListing, ask,
 };
-use farjump_fixtures::stage::{Place, accept, far, met_over, next, shm, target_options};
+use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 
 const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";

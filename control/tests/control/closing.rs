@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use farjump_control::{
     Control, End, HandshakeError, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
 };
-use farjump_fixtures::children::{DONE, Guarded, as_child};
-use farjump_fixtures::stage::{Place, accept, arrive, met_over, next, shm, source_options};
+use farjump_fixtures::control::{Place, accept, arrive, met_over, next, shm, source_options};
+use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -112,9 +112,10 @@ fn has_other_users() -> bool {
 /// Runs the test `name` in a process of its own. A process that another test started would get copies of the
 /// descriptors with stuck closes, and could not run its own program before it has closed them.
 fn alone(name: &str, test: impl FnOnce()) {
-    let Some((_path, _watchdog)) = as_child() else {
+    let Some((_path, _watchdog)) = path_of_helper() else {
         let place = Place::new();
-        return Guarded::start(&format!("closing::{name}"), &place.path()).succeeds();
+        return HelperProcess::of_test(&format!("closing::{name}"), &[place.path().to_str().unwrap()])
+            .succeeds();
     };
     test();
     exit(DONE);
@@ -316,9 +317,9 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
 #[test]
 fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
     const NAME: &str = "closing::with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be";
-    let Some((path, _watchdog)) = as_child() else {
+    let Some((path, _watchdog)) = path_of_helper() else {
         let place = Place::new();
-        return Guarded::start(NAME, &place.path()).succeeds();
+        return HelperProcess::of_test(NAME, &[place.path().to_str().unwrap()]).succeeds();
     };
     let listener = Listener::bind(&PeerAddress::unix(&path).unwrap()).unwrap();
     let mut held = Vec::new();
@@ -336,7 +337,7 @@ fn with_too_many_that_cannot_be_closed_nobody_new_is_met_until_they_can_be() {
     let text = refused.to_string();
     assert!(matches!(refused, HandshakeError::System(_)) && text.contains("cannot be closed"), "{text}");
     // The process has descriptors and memory left, and its links would continue.
-    let (mut one, mut other) = farjump_fixtures::stage::controls();
+    let (mut one, mut other) = farjump_fixtures::control::controls();
     one.send(&Message::Bye, &[]).unwrap();
     assert_eq!(next(&mut other).unwrap(), Message::Bye);
     drop(held);

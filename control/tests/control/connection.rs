@@ -8,7 +8,8 @@ use farjump_control::{
     Control, End, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE,
     MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
 };
-use farjump_fixtures::stage::{Place, Watchdog, controls, met_pair, next};
+use farjump_fixtures::control::{Place, controls, met_pair, next};
+use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
 
 fn end(address: Vec<u8>) -> End {

@@ -11,7 +11,7 @@ use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
     UnconnectedEndpoint,
 };
-use farjump_fixtures::stage::{
+use farjump_fixtures::control::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
     shm, source_options, target_options,
 };

@@ -12,10 +12,10 @@ use farjump_control::{
     MeetRefusal, Message, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
-use farjump_fixtures::stage::{
-    Place, SOURCE_REGION, Watchdog, accept, arrive, drive, is_closed, meet, met_over, next, shm,
-    target_options,
+use farjump_fixtures::control::{
+    Place, SOURCE_REGION, accept, arrive, drive, is_closed, meet, met_over, next, shm, target_options,
 };
+use farjump_fixtures::watchdog::Watchdog;
 use farjump_transports::shm::Shm;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, memfd_create};

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use farjump_control::{ConnectError, Control, HandshakeError, Listener, PeerAddress};
-use farjump_fixtures::stage::{Place, far, met_over, met_pair};
+use farjump_fixtures::control::{Place, far, met_over, met_pair};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
 #[test]

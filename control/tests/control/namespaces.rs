@@ -14,7 +14,7 @@ use farjump_control::{
     Control, HandshakeError, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question,
     VERSION, ask,
 };
-use farjump_fixtures::stage::{Place, accept, far, meet, next};
+use farjump_fixtures::control::{Place, accept, far, meet, next};
 
 /// A map without any user of this machine, in which the overflow uid is a user.
 const MAP: &str = "0 100000 65536";

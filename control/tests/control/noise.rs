@@ -9,7 +9,8 @@ use farjump_control::{
     Answer, Control, HandshakeError, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions,
     VERSION, ask_with,
 };
-use farjump_fixtures::stage::{Watchdog, accept, far, next};
+use farjump_fixtures::control::{accept, far, next};
+use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};

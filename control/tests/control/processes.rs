@@ -6,9 +6,9 @@ use std::process::exit;
 
 use farjump_control::{ConnectError, Control, HandshakeError, Listener, MeetRefusal, Message, PeerAddress};
 use farjump_core::transport::Endpoint;
-use farjump_fixtures::children::{DONE, Guarded, as_child};
-use farjump_fixtures::players::{Player, ROUNDS};
-use farjump_fixtures::stage::{Place, accept, arrive, far, meet, met_over, next};
+use farjump_fixtures::control::{Place, accept, arrive, far, meet, met_over, next};
+use farjump_fixtures::doorbells::{Player, ROUNDS};
+use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 
 fn address(path: PathBuf) -> PeerAddress {
     PeerAddress::unix(path).unwrap()
@@ -16,16 +16,19 @@ fn address(path: PathBuf) -> PeerAddress {
 
 #[test]
 fn two_processes_that_sleep_between_frames_lose_none() {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         let met = meet(&address(path)).unwrap();
         Player::new(met.endpoint).begin();
         exit(DONE);
     }
     let place = Place::new();
     let listener = place.listener();
-    let child = Guarded::start("processes::two_processes_that_sleep_between_frames_lose_none", &place.path());
+    let child = HelperProcess::of_test(
+        "processes::two_processes_that_sleep_between_frames_lose_none",
+        &[place.path().to_str().unwrap()],
+    );
     let mut met = arrive(&listener).unwrap();
-    assert_eq!(met.peer.pid, child.id());
+    assert_eq!(met.peer.pid, child.pid().as_raw_nonzero().get().cast_unsigned());
     let sleeps = Player::new(met.endpoint).answer();
     assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
     assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
@@ -34,7 +37,7 @@ fn two_processes_that_sleep_between_frames_lose_none() {
 
 #[test]
 fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         let mut met = meet(&address(path)).unwrap();
         met.control.send(&Message::NoCode { id: [1; 16] }, &[]).unwrap();
         let forever = next(&mut met.control);
@@ -42,15 +45,14 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     }
     let place = Place::new();
     let listener = place.listener();
-    let mut child = Guarded::start(
+    let mut child = HelperProcess::of_test(
         "processes::a_source_that_is_killed_is_gone_at_once_and_its_memory_stays",
-        &place.path(),
+        &[place.path().to_str().unwrap()],
     );
     let mut met = arrive(&listener).unwrap();
     assert_eq!(next(&mut met.control).unwrap(), Message::NoCode { id: [1; 16] });
     child.kill();
     assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
-    child.wait();
     let Endpoint::OneSided { mut remote, .. } = met.endpoint else { panic!("shm is one-sided") };
     for offset in (0..remote.len()).step_by(8) {
         remote.put_word(offset, u64::MAX, 0).unwrap();
@@ -61,7 +63,7 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
 
 #[test]
 fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         let listener = Listener::bind(&address(path)).unwrap();
         let mut met = arrive(&listener).unwrap();
         met.control.send(&Message::Closing { text: "soon".into() }, &[]).unwrap();
@@ -69,9 +71,9 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
         panic!("outlived the kill: {forever:?}");
     }
     let place = Place::new();
-    let mut child = Guarded::start(
+    let mut child = HelperProcess::of_test(
         "processes::a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over",
-        &place.path(),
+        &[place.path().to_str().unwrap()],
     );
     let mut met = loop {
         match meet(&place.address()) {
@@ -85,7 +87,6 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
     child.kill();
     assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
-    child.wait();
     assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
     met_over(&place, &place.listener());
 }
@@ -104,7 +105,7 @@ fn become_other() {
 
 #[test]
 fn a_process_of_another_user_is_refused_and_told_why() {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         // Each process sees it for itself; the target's message is there too.
         let error = meet(&address(path.clone())).unwrap_err();
@@ -124,7 +125,10 @@ fn a_process_of_another_user_is_refused_and_told_why() {
     }
     open(place.folder.path(), 0o755);
     open(&place.path(), 0o666);
-    let child = Guarded::start("processes::a_process_of_another_user_is_refused_and_told_why", &place.path());
+    let child = HelperProcess::of_test(
+        "processes::a_process_of_another_user_is_refused_and_told_why",
+        &[place.path().to_str().unwrap()],
+    );
     for _ in 0..2 {
         let error = accept(&listener).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
@@ -135,7 +139,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
 
 #[test]
 fn the_file_of_another_users_target_keeps_others_out() {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         let address = address(path);
         assert!(matches!(meet(&address), Err(HandshakeError::Connect(ConnectError::Denied { .. }))));
@@ -149,6 +153,10 @@ fn the_file_of_another_users_target_keeps_others_out() {
         return;
     }
     open(place.folder.path(), 0o755);
-    Guarded::start("processes::the_file_of_another_users_target_keeps_others_out", &place.path()).succeeds();
+    HelperProcess::of_test(
+        "processes::the_file_of_another_users_target_keeps_others_out",
+        &[place.path().to_str().unwrap()],
+    )
+    .succeeds();
     assert!(listener.accept().unwrap().is_none());
 }

@@ -17,7 +17,8 @@ use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
     Stream, Transport, TransportError, UnconnectedEndpoint,
 };
-use farjump_fixtures::stage::{Place, Watchdog, accept, far, next, shm, source_options, target_options};
+use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
+use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
 

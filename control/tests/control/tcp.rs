@@ -10,9 +10,8 @@ use farjump_control::{
     Answer, Arrival, Asker, ConnectError, Control, Dropped, HandshakeError, Key, Listener, MeetRefusal,
     Message, PeerAddress, Progress, Question, TcpOptions, ask_with, meet_target,
 };
-use farjump_fixtures::stage::{
-    Watchdog, accept, drive, far, meet, next, shm, source_options, target_options,
-};
+use farjump_fixtures::control::{accept, drive, far, meet, next, shm, source_options, target_options};
+use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::UnshareFlags;
 

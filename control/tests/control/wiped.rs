@@ -21,8 +21,8 @@ use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Side, Stream, Transport,
     TransportError, UnconnectedEndpoint,
 };
-use farjump_fixtures::children::{CHILD, DONE, as_child};
-use farjump_fixtures::stage::{Place, accept, far, shm, source_options, target_options};
+use farjump_fixtures::control::{Place, accept, far, shm, source_options, target_options};
+use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
@@ -213,7 +213,7 @@ fn clear_stack() {
 #[test]
 fn nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped() {
     let name = "wiped::nothing_is_left_of_the_secret_of_a_stream_when_its_end_is_dropped";
-    if let Some((folder, _watchdog)) = as_child() {
+    if let Some((folder, _watchdog)) = path_of_helper() {
         let mut disguised: Vec<_> =
             fs::read(folder.join("disguised")).unwrap().chunks(32).map(Vec::from).collect();
         let both = disguised.drain(..2).collect::<Vec<_>>().concat();
@@ -304,7 +304,7 @@ fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met 
 #[test]
 fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made() {
     let name = "wiped::nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is_made";
-    if let Some((_, _watchdog)) = as_child() {
+    if let Some((_, _watchdog)) = path_of_helper() {
         let spy = Spy::default();
         let tcp = key(7);
         let listener = listener(&tcp);
@@ -337,7 +337,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
 fn run_child(name: &str, folder: &Path) -> ExitStatus {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(CHILD, folder)
+        .env(ROLE, folder)
         .stdin(Stdio::null())
         .status()
         .unwrap()
@@ -345,7 +345,7 @@ fn run_child(name: &str, folder: &Path) -> ExitStatus {
 
 #[test]
 fn nothing_is_left_of_a_key_in_memory_when_all_that_had_it_is_dropped() {
-    if let Some((folder, _watchdog)) = as_child() {
+    if let Some((folder, _watchdog)) = path_of_helper() {
         let mut disguised = Vec::new();
         File::open(folder.join("disguised")).unwrap().read_to_end(&mut disguised).unwrap();
         let disguised: Vec<_> = disguised

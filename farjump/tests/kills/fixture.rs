@@ -11,7 +11,7 @@ use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::helper::{Actor, orders, role, say};
+use crate::helper::{HelperProcess, commands, role, say};
 use crate::journal::{Fate, Ledger, Outcome, Outlives};
 use crate::scenario::{Scene, Source};
 use crate::support::{PATIENCE, library, library_path};
@@ -108,7 +108,7 @@ struct Remains {
 }
 
 impl Remains {
-    fn of(actor: &Actor) -> Remains {
+    fn of(actor: &HelperProcess) -> Remains {
         Remains { descriptors: actor.descriptors(), regions: actor.regions().len() }
     }
 
@@ -127,7 +127,7 @@ pub(crate) struct Stage<'t> {
     /// Address of every target.
     address: String,
     ledger: Ledger,
-    target: Actor,
+    target: HelperProcess,
     /// A link of this process that no scene touches.
     witness: Link,
     echo: Library,
@@ -240,7 +240,7 @@ impl<'t> Stage<'t> {
             &dice.u64(..).to_string(),
             &Scene::ALL.iter().position(|other| *other == scene).unwrap().to_string(),
         ];
-        let mut source = Actor::start(self.test, "source", &args, |_| {});
+        let mut source = HelperProcess::of_test(self.test, &[&["source"][..], &args].concat());
         aim(&self.ledger, scene, dice, || source.has_ended());
         strike(&mut source, &self.ledger, blow, dice);
         self.ledger.finish();
@@ -283,10 +283,10 @@ fn source<'l>(ledger: &'l Ledger, address: &str) -> Source<'l> {
 }
 
 /// A target in a process of its own, and its address.
-fn raise(test: &str, folder: &Path, address: &str, dice: &mut Rng) -> (Actor, String) {
+fn raise(test: &str, folder: &Path, address: &str, dice: &mut Rng) -> (HelperProcess, String) {
     let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(21..=22)).to_string());
     let args = [folder.to_str().unwrap(), address, &policy, &mailbox];
-    let target = Actor::start(test, "target", &args, |_| {});
+    let target = HelperProcess::of_test(test, &[&["target"][..], &args].concat());
     let address = target.hear();
     (target, address)
 }
@@ -338,7 +338,7 @@ fn pause(length: Duration) {
     }
 }
 
-fn strike(victim: &mut Actor, ledger: &Ledger, blow: Blow, dice: &mut Rng) {
+fn strike(victim: &mut HelperProcess, ledger: &Ledger, blow: Blow, dice: &mut Rng) {
     if blow != Blow::Kill {
         victim.signal(Signal::STOP);
         pause(Duration::from_micros(dice.u64(..3000)));
@@ -371,7 +371,7 @@ pub(crate) fn plays() -> bool {
 /// Ends this process, whatever its state, when its parent is gone.
 fn end_with_parent() {
     thread::spawn(|| {
-        orders().for_each(drop);
+        commands().for_each(drop);
         std::process::exit(1);
     });
 }

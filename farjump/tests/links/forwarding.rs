@@ -9,7 +9,7 @@ use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, T
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::helper::{Actor, plays, this_test};
+use crate::helper::{plays, start_target, this_test};
 use crate::support::{PATIENCE, Place, alongside, library};
 
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
@@ -341,7 +341,7 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
     let link = Link::connect(&address(&place, 0)).unwrap();
     let onward = library("onward");
     for round in 0..3 {
-        let mut peer = Actor::target(this_test!(), &address(&place, 1), data);
+        let mut peer = start_target(this_test!(), &address(&place, 1), data);
         assert_eq!(&*link.inject(&onward, b">next;met").unwrap().wait(PATIENCE).unwrap(), b"met");
         peer.signal(Signal::STOP);
         let calls: Vec<_> = (0..20).map(|_| link.inject(&onward, b">next;x").unwrap()).collect();

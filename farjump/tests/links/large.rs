@@ -6,7 +6,7 @@ use std::time::Duration;
 use farjump::{Error, Link, Mode, RefusalCause, TargetThread, WaitPolicy};
 use rustix::process::Signal;
 
-use crate::helper::{Actor, plays, this_test};
+use crate::helper::{plays, start_target, this_test};
 use crate::support::{FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, to_words, words};
 
 /// Default limit of payloads at a target, in bytes.
@@ -283,7 +283,7 @@ fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
     let regions = target.regions();
     for _ in 0..2 {
@@ -302,7 +302,7 @@ fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
         return;
     }
     let place = Place::new();
-    let mut target = Actor::target(this_test!(), &place.address(), data());
+    let mut target = start_target(this_test!(), &place.address(), data());
     let link = place.link().send_timeout(FOREVER).connect().unwrap();
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
@@ -325,7 +325,7 @@ fn a_target_that_does_not_answer_in_time_gets_nothing() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().send_timeout(Duration::from_millis(20)).connect().unwrap();
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();

@@ -13,7 +13,7 @@ use farjump_fuzz::Mutator;
 use farjump_loader::bundle::is_name;
 use farjump_loader::code_id;
 
-use crate::helper::{Actor, plays, this_test};
+use crate::helper::{plays, start_counting_target, statistics, this_test};
 use crate::hostile_sources::raw::{RawSource, Told, call};
 use crate::support::{PATIENCE, Place, library, words};
 
@@ -318,7 +318,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         return;
     }
     let place = Place::new();
-    let target = Actor::counting_target(this_test!(), &place.address());
+    let target = start_counting_target(this_test!(), &place.address());
     let innocent = place.link().connect().unwrap();
     let sequence = library("sequence");
     let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
@@ -386,5 +386,5 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         oracle.refused + oracle.cuts,
         links + 1
     );
-    assert_eq!(target.end(), counted);
+    assert_eq!(statistics(target), counted);
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::helper::{Actor, plays, this_test};
+use crate::helper::{plays, start_target, start_target_in, this_test};
 use crate::hostile_sources::raw::RawSource;
 use crate::support::{PATIENCE, Place, library};
 
@@ -18,7 +18,7 @@ fn code_runs_at_a_target_that_has_no_file_at_all() {
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
     let data = library("histogram").path().to_owned();
-    let mut target = Actor::target_in(this_test!(), &place.address(), data.to_str().unwrap(), |command| {
+    let mut target = start_target_in(this_test!(), &place.address(), data.to_str().unwrap(), |command| {
         command
             .current_dir(&empty)
             .env("LD_LIBRARY_PATH", "")
@@ -28,7 +28,7 @@ fn code_runs_at_a_target_that_has_no_file_at_all() {
     });
     let link = place.link().connect().unwrap();
     if rustix::process::geteuid().is_root() {
-        target.order(&format!("shut-in {}", empty.display()));
+        target.obey(&format!("shut-in {}", empty.display()));
     } else {
         eprintln!(
             "not root: the target keeps its root folder, and has an empty working folder and library path"
@@ -57,7 +57,7 @@ fn no_page_of_a_target_that_links_without_pause_is_ever_writable_and_executable(
     }
     let place = Place::new();
     let target =
-        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        start_target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     let linking = AtomicBool::new(true);
     let (looks, linked) = thread::scope(|scope| {
         let linker = scope.spawn(|| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farjump::{Error, Link, WaitPolicy};
 use rustix::process::Signal;
 
-use crate::helper::{Actor, plays, this_test};
+use crate::helper::{plays, start_source, start_target, this_test};
 use crate::support::{FOREVER, PATIENCE, Place, Seen, library, to_words, words};
 
 /// Number of frames of the source's sequence that the target has run, none of which may have come out of
@@ -35,18 +35,18 @@ fn a_killed_source_frees_its_mailbox_and_all_that_it_had_sent_runs() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
     assert_eq!(ran(&link), 0);
     let (descriptors, regions) = (target.descriptors(), target.regions());
 
-    let mut source = Actor::source(this_test!(), &place.address());
+    let mut source = start_source(this_test!(), &place.address());
     eventually(|| target.regions().len() > regions.len());
     assert!(target.descriptors() > descriptors);
     // While the target does not run, these lie in the mailbox and nearly fill it: it learns of the end before
     // it has run all.
     target.signal(Signal::STOP);
-    source.order("send 58000");
+    source.obey("send 58000");
     source.kill();
     target.signal(Signal::CONT);
     eventually(|| ran(&link) == 58_000);
@@ -60,12 +60,12 @@ fn what_a_killed_source_had_sent_runs_even_behind_replies_that_nobody_took() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
-    let mut source = Actor::source(this_test!(), &place.address());
+    let mut source = start_source(this_test!(), &place.address());
     // Capacity of 4 KiB for 100 KiB of replies.
-    source.order("call 100");
-    source.order("send 10");
+    source.obey("call 100");
+    source.obey("send 10");
     assert_eq!(ran(&link), 0, "they wait behind the replies");
     source.kill();
     eventually(|| ran(&link) == 10);
@@ -78,16 +78,16 @@ fn sources_killed_again_and_again_leave_nothing_in_the_target() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
     ran(&link);
     let (descriptors, regions) = (target.descriptors(), target.regions());
     let mut sent = 0;
     for round in 0..10_u64 {
-        let mut source = Actor::source(this_test!(), &place.address());
+        let mut source = start_source(this_test!(), &place.address());
         // Every source counts from 0, so only the first round's frames are in order: all are counted
         // nevertheless.
-        source.start_order("send 100000000");
+        source.order("send 100000000");
         eventually(|| calls(&link) > sent + 100 * round);
         source.kill();
         eventually(|| target.regions() == regions && target.descriptors() == descriptors);
@@ -108,7 +108,7 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
     let place = Place::new();
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         for act in [wait_for_a_reply, wait_for_room, wait_for_a_flush, poll_for_a_reply] {
-            let mut target = Actor::target(this_test!(), &place.address(), data());
+            let mut target = start_target(this_test!(), &place.address(), data());
             let told = Seen::default();
             let told_to = told.clone();
             let link = place
@@ -171,7 +171,7 @@ fn a_stopped_target_costs_its_sources_their_deadline_and_no_more() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().send_timeout(Duration::from_millis(20)).connect().unwrap();
     let echo = library("echo");
     ran(&link);
@@ -195,11 +195,11 @@ fn a_stopped_source_holds_up_nobody_else() {
         return;
     }
     let place = Place::new();
-    let target = Actor::target(this_test!(), &place.address(), data());
+    let target = start_target(this_test!(), &place.address(), data());
     let link = place.link().connect().unwrap();
-    let mut source = Actor::source(this_test!(), &place.address());
-    source.order("send 3");
-    source.order("call 100");
+    let mut source = start_source(this_test!(), &place.address());
+    source.obey("send 3");
+    source.obey("call 100");
     source.signal(Signal::STOP);
     let echo = library("echo");
     for round in 0..1000_u64 {
@@ -208,6 +208,6 @@ fn a_stopped_source_holds_up_nobody_else() {
     }
     assert_eq!(ran(&link), 3);
     source.signal(Signal::CONT);
-    source.order("send 4");
+    source.obey("send 4");
     drop(target);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use farjump::{CodeId, Error, Link, Target, WaitPolicy};
 use rustix::process::Signal;
 
-use crate::helper::{Actor, cpu_time, plays, this_test};
+use crate::helper::{cpu_time, plays, start_source, start_target, this_test};
 use crate::hostile_sources::raw::{RawSource, Told, call, call_id};
 use crate::support::{FOREVER, PATIENCE, Place, library, words};
 
@@ -51,7 +51,7 @@ fn a_target_with_open_connections_sleeps() {
     }
     let place = Place::new();
     let target =
-        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        start_target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     let (link, other) = (place.link().connect().unwrap(), place.link().connect().unwrap());
     let echo = library("echo");
     for link in [&link, &other] {
@@ -69,9 +69,9 @@ fn a_target_sleeps_while_a_source_takes_no_replies() {
     }
     let place = Place::new();
     let target =
-        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
-    let mut source = Actor::source(this_test!(), &place.address());
-    source.order("call 100");
+        start_target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let mut source = start_source(this_test!(), &place.address());
+    source.obey("call 100");
     source.signal(Signal::STOP);
     let idle = share(|| target.cpu_time());
     assert!(idle < 0.01, "a target whose replies have no room worked {idle} of the time");
@@ -106,7 +106,7 @@ fn a_target_without_descriptors_serves_on_asleep_and_takes_connections_when_it_h
     }
     let place = Place::new();
     let target =
-        Actor::target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+        start_target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     let (link, echo) = (place.link().connect().unwrap(), library("echo"));
     let call = || *link.inject(&echo, b"served").unwrap().wait(PATIENCE).unwrap() == *b"served";
     assert!(call());

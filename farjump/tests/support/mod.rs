@@ -3,15 +3,15 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use farjump::build::{Options, build};
 use farjump::{Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+pub(crate) use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 
@@ -19,28 +19,6 @@ use tempfile::TempDir;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A timeout that no test should reach.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
-
-/// Ends the process if it is not dropped in time: a test that hangs fails.
-pub(crate) struct Watchdog(#[allow(dead_code, reason = "its end is what is waited for")] mpsc::Sender<()>);
-
-impl Watchdog {
-    pub(crate) fn new() -> Watchdog {
-        Watchdog::over(thread::current().name().unwrap_or("a test").to_owned())
-    }
-
-    /// A watchdog that reports `what` as hanging.
-    pub(crate) fn over(what: String) -> Watchdog {
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            if receiver.recv_timeout(3 * PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // `eprintln` output of a test is kept until its end, which does not come.
-                let _ = writeln!(std::io::stderr(), "{what} hangs");
-                std::process::abort();
-            }
-        });
-        Watchdog(sender)
-    }
-}
 
 /// A folder of its own for a test, removed at its end.
 pub(crate) struct Place {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use farjump::{Error, Link, Reply};
 use rustix::process::Signal;
 
-use crate::helper::{Actor, this_test};
+use crate::helper::{HelperProcess, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library, readable, sleep_for, sleep_until};
 
@@ -34,7 +34,7 @@ fn is_woken(link: &Link, soundly: bool) -> bool {
 
 /// Outcome of a call whose source sleeps before the target runs it, and whether it was asleep rather than
 /// napping.
-fn call_asleep(target: &Actor, link: &Link, payload: &[u8]) -> (Result<Reply, Error>, bool) {
+fn call_asleep(target: &HelperProcess, link: &Link, payload: &[u8]) -> (Result<Reply, Error>, bool) {
     let echo = library("echo");
     let call = loop {
         target.signal(Signal::STOP);

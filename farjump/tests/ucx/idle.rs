@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use crate::helper::{Actor, this_test};
+use crate::helper::{HelperProcess, this_test};
 use crate::paths::on_every_path;
 use crate::support::{PATIENCE, Place, library};
 
@@ -15,7 +15,7 @@ const WATCHED: Duration = Duration::from_secs(3);
 const WAKES: u64 = 20;
 
 /// Times that the process has gone to sleep, all its threads together (proc(5)).
-fn sleeps(actor: &Actor) -> u64 {
+fn sleeps(actor: &HelperProcess) -> u64 {
     let of = |status: String| -> u64 {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
         line.trim().parse().unwrap()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::helper::{Actor, orders, role, say};
+use crate::helper::{HelperProcess, commands, role, say};
 use crate::support::{PATIENCE, Place, library, words};
 
 /// The file with the address of a fixture's target.
@@ -112,8 +112,8 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec
 
 impl Path {
     /// A target of the fixture, in a process of its own.
-    pub(crate) fn target(&self, test: &str, place: &Place) -> Actor {
-        let actor = Actor::start(test, "target", &[&self.address(place), self.transport], |_| {});
+    pub(crate) fn target(&self, test: &str, place: &Place) -> HelperProcess {
+        let actor = HelperProcess::of_test(test, &["target", &self.address(place), self.transport]);
         let said = actor.hear();
         let address = said.strip_prefix("ready ").unwrap_or_else(|| panic!("it said {said}"));
         fs::write(place.path(ADDRESS), address).unwrap();
@@ -147,8 +147,8 @@ impl Path {
     }
 
     /// A source that is connected to the fixture's target and takes no replies, in a process of its own.
-    pub(crate) fn source(&self, test: &str, place: &Place) -> Actor {
-        let actor = Actor::start(test, "source", &[&self.address(place), self.transport], |_| {});
+    pub(crate) fn source(&self, test: &str, place: &Place) -> HelperProcess {
+        let actor = HelperProcess::of_test(test, &["source", &self.address(place), self.transport]);
         assert_eq!(actor.hear(), "connected");
         actor
     }
@@ -181,7 +181,7 @@ fn play_target(address: &str, transport: &str) {
     let mut target = target.ucx_tcp(has_tcp()).build().unwrap();
     let stopper = target.stopper();
     thread::spawn(move || {
-        orders().for_each(drop);
+        commands().for_each(drop);
         stopper.stop();
     });
     say(&format!("ready {}", target.address()));
@@ -200,7 +200,7 @@ fn play_source(address: &str, transport: &str) {
         link.send(&sequence, &payload).unwrap();
         sent += 1;
     };
-    for order in orders() {
+    for order in commands() {
         match order.split_once(' ') {
             Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
             // A single one-way call.

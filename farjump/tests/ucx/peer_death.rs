@@ -95,7 +95,7 @@ fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
             let descriptors = target.descriptors();
             for round in 1..=3 {
                 let mut source = path.source(test, &place);
-                source.start_order(&format!("stream {len}"));
+                source.order(&format!("stream {len}"));
                 // Each source counts from its own start, which this one does not know.
                 eventually(|| {
                     let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
@@ -140,7 +140,7 @@ fn a_source_that_is_killed_at_rest_is_gone_from_the_target() {
         assert_eq!(ran(&link), 0);
         let descriptors = target.descriptors();
         let mut source = path.source(test, &place);
-        source.order("send 10");
+        source.obey("send 10");
         assert!(target.descriptors() > descriptors);
         source.kill();
         eventually(|| target.descriptors() == descriptors);

@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::helper::{Actor, this_test};
+use crate::helper::{HelperProcess, this_test};
 use crate::paths::{Path, eventually, on_paths};
 use crate::support::{PATIENCE, Place, library, to_words};
 
@@ -15,7 +15,7 @@ const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)
 
 /// Local addresses of the process's established TCP connections, in the form of proc(5): hexadecimal, with
 /// the port.
-fn connections(actor: &Actor) -> BTreeSet<String> {
+fn connections(actor: &HelperProcess) -> BTreeSet<String> {
     let folder = format!("/proc/{}", actor.pid().as_raw_nonzero());
     let sockets: BTreeSet<String> = fs::read_dir(format!("{folder}/fd"))
         .unwrap()
@@ -28,7 +28,7 @@ fn connections(actor: &Actor) -> BTreeSet<String> {
 }
 
 /// Runs `judge` on a target that has replied on a link.
-fn talk(path: &Path, test: &str, place: &Place, judge: impl FnOnce(&Actor)) {
+fn talk(path: &Path, test: &str, place: &Place, judge: impl FnOnce(&HelperProcess)) {
     let target = path.target(test, place);
     let link = path.link(place).connect().unwrap();
     let reply = link.inject(&library("echo"), &[1; 10_000]).unwrap().wait(PATIENCE).unwrap();
@@ -76,9 +76,9 @@ fn ucx_rndv_thresh_says_from_which_length_on_frames_wait_with_their_source() {
         assert_eq!(ran(), 0);
         let descriptors = target.descriptors();
         let mut source = path.source(test, &place);
-        source.order("send 10");
+        source.obey("send 10");
         target.signal(Signal::STOP);
-        source.start_order("post 4000");
+        source.order("post 4000");
         assert_eq!(source.hear(), "posted");
         source.kill();
         target.signal(Signal::CONT);

@@ -1,16 +1,16 @@
 //! Links over UCX and over `tcp` between two network namespaces. The cable is pulled out while calls are
 //! under way.
 //!
-//! Target and source are processes of their own, one in each namespace (`player.rs`, `roles.rs`). The target
-//! is stopped while the source injects, so that no reply comes before the cable is out.
+//! Target and source are processes of their own, one in each namespace (`roles.rs`). The target is stopped
+//! while the source injects, so that no reply comes before the cable is out.
 
-mod player;
 mod roles;
 
-use farjump_namespaces::{Namespaces, Side};
+use farjump_fixtures::helper_process::{HelperProcess, as_test};
+use farjump_fixtures::this_test;
+use farjump_namespaces::{DEVICE, Namespaces, Side};
+use rustix::process::Signal;
 use tempfile::tempdir;
-
-use player::Player;
 
 /// The only UCX transport that uses the cable.
 const UCX_AM: &str = "ucx-am";
@@ -19,15 +19,6 @@ const TCP: &str = "tcp";
 /// The sides of source and target.
 const SOURCE: Side = Side::Left;
 const TARGET: Side = Side::Right;
-
-/// The name of the surrounding test, as its binary knows it.
-macro_rules! this_test {
-    () => {{
-        fn here() {}
-        let name = std::any::type_name_of_val(&here);
-        name.strip_suffix("::here").and_then(|name| name.split_once("::")).expect("inside a test").1
-    }};
-}
 
 /// The kind of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,24 +49,30 @@ fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
         Meeting::Tcp => format!("tcp:{}:0", TARGET.address()),
         Meeting::Unix => format!("unix:{}", folder.path().join("t.sock").display()),
     };
-    let mut target = Player::start(&namespaces, TARGET, test, &["target", &listen]);
-    let address = target.hear("ready ");
-    let mut source = Player::start(&namespaces, SOURCE, test, &["source", &address]);
-    source.hear("connected");
-    target.stop();
+    let start = |side, role: &[&str]| {
+        let mut command = as_test(namespaces.command(side, std::env::current_exe().unwrap()), test, role);
+        // UCX would use shared memory across them, and it takes all of a machine's networks for one.
+        command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", DEVICE);
+        HelperProcess::start(command)
+    };
+    let target = start(TARGET, &["target", &listen]);
+    let address = target.hear_after("ready ");
+    let mut source = start(SOURCE, &["source", &address]);
+    source.hear_after("connected");
+    target.signal(Signal::STOP);
     source.order("inject");
-    source.hear("under way");
+    source.hear_after("under way");
     namespaces.pull(side).unwrap();
-    target.go_on();
+    target.signal(Signal::CONT);
     source.order("pulled");
-    source.hear("noticed");
+    source.hear_after("noticed");
     if meeting == Meeting::Tcp {
-        let gone = target.hear("gone ");
+        let gone = target.hear_after("gone ");
         assert!(gone.contains(SOURCE.address()) && gone.contains("did not answer for 1 s"), "{gone}");
     }
     namespaces.plug().unwrap();
     source.order("plugged");
-    source.hear("done");
+    source.hear_after("done");
     source.end();
     target.end();
 }

@@ -1,17 +1,12 @@
 //! The roles of the processes behind the cable.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use farjump::build::{Options, build};
 use farjump::{Error, Key, Library, Link, LinkBuilder, Target};
-use rustix::process::{Signal, set_parent_process_death_signal};
-
-/// The role of a process of this program: a role and an address, one a line.
-pub(crate) const ROLE: &str = "CABLE_ROLE";
-/// Prefix of its messages.
-pub(crate) const MARK: char = '@';
+use farjump_fixtures::helper_process::{commands, end_with_parent, role, say};
+use farjump_fixtures::watchdog::Watchdog;
 
 /// Longer than anything honest takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,28 +23,22 @@ const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 
 /// Plays the role that this process was started for, if any.
 pub(crate) fn plays(transport: &str) -> bool {
-    let Ok(role) = std::env::var(ROLE) else { return false };
-    // Also if it is stopped at that moment.
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    std::thread::spawn(|| {
-        std::thread::sleep(3 * PATIENCE);
-        let _ = writeln!(std::io::stderr(), "a process behind the cable hangs");
-        std::process::abort();
-    });
-    match role.lines().collect::<Vec<_>>()[..] {
+    let role = role();
+    if role.is_empty() {
+        return false;
+    }
+    end_with_parent();
+    let _watchdog = Watchdog::over("a process behind the cable".to_owned());
+    match role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["target", address] => play_target(address, transport),
         ["source", address] => Source::new(address, transport).play(),
-        _ => panic!("no such role: {role}"),
+        _ => panic!("no such role: {role:?}"),
     }
     true
 }
 
-fn say(words: &str) {
-    println!("{MARK}{words}");
-}
-
 fn await_order(expected: &str) {
-    let order = std::io::stdin().lines().next().expect("an order comes").unwrap();
+    let order = commands().next().expect("an order comes");
     assert_eq!(order, expected);
 }
 

@@ -10,8 +10,8 @@ use farjump_core::transport::{
 use farjump_transports::shm::{MAX_REGION, Shm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use farjump_fixtures::players::{Player, ROUNDS};
-use farjump_fixtures::stage::Watchdog;
+use farjump_fixtures::doorbells::{Player, ROUNDS};
+use farjump_fixtures::watchdog::Watchdog;
 
 const LEN: usize = 4096 + 8192;
 

@@ -16,8 +16,8 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::tempdir;
 
-use farjump_fixtures::children::DONE;
-use farjump_fixtures::stage::Watchdog;
+use farjump_fixtures::helper_process::DONE;
+use farjump_fixtures::watchdog::Watchdog;
 
 /// Path of the stranger's program. Its presence makes a process run a case.
 const PROGRAM: &str = "TRANSPORTS_TEST_STRANGER";

@@ -8,8 +8,8 @@ use farjump_control::{Arrival, HandshakeError, Listener, Met, PeerAddress, meet_
 use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
 use farjump_transports::ucx::Am;
 
-use farjump_fixtures::children::{CHILD, DONE, as_child};
-use farjump_fixtures::stage::{Place, accept, drive, far, next, source_options, target_options};
+use farjump_fixtures::control::{Place, accept, drive, far, next, source_options, target_options};
+use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
 
 /// Its presence makes a process the target's.
 const TARGET: &str = "TRANSPORTS_TEST_TARGET";
@@ -58,7 +58,7 @@ struct Source(Child);
 
 impl Source {
     fn start(name: &str, path: &Path) -> Source {
-        Source(again(name).env_remove(TARGET).env(CHILD, path).spawn().unwrap())
+        Source(again(name).env_remove(TARGET).env(ROLE, path).spawn().unwrap())
     }
 
     fn kill(&mut self) {
@@ -135,7 +135,7 @@ fn source(path: std::path::PathBuf) -> ! {
 /// Runs the test `name`: a source is killed once `take` has taken some of its messages. It is gone at once,
 /// the rest of the link can be used and dropped, and another source connects.
 fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
-    if let Some((path, _watchdog)) = as_child() {
+    if let Some((path, _watchdog)) = path_of_helper() {
         source(path);
     }
     if env::var_os(TARGET).is_none() {

@@ -9,7 +9,7 @@ use farjump_core::transport::{
 };
 use farjump_transports::ucx::Am;
 
-use farjump_fixtures::stage::{Place, accept, drive, far, source_options, target_options};
+use farjump_fixtures::control::{Place, accept, drive, far, source_options, target_options};
 
 /// A change to an address before it is sent.
 type Warp = fn(&mut Vec<u8>);
