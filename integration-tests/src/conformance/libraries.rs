@@ -28,20 +28,10 @@ pub(super) struct Libraries {
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
-const SAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/samples/c");
-const OWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ifuncs");
-const NAMES: [(&str, &str); 10] = [
-    (SAMPLES, "counter"),
-    (SAMPLES, "hello"),
-    (SAMPLES, "histogram"),
-    (SAMPLES, "grep"),
-    (SAMPLES, "crc32"),
-    (OWN, "echo"),
-    (OWN, "fill"),
-    (OWN, "witness"),
-    (OWN, "panics"),
-    (OWN, "missing"),
-];
+/// The sources, of which some are links to farjump's samples.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ifuncs");
+const NAMES: [&str; 10] =
+    ["counter", "hello", "histogram", "grep", "crc32", "echo", "fill", "witness", "panics", "missing"];
 
 /// The libraries of this process.
 pub(super) fn libraries() -> Result<&'static Libraries, Failure> {
@@ -65,9 +55,9 @@ pub(super) fn libraries() -> Result<&'static Libraries, Failure> {
 /// A missing compiler or linker, or a folder that cannot be written.
 pub fn build_into(folder: &Path) -> Result<(), Failure> {
     thread::scope(|scope| {
-        let halves = NAMES.chunks(NAMES.len().div_ceil(2)).map(|half| {
-            scope.spawn(move || half.iter().try_for_each(|(from, name)| build_one(from, name, folder)))
-        });
+        let halves = NAMES
+            .chunks(NAMES.len().div_ceil(2))
+            .map(|half| scope.spawn(move || half.iter().try_for_each(|name| build_one(name, folder))));
         let threads: Vec<_> = halves.collect();
         threads.into_iter().try_for_each(|thread| {
             thread.join().unwrap_or_else(|_| Err(Failure::new("building libraries panicked")))
@@ -78,7 +68,7 @@ pub fn build_into(folder: &Path) -> Result<(), Failure> {
 fn open_all(folder: &Path) -> Result<Libraries, Failure> {
     let mut opened = Vec::new();
     let mut files = Vec::new();
-    for (_, name) in NAMES {
+    for name in NAMES {
         let file = file_of(name);
         let path = folder.join(&file);
         opened.push(Library::open(&path).map_err(|error| Failure::from(error).at(name))?);
@@ -92,8 +82,8 @@ fn open_all(folder: &Path) -> Result<Libraries, Failure> {
     Ok(Libraries { counter, hello, histogram, grep, crc32, echo, fill, witness, panics, missing, files })
 }
 
-fn build_one(from: &str, name: &str, folder: &Path) -> Result<(), Failure> {
-    let source: PathBuf = Path::new(from).join(format!("{name}.c"));
+fn build_one(name: &str, folder: &Path) -> Result<(), Failure> {
+    let source: PathBuf = Path::new(SOURCES).join(format!("{name}.c"));
     let options = Options { inputs: vec![source], output: folder.join(file_of(name)), ..Options::default() };
     build(&options).map(drop).map_err(|error| Failure::from(error).at(name))
 }

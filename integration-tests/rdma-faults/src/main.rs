@@ -14,10 +14,10 @@ mod command;
 mod cut_handshake;
 mod endpoints;
 mod full_queues;
+mod helper;
 mod limits;
 mod links;
 mod machine;
-mod player;
 mod removal;
 mod source;
 mod target;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &*words {
         ["--play", role @ ..] => {
-            player::play(role);
+            helper::play(role);
             ExitCode::SUCCESS
         }
         ["--case", name] => cases::run_here(name),
@@ -69,7 +69,7 @@ fn tried(cases: &[Case], words: &[&str]) -> ExitCode {
         return ExitCode::from(SKIPPED);
     }
     // They are brought along for a machine without a compiler.
-    let built = match std::env::var_os(player::LIBRARIES) {
+    let built = match std::env::var_os(helper::LIBRARIES) {
         Some(_) => None,
         None => Some(tempfile::tempdir().expect("a temporary folder")),
     };

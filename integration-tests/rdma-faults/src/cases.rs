@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::player::LIBRARIES;
+use crate::helper::LIBRARIES;
 use crate::{
     Done, SKIPPED, Skip, command, cut_handshake, full_queues, limits, links, machine, removal, two_machines,
     wrong_addresses,

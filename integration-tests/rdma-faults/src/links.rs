@@ -5,11 +5,12 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::Error;
+use rustix::process::Signal;
 
 use crate::Done;
 use crate::endpoints::says;
+use crate::helper::{library, start};
 use crate::machine::Machine;
-use crate::player::{Player, library};
 use crate::source::{Account, FOREVER, LENGTHS, all_answered, link, stream};
 use crate::target::Played;
 
@@ -27,7 +28,7 @@ pub(crate) fn standing_still(backend: &str) -> Done {
     for round in 0..2 {
         let first = target.count().0;
         call(first).unwrap().wait(FOREVER).unwrap();
-        target.player.stop();
+        target.process.signal(Signal::STOP);
         let mut calls = Vec::new();
         let full = loop {
             match call(first + 1 + calls.len() as u64) {
@@ -37,7 +38,7 @@ pub(crate) fn standing_still(backend: &str) -> Done {
         };
         assert!(matches!(full, Error::Timeout { .. } | Error::TooManyCalls(_)), "round {round}: {full}");
         assert!(calls.len() > 10, "round {round}: {full}");
-        target.player.go_on();
+        target.process.signal(Signal::CONT);
         let made = calls.len() as u64;
         // The function panics unless its numbers are consecutive.
         calls.into_iter().for_each(|pending| drop(pending.wait(FOREVER).unwrap()));
@@ -52,12 +53,12 @@ pub(crate) fn target_killed(backend: &str) -> Done {
     let mut link = link(backend, &target.address).connect().unwrap();
     for _ in 0..2 {
         all_answered(&link, &counter, 8);
-        target.player.stop();
+        target.process.signal(Signal::STOP);
         let mut account = Account::default();
         let calls: Vec<_> =
             LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
         account.made = calls.len() as u64;
-        target.player.kill();
+        target.process.kill();
         calls.into_iter().for_each(|call| account.settle(call));
         assert_eq!((account.lost, account.answered), (3, 0), "{account:?}");
         says(&account.why, &["gone"]);
@@ -75,10 +76,10 @@ pub(crate) fn source_killed(backend: &str) -> Done {
     let counter = library("counter");
     let link = link(backend, &target.address).connect().unwrap();
     for _ in 0..3 {
-        let mut other = Player::start(&["source", backend, &target.address]);
-        other.hear("met");
+        let mut other = start(&["source", backend, &target.address]);
+        other.hear_after("met");
         other.order("stream");
-        other.hear("streams");
+        other.hear_after("streams");
         all_answered(&link, &counter, 4);
         other.kill();
         all_answered(&link, &counter, 8);
@@ -97,7 +98,7 @@ pub(crate) fn down(backend: &str) -> Done {
     all_answered(&link, &counter, 8);
     (account.made, account.answered) = (8, 8);
     // No reply comes before the link is down.
-    target.player.stop();
+    target.process.signal(Signal::STOP);
     let calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
     account.made += calls.len() as u64;
@@ -106,7 +107,7 @@ pub(crate) fn down(backend: &str) -> Done {
     assert_eq!(account.lost, 3, "{account:?}");
     says(&account.why, PORT_DOWN);
     says(&link.inject(&counter, &[1]).unwrap_err(), PORT_DOWN);
-    target.player.go_on();
+    target.process.signal(Signal::CONT);
     says(&target.gone(), PORT_DOWN);
     says(&link.reconnect().unwrap_err(), &[&machine.device, "is down", "ip link set"]);
     drop(down);

@@ -12,8 +12,8 @@ use std::time::Duration;
 use farjump::{Error, Key, Link, LinkBuilder, Target};
 
 use crate::endpoints::says;
+use crate::helper::library;
 use crate::machine::Machine;
-use crate::player::library;
 use crate::source::{FOREVER, all_answered};
 use crate::{Done, cases};
 

@@ -1,11 +1,12 @@
 //! Scarce resources of a machine or its administrator: device objects, lockable memory, privileges.
 
+use farjump_fixtures::helper_process::HelperProcess;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::endpoints::says;
+use crate::helper::{As, library, start_as};
 use crate::machine::{EVERYBODY, Machine, ROOT, run, set_nodes};
-use crate::player::{As, Player, library};
 use crate::source::{FOREVER, LENGTHS, all_answered, link};
 use crate::target::Played;
 use crate::{Done, Skip};
@@ -113,17 +114,17 @@ pub(crate) fn memory(backend: &str) -> Done {
     let words = ["was not given", "bytes of memory", "may lock 65536 bytes (RLIMIT_MEMLOCK)", "ulimit -l "];
     // The source's own error, for its user.
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
-    let mut source = Player::start_as(&poor, &["source", backend, &target.address]);
-    says(&source.hear("refused"), &words);
+    let source = start_as(&poor, &["source", backend, &target.address]);
+    says(&source.hear_after("refused"), &words);
     // Another source has enough.
-    answered(&mut Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    answered(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
     // The target's error, which reaches the source. It may not even start to serve, and then reports that
     // itself.
     match Played::start_as(&poor, backend) {
         Err(why) => says(&why, &words),
         Ok(target) => {
-            let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
-            says(&source.hear("refused"), &words);
+            let source = start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+            says(&source.hear_after("refused"), &words);
         }
     }
     Ok(())
@@ -132,7 +133,7 @@ pub(crate) fn memory(backend: &str) -> Done {
 pub(crate) fn user(backend: &str) -> Done {
     privileged()?;
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
-    let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+    let mut source = start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
     answered(&mut source);
     Ok(())
 }
@@ -149,19 +150,19 @@ pub(crate) fn node(backend: &str) -> Done {
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
     let open = Open;
     set_nodes(ROOT).unwrap();
-    let mut source = Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
-    says(&source.hear("refused"), &["cannot be opened", "/dev/infiniband/uverbs", "ermission"]);
+    let source = start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
+    says(&source.hear_after("refused"), &["cannot be opened", "/dev/infiniband/uverbs", "ermission"]);
     drop(open);
-    answered(&mut Player::start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    answered(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
     Ok(())
 }
 
 /// Makes a source in a process of its own call its target.
-fn answered(source: &mut Player) {
-    source.hear("met");
+fn answered(source: &mut HelperProcess) {
+    source.hear_after("met");
     for _ in 0..3 {
         source.order("call");
-        source.hear("answered");
+        source.hear_after("answered");
     }
 }
 

@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use crate::endpoints::says;
+use crate::helper::libraries;
 use crate::machine::Machine;
-use crate::player::libraries;
 use crate::source::link;
 use crate::target::Played;
 use crate::{Done, Skip};

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_transports::verbs::{Send, Write};
+use rustix::process::Signal;
 
 use crate::endpoints::says;
+use crate::helper::library;
 use crate::machine::{Machine, run};
-use crate::player::library;
 use crate::source::{Account, LENGTHS, all_answered, link};
 use crate::target::Played;
 use crate::{Done, Skip};
@@ -24,7 +25,7 @@ pub(crate) fn interface(backend: &str) -> Done {
     let mut target = Played::start(backend);
     let mut link = link(backend, &target.address).connect().unwrap();
     all_answered(&link, &counter, 8);
-    target.player.stop();
+    target.process.signal(Signal::STOP);
     let mut account = Account::default();
     let calls: Vec<_> =
         LENGTHS.iter().take(3).map(|len| link.inject(&counter, &vec![1; *len]).unwrap()).collect();
@@ -33,13 +34,13 @@ pub(crate) fn interface(backend: &str) -> Done {
     calls.into_iter().for_each(|call| account.settle(call));
     assert_eq!(account.lost, 3, "{account:?}");
     says(&account.why, &[&machine.device]);
-    target.player.go_on();
+    target.process.signal(Signal::CONT);
     target.gone();
     let error = link.reconnect().unwrap_err();
     says(&error, &["opening an endpoint"]);
     // The system waits until nothing has the device open.
     drop(link);
-    target.player.kill();
+    target.process.kill();
     if !ends_well(&mut command, LETTING_GO) {
         let told = run("dmesg", &[]);
         assert!(told.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
@@ -88,7 +89,7 @@ pub(crate) fn device(backend: &str) -> Done {
     all_answered(&first, &counter, 8);
     assert!(command.try_wait().unwrap().is_none(), "the device went while links held it");
     drop(first);
-    target.player.kill();
+    target.process.kill();
     assert!(command.wait().unwrap().success());
     let usable =
         if backend == farjump_transports::verbs::write::NAME { Write::usable() } else { Send::usable() };

@@ -5,9 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::Target;
+use farjump_fixtures::helper_process::{HelperProcess, say};
 use tempfile::TempDir;
 
-use crate::player::{As, NOBODY, Player, say};
+use crate::helper::{As, NOBODY, start, start_as};
 
 /// Longest sleep between checks for orders.
 const NAP: Duration = Duration::from_millis(20);
@@ -48,7 +49,7 @@ pub(crate) fn play(backend: &str, address: &str) {
 
 /// A target at a socket of its own.
 pub(crate) struct Played {
-    pub(crate) player: Player,
+    pub(crate) process: HelperProcess,
     pub(crate) address: String,
     backend: String,
     folder: TempDir,
@@ -66,9 +67,9 @@ impl Played {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let address = format!("unix:{}", folder.path().join("target.sock").display());
-        let player = Player::start_as(who, &["target", backend, &address]);
-        let mut played = Played { player, address, backend: backend.to_owned(), folder };
-        let said = played.player.hear("");
+        let process = start_as(who, &["target", backend, &address]);
+        let played = Played { process, address, backend: backend.to_owned(), folder };
+        let said = played.process.hear_after("");
         match said.strip_prefix("not ready: ") {
             None => Ok(played),
             Some(why) => Err(why.to_owned()),
@@ -77,22 +78,22 @@ impl Played {
 
     /// Starts another one at the same address.
     pub(crate) fn again(&mut self) {
-        self.player.kill();
-        self.player = Player::start(&["target", &self.backend, &self.address]);
-        self.player.hear("ready");
+        self.process.kill();
+        self.process = start(&["target", &self.backend, &self.address]);
+        self.process.hear_after("ready");
     }
 
     /// Number of arrived calls that it has run, and of its sources.
     pub(crate) fn count(&mut self) -> (u64, u64) {
-        self.player.order("count");
-        let said = self.player.hear("count ");
+        self.process.order("count");
+        let said = self.process.hear_after("count ");
         let (ran, sources) = said.split_once(' ').unwrap();
         (ran.parse().unwrap(), sources.parse().unwrap())
     }
 
     /// Its reason for a source that is gone.
     pub(crate) fn gone(&mut self) -> String {
-        self.player.hear("gone ")
+        self.process.hear_after("gone ")
     }
 
     /// The path of its socket.

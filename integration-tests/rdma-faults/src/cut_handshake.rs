@@ -12,8 +12,8 @@ use farjump::{Error, Library};
 
 use crate::Done;
 use crate::endpoints::says;
+use crate::helper::library;
 use crate::machine::Machine;
-use crate::player::library;
 use crate::source::{FOREVER, all_answered, link};
 use crate::target::Played;
 

@@ -5,8 +5,9 @@ use std::io::BufRead;
 use std::time::Duration;
 
 use farjump::{Error, Library, Link, LinkBuilder, Pending};
+use farjump_fixtures::helper_process::say;
 
-use crate::player::{library, say};
+use crate::helper::library;
 
 /// A wait whose timeout no case should see: the watchdog comes before.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);

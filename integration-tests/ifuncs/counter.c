@@ -1,0 +1,1 @@
+../../ifuncs/samples/c/counter.c

@@ -1,0 +1,1 @@
+../../ifuncs/samples/c/crc32.c
