@@ -186,7 +186,7 @@ impl Talk {
 
     pub(super) fn say(&mut self, what: &impl Serialize) -> Result<(), Failure> {
         let mut line = serde_json::to_vec(what).map_err(|error| {
-            Failure::new(format!("a message to the other process makes no sense: {error}"))
+            Failure::new(format!("a message to the other process cannot be encoded: {error}"))
         })?;
         line.push(b'\n');
         self.writer

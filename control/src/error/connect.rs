@@ -18,7 +18,7 @@ pub enum ConnectError {
     },
     /// An address on other machines, or reachable from them, without a key.
     #[error(
-        "{address} is not on this machine's loopback, and there is no key: make one with `farjump key FILE`, and give a copy to both sides"
+        "{address} is not on this machine's loopback, and there is no key: make one with `farjump key FILE`, and give a copy to both processes"
     )]
     KeyMissing {
         /// The address.
@@ -32,7 +32,7 @@ pub enum ConnectError {
     },
     /// Another program listens on the port.
     #[error(
-        "{address}: something listens there already: stop it, or listen on another port (0 has the system choose one)"
+        "{address}: another program listens there: stop it, or listen on another port (0 has the system choose one)"
     )]
     PortTaken {
         /// The address.

@@ -16,25 +16,25 @@ pub enum HandshakeError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The peer has a key and this process has none.
-    #[error("{peer} wants a key and this side has none: give this side a copy of that key")]
+    #[error("{peer} wants a key and this process has none: give this process a copy of that key")]
     KeyWanted {
         /// The peer.
         peer: String,
     },
     /// This process has a key and the peer has none.
-    #[error("{peer} has no key and this side has one: give both the same; nothing was sent to it")]
+    #[error("{peer} has no key and this process has one: give both the same; nothing was sent to it")]
     KeyUnknown {
         /// The peer.
         peer: String,
     },
     /// The peer has another key.
-    #[error("{peer} has another key than this side: give both a copy of the same")]
+    #[error("{peer} has another key than this process: give both a copy of the same")]
     WrongKey {
         /// The peer.
         peer: String,
     },
     /// Bytes that the peer did not encrypt: they were changed, repeated or forged on the way.
-    #[error("what came from {peer} was changed on the way, or is not from it: the connection was closed")]
+    #[error("bytes from {peer} were changed on the way, or are not from it: the connection was closed")]
     Tampered {
         /// The peer.
         peer: String,
@@ -49,7 +49,7 @@ pub enum HandshakeError {
     },
     /// A connection without a key whose peer's user the system does not report.
     #[error(
-        "the system does not say which user {peer} is, and there is no key: on one machine use unix:PATH, with both sides in a user namespace that maps their user; or over TCP give both a key (`farjump key FILE`)"
+        "the system does not report the user of {peer}, and there is no key: on one machine use unix:PATH, with both processes in a user namespace that maps their user; or over TCP give both a key (`farjump key FILE`)"
     )]
     OwnerUnknown {
         /// The peer.
@@ -57,7 +57,7 @@ pub enum HandshakeError {
     },
     /// A connection without a key, while this process runs as the user that stands for all unknown ones.
     #[error(
-        "{peer} cannot be told from other users: user {uid}, which this process runs as, stands for all that its user namespace does not map; run it as a user that the namespace maps, or over TCP give both sides a key (`farjump key FILE`)"
+        "{peer} cannot be distinguished from other users: this process runs as user {uid}, which stands for all users that its namespace does not map; run it as a user that the namespace maps, or over TCP give both processes a key (`farjump key FILE`)"
     )]
     OwnUserUnknown {
         /// The peer.
@@ -76,7 +76,9 @@ pub enum HandshakeError {
         address: PeerAddress,
     },
     /// The peer runs as another user.
-    #[error("{peer} runs as user {uid} and this process as user {own}: only processes of one user may meet")]
+    #[error(
+        "{peer} runs as user {uid} and this process as user {own}: only processes of one user may connect"
+    )]
     OtherUser {
         /// The peer.
         peer: String,
@@ -93,7 +95,7 @@ pub enum HandshakeError {
     },
     /// The peer speaks another version of the protocol.
     #[error(
-        "{peer} speaks version {theirs} of the protocol, this farjump speaks {ours}: use the same version on both sides"
+        "{peer} speaks version {theirs} of the protocol, this farjump speaks {ours}: use the same version for both"
     )]
     Version {
         /// The peer.
@@ -127,7 +129,7 @@ pub enum HandshakeError {
         needed: usize,
     },
     /// Bytes that are not a message.
-    #[error("{peer} sent a message that makes no sense: {what}")]
+    #[error("{peer} sent a malformed message: {what}")]
     Garbled {
         /// The peer.
         peer: String,
@@ -155,7 +157,7 @@ pub enum HandshakeError {
         got: &'static str,
     },
     /// A well-formed message with impossible content.
-    #[error("{peer} offers terms that cannot be: {what}")]
+    #[error("{peer} offers invalid parameters: {what}")]
     Terms {
         /// The peer.
         peer: String,
@@ -212,7 +214,7 @@ pub enum HandshakeError {
     },
     /// Both processes have the transport, but no arrival rule in common.
     #[error(
-        "{transport}: no arrival rule in common: this side can do {}, {peer} can do {}", named(*ours), named(*theirs)
+        "{transport}: no arrival rule in common: this process can do {}, {peer} can do {}", named(*ours), named(*theirs)
     )]
     NoCommonRule {
         /// Name of the transport.
@@ -225,7 +227,7 @@ pub enum HandshakeError {
         theirs: ArrivalRules,
     },
     /// Several transports were tried in turn, and all failed.
-    #[error("{last}; what was tried before: {}", reasons(others))]
+    #[error("{last}; tried before: {}", reasons(others))]
     NoneJoins {
         /// The error of the last one.
         last: Box<HandshakeError>,

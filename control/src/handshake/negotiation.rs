@@ -156,7 +156,7 @@ impl OwnEnd {
         let terms = |what: String| HandshakeError::Terms { peer: peer.to_string(), what };
         if end.transport != self.transport {
             return Err(terms(format!(
-                "its end is of transport {:?}, not {}",
+                "its endpoint is of transport {:?}, not {}",
                 end.transport, self.transport
             )));
         }
@@ -192,8 +192,11 @@ impl OwnEnd {
     ) -> Result<Joined, HandshakeError> {
         if !self.capabilities.descriptors && !descriptors.is_empty() {
             // A backend that expects none would close them in this thread.
-            let what =
-                format!("its end has {} descriptors, and {} knows none", descriptors.len(), self.transport);
+            let what = format!(
+                "its endpoint has {} descriptors, and {} uses none",
+                descriptors.len(),
+                self.transport
+            );
             return Err(HandshakeError::Terms { peer: peer.to_string(), what });
         }
         // The backend closes them in any case.

@@ -117,8 +117,8 @@ fn questions_that_are_none_are_refused_in_words() {
     let two = [question(Question::DropAll), question(Question::Stats)].concat();
     let cases: [(&str, Vec<u8>, &str); 5] = [
         ("two at once", two, "sent Ask where nothing more was due"),
-        ("one that nobody knows", framed(&[18, 9]), "makes no sense"),
-        ("one that is cut short", framed(&[18, 1, 7]), "makes no sense"),
+        ("one that nobody knows", framed(&[18, 9]), "malformed"),
+        ("one that is cut short", framed(&[18, 1, 7]), "malformed"),
         ("one with more behind it", framed(&[18, 0, 0]), "follow a whole Ask"),
         ("an answer", framed(&[19, 1, 0]), "sent Answer where Hello or Ask was due"),
     ];

@@ -68,7 +68,7 @@ fn garbage_on_the_control_connection_cuts_the_link() {
     let too_long = [&u32::MAX.to_le_bytes()[..], &[0; 4]].concat();
     let cases: [(&str, Vec<u8>, &str); 3] = [
         ("a message of 4 GiB", too_long, "limit"),
-        ("a message of no kind", [&1_u32.to_le_bytes()[..], &[0; 4], &[250]].concat(), "makes no sense"),
+        ("a message of no kind", [&1_u32.to_le_bytes()[..], &[0; 4], &[250]].concat(), "malformed"),
         ("a head that is none", vec![0xff; 8], ""),
     ];
     let count = cases.len() as u64;
