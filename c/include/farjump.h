@@ -131,7 +131,7 @@ typedef enum {
 } farjump_status_t;
 
 /**
- * How the code of a call travels and runs. Each is a bit, so that a target can allow several.
+ * The way in which a call's code travels and runs. Each is a bit, so that a target can allow several.
  */
 typedef enum {
     /**
@@ -325,9 +325,8 @@ typedef struct {
 } farjump_code_id_t;
 
 /**
- * How long to spin before sleeping: phases of a wait, in turns of its loop. Spinning makes calls fast where
- * each side has a core of its own; otherwise it keeps the other side from running. The default suits the
- * number of cores.
+ * Spinning before sleep: phases of a wait, in turns of its loop. Spinning makes calls fast if each process
+ * has a core of its own; otherwise it keeps the peer from running. The default suits the number of cores.
  */
 typedef struct {
     /**
@@ -741,15 +740,15 @@ farjump_status_t farjump_link_options_set_transport(farjump_link_options_t *opti
 farjump_status_t farjump_link_options_set_ucx_tcp(farjump_link_options_t *options, bool allowed);
 
 /**
- * Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+ * Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
  * trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
  * farjump_target_options_set_clear().
  */
 farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options, bool clear);
 
 /**
- * How the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its kin.
- * farjump_link_set_mode() changes it.
+ * The way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and
+ * its kin. farjump_link_set_mode() changes it.
  */
 farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
 
@@ -760,7 +759,7 @@ farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t
                                                           uint64_t nanoseconds);
 
 /**
- * How long an injection may wait for credit, in nanoseconds. Default: 10 seconds.
+ * Longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
  */
 farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
 
@@ -771,7 +770,7 @@ farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *o
 farjump_status_t farjump_link_options_set_reply_room(farjump_link_options_t *options, size_t bytes);
 
 /**
- * How long a wait spins before it sleeps.
+ * The spinning of a wait before it sleeps.
  */
 farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *options,
                                                       farjump_wait_policy_t policy);
@@ -798,7 +797,7 @@ farjump_status_t farjump_link_options_set_key(farjump_link_options_t *options, c
 farjump_status_t farjump_link_options_set_key_file(farjump_link_options_t *options, const char *path);
 
 /**
- * How long the target's machine may be silent over TCP before the target counts as gone, in nanoseconds.
+ * Longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds.
  * Default: 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_link_options_set_peer_timeout(farjump_link_options_t *options, uint64_t nanoseconds);
@@ -1210,13 +1209,13 @@ farjump_status_t farjump_target_options_set_store_capacity(farjump_target_option
 farjump_status_t farjump_target_options_set_mailbox(farjump_target_options_t *options, size_t bytes);
 
 /**
- * How long to spin before sleeping when there is nothing to do.
+ * The spinning before sleep when there is nothing to do.
  */
 farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t *options,
                                                         farjump_wait_policy_t policy);
 
 /**
- * How long the rest of a frame may take after it has begun, before its source's link is cut, in nanoseconds.
+ * Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
  * Default: 1 second.
  */
 farjump_status_t farjump_target_options_set_stall_limit(farjump_target_options_t *options,
@@ -1288,7 +1287,7 @@ farjump_status_t farjump_target_options_set_transport(farjump_target_options_t *
 farjump_status_t farjump_target_options_set_ucx_tcp(farjump_target_options_t *options, bool allowed);
 
 /**
- * Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+ * Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
  * trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
  * farjump_link_options_set_clear().
  */
@@ -1313,7 +1312,7 @@ farjump_status_t farjump_target_options_set_key(farjump_target_options_t *option
 farjump_status_t farjump_target_options_set_key_file(farjump_target_options_t *options, const char *path);
 
 /**
- * How long the machine of a source or destination may be silent over TCP before the peer counts as gone, in
+ * Longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
  * nanoseconds. Default: 10 seconds; from 1 second to 32,767.
  */
 farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_t *options,

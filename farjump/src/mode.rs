@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How the code of a call travels and runs. A source chooses one for each link
+/// The way in which a call's code travels and runs. A source chooses one for each link
 /// ([`LinkBuilder::mode`](crate::LinkBuilder::mode)), a target allows some
 /// ([`TargetBuilder::modes`](crate::TargetBuilder::modes)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]

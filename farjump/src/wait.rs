@@ -10,7 +10,7 @@ pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Naps where there is no doorbell, from the first to the longest: they double.
 pub(crate) const NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
 
-/// How long a target may sleep, as far as one of its parts is concerned.
+/// The longest sleep of a target that one of its parts allows.
 pub(crate) enum Rest {
     /// Not at all: there is work.
     None,
@@ -26,7 +26,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
 
-/// How long to spin if source and target each have a core, as two processes on this machine need.
+/// Returns the spinning for a machine on which source and target each need a core.
 pub(crate) fn default_wait() -> WaitPolicy {
     WaitPolicy::for_cores(processors(), 2)
 }

@@ -137,7 +137,7 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     }
 }
 
-/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+/// Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
 /// trust. The control connection is encrypted in any case. Default: no. The target has to allow it too:
 /// farjump_target_options_set_clear().
 #[unsafe(no_mangle)]
@@ -154,8 +154,8 @@ pub unsafe extern "C" fn farjump_link_options_set_clear(
     }
 }
 
-/// How the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and its kin.
-/// farjump_link_set_mode() changes it.
+/// The way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and
+/// its kin. farjump_link_set_mode() changes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_mode(
     options: *mut farjump_link_options_t,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     }
 }
 
-/// How long an injection may wait for credit, in nanoseconds. Default: 10 seconds.
+/// Longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     options: *mut farjump_link_options_t,
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn farjump_link_options_set_reply_room(
     }
 }
 
-/// How long a wait spins before it sleeps.
+/// The spinning of a wait before it sleeps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     options: *mut farjump_link_options_t,
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn farjump_link_options_set_key_file(
     }
 }
 
-/// How long the target's machine may be silent over TCP before the target counts as gone, in nanoseconds.
+/// Longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds.
 /// Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(

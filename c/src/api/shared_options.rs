@@ -9,7 +9,7 @@ use crate::api::catch::{bytes, c_text, guarded, object_mut, path};
 use crate::api::last_error::Failure;
 use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
 
-/// How the code of a call travels and runs. Each is a bit, so that a target can allow several.
+/// The way in which a call's code travels and runs. Each is a bit, so that a target can allow several.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum farjump_mode_t {
@@ -142,9 +142,8 @@ pub(crate) fn cause_words(number: c_int) -> &'static CStr {
     words.map_or(c"unknown cause", CString::as_c_str)
 }
 
-/// How long to spin before sleeping: phases of a wait, in turns of its loop. Spinning makes calls fast where
-/// each side has a core of its own; otherwise it keeps the other side from running. The default suits the
-/// number of cores.
+/// Spinning before sleep: phases of a wait, in turns of its loop. Spinning makes calls fast if each process
+/// has a core of its own; otherwise it keeps the peer from running. The default suits the number of cores.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct farjump_wait_policy_t {

@@ -93,7 +93,7 @@ pub unsafe extern "C" fn farjump_target_options_set_mailbox(
     }
 }
 
-/// How long to spin before sleeping when there is nothing to do.
+/// The spinning before sleep when there is nothing to do.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     options: *mut farjump_target_options_t,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     }
 }
 
-/// How long the rest of a frame may take after it has begun, before its source's link is cut, in nanoseconds.
+/// Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
 /// Default: 1 second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_stall_limit(
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     }
 }
 
-/// Whether frames may travel in the clear by `tcp` although both sides have a key, on a network that you
+/// Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
 /// trust. Control connections are encrypted in any case. Default: no. Sources have to allow it too:
 /// farjump_link_options_set_clear().
 #[unsafe(no_mangle)]
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn farjump_target_options_set_key_file(
     }
 }
 
-/// How long the machine of a source or destination may be silent over TCP before the peer counts as gone, in
+/// Longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
 /// nanoseconds. Default: 10 seconds; from 1 second to 32,767.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_peer_timeout(

@@ -78,7 +78,8 @@ impl LinkBuilder {
         self
     }
 
-    /// How the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`] changes it.
+    /// The way in which the code of calls travels and runs. Default: [`Mode::Cached`]; [`Link::set_mode`]
+    /// changes it.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.settings.mode = mode;
         self
@@ -90,7 +91,7 @@ impl LinkBuilder {
         self
     }
 
-    /// How long an injection may wait for credit. Default: 10 seconds.
+    /// Longest time that an injection waits for credit. Default: 10 seconds.
     pub fn send_timeout(mut self, timeout: Duration) -> Self {
         self.settings.send_timeout = timeout;
         self
@@ -103,7 +104,7 @@ impl LinkBuilder {
         self
     }
 
-    /// How long a wait spins before it sleeps.
+    /// The spinning of a wait before it sleeps.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.settings.wait = policy;
         self
@@ -125,8 +126,8 @@ impl LinkBuilder {
         self
     }
 
-    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust.
-    /// They do over transport `tcp`, if the target is willing too
+    /// Whether frames may travel in the clear although both processes have a key, on a network that you
+    /// trust. They do over transport `tcp`, if the target is willing too
     /// ([`TargetBuilder::clear`](crate::TargetBuilder::clear)). The control connection is encrypted in any
     /// case. Default: no.
     pub fn clear(mut self, clear: bool) -> Self {
@@ -134,7 +135,7 @@ impl LinkBuilder {
         self
     }
 
-    /// How long the target's machine may be silent over TCP before the target counts as gone. Default: 10
+    /// Longest silence of the target's machine over TCP before the target counts as gone. Default: 10
     /// seconds; from 1 second to 32,767. A target that is only slow is not gone: each wait has a limit of its
     /// own.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {

@@ -380,13 +380,13 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long to spin before sleeping when there is nothing to do.
+    /// The spinning before sleep when there is nothing to do.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
         self.settings.wait = policy;
         self
     }
 
-    /// How long the rest of a frame may take after its signal, before its source's link is cut. A frame in a
+    /// Time limit for the rest of a frame after its signal, before its source's link is cut. A frame in a
     /// large mailbox ([`TargetBuilder::max_payload`]) has another second for each MiB. Default: 1 second.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.settings.stall_limit = limit;
@@ -527,7 +527,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// How long the machine of a source or destination may be silent over TCP before the peer counts as gone.
+    /// Longest silence of the machine of a source or destination over TCP before the peer counts as gone.
     /// Default: 10 seconds; from 1 second to 32,767. A source whose machine responds may leave its link idle
     /// for any time.
     pub fn peer_timeout(mut self, timeout: Duration) -> Self {
@@ -535,8 +535,8 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether frames may travel in the clear although both sides have a key, on a network that you trust.
-    /// They do over transport `tcp`, if the source is willing too
+    /// Whether frames may travel in the clear although both processes have a key, on a network that you
+    /// trust. They do over transport `tcp`, if the source is willing too
     /// ([`LinkBuilder::clear`](crate::LinkBuilder::clear)), and to a destination that is. Control connections
     /// are encrypted in any case. Default: no.
     pub fn clear(mut self, clear: bool) -> Self {

@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 64;
 const MOST_SILENT: usize = 64;
 /// Further connections of unknown kind that are kept for each handshake that awaits its stream.
 const STREAM_PLACES: usize = 4;
-/// How long connections wait when the system cannot give one more.
+/// Time for which new connections wait when the system has no resources for one more.
 const DEAF: Duration = Duration::from_millis(100);
 
 /// Origin of a connecting process: a link's stream has the same origin as its control connection.
@@ -117,7 +117,7 @@ impl Target<'_> {
         (silent.len() > MOST_SILENT).then(|| silent[0].0)
     }
 
-    /// Why a connection that has just turned out to be a control connection is not taken, if so. A process
+    /// The reason if a connection that has just turned out to be a control connection is rejected. A process
     /// with an admin request is no source, and only its first message shows which of the two it is.
     fn crowded(&self) -> Option<String> {
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();

@@ -73,7 +73,8 @@ pub(super) struct Inner {
     heard: bool,
     /// The reason if the target is gone.
     gone: Option<String>,
-    /// Why and until when the target is going, where the channel may still bring frames sent before.
+    /// The reason and the deadline while the target is closing and the channel may still bring earlier
+    /// frames.
     going: Option<Box<(Instant, String)>>,
     bigger: Bigger,
     /// The frame that calls are being put into. While there is one, no other frame may be begun.
