@@ -58,7 +58,7 @@ fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
     }
     let refused = bench.inject(&library, &["--repeat", "2"]);
     let text = refused.error(3);
-    assert!(text.contains("only always, local") && text.contains("--mode cached"), "{text}");
+    assert!(text.contains("only always, local") && text.contains("serve --mode`"), "{text}");
     // The target lacks this function.
     let other = bench.library("other", &ECHO.replace("echo", "other"));
     let refused = bench.inject(&other, &["--mode", "local"]);

@@ -239,7 +239,7 @@ fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
     });
     serving.signal(Signal::STOP);
     let done = source.finish();
-    assert!(done.error(4).contains(&address) && done.err.contains("the deadline passed"), "{}", done.err);
+    assert!(done.error(4).contains(&address) && done.err.contains("timed out"), "{}", done.err);
     // A source stops during the handshake.
     let done = inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]);
     assert!(done.error(4).contains("did not come in time"), "{}", done.err);

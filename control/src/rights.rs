@@ -51,7 +51,7 @@ impl Rights {
 /// rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{} `{missing}` at this target {} missing (there are: {granted}); have its operator grant `{}` to all processes, or write \
+    "{} `{missing}` at this target {} missing (there are: {granted}); have its operator grant `{}` to all processes (TargetBuilder::rights), or write \
      `allow={}` behind this key in its key file",
     if missing.iter().count() == 1 { "the right" } else { "the rights" },
     if missing.iter().count() == 1 { "is" } else { "are" },

@@ -39,10 +39,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// open between them, and a restarted target is asked like the old one ([`TargetStats::epoch`] distinguishes
 /// them).
 ///
-/// All requests fail with [`Error::Handshake`]: when no process listens there; when the listener is no target, or
-/// another user's; when the target rejects the request or the right to it is missing
-/// ([`TargetBuilder::rights`](crate::TargetBuilder::rights)); when the target ends before it responds, or
-/// does not respond in time.
+/// All requests fail with [`crate::ConnectError::Handshake`]: when no process listens there; when the
+/// listener is no target, or another user's; when the target rejects the request or the right to it is
+/// missing ([`TargetBuilder::rights`](crate::TargetBuilder::rights)); when the target ends before it
+/// responds, or does not respond in time.
 #[derive(Clone, Debug)]
 pub struct Admin {
     address: PeerAddress,
@@ -54,7 +54,7 @@ impl Admin {
     /// For the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
     ///
     /// # Errors
-    /// [`Error::Handshake`] when the address is malformed.
+    /// [`crate::ConnectError::Handshake`] when the address is malformed.
     pub fn new(address: &str) -> Result<Admin, Error> {
         Ok(Admin { address: address.parse()?, timeout: PATIENCE, tcp: TcpOptions::default() })
     }
@@ -125,7 +125,7 @@ impl Admin {
     /// # Errors
     /// See [`Admin`]. The target refuses if this process has no right to it
     /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with the message of its
-    /// dynamic linker if loading fails. [`Error::Handshake`] for a library of more than 64 MiB.
+    /// dynamic linker if loading fails. [`crate::ConnectError::Handshake`] for a library of more than 64 MiB.
     pub fn export(&self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
         let question = Question::Export { name: name.to_owned(), library: library.to_vec() };
         match self.ask(question)? {

@@ -43,7 +43,7 @@ use farjump_loader::Library;
 pub use crate::executor::{Called, Caller};
 use crate::executor::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
-use crate::{Error, Refusal};
+use crate::{Error, InjectError, Refusal};
 
 /// Bytes aligned to 4096, enough for frames with any payload alignment. Any other memory aligned to 64 bytes
 /// will do too, if no function asks for payloads aligned to more than that.
@@ -110,13 +110,15 @@ impl FrameWriter {
     /// Returns the frame's length, a multiple of 64: the number of bytes to move.
     ///
     /// # Errors
-    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes or as the payload asks, [`Error::TooLarge`]
-    /// when it is too short, and when a payload routine fails. The frame then does not count.
+    /// [`Error::Misaligned`] when `buffer` is not aligned to 64 bytes or as the payload asks,
+    /// [`crate::InjectError::TooLarge`] when it is too short, and when a payload routine fails. The frame
+    /// then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
         library.check_payload()?;
         let image = library.image_for(self.machine)?;
         check_alignment(buffer, image.payload_align_log2())?;
-        let next = u16::try_from(self.codes.len()).map_err(|_| Error::TooManyFunctions)?;
+        let next =
+            u16::try_from(self.codes.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
         let known = self.codes.get(&image.id()).copied();
         let index = known.unwrap_or(next);
         let named =
@@ -132,7 +134,8 @@ impl FrameWriter {
         };
         let max = library.payload_max_size(args);
         let limit = buffer.len().min(MAX_FRAME);
-        let too_large = |len| Error::TooLarge { ifunc: library.name().into(), len, max: limit };
+        let too_large =
+            |len| Error::Inject(InjectError::TooLarge { ifunc: library.name().into(), len, max: limit });
         if max > MAX_FRAME {
             return Err(too_large(max));
         }
@@ -213,7 +216,7 @@ impl FrameRunner {
     /// meanwhile.
     ///
     /// # Errors
-    /// [`Error::Buffer`] when `buffer` is not aligned to 64 bytes. A defect of a frame is no error but
+    /// [`Error::Misaligned`] when `buffer` is not aligned to 64 bytes. A defect of a frame is no error but
     /// [`Ran::Refused`].
     ///
     /// # Safety
@@ -326,10 +329,10 @@ const BASE: usize = 0;
 fn check_alignment(buffer: &[u8], payload_log2: u8) -> Result<(), Error> {
     let address = buffer.as_ptr().addr();
     if !address.is_multiple_of(LINE) {
-        return Err(Error::Buffer("is not aligned to 64 bytes: use an AlignedBuffer, or align it"));
+        return Err(Error::Misaligned { align: 64 });
     }
     if !address.is_multiple_of(1 << payload_log2) {
-        return Err(Error::Buffer("is not aligned as the function wants its payload: use an AlignedBuffer"));
+        return Err(Error::Misaligned { align: 1 << payload_log2 });
     }
     Ok(())
 }

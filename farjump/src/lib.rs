@@ -31,7 +31,10 @@ mod transports;
 mod wait;
 
 pub use data::Data;
-pub use error::Error;
+pub use error::{
+    Awaited, CallError, ConnectError, Error, InPlaceFault, InjectError, Limited, Mailbox, Part, ServeError,
+    SystemError, SystemOperation, WaitError,
+};
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
 pub use farjump_control::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_core::image::{CodeId, Machine};
@@ -63,7 +66,7 @@ fn random(bytes: &mut [u8]) -> Result<(), Error> {
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(Error::system("drawing random bytes"))?;
+            .map_err(error::system(error::SystemOperation::Random))?;
     }
     Ok(())
 }

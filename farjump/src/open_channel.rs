@@ -5,13 +5,13 @@ use farjump_core::channel::{Channel, Terms};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 
-use crate::Error;
+use crate::{ConnectError, Error, Mailbox};
 
-/// Length of the ring for which `len` bytes were asked as `what`: the next power of two.
-pub(crate) fn ring_len(what: &'static str, len: usize) -> Result<usize, Error> {
+/// Length of the ring for which `len` bytes were asked for: the next power of two.
+pub(crate) fn ring_len(mailbox: Mailbox, len: usize) -> Result<usize, Error> {
     match mailbox::region_len(len).checked_sub(mailbox::CONTROL_LEN) {
         Some(ring) if ring <= MAX_FRAME => Ok(ring),
-        _ => Err(Error::Size { what, len, max: MAX_FRAME }),
+        _ => Err(Error::Connect(ConnectError::MailboxSize { mailbox, len, max: MAX_FRAME })),
     }
 }
 

@@ -12,7 +12,7 @@ use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
 use farjump_loader::Linked;
 
 use crate::mode::{Allowed, Mode};
-use crate::{Error, Refusal};
+use crate::{Error, Limited, Refusal, ServeError};
 
 /// The frames that an executor accepts.
 #[derive(Clone, Debug)]
@@ -47,14 +47,14 @@ impl Policy {
     }
 
     /// # Errors
-    /// [`Error::Limit`] for a limit that lets nothing in; [`Error::InPlaceOfAllowed`] for an allow-list that
-    /// the allowed modes could bypass.
+    /// [`crate::ServeError::Limit`] for a limit that lets nothing in; [`crate::ServeError::InPlaceOfAllowed`]
+    /// for an allow-list that the allowed modes could bypass.
     pub(crate) fn check(&self, modes: Allowed) -> Result<(), Error> {
         if self.codes.is_some() && modes.has(Mode::InPlace) {
-            return Err(Error::InPlaceOfAllowed);
+            return Err(Error::Serve(ServeError::InPlaceOfAllowed));
         }
-        at_least("the payload", self.max_payload, 1)?;
-        at_least("the image", self.max_image, IMAGE_HEADER_LEN + 1)
+        at_least(Limited::Payload, self.max_payload, 1)?;
+        at_least(Limited::Image, self.max_image, IMAGE_HEADER_LEN + 1)
     }
 
     /// Checks whether the code `id` may come in.
@@ -63,7 +63,7 @@ impl Policy {
             Some(codes) if !codes.contains(id) => Err(Refusal::new(
                 RefusalCause::Policy,
                 format_args!(
-                    "code {id} is not among the {} that may come in: start the target with --allow-code {id}, or have a function \
+                    "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code), or have a function \
                      run that is allowed",
                     codes.len()
                 ),
@@ -78,7 +78,7 @@ impl Policy {
             "image",
             len,
             self.max_image,
-            "build it smaller, or start the target with a larger --max-image",
+            "build it smaller, or have the target take more (TargetBuilder::max_image)",
         )
     }
 
@@ -89,7 +89,7 @@ impl Policy {
             "payload",
             len,
             self.max_payload,
-            "send less at a time, or start the target with a larger --max-payload",
+            "send less at a time, or have the target take more (TargetBuilder::max_payload)",
         )
     }
 
@@ -157,9 +157,9 @@ fn over(what: &str, len: usize, max: usize, mend: &str) -> Refusal {
 }
 
 /// # Errors
-/// [`Error::Limit`] if `limit` is less than `least`.
-pub(crate) fn at_least(what: &'static str, limit: usize, least: usize) -> Result<(), Error> {
-    if limit >= least { Ok(()) } else { Err(Error::Limit { what, limit, least }) }
+/// [`crate::ServeError::Limit`] if `limit` is less than `least`.
+pub(crate) fn at_least(limited: Limited, limit: usize, least: usize) -> Result<(), Error> {
+    if limit >= least { Ok(()) } else { Err(Error::Serve(ServeError::Limit { limited, limit, least })) }
 }
 
 /// Memory that one source may take of its target, in bytes. It counts the source's mailbox, the code that it
@@ -189,8 +189,8 @@ impl Budget {
         Err(Refusal::new(
             RefusalCause::NoRoom,
             format_args!(
-                "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: start the target with a larger \
-                 --max-source-memory, or have it drop code",
+                "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: have the target \
+                 allow more (TargetBuilder::max_source_memory), or have it drop code",
                 self.left(),
                 self.limit
             ),
@@ -359,7 +359,7 @@ mod tests {
         policy.check(everything).unwrap();
         policy.allow([CodeId([1; 16])]);
         let text = policy.check(everything).unwrap_err().to_string();
-        assert!(text.contains("in-place") && text.contains("--allow-code"), "{text}");
+        assert!(text.contains("in-place") && text.contains("TargetBuilder::allow_code"), "{text}");
         policy.check(Allowed::only(&Mode::DEFAULT)).unwrap();
     }
 }

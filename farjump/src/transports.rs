@@ -4,14 +4,14 @@ use farjump_control::{HandshakeError, PeerAddress};
 use farjump_core::transport::Transport;
 use farjump_transports::{BackendOptions, Chosen, Destination, Error as ChoiceError};
 
-use crate::Error;
+use crate::{ConnectError, Error};
 
 /// The transports for `address`, from `own` and the built-in ones: those that `only` names, or else the
 /// preferred ones.
 ///
 /// # Errors
-/// [`Error::Unavailable`] for a name that is not available, [`HandshakeError::NeedsUnixSocket`],
-/// [`Error::NoTransport`].
+/// [`crate::ConnectError::Unavailable`] for a name that is not available,
+/// [`HandshakeError::NeedsUnixSocket`], [`crate::ConnectError::NoTransport`].
 pub(crate) fn transports_for(
     address: &PeerAddress,
     only: Option<&str>,
@@ -29,7 +29,9 @@ pub(crate) fn transports_for(
             ChoiceError::NeedsUnixSocket { transport } => {
                 HandshakeError::NeedsUnixSocket { transport, address }.into()
             }
-            ChoiceError::NoTransport { reasons } => Error::NoTransport { address, reasons },
+            ChoiceError::NoTransport { reasons } => {
+                Error::Connect(ConnectError::NoTransport { address, reasons })
+            }
             other => other.into(),
         }
     })

@@ -259,7 +259,9 @@ impl Peer {
             Ok(_) => {
                 Err(Failure::new("the reply to a first call is not that of its function: other code ran"))
             }
-            Err(error @ farjump::Error::Refused { .. }) => Ok(Err(error.to_string())),
+            Err(error @ farjump::Error::Call(farjump::CallError::Refused { .. })) => {
+                Ok(Err(error.to_string()))
+            }
             Err(error) => Err(error.into()),
         }
     }

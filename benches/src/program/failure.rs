@@ -3,8 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use farjump::Error;
-use farjump_control::{ConnectError, HandshakeError, MeetRefusal, RefusalCause};
+use farjump::{ConnectError, Error, InjectError, WaitError};
+use farjump_control::{ConnectError as NoConnection, HandshakeError};
 
 /// Exit codes, as the long help shows them.
 pub const EXIT_CODES: &str = "\
@@ -72,58 +72,84 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let exit = match &error {
-            Error::Refused { .. } | Error::Panicked { .. } | Error::OverLimit { .. } => Exit::Refused,
-            Error::Timeout { .. } => Exit::TimedOut,
-            Error::PeerGone { .. } => Exit::NoTarget,
-            Error::Handshake(error) => of_handshake(error),
+            Error::Call(_) | Error::Inject(InjectError::OverLimit { .. }) => Exit::Refused,
+            Error::Wait(WaitError::TimedOut { .. }) => Exit::TimedOut,
+            Error::Wait(WaitError::PeerGone { .. }) => Exit::NoTarget,
+            Error::Connect(error) => of_connect(error),
             _ => Exit::Failed,
         };
+        let text = in_flags(error.to_string());
         let text = match advice(&error) {
-            Some(advice) => format!("{error} ({advice})"),
-            None => error.to_string(),
+            Some(advice) => format!("{text} ({advice})"),
+            None => text,
         };
         Failure { exit, text }
     }
 }
 
+/// Names the options of `farjump serve` where `text`, an error of the library or a refusal of a target, names
+/// methods of a target's builder.
+fn in_flags(mut text: String) -> String {
+    const METHOD: &str = "TargetBuilder::";
+    let mut from = 0;
+    while let Some(at) = text[from..].find(METHOD).map(|at| from + at) {
+        let name = at + METHOD.len();
+        let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
+        let flag = match &text[name..end] {
+            "modes" => "mode".to_owned(),
+            "rights" => "allow".to_owned(),
+            "store_capacity" => "store-bytes".to_owned(),
+            other => other.replace('_', "-"),
+        };
+        let option = format!("`farjump serve --{flag}`");
+        text.replace_range(at..end, &option);
+        from = at + option.len();
+    }
+    text
+}
+
 /// The part of the command line that mends an error. Errors of the library name methods at most.
 fn advice(error: &Error) -> Option<&'static str> {
     const KEY: &str = "--key FILE on both sides";
-    const RIGHTS: &str = "at the target: `farjump serve --allow RIGHT,…`";
     match error {
-        Error::Refused { cause: RefusalCause::Rights, .. } => Some(RIGHTS),
-        Error::Handshake(error) => match error {
+        Error::Connect(ConnectError::Connection(NoConnection::KeyMissing { .. })) => Some(KEY),
+        Error::Connect(ConnectError::Handshake(error)) => match error {
             HandshakeError::KeyWanted { .. }
             | HandshakeError::KeyUnknown { .. }
-            | HandshakeError::WrongKey { .. }
-            | HandshakeError::Connect(ConnectError::KeyMissing { .. }) => Some(KEY),
+            | HandshakeError::WrongKey { .. } => Some(KEY),
             HandshakeError::OwnerUnknown { .. } | HandshakeError::OwnUserUnknown { .. } => {
                 Some("a key over TCP: --key FILE on both sides")
             }
-            HandshakeError::Refused { cause: MeetRefusal::Rights, .. } => Some(RIGHTS),
             _ => None,
         },
         _ => None,
     }
 }
 
-fn of_handshake(error: &HandshakeError) -> Exit {
+/// The exit code of a failure to connect.
+fn of_connect(error: &ConnectError) -> Exit {
     match error {
-        HandshakeError::Refused { .. }
-        | HandshakeError::OtherUser { .. }
-        | HandshakeError::OwnerUnknown { .. }
-        | HandshakeError::OwnUserUnknown { .. }
-        | HandshakeError::KeyWanted { .. }
-        | HandshakeError::KeyUnknown { .. }
-        | HandshakeError::WrongKey { .. }
-        | HandshakeError::Connect(ConnectError::Denied { .. }) => Exit::Refused,
-        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
-            Exit::TimedOut
-        }
-        HandshakeError::PeerGone { .. }
-        | HandshakeError::CutShort { .. }
-        | HandshakeError::Silent { .. }
-        | HandshakeError::Connect(ConnectError::NobodyListens { .. }) => Exit::NoTarget,
+        ConnectError::Connection(error) => match error {
+            NoConnection::Denied { .. } => Exit::Refused,
+            NoConnection::TimedOut { .. } => Exit::TimedOut,
+            NoConnection::NobodyListens { .. } => Exit::NoTarget,
+            _ => Exit::Failed,
+        },
+        ConnectError::Handshake(error) => match error {
+            HandshakeError::Refused { .. }
+            | HandshakeError::OtherUser { .. }
+            | HandshakeError::OwnerUnknown { .. }
+            | HandshakeError::OwnUserUnknown { .. }
+            | HandshakeError::KeyWanted { .. }
+            | HandshakeError::KeyUnknown { .. }
+            | HandshakeError::WrongKey { .. } => Exit::Refused,
+            HandshakeError::TimedOut { .. } => Exit::TimedOut,
+            HandshakeError::PeerGone { .. }
+            | HandshakeError::CutShort { .. }
+            | HandshakeError::Silent { .. } => Exit::NoTarget,
+            _ => Exit::Failed,
+        },
         _ => Exit::Failed,
     }
 }

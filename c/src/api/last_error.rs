@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 
-use farjump::{Error, RefusalCause};
+use farjump::{CallError, ConnectError, Error, InjectError, RefusalCause, ServeError, WaitError};
 
 use crate::api::catch::c_text;
 use crate::api::status::farjump_status_t::{self, *};
@@ -51,31 +51,32 @@ impl Failure {
 impl From<Error> for Failure {
     #[cold]
     fn from(error: Error) -> Failure {
-        let cause = if let Error::Refused { cause, .. } = &error { Some(*cause) } else { None };
+        let cause = error.refusal_cause();
         Failure(Box::new(Noted { status: status_of(&error), cause, text: error.to_string() }))
     }
 }
 
 fn status_of(error: &Error) -> farjump_status_t {
     match error {
-        Error::Library(_) | Error::PayloadOverrun { .. } => FARJUMP_ERROR_LIBRARY,
-        Error::Handshake(_) | Error::Address(_) | Error::Unavailable(_) | Error::NoTransport { .. } => {
-            FARJUMP_ERROR_CONNECT
-        }
+        Error::Library(_) | Error::Inject(InjectError::PayloadOverrun { .. }) => FARJUMP_ERROR_LIBRARY,
+        Error::Connect(ConnectError::MailboxSize { .. }) | Error::Misaligned { .. } => FARJUMP_ERROR_ARGUMENT,
+        Error::Connect(_) => FARJUMP_ERROR_CONNECT,
         Error::Transport(_) => FARJUMP_ERROR_TRANSPORT,
-        Error::Refused { .. } => FARJUMP_ERROR_REFUSED,
-        Error::Panicked { .. } => FARJUMP_ERROR_PANICKED,
-        Error::PeerGone { .. } => FARJUMP_ERROR_PEER_GONE,
-        Error::Timeout { .. } => FARJUMP_ERROR_TIMEOUT,
-        Error::Full => FARJUMP_ERROR_FULL,
-        Error::TooLarge { .. } | Error::OverLimit { .. } => FARJUMP_ERROR_TOO_LARGE,
-        Error::TooManyCalls(_) | Error::TooManyFunctions => FARJUMP_ERROR_TOO_MANY,
-        Error::NotInPlace { .. } => FARJUMP_ERROR_MODE,
-        Error::Size { .. }
-        | Error::Limit { .. }
-        | Error::InPlaceOfAllowed
-        | Error::NoSources
-        | Error::Buffer(_) => FARJUMP_ERROR_ARGUMENT,
+        Error::Call(CallError::Refused { .. }) => FARJUMP_ERROR_REFUSED,
+        Error::Call(CallError::Panicked { .. }) => FARJUMP_ERROR_PANICKED,
+        Error::Wait(WaitError::PeerGone { .. }) => FARJUMP_ERROR_PEER_GONE,
+        Error::Wait(WaitError::TimedOut { .. }) => FARJUMP_ERROR_TIMEOUT,
+        Error::Inject(InjectError::Full) => FARJUMP_ERROR_FULL,
+        Error::Inject(InjectError::TooLarge { .. } | InjectError::OverLimit { .. }) => {
+            FARJUMP_ERROR_TOO_LARGE
+        }
+        Error::Inject(InjectError::TooManyCalls { .. } | InjectError::TooManyFunctions) => {
+            FARJUMP_ERROR_TOO_MANY
+        }
+        Error::Inject(InjectError::NotInPlace { .. }) => FARJUMP_ERROR_MODE,
+        Error::Serve(ServeError::Limit { .. } | ServeError::InPlaceOfAllowed | ServeError::NoSources) => {
+            FARJUMP_ERROR_ARGUMENT
+        }
         _ => FARJUMP_ERROR_SYSTEM,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use farjump::{Error, Library, Link, Reply};
+use farjump::{Error, InjectError, Library, Link, Reply};
 use tokio::sync::Notify;
 
 use crate::Failed;
@@ -31,7 +31,7 @@ impl Source {
     pub(crate) async fn inject(&self, library: &Library, args: &[u8]) -> Result<Reply, Failed> {
         let mut call = loop {
             match self.link.try_inject(library, args) {
-                Err(Error::Full) => self.news().await?,
+                Err(Error::Inject(InjectError::Full)) => self.news().await?,
                 injected => break injected?,
             }
         };

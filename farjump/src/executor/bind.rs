@@ -24,7 +24,7 @@ impl Executor {
     #[cold]
     fn forbidden(&self, mode: Mode) -> Refusal {
         let text = format!(
-            "it does not allow mode {mode}, only {}: choose one of these, or start the target with --mode {mode}",
+            "it does not allow mode {mode}, only {}: choose one of these, or have the target allow it (TargetBuilder::modes)",
             self.modes
         );
         Refusal::new(RefusalCause::Policy, text)

@@ -31,11 +31,11 @@ use farjump_loader::{Library, Linked, Need, Resolver, Store, Usage};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
-use crate::Error;
 use crate::mode::{Allowed, Mode};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
+use crate::{CallError, Error};
 
 pub use builder::ExecutorBuilder;
 pub use code_table::CodeTable;
@@ -160,8 +160,8 @@ impl Executor {
     /// only the name travels ([`Mode::Local`]).
     ///
     /// # Errors
-    /// [`Error::Refused`] when its image cannot be linked with the exports; the old function stays then. Also
-    /// when it has no image for this machine.
+    /// [`crate::CallError::Refused`] when its image cannot be linked with the exports; the old function stays
+    /// then. Also when it has no image for this machine.
     pub fn set_local(&mut self, library: &Library) -> Result<(), Error> {
         self.set_local_with(library, |_| {})
     }
@@ -172,7 +172,8 @@ impl Executor {
         library: &Library,
         release: impl FnMut(&Arc<Linked>),
     ) -> Result<(), Error> {
-        let refused = |cause, text| Error::Refused { ifunc: library.name().to_owned(), cause, text };
+        let refused =
+            |cause, text| Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text });
         let machine =
             icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
         let image = library.image_for(machine)?;
@@ -267,7 +268,7 @@ impl Executor {
             return Err(Refusal::new(
                 RefusalCause::CodeMissing,
                 format_args!(
-                    "it has no function `{name}` of its own: give the target the library (--local), or send the code (mode cached)"
+                    "it has no function `{name}` of its own: give the target the library (TargetBuilder::local), or send the code (mode cached)"
                 ),
             ));
         };

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farjump_loader::Linked;
 
-use crate::Error;
+use crate::{Error, ServeError};
 
 /// The file and the id of this process: a forked child has code and a file of its own.
 static OPEN: Mutex<Option<(u32, Arc<File>)>> = Mutex::new(None);
@@ -39,7 +39,7 @@ impl PerfMap {
             return Ok(PerfMap { file: Arc::clone(file) });
         }
         let path = path(pid);
-        let file = create(&path).map_err(|source| Error::PerfMap { path, source })?;
+        let file = create(&path).map_err(|source| Error::Serve(ServeError::PerfMap { path, source }))?;
         let file = Arc::new(file);
         *open = Some((pid, Arc::clone(&file)));
         Ok(PerfMap { file })

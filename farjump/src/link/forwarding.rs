@@ -25,8 +25,9 @@ impl Outgoing {
     /// wanted.
     ///
     /// # Errors
-    /// [`Error::Full`] while there is no credit; [`Error::TooLarge`], [`Error::TooManyFunctions`];
-    /// [`Error::PeerGone`] at the end of the link. Nothing was sent then.
+    /// [`crate::InjectError::Full`] while there is no credit; [`crate::InjectError::TooLarge`],
+    /// [`crate::InjectError::TooManyFunctions`]; [`crate::WaitError::PeerGone`] at the end of the link.
+    /// Nothing was sent then.
     pub(crate) fn forward(
         &mut self,
         linked: &Arc<Linked>,
@@ -39,8 +40,8 @@ impl Outgoing {
     /// Takes arrived frames, and now and then, or if `everywhere`, control messages.
     ///
     /// # Errors
-    /// [`Error::PeerGone`] at the end of the link. Replies that arrived before are kept; all other calls end
-    /// with this error.
+    /// [`crate::WaitError::PeerGone`] at the end of the link. Replies that arrived before are kept; all other
+    /// calls end with this error.
     pub(crate) fn look(&mut self, everywhere: bool) -> Result<(), Error> {
         self.0.look()?;
         if everywhere { self.0.look_everywhere() } else { Ok(()) }

@@ -128,10 +128,10 @@ impl Link {
         Ok(Pending { link: self, token })
     }
 
-    /// As [`Link::inject`], but fails with [`Error::Full`] instead of waiting for credit.
+    /// As [`Link::inject`], but fails with [`crate::InjectError::Full`] instead of waiting for credit.
     ///
     /// # Errors
-    /// As [`Link::inject`], and [`Error::Full`].
+    /// As [`Link::inject`], and [`crate::InjectError::Full`].
     #[inline(always)]
     pub fn try_inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
         let token = boxed(self.inner.borrow_mut().inject(library, args, true, false))?;
@@ -148,10 +148,10 @@ impl Link {
         boxed(self.inner.borrow_mut().inject(library, args, false, true)).map(drop)
     }
 
-    /// As [`Link::send`], but fails with [`Error::Full`] instead of waiting for credit.
+    /// As [`Link::send`], but fails with [`crate::InjectError::Full`] instead of waiting for credit.
     ///
     /// # Errors
-    /// As [`Link::send`], and [`Error::Full`].
+    /// As [`Link::send`], and [`crate::InjectError::Full`].
     #[inline(always)]
     pub fn try_send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
         boxed(self.inner.borrow_mut().inject(library, args, false, false)).map(drop)
@@ -250,13 +250,13 @@ impl Link {
     /// ```
     ///
     /// The time is at most a second, so that a lost wake delays and never hangs. It is less where the
-    /// transport has no doorbell, or credit was missing ([`Error::Full`]), because credit shows in memory
-    /// only: then a millisecond at first, and up to 64. Polling an armed link ([`Pending::poll`],
+    /// transport has no doorbell, or credit was missing ([`crate::InjectError::Full`]), because credit shows
+    /// in memory only: then a millisecond at first, and up to 64. Polling an armed link ([`Pending::poll`],
     /// [`Link::progress`], any call that waits) is allowed. It may consume the event that would have woken
     /// the sleeper, so wake the sleeping task yourself.
     ///
     /// # Errors
-    /// [`Error::PeerGone`] when the target is gone. Outcomes that came before can still be taken.
+    /// [`crate::WaitError::PeerGone`] when the target is gone. Outcomes that came before can still be taken.
     pub fn arm(&self) -> Result<Option<Duration>, Error> {
         let watch = self.watch()?;
         self.inner.borrow_mut().arm_watch(watch)
@@ -457,16 +457,19 @@ fn boxed(result: Result<usize, Box<Error>>) -> Result<u32, Error> {
 
 /// Time at which to stop waiting.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(Option<Instant>);
+pub(crate) struct Deadline {
+    at: Option<Instant>,
+    pub(crate) timeout: Duration,
+}
 
 impl Deadline {
     /// `timeout` from now; none if the clock cannot hold it.
     pub(crate) fn after(timeout: Duration) -> Self {
-        Deadline(Instant::now().checked_add(timeout))
+        Deadline { at: Instant::now().checked_add(timeout), timeout }
     }
 
     pub(crate) fn left(self) -> Duration {
-        self.0.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+        self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
     pub(crate) fn passed(self) -> bool {

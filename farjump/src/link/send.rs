@@ -14,7 +14,7 @@ use farjump_loader::Library;
 use super::Deadline;
 use super::sent_codes::{Code, Known};
 use crate::policy::Ceilings;
-use crate::{Error, Mode};
+use crate::{Error, InjectError, Mode, Part};
 
 /// Lies behind the payload while `NAME_payload_init` runs. A change shows that the routine wrote too far.
 const CANARY: u64 = 0x66f5_0c7a_91d3_e82b;
@@ -81,7 +81,7 @@ impl Call<'_> {
         };
         let Some((kind, image, id)) = self.named(code) else { return self.send_frame(channel, &plan, max) };
         if image.len() as u64 > self.limits.image {
-            return Err(self.over_limit("image", image.len(), self.limits.image));
+            return Err(self.over_limit(Part::Image, image.len(), self.limits.image));
         }
         let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
@@ -145,7 +145,7 @@ impl Call<'_> {
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
         let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
         if used as u64 > self.limits.payload {
-            return Err(self.over_limit("payload", used, self.limits.payload));
+            return Err(self.over_limit(Part::Payload, used, self.limits.payload));
         }
         let mut deadline = None;
         while let Err(error) = channel.commit(plan, &room, used) {
@@ -162,8 +162,13 @@ impl Call<'_> {
     }
 
     #[cold]
-    fn over_limit(&self, what: &'static str, len: usize, max: u64) -> Failed {
-        Failed::Other(Error::OverLimit { ifunc: self.library.name().into(), what, len, max })
+    fn over_limit(&self, part: Part, len: usize, max: u64) -> Failed {
+        Failed::Other(Error::Inject(InjectError::OverLimit {
+            ifunc: self.library.name().into(),
+            part,
+            len,
+            max,
+        }))
     }
 }
 
@@ -225,7 +230,7 @@ fn init_failed(error: farjump_loader::Error) -> Box<Error> {
 
 #[cold]
 fn overrun(library: &Library, max: usize) -> Box<Error> {
-    Box::new(Error::PayloadOverrun { ifunc: library.name().into(), max })
+    Box::new(Error::Inject(InjectError::PayloadOverrun { ifunc: library.name().into(), max }))
 }
 
 /// Runs `NAME_payload_init` on `max` bytes at `room`; returns the number of bytes used.

@@ -9,7 +9,7 @@ use farjump_core::channel::Stamp;
 use farjump_core::image::{CodeId, Machine};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, Linked};
 
-use crate::{Error, Mode};
+use crate::{Error, InjectError, Mode};
 
 /// The codes that a link has used, by code index. Indexes are never reused within a link, and the target
 /// binds them in the order of frames.
@@ -126,7 +126,8 @@ impl Codes {
 
     /// Adds code that has no index.
     fn add(&mut self, id: CodeId, origin: Origin, align_log2: u8) -> Result<u16, Error> {
-        let index = u16::try_from(self.entries.len()).map_err(|_| Error::TooManyFunctions)?;
+        let index =
+            u16::try_from(self.entries.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
         self.by_id.insert(id, index);
         let known = Known::Nothing;
         self.entries.push(Code { id, origin, known, align_log2, link_time: None, stamp: None });

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::Error;
+use crate::error::system;
 use crate::wait::{LONGEST_SLEEP, NAPS};
+use crate::{Error, SystemOperation};
 
 /// The way in which a link sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +45,7 @@ pub(super) struct Watch {
 impl Watch {
     /// An instance that watches nothing yet.
     pub(super) fn new(traffic: Traffic) -> Result<Watch, Error> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Watch {
             epoll,
             for_room: Cell::new(false),
@@ -58,7 +59,7 @@ impl Watch {
     pub(super) fn add(&self, control: BorrowedFd<'_>, doorbell: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let add = |fd: BorrowedFd<'_>| {
             epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
-                .map_err(Error::system("watching a descriptor"))
+                .map_err(system(SystemOperation::Watch))
         };
         add(control)?;
         self.for_room.set(false);
@@ -108,8 +109,7 @@ impl Watch {
     }
 
     fn modify(&self, fd: BorrowedFd<'_>, flags: EventFlags) -> Result<(), Error> {
-        epoll::modify(&self.epoll, fd, EventData::new_u64(0), flags)
-            .map_err(Error::system("watching a descriptor"))
+        epoll::modify(&self.epoll, fd, EventData::new_u64(0), flags).map_err(system(SystemOperation::Watch))
     }
 
     /// Whether frames were taken since the last such query, so that outcomes may wait that the program has

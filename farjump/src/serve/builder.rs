@@ -23,7 +23,7 @@ use crate::executor::{ExecutorBuilder, ExportFn};
 use crate::open_channel::ring_len;
 use crate::policy::at_least;
 use crate::transports::transports_for;
-use crate::{Error, Refusal};
+use crate::{Error, Limited, Mailbox, Refusal, ServeError};
 use crate::{Library, Mode};
 
 /// Default mailbox: bytes of frames that one source may have written and this target not yet run.
@@ -120,13 +120,14 @@ pub(super) struct Settings {
 
 impl Settings {
     /// # Errors
-    /// [`Error::Limit`] and [`Error::NoSources`] for limits with which the target would serve no source.
+    /// [`crate::ServeError::Limit`] and [`crate::ServeError::NoSources`] for limits with which the target
+    /// would serve no source.
     fn check(&self) -> Result<(), Error> {
         if self.max_sources == 0 {
-            return Err(Error::NoSources);
+            return Err(Error::Serve(ServeError::NoSources));
         }
-        at_least("the frame", self.limits.frame, LINE)?;
-        at_least("the memory of a source with its mailbox", self.max_source_memory, region_len(self.mailbox))
+        at_least(Limited::Frame, self.limits.frame, LINE)?;
+        at_least(Limited::SourceMemory, self.max_source_memory, region_len(self.mailbox))
     }
 
     /// Handshake options of a target that began in `epoch`.
@@ -236,7 +237,8 @@ impl<'a> TargetBuilder<'a> {
     /// }
     /// # let socket = std::env::temp_dir().join(format!("farjump-doc-export-{}", std::process::id()));
     /// # let address = format!("unix:{}", socket.display());
-    /// let target = farjump::Target::listen(&address).export("twice", twice as extern "C" fn(_) -> _).build()?;
+    /// let target = farjump::Target::listen(&address).export("twice", twice as extern "C" fn(_) ->
+    /// _).build()?;
     /// # Ok(())
     /// # }
     /// ```
@@ -597,7 +599,7 @@ impl<'a> TargetBuilder<'a> {
         peers_tcp.key = self.peer_key.take().or(peers_tcp.key);
         let choices = Choices {
             transport: self.only.clone().filter(built_in),
-            room: ring_len("a mailbox", self.settings.mailbox)?,
+            room: ring_len(Mailbox::Calls, self.settings.mailbox)?,
             patience: self.settings.meeting_limit,
             program: self.settings.program.clone(),
             tcp: peers_tcp,

@@ -151,7 +151,7 @@ impl Target<'_> {
 
     fn too_many_sources(&self) -> String {
         format!(
-            "this target takes {} sources at a time: end another link, or start it with a larger --max-sources",
+            "this target takes {} sources at a time: end another link, or have it take more (TargetBuilder::max_sources)",
             self.settings.max_sources
         )
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
-use crate::Error;
+use crate::error::system;
 use crate::wait::timespec;
+use crate::{Error, SystemOperation};
 
 /// An event and its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,26 +82,26 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new() -> Result<Watch, Error> {
         let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::system("making an epoll instance"))?;
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Watch { epoll })
     }
 
     pub(super) fn add(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
-            .map_err(Error::system("watching a descriptor"))
+            .map_err(system(SystemOperation::Watch))
     }
 
     /// Sets whether `fd` is also watched for writability.
     pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
         epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
-            .map_err(Error::system("watching a descriptor"))
+            .map_err(system(SystemOperation::Watch))
     }
 
     /// Sets whether `listener`, which is watched, is watched for connections.
     pub(super) fn listen(&self, listener: BorrowedFd<'_>, connections: bool) -> Result<(), Error> {
         let flags = if connections { flags(false) } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(Event::Listener.to_data()), flags)
-            .map_err(Error::system("watching for connections"))
+            .map_err(system(SystemOperation::Watch))
     }
 
     /// Removes the descriptors of a link that ends. Closing them would not do: a copy in another process
@@ -122,7 +123,7 @@ impl Watch {
         match epoll::wait(&self.epoll, &mut events.all[..], Some(&timespec(timeout))) {
             Ok(count) => events.count = count,
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::system("waiting for sources")(errno)),
+            Err(errno) => return Err(system(SystemOperation::Sleep)(errno)),
         }
         Ok(events)
     }

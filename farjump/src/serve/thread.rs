@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::Target;
-use crate::Error;
+use crate::error::system;
+use crate::{Error, SystemError, SystemOperation};
 
 /// Stops a target's [`Target::run`], even if it sleeps. May be cloned, sent to other threads and used in a
 /// signal handler.
@@ -26,7 +27,7 @@ struct Inner {
 impl Stopper {
     pub(super) fn new() -> Result<Stopper, Error> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(Error::system("making an event descriptor"))?;
+            .map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Stopper { inner: Arc::new(Inner { stopped: AtomicBool::new(false), wake }) })
     }
 
@@ -60,7 +61,7 @@ impl TargetThread {
         let thread = std::thread::Builder::new()
             .name("farjump-target".into())
             .spawn(move || target.run().map(|()| target))
-            .map_err(|source| Error::System { what: "starting the target's thread", source })?;
+            .map_err(|source| SystemError { operation: SystemOperation::StartThread, source })?;
         Ok(TargetThread { stopper, thread: Some(thread) })
     }
 

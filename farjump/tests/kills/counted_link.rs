@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use farjump::{Error, Library, Link, Pending, Reply};
+use farjump::{Error, Library, Link, Pending, Reply, WaitError};
 
 use crate::journal::{Journal, LINKS, Ledger, name};
 use crate::support::{PATIENCE, to_words, words};
@@ -115,6 +115,9 @@ impl<'a> Line<'a> {
 
     /// Checks that the error is the end of the target, by its name.
     pub(crate) fn is_gone(&self, error: &Error) {
-        assert!(matches!(error, Error::PeerGone { peer, .. } if peer == self.address), "{error}");
+        assert!(
+            matches!(error, Error::Wait(WaitError::PeerGone { peer, .. }) if peer == self.address),
+            "{error}"
+        );
     }
 }

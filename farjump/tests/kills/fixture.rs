@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Key, Library, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
+use farjump::{
+    ConnectError, Error, Key, Library, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy,
+};
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -205,7 +207,13 @@ impl<'t> Stage<'t> {
         }
         let address = &self.address;
         let error = played.expect_err("the target is gone");
-        assert!(matches!(error, Error::PeerGone { .. } | Error::Handshake(_)), "{error}");
+        assert!(
+            matches!(
+                error,
+                Error::Wait(WaitError::PeerGone { .. }) | Error::Connect(ConnectError::Handshake(_))
+            ),
+            "{error}"
+        );
         let text = error.to_string();
         // Until its preamble has come, a target on TCP goes by the address that was connected to.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
@@ -213,7 +221,10 @@ impl<'t> Stage<'t> {
         match witnessed {
             Ok(reply) => assert_eq!(*reply, *b"in flight"),
             Err(error) => {
-                assert!(matches!(&error, Error::PeerGone { peer, .. } if peer == address), "{error}")
+                assert!(
+                    matches!(&error, Error::Wait(WaitError::PeerGone { peer, .. }) if peer == address),
+                    "{error}"
+                )
             }
         }
         // A Unix target leaves only its socket, which the next target takes over.
@@ -225,7 +236,7 @@ impl<'t> Stage<'t> {
         assert_eq!(again, *address);
         self.target = target;
         self.witness.reconnect().unwrap();
-        (Fate::TargetKilled, matches!(error, Error::Handshake(_)))
+        (Fate::TargetKilled, matches!(error, Error::Connect(ConnectError::Handshake(_))))
     }
 
     /// Hits a source; both are other processes.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Library, Link, WaitPolicy};
+use farjump::{Error, InjectError, Library, Link, WaitPolicy};
 use fastrand::Rng;
 
 use crate::counted_link::{Call, Line, Shape};
@@ -263,7 +263,7 @@ impl Source<'_> {
         loop {
             match line.try_send(&self.entry, shape) {
                 Ok(()) => {}
-                Err(Error::Full) => break,
+                Err(Error::Inject(InjectError::Full)) => break,
                 Err(error) => return line.settle(call).and(Err(error)),
             }
         }

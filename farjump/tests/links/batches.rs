@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump::{Error, Link, Mode};
+use farjump::{Error, InjectError, Link, Mode, WaitError};
 
 use crate::support::{Pair, Place, answer, library, to_words, words};
 
@@ -196,7 +196,7 @@ fn a_routine_that_fails_leaves_the_messages_before_it_in_the_frame_and_those_beh
     let failing = words(&[32, 32, 32, -7_i64 as u64]);
     assert!(matches!(batch.send(&demanding, &failing), Err(Error::Library(_))));
     let far = words(&[32, 40, 32, 0]);
-    assert!(matches!(batch.send(&demanding, &far), Err(Error::PayloadOverrun { .. })));
+    assert!(matches!(batch.send(&demanding, &far), Err(Error::Inject(InjectError::PayloadOverrun { .. }))));
     batch.send(&demanding, &honest).unwrap();
     batch.finish().unwrap();
     assert_eq!(pair.link.stats().frames - before.frames, 1);
@@ -267,7 +267,7 @@ fn messages_for_which_there_is_no_room_in_time_wait_for_the_next_try_and_none_is
         }
         assert!(sent < 100_000);
     };
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
     drop(batch);
     pair.serve();
     pair.flush().unwrap();
@@ -290,5 +290,5 @@ fn a_batch_over_a_link_whose_target_is_gone_says_so() {
         }
         assert!(sent < 10_000_000, "nobody notices");
     };
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
 }

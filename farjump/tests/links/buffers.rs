@@ -4,7 +4,7 @@ use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
 use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
 use farjump::core::image::Machine;
 use farjump::core::signal::LinkKey;
-use farjump::{Data, Error, Executor, Library, RefusalCause};
+use farjump::{Data, Error, Executor, InjectError, Library, RefusalCause};
 use proptest::prelude::*;
 
 use crate::support::{library, to_words, words};
@@ -147,7 +147,7 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
             unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop) }.unwrap_err(),
         ];
         for error in errors {
-            assert!(matches!(error, Error::Buffer(_)), "{error}");
+            assert!(matches!(error, Error::Misaligned { align: 64 }), "{error}");
             assert_eq!(
                 error.to_string(),
                 "the buffer is not aligned to 64 bytes: use an AlignedBuffer, or align it"
@@ -158,7 +158,10 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
     floor.writer.resend_code(1);
     for len in [0, 1, 63, 64, needed - 1] {
         let error = floor.writer.write(&mut floor.written[..len], &echo, b"x").unwrap_err();
-        assert!(matches!(error, Error::TooLarge { max, .. } if max == len), "{len}: {error}");
+        assert!(
+            matches!(error, Error::Inject(InjectError::TooLarge { max, .. }) if max == len),
+            "{len}: {error}"
+        );
         assert_eq!(
             // SAFETY: the frame is from this test's writer, as in `Floor::run`.
             unsafe { floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]) }.unwrap(),
@@ -178,14 +181,14 @@ fn payload_routines_are_held_to_their_room_in_a_buffer_too() {
         let error = floor.writer.write(&mut floor.written, &demanding, &wish).unwrap_err();
         let fits = match (max, result) {
             (_, 1) => matches!(error, Error::Library(_)),
-            (..=5000, _) => matches!(error, Error::PayloadOverrun { .. }),
-            _ => matches!(error, Error::TooLarge { .. }),
+            (..=5000, _) => matches!(error, Error::Inject(InjectError::PayloadOverrun { .. })),
+            _ => matches!(error, Error::Inject(InjectError::TooLarge { .. })),
         };
         assert!(fits, "{error}");
         assert_eq!(to_words(&floor.call(&demanding, &words(&[40, 40, 40, 0]))), [40]);
     }
     let error = floor.writer.write(&mut floor.written, &demanding, &words(&[1 << 31, 1, 0, 0])).unwrap_err();
-    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(matches!(error, Error::Inject(InjectError::TooLarge { .. })), "{error}");
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_me
     let address = to_words(&floor.call(&aligned, b"x"))[0];
     assert_eq!(address % 4096, 0);
     let error = floor.writer.write(&mut floor.written[64..], &aligned, b"x").unwrap_err();
-    assert!(matches!(error, Error::Buffer(what) if what.contains("payload")), "{error}");
+    assert!(matches!(error, Error::Misaligned { align: 4096 }), "{error}");
     // Moved to an address that is aligned to a line and no more.
     let len = floor.carry(&aligned, b"x");
     floor.moved.copy_within(..len, 64);

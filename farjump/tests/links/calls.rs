@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farjump::{Error, RefusalCause, WaitPolicy};
+use farjump::{Awaited, CallError, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
 
 use crate::support::{
     FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words,
@@ -45,7 +45,7 @@ fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
         let echo = library("echo");
         let late = pair.link.inject(&echo, b"late").unwrap();
         let error = late.wait(Duration::from_millis(20)).unwrap_err();
-        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
         assert!(error.to_string().contains(&place.address()), "{error}");
         let mut next = pair.link.inject(&echo, b"next").unwrap();
         assert_eq!(serve(&mut pair.target), 2, "a call whose wait ended runs all the same");
@@ -124,15 +124,15 @@ fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothin
     loop {
         match pair.link.try_inject(&sequence, &words(&[sent])) {
             Ok(call) => calls.push(call),
-            Err(Error::Full) => break,
+            Err(Error::Inject(InjectError::Full)) => break,
             Err(error) => panic!("{error}"),
         }
         sent += 1;
     }
     assert!(sent > 10, "only {sent} frames fit into 4096 bytes");
-    assert!(matches!(pair.link.try_send(&sequence, &words(&[sent])), Err(Error::Full)));
+    assert!(matches!(pair.link.try_send(&sequence, &words(&[sent])), Err(Error::Inject(InjectError::Full))));
     let error = pair.link.inject(&sequence, &words(&[sent])).map(drop).unwrap_err();
-    assert!(matches!(&error, Error::Timeout { what } if what.contains("room")), "{error}");
+    assert!(matches!(&error, Error::Wait(WaitError::TimedOut { awaited: Awaited::Credit, .. })), "{error}");
     assert_eq!(pair.link.stats().frames, sent, "what did not fit does not count");
     for mut call in calls {
         answer(&mut pair.target, &mut call).unwrap();
@@ -192,7 +192,7 @@ fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
     for len in [most, most + 1, 1 << 20] {
         let error = pair.call(&speech, &words(&[len, 100])).unwrap_err();
         assert!(
-            matches!(&error, Error::Refused { ifunc, cause: RefusalCause::ReplyTooLarge, .. } if ifunc == "speech"),
+            matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::ReplyTooLarge, .. }) if ifunc == "speech"),
             "{error}"
         );
         assert!(error.to_string().contains("larger reply mailbox"), "{error}");
@@ -210,7 +210,7 @@ fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
     let panicking = |message: &[u8]| [&words(&[10, 10]), message].concat();
     let error = pair.call(&speech, &panicking("no such column: größe".as_bytes())).unwrap_err();
     match &error {
-        Error::Panicked { ifunc, message } => {
+        Error::Call(CallError::Panicked { ifunc, message }) => {
             assert_eq!((&**ifunc, &**message), ("speech", "no such column: größe"));
         }
         other => panic!("{other}"),
@@ -234,7 +234,7 @@ fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
     pair.link.send(&speech, &[&words(&[0, 0]), &b"lost"[..]].concat()).unwrap();
     let error = pair.flush().unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { ifunc, cause: RefusalCause::Panicked, .. } if ifunc == "speech"),
+        matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::Panicked, .. }) if ifunc == "speech"),
         "{error}"
     );
     assert!(error.to_string().contains("lost"), "{error}");
@@ -275,7 +275,9 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
     let tally = library("tally");
     let mut calls: Vec<_> = (0..32_768).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
     let too_many = |result: Result<_, Error>| match result {
-        Err(error @ Error::TooManyCalls(32_768)) => assert!(error.to_string().contains("take some answers")),
+        Err(error @ Error::Inject(InjectError::TooManyCalls { max: 32_768 })) => {
+            assert!(error.to_string().contains("take some outcomes"))
+        }
         other => panic!("{other:?}"),
     };
     too_many(pair.link.inject(&tally, b"").map(drop));
@@ -315,7 +317,7 @@ fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() 
         }
         let error = call(&vec![0; most + 1]).unwrap_err();
         assert!(
-            matches!(&error, Error::Refused { ifunc, cause: RefusalCause::TooLarge, .. } if ifunc == "sequence"),
+            matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::TooLarge, .. }) if ifunc == "sequence"),
             "{error}"
         );
         assert!(error.to_string().contains("over the 65536 that this target takes"), "{error}");
@@ -336,7 +338,10 @@ fn an_answer_given_just_before_the_target_ends_is_not_lost() {
         drop(target);
         assert_eq!(*first.wait(FOREVER).unwrap(), *b"first", "round {round}");
         let error = second.wait(FOREVER).unwrap_err();
-        assert!(matches!(&error, Error::PeerGone { why, .. } if why.contains("ended")), "{error}");
+        assert!(
+            matches!(&error, Error::Wait(WaitError::PeerGone { why, .. }) if why.contains("ended")),
+            "{error}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use farjump::{Error, Library, Link, RefusalCause};
+use farjump::{CallError, Error, Library, Link, RefusalCause, WaitError};
 
 use crate::support::{PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words};
 
@@ -122,7 +122,9 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
     let mut texts = Vec::new();
     for mut call in calls {
         match answer(&mut pair.target, &mut call).unwrap_err() {
-            Error::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text } if ifunc == "lookup" => {
+            Error::Call(CallError::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text })
+                if ifunc == "lookup" =>
+            {
                 texts.push(text);
             }
             other => panic!("{other}"),
@@ -196,7 +198,11 @@ fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>
     let Pair { mut link, target: old } = pair;
     let epoch = link.epoch();
     drop(old);
-    assert!(matches!(link.progress(), Err(Error::PeerGone { .. })), "{} has ended", place.address());
+    assert!(
+        matches!(link.progress(), Err(Error::Wait(WaitError::PeerGone { .. }))),
+        "{} has ended",
+        place.address()
+    );
     let mut target = target.build().unwrap();
     meet(&mut target, || link.reconnect()).unwrap();
     assert_ne!(link.epoch(), epoch);
@@ -252,7 +258,10 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
     let calls: Vec<_> = (0..3).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     for mut call in calls {
         let error = answer(&mut pair.target, &mut call).unwrap_err();
-        assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
+        assert!(
+            matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::UnresolvedImport, .. })),
+            "{error}"
+        );
     }
     assert_eq!(asked.all().len(), 1);
     // A target with the export runs it.

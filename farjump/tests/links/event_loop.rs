@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Library, Link, WaitPolicy};
+use farjump::{CallError, Error, InjectError, Library, Link, WaitError, WaitPolicy};
 
 use crate::support::{Pair, Place, Seen, library, meet, readable, serve, sleep_until, words};
 
@@ -46,9 +46,9 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_p
     assert_eq!(call_asleep(&mut pair, &echo, b"in a line").unwrap(), b"in a line");
     assert_eq!(call_asleep(&mut pair, &echo, &[7; 5000]).unwrap(), [7; 5000]);
     let error = call_asleep(&mut pair, &library("lookup"), b"").unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert!(matches!(error, Error::Call(CallError::Refused { .. })), "{error}");
     let error = call_asleep(&mut pair, &library("sum"), b"odd").unwrap_err();
-    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
     assert_eq!(call_asleep(&mut pair, &echo, b"and on").unwrap(), b"and on");
 }
 
@@ -76,9 +76,9 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
     drop(target);
     assert!(was_woken(&link));
     let error = link.arm().unwrap_err();
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     let error = call.poll().unwrap_err();
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     assert!(link.arm().is_err(), "it never sleeps again");
 }
 
@@ -153,7 +153,7 @@ fn a_source_that_sleeps_is_woken_for_the_bigger_mailbox_that_its_frame_needs() {
     let (echo, payload) = (library("echo"), vec![9; 100_000]);
     let mut slept = 0;
     while let Err(error) = link.try_send(&echo, &payload) {
-        assert!(matches!(error, Error::Full), "{error}");
+        assert!(matches!(error, Error::Inject(InjectError::Full)), "{error}");
         if link.arm().unwrap().is_none() {
             link.disarm();
             continue;

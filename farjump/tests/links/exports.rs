@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use farjump::admin::Admin;
-use farjump::{Error, RefusalCause};
+use farjump::{CallError, ConnectError, Error, RefusalCause};
 use farjump_control::{HandshakeError, MeetRefusal};
 
 use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
@@ -72,7 +72,10 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
     let mut pair = Pair::new(&place);
     let lookup = library("lookup");
     let error = pair.call(&lookup, &words(&[5])).unwrap_err();
-    assert!(matches!(error, Error::Refused { cause: RefusalCause::UnresolvedImport, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::UnresolvedImport, .. })),
+        "{error}"
+    );
     let path = built(&place, "third", THIRD);
     // SAFETY: it was built above, without constructors.
     let replaced = unsafe { pair.target.export_library(path) }.unwrap();
@@ -90,11 +93,17 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
         let error = meet(&mut pair.target, || admin.export("x", &vec![0; len])).unwrap_err();
         let text = error.to_string();
         assert!(
-            matches!(error, Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, .. })),
+            matches!(
+                error,
+                Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
+                    cause: MeetRefusal::Rights,
+                    ..
+                }))
+            ),
             "{text}"
         );
         assert!(
-            text.contains("the right `export`") && text.contains("--allow observe,call,inject,export"),
+            text.contains("the right `export`") && text.contains("grant `observe,call,inject,export`"),
             "{text}"
         );
     }

@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy};
+use farjump::{
+    CallError, Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
@@ -87,7 +89,11 @@ fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
 #[track_caller]
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> String {
     match result {
-        Err(Error::Refused { ifunc, cause: RefusalCause::Forward, text }) if ifunc == "onward" => text,
+        Err(Error::Call(CallError::Refused { ifunc, cause: RefusalCause::Forward, text }))
+            if ifunc == "onward" =>
+        {
+            text
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -202,7 +208,9 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
     // A source with a smaller reply ring gets an error.
     let small = Link::builder(&address(&place, 0)).reply_room(4096).connect().unwrap();
     let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
-    let Error::Refused { cause: RefusalCause::ReplyTooLarge, text, .. } = error else { panic!("{error}") };
+    let Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, text, .. }) = error else {
+        panic!("{error}")
+    };
     assert!(text.contains("larger reply mailbox"), "{text}");
     drop(targets);
 }

@@ -10,7 +10,7 @@ use farjump::core::transport::{
     Address, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Operation,
     Transport, TransportError, UnconnectedEndpoint,
 };
-use farjump::{CodeId, Error, Library, Mode, RefusalCause};
+use farjump::{CallError, CodeId, Error, InPlaceFault, InjectError, Library, Mode, RefusalCause};
 use farjump_control::Message;
 use farjump_transports::shm::Shm;
 
@@ -109,13 +109,13 @@ fn code_with_statics_is_refused_before_anything_is_sent_and_the_link_goes_on() {
     let tally = library("tally");
     for _ in 0..2 {
         match pair.link.inject(&tally, b"").map(drop) {
-            Err(Error::NotInPlace { ifunc, why }) => {
+            Err(Error::Inject(InjectError::NotInPlace { ifunc, fault })) => {
                 assert_eq!(ifunc, "tally");
-                assert!(why.contains("8 bytes of writable statics"), "{why}");
+                assert_eq!(fault, InPlaceFault::Statics { len: 8 });
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(pair.link.send(&tally, b""), Err(Error::NotInPlace { .. })));
+        assert!(matches!(pair.link.send(&tally, b""), Err(Error::Inject(InjectError::NotInPlace { .. }))));
     }
     assert_eq!(pair.link.stats().frames, 0);
     assert_eq!(*pair.call(&library("echo"), b"and on").unwrap(), *b"and on");
@@ -127,9 +127,11 @@ fn code_with_statics_is_refused_before_anything_is_sent_and_the_link_goes_on() {
 fn a_target_allows_code_in_place_only_if_it_is_told_to() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::InPlace));
-    let Err(Error::Refused { ifunc, cause, text }) = pair.call(&library("echo"), b"") else { panic!("ran") };
+    let Err(Error::Call(CallError::Refused { ifunc, cause, text })) = pair.call(&library("echo"), b"") else {
+        panic!("ran")
+    };
     assert_eq!((&*ifunc, cause), ("echo", RefusalCause::Policy));
-    assert!(text.contains("--mode in-place"), "{text}");
+    assert!(text.contains("mode in-place") && text.contains("TargetBuilder::modes"), "{text}");
     for mode in [Mode::Cached, Mode::Always] {
         pair.link.set_mode(mode);
         assert_eq!(*pair.call(&library("echo"), b"yes").unwrap(), *b"yes");
@@ -149,7 +151,7 @@ fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
         }
         pair.link.set_mode(Mode::InPlace);
         match pair.call(&library("speech"), &[&words(&[0, 1])[..], b"on purpose"].concat()) {
-            Err(Error::Panicked { ifunc, message }) => {
+            Err(Error::Call(CallError::Panicked { ifunc, message })) => {
                 assert_eq!((&*ifunc, &*message), ("speech", "on purpose"));
             }
             other => panic!("{other:?}"),
@@ -352,7 +354,9 @@ fn where_the_system_forbids_it_the_refusal_says_so_and_the_link_goes_on_in_other
     let echo = library("echo");
     for round in 0..3 {
         pair.link.set_mode(Mode::InPlace);
-        let Err(Error::Refused { cause, text, .. }) = pair.call(&echo, b"") else { panic!("ran") };
+        let Err(Error::Call(CallError::Refused { cause, text, .. })) = pair.call(&echo, b"") else {
+            panic!("ran")
+        };
         assert_eq!(cause, RefusalCause::Policy);
         assert!(text.contains("may not execute memory") && text.contains("another mode"), "{text}");
         for mode in [Mode::Cached, Mode::Always] {

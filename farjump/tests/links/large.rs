@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Link, Mode, RefusalCause, TargetThread, WaitPolicy};
+use farjump::{
+    CallError, Error, InjectError, Link, Mode, Part, RefusalCause, TargetThread, WaitError, WaitPolicy,
+};
 use rustix::process::Signal;
 
 use crate::helper::{plays, start_target, this_test};
@@ -165,16 +167,19 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
             link.inject(&library("chronicle"), &long).and_then(|call| call.wait(PATIENCE)).unwrap_err();
         assert!(
             match &error {
-                Error::Refused { ifunc, cause: RefusalCause::TooLarge, .. } =>
+                Error::Call(CallError::Refused { ifunc, cause: RefusalCause::TooLarge, .. }) =>
                     round == 1 && ifunc == "chronicle",
-                Error::OverLimit { ifunc, what: "payload", .. } => round > 1 && ifunc == "chronicle",
+                Error::Inject(InjectError::OverLimit { ifunc, part: Part::Payload, .. }) =>
+                    round > 1 && ifunc == "chronicle",
                 _ => false,
             },
             "{error}"
         );
         let text = error.to_string();
         assert!(
-            text.contains("1048577") && text.contains("1048576") && text.contains("--max-payload"),
+            text.contains("1048577")
+                && text.contains("1048576")
+                && text.contains("TargetBuilder::max_payload"),
             "{text}"
         );
         assert_eq!(refusals.all().len(), 1);
@@ -247,7 +252,7 @@ fn trying_to_send_a_large_frame_never_waits() {
     let mut pending = loop {
         match link.try_inject(&echo, &payload) {
             Ok(pending) => break pending,
-            Err(Error::Full) => tries += 1,
+            Err(Error::Inject(InjectError::Full)) => tries += 1,
             Err(error) => panic!("{error}"),
         }
         target.poll().unwrap();
@@ -256,7 +261,8 @@ fn trying_to_send_a_large_frame_never_waits() {
     assert!(tries > 0, "a mailbox of 4 KiB holds 100,000 bytes");
     assert_eq!(*answer(&mut target, &mut pending).unwrap(), *payload);
     // Now the mailbox exists, and has space for two and not for more.
-    let full = (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Full)));
+    let full =
+        (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Inject(InjectError::Full))));
     assert_eq!(full, Some(2));
 }
 
@@ -307,7 +313,7 @@ fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
     target.signal(Signal::STOP);
-    assert!(matches!(link.try_inject(&echo, &vec![0; 8 << 20]), Err(Error::Full)));
+    assert!(matches!(link.try_inject(&echo, &vec![0; 8 << 20]), Err(Error::Inject(InjectError::Full))));
     let error = thread::scope(|scope| {
         let call = scope.spawn(|| {
             let link = link;
@@ -316,7 +322,7 @@ fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
         target.kill();
         call.join().unwrap()
     });
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
 }
 
 #[test]
@@ -331,7 +337,7 @@ fn a_target_that_does_not_answer_in_time_gets_nothing() {
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
     target.signal(Signal::STOP);
     let error = link.inject(&echo, &vec![0; 8 << 20]).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
     target.signal(Signal::CONT);
     let link = Link::builder(&place.address()).connect().unwrap();
     assert_eq!(link.inject(&echo, b"still").unwrap().wait(PATIENCE).unwrap().len(), 5);

@@ -1,13 +1,13 @@
 //! Modes: how code travels and runs, as its source chooses and its target allows.
 
-use farjump::{Error, Library, Mode, RefusalCause};
+use farjump::{CallError, Error, Library, Mode, RefusalCause};
 
 use crate::support::{PATIENCE, Pair, Place, library, meanwhile, to_words};
 
 /// The refusal of a call, which must be one.
 fn refusal(result: Result<farjump::Reply, Error>) -> (String, RefusalCause, String) {
     match result {
-        Err(Error::Refused { ifunc, cause, text }) => (ifunc, cause, text),
+        Err(Error::Call(CallError::Refused { ifunc, cause, text })) => (ifunc, cause, text),
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -78,7 +78,10 @@ fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there
     pair.link.send(&tally, b"").unwrap();
     let Pair { link, mut target } = pair;
     let flushed = meanwhile(&mut target, move || link.flush(PATIENCE));
-    assert!(matches!(flushed, Err(Error::Refused { cause: RefusalCause::CodeMissing, .. })), "{flushed:?}");
+    assert!(
+        matches!(flushed, Err(Error::Call(CallError::Refused { cause: RefusalCause::CodeMissing, .. }))),
+        "{flushed:?}"
+    );
 }
 
 #[test]
@@ -102,7 +105,10 @@ fn a_mode_that_the_target_does_not_allow_is_refused_and_the_link_goes_on_in_one_
             let mut second = || pair.call(&echo, b"no").and_then(|_| pair.call(&echo, b"no"));
             let (ifunc, cause, text) = refusal(second());
             assert_eq!((&*ifunc, cause), ("echo", RefusalCause::Policy));
-            assert!(text.contains(&format!("--mode {forbidden}")), "{text}");
+            assert!(
+                text.contains(&format!("mode {forbidden}")) && text.contains("TargetBuilder::modes"),
+                "{text}"
+            );
             for mode in &allowed {
                 assert!(text.contains(mode.name()), "{text}");
             }
@@ -143,7 +149,7 @@ fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
 fn a_local_function_that_cannot_be_linked_fails_the_target_when_it_is_built() {
     let place = Place::new();
     let error = place.target().local(&library("lookup")).build().unwrap_err();
-    let Error::Refused { ifunc, cause, text } = &error else { panic!("{error}") };
+    let Error::Call(CallError::Refused { ifunc, cause, text }) = &error else { panic!("{error}") };
     assert_eq!((&**ifunc, *cause), ("lookup", RefusalCause::UnresolvedImport));
     assert!(text.contains("`store_"), "{text}");
 }

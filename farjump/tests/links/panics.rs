@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use farjump::Error;
+use farjump::{CallError, Error};
 
 use crate::helper::this_test;
 use crate::support::{Pair, Place, library};
@@ -39,7 +39,7 @@ fn a_panic_leaves_what_is_injected_alone_and_goes_on_whatever_ran_before() {
         assert_eq!(*pair.call(&callback, b"-").unwrap(), *b"through", "{round}");
         for letter in [b"a", b"o"] {
             match pair.call(&callback, letter) {
-                Err(Error::Panicked { message, .. }) => assert_eq!(message, "no further"),
+                Err(Error::Call(CallError::Panicked { message, .. })) => assert_eq!(message, "no further"),
                 other => panic!("{other:?}"),
             }
             assert!(LOCK.try_lock().is_ok(), "nothing of `each` was left out");

@@ -1,6 +1,6 @@
 //! Payload routines that fail, write too far, ask for the impossible or need less than they asked for.
 
-use farjump::{Error, Library};
+use farjump::{Error, InjectError, Library};
 
 use crate::support::{Pair, Place, library, to_words, words};
 
@@ -72,7 +72,7 @@ fn a_routine_that_writes_past_its_maximum_is_caught_and_sends_nothing() {
         [(0, 1), (4, 5), (16, 24), (40, 41), (40, 48), (40, 200), (41, 42), (5000, 5001), (5000, 5100)]
             .map(|(max, written)| Wish { written, ..Wish::of(max) });
     fails_wherever_the_payload_goes("demanding", &wishes, |error| {
-        matches!(error, Error::PayloadOverrun { ifunc, .. } if ifunc == "demanding")
+        matches!(error, Error::Inject(InjectError::PayloadOverrun { ifunc, .. }) if ifunc == "demanding")
             && error.to_string().contains("nothing was sent")
     });
 }
@@ -95,7 +95,7 @@ fn a_maximum_that_no_frame_has_is_refused_before_anything_is_written() {
     fails_wherever_the_payload_goes(
         "demanding",
         &wishes,
-        |error| matches!(error, Error::TooLarge { ifunc, .. } if ifunc == "demanding"),
+        |error| matches!(error, Error::Inject(InjectError::TooLarge { ifunc, .. }) if ifunc == "demanding"),
     );
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Link, WaitPolicy};
+use farjump::{Error, Link, WaitError, WaitPolicy};
 use rustix::process::Signal;
 
 use crate::helper::{plays, start_source, start_target, this_test};
@@ -123,7 +123,7 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
             let waiting = thread::spawn(move || {
                 let error = act(&link);
                 let after = link.inject(&library("echo"), b"").map(drop).unwrap_err();
-                assert!(matches!(after, Error::PeerGone { .. }), "{after}");
+                assert!(matches!(after, Error::Wait(WaitError::PeerGone { .. })), "{after}");
                 error
             });
             // Long enough for the wait to have begun in most runs; the outcome is the same in either case.
@@ -131,7 +131,10 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
             assert!(!waiting.is_finished(), "it waits");
             target.kill();
             let error = waiting.join().unwrap();
-            assert!(matches!(&error, Error::PeerGone { peer, .. } if *peer == place.address()), "{error}");
+            assert!(
+                matches!(&error, Error::Wait(WaitError::PeerGone { peer, .. }) if *peer == place.address()),
+                "{error}"
+            );
             assert_eq!(told.all().len(), 1, "the handler runs once");
         }
     }
@@ -177,11 +180,11 @@ fn a_stopped_target_costs_its_sources_their_deadline_and_no_more() {
     ran(&link);
     target.signal(Signal::STOP);
     let error = link.inject(&echo, b"late").unwrap().wait(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
     let error = link.flush(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
     let full = (0..1000).find_map(|_| link.send(&echo, &[0; 100_000]).err()).expect("the mailbox fills");
-    assert!(matches!(full, Error::Timeout { .. }), "{full}");
+    assert!(matches!(full, Error::Wait(WaitError::TimedOut { .. })), "{full}");
     // A process that wants to connect meanwhile gets an error too.
     let error = place.link().connect_timeout(Duration::from_millis(50)).connect().unwrap_err();
     assert!(error.to_string().contains("took too long"), "{error}");

@@ -6,7 +6,9 @@ use std::time::Instant;
 use farjump::core::frame::{Kind, LINE, Plan, PlanCode};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
-use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Target, TargetBuilder};
+use farjump::{
+    CallError, CodeId, Error, InjectError, Library, Link, Mode, Part, RefusalCause, Target, TargetBuilder,
+};
 use farjump_control::{Limits, Message, SourceOptions, meet_target};
 use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
@@ -25,21 +27,21 @@ fn image_of(library: &Library) -> Vec<u8> {
 /// The refusal that a source receives.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalCause, String) {
     match result {
-        Err(Error::Refused { cause, text, .. }) => (cause, text),
+        Err(Error::Call(CallError::Refused { cause, text, .. })) => (cause, text),
         other => panic!("not refused: {other:?}"),
     }
 }
 
 /// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
-fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (&'static str, usize, u64) {
+fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64) {
     match result {
-        Err(error @ Error::OverLimit { what, len, max, .. }) => {
+        Err(error @ Error::Inject(InjectError::OverLimit { part, len, max, .. })) => {
             let text = error.to_string();
             assert!(
-                text.contains(&format!("{len} bytes")) && text.contains(&format!("--max-{what}")),
+                text.contains(&format!("{len} bytes")) && text.contains(&format!("max_{part}")),
                 "{text}"
             );
-            (what, len, max)
+            (part, len, max)
         }
         other => panic!("not over a limit: {other:?}"),
     }
@@ -98,7 +100,10 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
             assert_eq!(*pair.call(&echo, b"in").unwrap(), *b"in");
             let (cause, text) = refusal(pair.call(&tally, b""));
             assert_eq!(cause, RefusalCause::Policy);
-            assert!(text.contains(&format!("--allow-code {}", id_of(&tally))), "{text}");
+            assert!(
+                text.contains(&id_of(&tally).to_string()) && text.contains("TargetBuilder::allow_code"),
+                "{text}"
+            );
             refused += 1;
         }
     }
@@ -168,7 +173,7 @@ fn a_payload_at_the_limit_runs_and_one_byte_more_is_never_sent() {
                 assert_eq!(pair.call(&echo, &vec![1; max]).unwrap().len(), max);
                 let sent = pair.link.stats();
                 let over = pair.call(&echo, &vec![1; max + 1]);
-                assert_eq!(over_limit(over), ("payload", max + 1, max as u64), "{mode}");
+                assert_eq!(over_limit(over), (Part::Payload, max + 1, max as u64), "{mode}");
                 assert_eq!(pair.link.stats(), sent);
                 assert!(pair.call(&echo, b"").unwrap().is_empty());
             }
@@ -206,7 +211,8 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
             let (cause, text) = told(&mut pair.target, &mut liar);
             assert_eq!(cause, RefusalCause::TooLarge, "{max}: {text}");
             assert!(
-                text.contains(&format!("has {} bytes", max + 1)) && text.contains("--max-payload"),
+                text.contains(&format!("has {} bytes", max + 1))
+                    && text.contains("TargetBuilder::max_payload"),
                 "{text}"
             );
         }
@@ -231,7 +237,7 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
     for mode in [Mode::Cached, Mode::Always] {
         pair.link.set_mode(mode);
         pair.call(&short, b"").unwrap();
-        assert_eq!(over_limit(pair.call(&long, b"")), ("image", over, most as u64));
+        assert_eq!(over_limit(pair.call(&long, b"")), (Part::Image, over, most as u64));
     }
     assert_eq!(pair.target.stats().refusals(), 0);
     // In a frame, and on request; the index that was bound to code before does not run it.
@@ -243,7 +249,8 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
         let (cause, text) = told(&mut pair.target, &mut liar);
         assert_eq!(cause, RefusalCause::TooLarge);
         assert!(
-            text.contains(&format!("its image has {} bytes", most + 1)) && text.contains("--max-image"),
+            text.contains(&format!("its image has {} bytes", most + 1))
+                && text.contains("TargetBuilder::max_image"),
             "{text}"
         );
         liar.send_plan(&call(), b"");
@@ -287,7 +294,9 @@ fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
     let fits = max - LINE - 8;
     assert_eq!(pair.call(&echo, &vec![1; fits]).unwrap().len(), fits);
     match pair.call(&echo, &vec![1; fits + 1]) {
-        Err(error @ Error::TooLarge { .. }) => assert!(error.to_string().contains("--max-frame"), "{error}"),
+        Err(error @ Error::Inject(InjectError::TooLarge { .. })) => {
+            assert!(error.to_string().contains("TargetBuilder::max_frame"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
     // A source that sends it all the same.
@@ -313,7 +322,10 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
     let second = meet(&mut pair.target, || place.link().connect()).unwrap();
     for _ in 0..3 {
         let error = meet(&mut pair.target, || place.link().connect()).unwrap_err().to_string();
-        assert!(error.contains("takes 2 sources at a time") && error.contains("--max-sources"), "{error}");
+        assert!(
+            error.contains("takes 2 sources at a time") && error.contains("TargetBuilder::max_sources"),
+            "{error}"
+        );
     }
     assert_eq!(pair.target.stats().sources_refused, 3);
     pair.call(&echo, b"").unwrap();
@@ -353,7 +365,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
                 )),
                 "{text}"
             );
-            assert!(text.contains("--max-source-memory"), "{text}");
+            assert!(text.contains("TargetBuilder::max_source_memory"), "{text}");
             assert_eq!(pair.target.stats().images_linked, 1);
             continue;
         }

@@ -3,7 +3,9 @@
 
 use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
-use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
+use farjump::{
+    CallError, CodeId, ConnectError, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder,
+};
 use farjump_control::{HandshakeError, MeetRefusal, Message};
 
 use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
@@ -27,7 +29,7 @@ fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
 #[track_caller]
 fn may_not_inject<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     match result {
-        Err(Error::Refused { cause: RefusalCause::Rights, text, .. }) => {
+        Err(Error::Call(CallError::Refused { cause: RefusalCause::Rights, text, .. })) => {
             assert_eq!(text, told_words(), "a source says what its target says");
             text
         }
@@ -179,7 +181,13 @@ fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
         let mut target = with_rights(&place, rights).build().unwrap();
         let error = meet(&mut target, || place.link().connect()).unwrap_err();
         assert!(
-            matches!(error, Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, .. })),
+            matches!(
+                error,
+                Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
+                    cause: MeetRefusal::Rights,
+                    ..
+                }))
+            ),
             "{error}"
         );
         assert!(error.to_string().contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{error}");
@@ -217,11 +225,21 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         match (meet(target, ask), rights.lacks(needed)) {
             (Ok(()), None) => assert_ne!(needed, Rights::EXPORT),
             // Admitted, and no library.
-            (Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Failed, .. })), None) => {
+            (
+                Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
+                    cause: MeetRefusal::Failed,
+                    ..
+                }))),
+                None,
+            ) => {
                 assert_eq!(needed, Rights::EXPORT);
             }
             (
-                Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text, .. })),
+                Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
+                    cause: MeetRefusal::Rights,
+                    text,
+                    ..
+                }))),
                 Some(what),
             ) => {
                 assert_eq!(text, what.to_string());
@@ -293,7 +311,7 @@ fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_
         )
     };
     match call(&mut pair, &mut peer) {
-        Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => {
+        Err(Error::Call(CallError::Refused { cause: RefusalCause::Forward, text, .. })) => {
             assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap().to_string()), "{text}");
         }
         other => panic!("{other:?}"),

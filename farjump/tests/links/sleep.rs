@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{CodeId, Error, Link, Target, WaitPolicy};
+use farjump::{CodeId, Error, Link, Target, WaitError, WaitPolicy};
 use rustix::process::Signal;
 
 use crate::helper::{cpu_time, plays, start_source, start_target, this_test};
@@ -229,6 +229,6 @@ fn dropping_a_target_thread_wakes_it_from_its_sleep_and_ends_it() {
     thread::sleep(Duration::from_millis(20));
     drop(target);
     let error = link.flush(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     assert!(!place.path("t.sock").exists(), "its socket is gone");
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitPolicy};
+use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy};
 use farjump_control::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
@@ -111,7 +111,7 @@ fn answers_that_a_target_gave_before_its_end_arrive() {
                 assert_eq!(pending.wait(PATIENCE).unwrap().len(), len);
             }
             let error = pair.link.inject(&library, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
-            assert!(matches!(&error, Error::PeerGone { .. }), "{error}");
+            assert!(matches!(&error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         }
     }
 }
@@ -149,7 +149,7 @@ fn a_link_in_an_event_loop_takes_the_last_answers_and_then_its_end() {
         match second.poll() {
             Ok(Some(_)) => panic!("an answer of a target that did not run it"),
             Ok(None) => {}
-            Err(error) => break assert!(matches!(error, Error::PeerGone { .. }), "{error}"),
+            Err(error) => break assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}"),
         }
         if let Ok(Some(longest)) = pair.link.arm() {
             crate::support::readable(pair.link.as_fd().unwrap(), longest);

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
+use farjump::{CallError, Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::hostile_sources::raw::RawSource;
@@ -226,7 +226,10 @@ fn the_smallest_sizes_work() {
     let error = meanwhile(&mut pair.target, move || {
         link.inject(&echo, &[0; 4096]).and_then(|call| call.wait(PATIENCE)).unwrap_err()
     });
-    assert!(matches!(error, Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })),
+        "{error}"
+    );
     assert!(error.to_string().contains("larger reply mailbox"), "{error}");
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::{Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump::{ConnectError, Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
 use farjump_control::{Control, HandshakeError, MeetRefusal, Message, TcpOptions};
 
 use crate::support::{PATIENCE, Place};
@@ -88,12 +88,12 @@ fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(
 }
 
 fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
-    matches!(answer, Err(Error::Handshake(HandshakeError::WrongKey { .. })))
+    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::WrongKey { .. }))))
 }
 
 fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
     let text = format!("the right `{right}`");
-    matches!(answer, Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text: told, .. })) if told.contains(&text))
+    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text: told, .. }))) if told.contains(&text))
 }
 
 #[test]
@@ -113,7 +113,10 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
         let exported = admin.export("libnone.so", &vec![7; 200_000]);
         let let_in = matches!(
             exported,
-            Err(Error::Handshake(HandshakeError::Refused { cause: MeetRefusal::Failed, .. }))
+            Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
+                cause: MeetRefusal::Failed,
+                ..
+            })))
         );
         assert!(let_in || lacks(&exported, "export"), "{exported:?}");
         [admin.stats().is_ok(), admin.drop_all().is_ok(), let_in]

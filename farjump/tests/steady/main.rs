@@ -117,7 +117,7 @@ fn a_payload_larger_than_the_mailbox_allocates_nothing_once_there_is_a_bigger_on
     let Steady { pair: Pair { link, mut target }, counter, .. } = Steady::new(&place);
     let payload = vec![5; 1 << 20];
     while let Err(error) = link.try_send(&counter, &payload) {
-        assert!(matches!(error, farjump::Error::Full), "{error}");
+        assert!(matches!(error, farjump::Error::Inject(farjump::InjectError::Full)), "{error}");
         target.poll().unwrap();
         link.progress().unwrap();
     }

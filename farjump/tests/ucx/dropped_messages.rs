@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farjump::Error;
 use farjump::core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
     UnconnectedEndpoint,
 };
+use farjump::{Error, WaitError};
 use farjump_transports::ucx::Am;
 use farjump_ucx_sys::{
     UCP_FEATURE_TAG, UCP_PARAM_FIELD_FEATURES, UCS_OK, Ucx, ucp_context_h, ucp_params_t, ucp_worker_h,
@@ -189,13 +189,13 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         }
         let began = Instant::now();
         let error = link.flush(SHORT).unwrap_err();
-        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
         assert!(began.elapsed() >= SHORT);
         // A call without credit, and one that is waited for.
         let error = link.send(&echo, &vec![7; 60_000]).unwrap_err();
-        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
         let error = link.inject(&echo, &[7; 8]).unwrap().wait(SHORT).unwrap_err();
-        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
         drop(link);
         over.store(true, Relaxed);
         target.join().unwrap();

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link, Reply};
+use farjump::{CallError, Error, InjectError, Link, Reply, WaitError};
 use rustix::process::Signal;
 
 use crate::helper::{HelperProcess, this_test};
@@ -41,7 +41,7 @@ fn call_asleep(target: &HelperProcess, link: &Link, payload: &[u8]) -> (Result<R
         match link.try_inject(&echo, payload) {
             Ok(call) => break call,
             // It was stopped before it returned the credit of the call before.
-            Err(Error::Full) => target.signal(Signal::CONT),
+            Err(Error::Inject(InjectError::Full)) => target.signal(Signal::CONT),
             Err(error) => panic!("{error}"),
         }
         thread::sleep(Duration::from_millis(2));
@@ -74,7 +74,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
             soundly += u32::from(call_asleep(&target, &link, b"later").1);
         }
         let error = sleep_for(&link, link.inject(&library("lookup"), &[0; 8]).unwrap()).unwrap_err();
-        assert!(matches!(error, Error::Refused { .. }), "{error}");
+        assert!(matches!(error, Error::Call(CallError::Refused { .. })), "{error}");
         assert_eq!(*call_asleep(&target, &link, b"and on").0.unwrap(), *b"and on");
     });
 }
@@ -93,7 +93,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_
         // The control connection wakes it, whatever the frames' path.
         assert!(is_woken(&link, true), "nothing woke the source");
         let error = sleep_until(&link, || call.poll().err());
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         assert!(link.arm().is_err(), "it never sleeps again");
         drop(call);
         let target = path.target(test, &place);

@@ -1,6 +1,6 @@
 //! Payloads longer than a target's budget for unread frames: they come alone, whole and in order.
 
-use farjump::{Error, Link, RefusalCause};
+use farjump::{CallError, Error, InjectError, Link, RefusalCause};
 
 use crate::helper::this_test;
 use crate::paths::{Path, on_every_path, on_every_path_of_messages};
@@ -100,15 +100,15 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
         let (address, target) = (target.address(), target.spawn().unwrap());
         let link = path.link_to(&address).connect().unwrap();
         match call(&link, &vec![0; LIMIT + 1]) {
-            Err(Error::Refused { cause: RefusalCause::TooLarge, text, .. }) => {
-                assert!(text.contains("67108865") && text.contains("--max-payload"), "{text}");
+            Err(Error::Call(CallError::Refused { cause: RefusalCause::TooLarge, text, .. })) => {
+                assert!(text.contains("67108865") && text.contains("TargetBuilder::max_payload"), "{text}");
             }
             other => panic!("{other:?}"),
         }
         assert_eq!(call(&link, b"and on").unwrap(), 6);
         // Replies are bounded by the reply ring, whatever their calls needed.
         match call(&link, &vec![0; 2 << 20]) {
-            Err(Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }) => {}
+            Err(Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })) => {}
             other => panic!("{other:?}"),
         }
         let roomy = path.link_to(&address).reply_room(4 << 20).connect().unwrap();
@@ -133,9 +133,16 @@ fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
             assert_eq!(most, limit.min((memory - mailbox - 4096) / 2), "half of what the mailbox leaves");
             assert_eq!(call(&link, &vec![0; most / 64 * 64 - 512]).unwrap(), most / 64 * 64 - 512);
             let error = call(&link, &vec![0; most]).unwrap_err();
-            assert!(matches!(error, Error::TooLarge { max, .. } if max == most), "{error}");
+            assert!(
+                matches!(error, Error::Inject(InjectError::TooLarge { max, .. }) if max == most),
+                "{error}"
+            );
             let text = error.to_string();
-            assert!(text.contains("--max-frame") && text.contains("--max-source-memory"), "{text}");
+            assert!(
+                text.contains("TargetBuilder::max_frame")
+                    && text.contains("TargetBuilder::max_source_memory"),
+                "{text}"
+            );
             link.send(&library("echo"), &words(&[1])).unwrap();
             link.flush(PATIENCE).unwrap();
             target.stop().unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link};
+use farjump::{Error, InjectError, Link, WaitError};
 use rustix::process::Signal;
 
 use crate::helper::this_test;
@@ -36,7 +36,7 @@ fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() 
         call(&link, b"there").unwrap();
         target.kill();
         let error = call(&link, b"and gone").unwrap_err();
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         assert!(error.to_string().contains(&*address), "{error}");
         let error = link.reconnect().unwrap_err();
         assert!(error.to_string().contains(&*address), "nobody listens, and it says: {error}");
@@ -64,7 +64,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
                 while calls.len() < 100 {
                     match link.try_inject(&echo, &payload) {
                         Ok(call) => calls.push(call),
-                        Err(Error::Full) => break,
+                        Err(Error::Inject(InjectError::Full)) => break,
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -77,7 +77,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
             target.kill();
             for call in calls {
                 let error = call.wait(FOREVER).unwrap_err();
-                assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+                assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
                 assert!(error.to_string().contains(&*address), "{error}");
             }
         }
@@ -161,7 +161,10 @@ fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_
         let began = Instant::now();
         let error = link.inject(&library("echo"), b"waits").unwrap().wait(SHORT).unwrap_err();
         assert!(began.elapsed() >= SHORT);
-        assert!(matches!(error, Error::Timeout { .. }) && error.to_string().contains(&*address), "{error}");
+        assert!(
+            matches!(error, Error::Wait(WaitError::TimedOut { .. })) && error.to_string().contains(&*address),
+            "{error}"
+        );
         // Credit runs out at some point.
         let full = loop {
             match link.send(&library("sequence"), &words(&[0; 500])) {
@@ -169,7 +172,10 @@ fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_
                 Err(error) => break error,
             }
         };
-        assert!(matches!(full, Error::Timeout { .. }) && full.to_string().contains(&*address), "{full}");
+        assert!(
+            matches!(full, Error::Wait(WaitError::TimedOut { .. })) && full.to_string().contains(&*address),
+            "{full}"
+        );
         let error = path.link(&place).connect_timeout(SHORT).connect().map(drop).unwrap_err();
         assert!(error.to_string().contains("too long"), "{error}");
         target.signal(Signal::CONT);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
+use farjump::{Error, Link, LinkBuilder, Mode, WaitError, WaitPolicy};
 use farjump_control::{
     Answer, Control, DeferredFd, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd,
     TcpOptions,
@@ -221,7 +221,7 @@ impl Source<'_> {
                     "{what}: {words:?}"
                 );
                 self.ill += 1;
-                if matches!(error, Error::PeerGone { .. }) {
+                if matches!(error, Error::Wait(WaitError::PeerGone { .. })) {
                     self.link = None;
                 }
                 None

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Library};
+use farjump::{Error, Library, WaitError};
 
 use crate::Done;
 use crate::endpoints::says;
@@ -64,7 +64,7 @@ fn points() -> impl Iterator<Item = Point> {
 pub(crate) fn left(backend: &str) -> Done {
     every_point(backend, How::Leaves, |point, error| {
         // A target that gets half a handshake says why it rejects; or the connection just ends.
-        assert!(!matches!(error, Error::Timeout { .. }), "{point:?}: {error}");
+        assert!(!matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{point:?}: {error}");
         let text = error.to_string();
         let words = ["closed", "ended", "cut", "gone", "broke"];
         assert!(words.iter().any(|word| text.contains(word)), "{point:?}: {text}");
@@ -115,7 +115,7 @@ fn after_go(backend: &str, how: How, target: &Played, counter: &Library) {
         // Calls that ran before the end is noticed get their replies.
         How::Leaves => loop {
             if let Err(error) = link.inject(counter, &[1]).and_then(|call| call.wait(FOREVER)) {
-                assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+                assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
                 return says(&error, &["gone"]);
             }
         },

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farjump::Error;
+use farjump::{Error, InjectError, WaitError};
 use rustix::process::Signal;
 
 use crate::Done;
@@ -36,7 +36,13 @@ pub(crate) fn standing_still(backend: &str) -> Done {
                 Err(error) => break error,
             }
         };
-        assert!(matches!(full, Error::Timeout { .. } | Error::TooManyCalls(_)), "round {round}: {full}");
+        assert!(
+            matches!(
+                full,
+                Error::Wait(WaitError::TimedOut { .. }) | Error::Inject(InjectError::TooManyCalls { .. })
+            ),
+            "round {round}: {full}"
+        );
         assert!(calls.len() > 10, "round {round}: {full}");
         target.process.signal(Signal::CONT);
         let made = calls.len() as u64;
@@ -63,7 +69,7 @@ pub(crate) fn target_killed(backend: &str) -> Done {
         assert_eq!((account.lost, account.answered), (3, 0), "{account:?}");
         says(&account.why, &["gone"]);
         let error = link.inject(&counter, &[1]).unwrap_err();
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         target.again();
         link.reconnect().unwrap();
     }

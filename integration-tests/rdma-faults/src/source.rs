@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::BufRead;
 use std::time::Duration;
 
-use farjump::{Error, Library, Link, LinkBuilder, Pending};
+use farjump::{Error, Library, Link, LinkBuilder, Pending, WaitError};
 use farjump_fixtures::helper_process::say;
 
 use crate::helper::library;
@@ -39,7 +39,7 @@ impl Account {
                 assert_eq!(self.lost, 0, "a call is answered behind one that was lost");
                 self.answered += 1;
             }
-            Err(Error::PeerGone { why, .. }) => {
+            Err(Error::Wait(WaitError::PeerGone { why, .. })) => {
                 if self.lost == 0 {
                     self.why = why;
                 }
@@ -77,7 +77,7 @@ pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered:
                 account.made += 1;
                 calls.push_back(call);
             }
-            Err(Error::PeerGone { .. }) => break,
+            Err(Error::Wait(WaitError::PeerGone { .. })) => break,
             Err(other) => panic!("call {}: {other}", account.made),
         }
         if calls.len() >= ahead

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, Key, Link, LinkBuilder, Target};
+use farjump::{Error, Key, Link, LinkBuilder, Target, WaitError};
 
 use crate::endpoints::says;
 use crate::helper::library;
@@ -146,7 +146,7 @@ pub(crate) fn down_idle(backend: &str) -> Done {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     says(&error, &[&format!("did not answer for {} s", IMPATIENT.as_secs())]);
     drop(link);
     all_answered(&connect(backend), &counter, 4);

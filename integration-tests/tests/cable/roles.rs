@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use farjump::build::{Options, build};
-use farjump::{Error, Key, Library, Link, LinkBuilder, Target};
+use farjump::{Error, Key, Library, Link, LinkBuilder, Target, WaitError};
 use farjump_fixtures::helper_process::{commands, end_with_parent, role, say};
 use farjump_fixtures::watchdog::Watchdog;
 
@@ -145,7 +145,7 @@ impl<'a> Source<'a> {
     /// Asserts that it failed because the target's machine was silent, and says so.
     fn silent<T>(&self, tried: Result<T, Error>) {
         match tried {
-            Err(Error::PeerGone { peer, why }) => {
+            Err(Error::Wait(WaitError::PeerGone { peer, why })) => {
                 assert_eq!(peer, self.address);
                 assert!(why.contains("did not answer for 1 s"), "{why}");
             }
@@ -157,7 +157,7 @@ impl<'a> Source<'a> {
     /// Asserts that it failed by its deadline, and names the peer.
     fn late<T>(&self, tried: Result<T, Error>) {
         match tried {
-            Err(Error::Timeout { what }) => assert!(what.contains(self.address), "{what}"),
+            Err(Error::Wait(WaitError::TimedOut { peer, .. })) => assert_eq!(peer, self.address),
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("something came through a cable that is not there"),
         }

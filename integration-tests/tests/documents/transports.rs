@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farjump::build::{Options, build};
 use farjump::core::transport::Transport;
-use farjump::{Error, Library, Link, RefusalCause, Target};
+use farjump::{CallError, Error, InjectError, Library, Link, RefusalCause, Target};
 
 use crate::datagrams::Datagrams;
 use crate::hex;
@@ -51,7 +51,8 @@ fn carries_calls(make: impl Fn() -> Box<dyn Transport>, largest: usize) {
     let too_long = vec![0; (64 << 20) + 1];
     assert!(matches!(
         link.inject(&echo, &too_long).unwrap_err(),
-        Error::TooLarge { .. } | Error::Refused { cause: RefusalCause::TooLarge, .. }
+        Error::Inject(InjectError::TooLarge { .. })
+            | Error::Call(CallError::Refused { cause: RefusalCause::TooLarge, .. })
     ));
 
     // A sleeping one is woken, or wakes.

@@ -171,7 +171,9 @@ impl<'a> Bench<'a> {
                 let attempt = || injection::attempt(link, &code.library, *mode, &args);
                 match self.far.serve(*subject, attempt)? {
                     Ok(()) => {}
-                    Err(error @ farjump::Error::PeerGone { .. }) => return Err(error.into()),
+                    Err(error @ farjump::Error::Wait(farjump::WaitError::PeerGone { .. })) => {
+                        return Err(error.into());
+                    }
                     Err(error) => return Ok(Err(error.to_string())),
                 }
                 let before = rdma_posts::counts();

@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::Error;
+use crate::{Error, SystemError, SystemOperation};
 
 /// Prepares this thread to report. It allocates a stack for the handler, and touches the handler's
 /// thread-local variables: in a program that has loaded this as a library, a thread gets these from the
@@ -56,8 +56,12 @@ pub(crate) fn install() -> Result<(), Error> {
     if *installed {
         return Ok(());
     }
-    let failed =
-        || Error::System { what: "installing the crash report", source: std::io::Error::last_os_error() };
+    let failed = || {
+        Error::System(SystemError {
+            operation: SystemOperation::CrashReport,
+            source: std::io::Error::last_os_error(),
+        })
+    };
     for ((signal, _), previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
         let before = action(signal).ok_or_else(failed)?;
         let before = previous.get_or_init(|| before);

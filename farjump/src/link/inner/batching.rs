@@ -10,7 +10,7 @@ use farjump_loader::Library;
 use super::super::send::{CANARY_LEN, run_payload_init};
 use super::super::sent_codes::Known;
 use super::{Inner, one_way_token};
-use crate::{Error, Mode};
+use crate::{Error, InjectError, Mode};
 
 /// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for
 /// few others.
@@ -83,7 +83,7 @@ impl Inner {
         self.send_several(self.settings.send_timeout)?;
         let Some(room) = self.room_for_several(index, message.len())? else {
             // The frame before had it.
-            return Err(Error::Full.into());
+            return Err(Error::Inject(InjectError::Full).into());
         };
         // SAFETY: `room_for_several` guarantees so many bytes behind the head; they overlap nothing of the
         // message.
@@ -192,7 +192,7 @@ impl Inner {
                 Err(SendError::TooLarge { len, max }) => {
                     self.several = None;
                     let name = self.codes.name(plan.index.into()).unwrap_or_default().into();
-                    return Err(Error::TooLarge { ifunc: name, len, max }.into());
+                    return Err(Error::Inject(InjectError::TooLarge { ifunc: name, len, max }).into());
                 }
             }
         }

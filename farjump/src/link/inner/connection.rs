@@ -6,8 +6,8 @@ use farjump_core::image::Machine;
 
 use crate::policy::Ceilings;
 
-/// A connection to a target, right after the handshake. A link keeps its parts apart from each other, where they
-/// share cache lines with what each call reads beside them.
+/// A connection to a target, right after the handshake. A link keeps its parts apart from each other, where
+/// they share cache lines with what each call reads beside them.
 pub(in crate::link) struct Connection {
     pub(super) channel: Channel,
     pub(super) control: Control,

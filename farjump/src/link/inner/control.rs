@@ -11,7 +11,7 @@ use super::super::Deadline;
 use super::super::pending_calls::MAX_CALLS;
 use super::super::sent_codes::Known;
 use super::{Inner, ONE_WAY};
-use crate::{Error, Refusal};
+use crate::{CallError, Error, Refusal, WaitError};
 
 /// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -100,7 +100,7 @@ impl Inner {
         if one_way && let Some(handler) = &mut self.settings.on_refused {
             handler(&refusal);
         }
-        let error = Error::Refused { ifunc, cause: refusal.cause, text: refusal.text };
+        let error = Error::Call(CallError::Refused { ifunc, cause: refusal.cause, text: refusal.text });
         if one_way {
             self.refusal.get_or_insert(error);
         } else {
@@ -240,7 +240,7 @@ impl Inner {
                 handler(&why);
             }
             let peer = self.settings.address.clone();
-            self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.clone() });
+            self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.clone() }));
             self.codes.cool();
             self.gone = Some(why);
             self.going = None;
@@ -252,7 +252,7 @@ impl Inner {
     pub(super) fn gone_error(&self) -> Error {
         let going = self.going.as_deref().map(|(_, why)| why);
         let why = self.gone.as_ref().or(going).cloned().unwrap_or_default();
-        Error::PeerGone { peer: self.settings.address.clone(), why }
+        Error::Wait(WaitError::PeerGone { peer: self.settings.address.clone(), why })
     }
 
     /// Announces the close, so that the target need not detect it.

@@ -13,7 +13,7 @@ use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::super::send::Sent;
 use super::super::sent_codes::Known;
 use super::Inner;
-use crate::Error;
+use crate::{Error, InjectError};
 
 impl Inner {
     /// Injects stored code with a payload as it is. Never waits. The token is for [`Inner::take`] if a reply
@@ -28,7 +28,9 @@ impl Inner {
             return Err(self.gone_error());
         }
         let index = self.codes.index_held(linked)?;
-        let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        let token = self
+            .token(index, wants_reply)
+            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let code = self.codes.get(index.into());
         let (image, id, name) = (linked.image(), linked.id(), linked.name());
         let align_log2 = code.align_log2;
@@ -51,8 +53,10 @@ impl Inner {
             Err(error) => {
                 self.take_back(token);
                 Err(match error {
-                    SendError::Full => Error::Full,
-                    SendError::TooLarge { len, max } => Error::TooLarge { ifunc: name.into(), len, max },
+                    SendError::Full => Error::Inject(InjectError::Full),
+                    SendError::TooLarge { len, max } => {
+                        Error::Inject(InjectError::TooLarge { ifunc: name.into(), len, max })
+                    }
                     SendError::Failed(error) => self.broken(&error),
                 })
             }

@@ -14,7 +14,7 @@ use farjump_core::transport::OpenRequest;
 use super::super::send::{Call, Failed, Sent};
 use super::Inner;
 use crate::open_channel::joined_channel;
-use crate::{Error, Refusal};
+use crate::{CallError, Error, Refusal};
 
 /// Time for which an unused large mailbox is kept.
 const KEPT: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ impl Inner {
             Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.bigger) {
                 Bigger::Declined(_, Refusal { cause, text }) => {
                     let ifunc = call.library.name().to_owned();
-                    Err(Failed::Other(Error::Refused { ifunc, cause, text }))
+                    Err(Failed::Other(Error::Call(CallError::Refused { ifunc, cause, text })))
                 }
                 _ => Err(SendError::Full.into()),
             },

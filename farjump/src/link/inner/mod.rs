@@ -27,7 +27,7 @@ use super::sent_codes::{Codes, Known};
 use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
 use crate::policy::{Ceilings, may};
-use crate::{Error, Mode, Refusal};
+use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
 use batching::Several;
 pub(super) use connection::Connection;
 use large::Bigger;
@@ -131,7 +131,7 @@ impl Inner {
         self.leave();
         let why = "the link was made anew before the answer came";
         let peer = self.settings.address.clone();
-        self.calls.fail_all(|| Error::PeerGone { peer: peer.clone(), why: why.into() });
+        self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.into() }));
         self.codes.unbind();
         self.bigger = Bigger::default();
         self.several = None;
@@ -300,7 +300,9 @@ impl Inner {
         if matches!(mode, Mode::Always | Mode::InPlace)
             && let Err(Refusal { cause, text }) = may(self.rights, Rights::INJECT)
         {
-            return Err(Error::Refused { ifunc: library.name().to_owned(), cause, text }.into());
+            return Err(
+                Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
+            );
         }
         let index = self.codes.index(library, self.machine)?;
         if mode == Mode::InPlace {
@@ -310,7 +312,9 @@ impl Inner {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
-        let token = self.token(index, wants_reply).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        let token = self
+            .token(index, wants_reply)
+            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let (epoch, limits, rights) = (self.epoch, self.limits, self.rights);
         let call =
             Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
@@ -365,7 +369,7 @@ impl Inner {
                 Ok(()) => Ok(used),
                 // On a mapped ring this means that the peer cannot be woken.
                 Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
-                Err(_) => Err(Error::Full.into()),
+                Err(_) => Err(Error::Inject(InjectError::Full).into()),
             }
         });
         match sent {
@@ -402,7 +406,11 @@ impl Inner {
                         return Ok(());
                     }
                     Err(Failed::Send(SendError::TooLarge { len, max })) => {
-                        return Err(Error::TooLarge { ifunc: call.library.name().into(), len, max });
+                        return Err(Error::Inject(InjectError::TooLarge {
+                            ifunc: call.library.name().into(),
+                            len,
+                            max,
+                        }));
                     }
                     Err(large) => {
                         failed = large;
@@ -433,8 +441,12 @@ impl Inner {
         }
         let wait = wait.get_or_insert_with(|| Wait::new(self.settings.wait, Deadline::after(patience)));
         if wait.deadline_passed() {
-            let peer = &self.settings.address;
-            return Err(Error::Timeout { what: format!("waiting for room in the mailbox of {peer}") });
+            let peer = self.settings.address.clone();
+            return Err(Error::Wait(WaitError::TimedOut {
+                awaited: Awaited::Credit,
+                peer,
+                timeout: patience,
+            }));
         }
         self.turn(wait)
     }
@@ -443,7 +455,7 @@ impl Inner {
     #[cold]
     fn full(&mut self) -> Error {
         match self.look() {
-            Ok(()) => Error::Full,
+            Ok(()) => Error::Inject(InjectError::Full),
             Err(error) => error,
         }
     }

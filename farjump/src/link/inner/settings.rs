@@ -13,7 +13,7 @@ use farjump_transports::BackendOptions;
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
 use super::Connection;
 use crate::open_channel::{joined_channel, ring_len};
-use crate::{Error, Mode};
+use crate::{Error, Mailbox, Mode};
 
 /// The choices of a source.
 pub(in crate::link) struct Settings {
@@ -41,7 +41,7 @@ impl Settings {
     /// Performs the handshake with the target at the address.
     pub(in crate::link) fn meet(&mut self) -> Result<Connection, Error> {
         let address: PeerAddress = self.address.parse()?;
-        let ring = ring_len("a reply mailbox", self.reply_ring)?;
+        let ring = ring_len(Mailbox::Replies, self.reply_ring)?;
         let region = mailbox::region_len(ring);
         let program = self.program.clone().unwrap_or_else(crate::program_name);
         let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));

@@ -14,8 +14,9 @@ use super::super::Deadline;
 use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
 use super::control::MAX_TEXT;
-use crate::Error;
+use crate::error::system;
 use crate::wait::{LONGEST_SLEEP, timespec};
+use crate::{Awaited, CallError, Error, InjectError, SystemOperation, WaitError};
 
 /// Longest nap where there is no doorbell.
 const NAP: Duration = Duration::from_millis(1);
@@ -83,11 +84,11 @@ impl Inner {
                 return self.last_chance(token, error);
             }
         }
-        self.wait_until(token, Deadline::after(timeout), "waiting for a reply")
+        self.wait_until(token, Deadline::after(timeout), Awaited::Outcome)
     }
 
     #[cold]
-    fn wait_until(&mut self, token: u32, deadline: Deadline, what: &str) -> Result<ReplyBytes, Error> {
+    fn wait_until(&mut self, token: u32, deadline: Deadline, awaited: Awaited) -> Result<ReplyBytes, Error> {
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
             if let Some(answer) = self.calls.take(token) {
@@ -95,7 +96,7 @@ impl Inner {
             }
             if wait.deadline_passed() {
                 self.calls.abandon(token);
-                return Err(self.timeout(what));
+                return Err(self.timeout(awaited, deadline));
             }
             if let Err(error) = self.turn(&mut wait) {
                 return self.last_chance(token, error);
@@ -153,12 +154,13 @@ impl Inner {
         }
         self.send_several(timeout).map_err(|error| *error)?;
         let deadline = Deadline::after(timeout);
-        let token = self.calls.open(u16::MAX).ok_or(Error::TooManyCalls(MAX_CALLS))?;
+        let token =
+            self.calls.open(u16::MAX).ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         if let Err(error) = self.send_flush(token, deadline) {
             self.calls.close(token);
             return Err(error);
         }
-        let answer = self.wait_until(token, deadline, "flushing")?;
+        let answer = self.wait_until(token, deadline, Awaited::Flush)?;
         let told =
             answer.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
         // The target reports them before its reply, on the control connection, which may be slower. If it is
@@ -166,7 +168,7 @@ impl Inner {
         let mut wait = Wait::new(self.settings.wait, deadline);
         while self.read_control().is_ok() && (self.unread || self.refusals_read < told) {
             if deadline.passed() {
-                return Err(self.timeout("reading refusals"));
+                return Err(self.timeout(Awaited::Refusals, deadline));
             }
             if !self.unread && self.turn(&mut wait).is_err() {
                 break;
@@ -195,7 +197,7 @@ impl Inner {
                 Ok(()) => return Ok(()),
                 Err(SendError::Full) if !deadline.passed() => self.turn(&mut wait)?,
                 Err(SendError::Failed(error)) => return Err(self.broken(&error)),
-                Err(_) => return Err(self.timeout("flushing")),
+                Err(_) => return Err(self.timeout(Awaited::Flush, deadline)),
             }
         }
     }
@@ -287,10 +289,10 @@ impl Inner {
                 calls.answer(header.token, || {
                     let mut message = Vec::new();
                     channel.copy_payload(&mut message);
-                    Err(Error::Panicked {
+                    Err(Error::Call(CallError::Panicked {
                         ifunc,
                         message: plain(&String::from_utf8_lossy(&message).replace('\n', " "), MAX_TEXT),
-                    })
+                    }))
                 });
             }
         }
@@ -333,13 +335,17 @@ impl Inner {
         }
         match slept {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::system("sleeping until a reply comes")(errno)),
+            Err(errno) => Err(system(SystemOperation::Sleep)(errno)),
         }
     }
 
     #[cold]
-    fn timeout(&self, what: &str) -> Error {
-        Error::Timeout { what: format!("{what} from {}", self.settings.address) }
+    fn timeout(&self, awaited: Awaited, deadline: Deadline) -> Error {
+        Error::Wait(WaitError::TimedOut {
+            awaited,
+            peer: self.settings.address.clone(),
+            timeout: deadline.timeout,
+        })
     }
 }
 

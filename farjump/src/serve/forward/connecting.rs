@@ -10,7 +10,8 @@ use farjump_control::TcpOptions;
 use farjump_transports::BackendOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::{Error, Link};
+use crate::error::system;
+use crate::{Error, Link, SystemError, SystemOperation};
 
 /// Choices for a target's links to its destinations.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ impl Wake {
     pub(super) fn new() -> Result<Wake, Error> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(Wake)
-            .map_err(Error::system("making an event descriptor"))
+            .map_err(system(SystemOperation::MakeDescriptor))
     }
 
     fn wake(&self) {
@@ -90,7 +91,7 @@ impl Meeting {
         };
         match std::thread::Builder::new().name("farjump-meeting".into()).spawn(meet) {
             Ok(_) => Ok(Meeting(receiver)),
-            Err(source) => Err(Error::System { what: "starting a thread to meet a peer", source }),
+            Err(source) => Err(SystemError { operation: SystemOperation::StartThread, source }.into()),
         }
     }
 
@@ -101,7 +102,7 @@ impl Meeting {
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
                 let source = std::io::Error::other("its thread ended");
-                Some(Err(Error::System { what: "meeting a peer", source }))
+                Some(Err(SystemError { operation: SystemOperation::ConnectDestination, source }.into()))
             }
         }
     }

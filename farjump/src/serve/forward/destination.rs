@@ -9,10 +9,10 @@ use farjump_core::channel::Armed;
 
 use super::connecting::{Choices, Meeting, Wake};
 use super::{Answer, Caller, Forward, Outcome, wake};
-use crate::Error;
 use crate::link::Outgoing;
 use crate::serve::epoll::{Event, Watch};
 use crate::wait::Rest;
+use crate::{CallError, Error, InjectError, WaitError};
 
 /// A destination. Calls are sent to it in the order in which they came.
 pub(super) struct Peer {
@@ -182,10 +182,10 @@ impl Peer {
                         self.sent.push((token, caller));
                     }
                 }
-                Err(Error::Full) => return Ok(()),
-                Err(error @ Error::PeerGone { .. }) => return Err(error),
+                Err(Error::Inject(InjectError::Full)) => return Ok(()),
+                Err(error @ Error::Wait(WaitError::PeerGone { .. })) => return Err(error),
                 // Another link has other indexes. The replies that are due come first.
-                Err(error @ Error::TooManyFunctions) if linked.used => {
+                Err(error @ Error::Inject(InjectError::TooManyFunctions)) if linked.used => {
                     return if self.sent.is_empty() { Err(error) } else { Ok(()) };
                 }
                 Err(error) => outcomes.push_back(self.failed(caller, &error.to_string())),
@@ -207,9 +207,13 @@ impl Peer {
             self.sent.remove(index);
             let answer = match answer {
                 Ok(bytes) => Answer::Done(bytes),
-                Err(Error::Panicked { message, .. }) => Answer::Panicked(message.into_bytes()),
+                Err(Error::Call(CallError::Panicked { message, .. })) => {
+                    Answer::Panicked(message.into_bytes())
+                }
                 // Lost at a later destination, which has given its reason.
-                Err(Error::Refused { cause: RefusalCause::Forward, text, .. }) => Answer::Failed(text),
+                Err(Error::Call(CallError::Refused { cause: RefusalCause::Forward, text, .. })) => {
+                    Answer::Failed(text)
+                }
                 Err(error) => Answer::Failed(reason(&self.name, &error.to_string())),
             };
             outcomes.push_back(Outcome { caller, answer });

@@ -91,7 +91,7 @@ impl Limits {
             return Ok(());
         }
         let what = format!(
-            "its payload of {len} bytes is over this target's limit of {}: send it in parts, or have the target allow more (`farjump serve --max-payload`)",
+            "its payload of {len} bytes is over this target's limit of {}: send it in parts, or have the target allow more (TargetBuilder::max_payload)",
             self.payload
         );
         Err(Refusal::new(RefusalCause::TooLarge, what))
@@ -113,7 +113,7 @@ impl Limits {
             Ok(len) if len <= most => len,
             _ => {
                 return Err(too_large(format!(
-                    "its {frame} bytes, with code, are over the {most} that this target takes over {}: send them in parts, or have the target allow more (`farjump serve --max-frame`, `--max-payload`)",
+                    "its {frame} bytes, with code, are over the {most} that this target takes over {}: send them in parts, or have the target allow more (TargetBuilder::max_frame, TargetBuilder::max_payload)",
                     transport.name()
                 )));
             }

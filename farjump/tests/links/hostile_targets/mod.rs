@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan};
-use farjump::{Error, RefusalCause, WaitPolicy};
+use farjump::{CallError, Error, RefusalCause, WaitError, WaitPolicy};
 use farjump_control::Message;
 
 use crate::hostile_targets::raw::RawTarget;
@@ -51,9 +51,9 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
     let echo = library("echo");
     assert_eq!(*link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap(), *b"right");
     let error = link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
     let error = link.flush(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Panicked { .. }), "{error}");
+    assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
     drop(target.join().unwrap());
 }
 
@@ -94,7 +94,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
     let link = place.link().on_refused(move |refusal| told_to.push(refusal.to_string())).connect().unwrap();
     let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { ifunc, text, .. } if ifunc == "echo" && text == "at last"),
+        matches!(&error, Error::Call(CallError::Refused { ifunc, text, .. }) if ifunc == "echo" && text == "at last"),
         "{error}"
     );
     assert_eq!(told.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
@@ -121,11 +121,11 @@ fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_c
     let link = place.link().connect().unwrap();
     link.send(&library("echo"), b"").unwrap();
     let error = link.flush(PATIENCE).unwrap_err();
-    assert!(matches!(&error, Error::Refused { text, .. } if text == "not today"), "{error}");
+    assert!(matches!(&error, Error::Call(CallError::Refused { text, .. }) if text == "not today"), "{error}");
     link.flush(PATIENCE).unwrap();
     let error = link.flush(SOON).unwrap_err();
     assert!(
-        error.to_string().contains("reading refusals"),
+        error.to_string().contains("the refusals of a flush"),
         "a target that lies costs no more than the timeout: {error}"
     );
     drop(target.join().unwrap());
@@ -158,9 +158,9 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let echo = library("echo");
         for _ in 0..5 {
             let error = link.inject(&echo, b"").unwrap().wait(SOON).unwrap_err();
-            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
             let error = link.flush(SOON).unwrap_err();
-            assert!(matches!(error, Error::Timeout { .. }), "{error}");
+            assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
             link.progress().unwrap();
             assert!(link.inject(&echo, b"").unwrap().poll().unwrap().is_none());
         }
@@ -192,7 +192,7 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let link = place.link().on_peer_gone(move |why| told_to.push(why.to_owned())).connect().unwrap();
     let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
     let text = error.to_string();
-    assert!(matches!(error, Error::PeerGone { .. }), "{text}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{text}");
     assert!(text.contains("broke the protocol") && text.contains("flags"), "{text}");
     assert_eq!(told.all().len(), 1);
     drop(target.join().unwrap());
@@ -290,7 +290,7 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
     link.send(&library("echo"), b"").unwrap();
     let error = link.flush(PATIENCE).unwrap_err();
     assert!(
-        matches!(&error, Error::Refused { ifunc, text, .. } if ifunc == "echo" && text == "0000"),
+        matches!(&error, Error::Call(CallError::Refused { ifunc, text, .. }) if ifunc == "echo" && text == "0000"),
         "{error}"
     );
     assert_eq!(told.all().len(), MESSAGES as usize);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link, Pending};
+use farjump::{Error, Link, Pending, WaitError};
 
 use crate::conformance::failure::{Counted, Failure, ensure};
 use crate::conformance::host::{Args, Host, PATIENCE, Stage};
@@ -126,7 +126,7 @@ pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
     same(&link.inject(&stage.libraries.echo, b"still here")?.wait(PATIENCE)?, b"still here")?;
     let late = link.inject(&stage.libraries.echo, b"no time")?.wait(Duration::ZERO);
     ensure!(
-        matches!(late, Ok(_) | Err(Error::Timeout { .. })),
+        matches!(late, Ok(_) | Err(Error::Wait(WaitError::TimedOut { .. }))),
         "an answer that is not waited for gives {late:?}"
     );
     Ok(answered + 1)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use farjump::{Error, Link, Mode};
+use farjump::{Error, Link, Mode, WaitError};
 
 use super::calls::same;
 use super::one_way_streams::witness_args;
@@ -89,13 +89,13 @@ pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
         for (number, call) in (0..).zip(calls) {
             match call.wait(PATIENCE) {
                 Ok(reply) => same(&reply, &pattern::bytes(50, round, number))?,
-                Err(Error::PeerGone { .. }) => {}
+                Err(Error::Wait(WaitError::PeerGone { .. })) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         let late = link.inject(echo, b"late").and_then(|call| call.wait(PATIENCE));
         ensure!(
-            matches!(late, Err(Error::PeerGone { .. })),
+            matches!(late, Err(Error::Wait(WaitError::PeerGone { .. }))),
             "a call of a target that is gone gives {late:?}"
         );
         let told = gone.load(Relaxed);

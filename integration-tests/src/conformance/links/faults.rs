@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::middleware::{FaultInjector, Faults, Hold, PerMille};
-use farjump::{Error, Link, RefusalCause, Target, TargetThread};
+use farjump::{Error, Link, RefusalCause, Target, TargetThread, WaitError};
 use farjump_core::transport::{ArrivalRules, Transport};
 use farjump_transports::shm::Shm;
 use tempfile::TempDir;
@@ -94,10 +94,10 @@ fn a_source_whose_transport_breaks_has_its_calls_fail() {
         let faults = Faults { kill: PerMille::ALWAYS, spare, ..Faults::NONE };
         let link = place.link(Box::new(FaultInjector::new(shm(), spare, faults)));
         let error = (0..100).find_map(|number| place.echo(&link, number).err()).unwrap();
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         assert!(error.to_string().contains("shm"), "{error}");
         let error = link.inject(&place.libraries.echo, b"").unwrap_err();
-        assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+        assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     }
     place.echo(&place.link(shm()), 1).unwrap();
     drop(target);
@@ -116,9 +116,9 @@ fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
     let call = link.inject(&place.libraries.echo, b"in flight").unwrap();
     handle.kill();
     // The reply may have come before.
-    assert!(matches!(call.wait(PATIENCE), Ok(_) | Err(Error::PeerGone { .. })));
+    assert!(matches!(call.wait(PATIENCE), Ok(_) | Err(Error::Wait(WaitError::PeerGone { .. }))));
     let error = (0..100_000).find_map(|number| place.echo(&link, number).err()).unwrap();
-    assert!(matches!(error, Error::PeerGone { .. }), "{error}");
+    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
     assert_eq!(target.stop().unwrap().stats().links_ended, 1);
 }
 
@@ -135,7 +135,7 @@ fn under_checked_a_call_is_answered_rightly_or_its_link_is_cut() {
         for number in 0..100 {
             match place.echo(&link, number) {
                 Ok(()) => answered += 1,
-                Err(Error::PeerGone { .. }) => {
+                Err(Error::Wait(WaitError::PeerGone { .. })) => {
                     cut += 1;
                     break;
                 }

@@ -1,6 +1,6 @@
 //! Payloads too long for the mailbox.
 
-use farjump::Error;
+use farjump::{Error, InjectError};
 use farjump_core::transport::InboxKind;
 
 use super::one_way_streams::witness_args;
@@ -32,7 +32,7 @@ pub(in crate::conformance) fn large(stage: &Stage) -> Counted {
     if capabilities.max_frame <= LONGEST_TRIED {
         let long = link.inject(witness, &witness_args(SEED, 0, capabilities.max_frame + 1));
         ensure!(
-            matches!(long, Err(Error::TooLarge { .. })),
+            matches!(long, Err(Error::Inject(InjectError::TooLarge { .. }))),
             "a payload over the path's limit gives {long:?}"
         );
     }

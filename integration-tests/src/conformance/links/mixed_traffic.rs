@@ -1,6 +1,6 @@
 //! Everything at once, by a seed: calls of all kinds in flight, one-way calls, flushes, lost code, refusals.
 
-use farjump::{Error, Link, Pending};
+use farjump::{CallError, Error, Link, Pending};
 
 use super::calls::{fill_args, same};
 use super::one_way_streams::witness_args;
@@ -136,8 +136,10 @@ impl<'l> Mix<'l> {
         self.ended += 1;
         match (call.wait(PATIENCE), due) {
             (Ok(reply), Due::Bytes(bytes)) => same(&reply, &bytes),
-            (Err(Error::Panicked { message, .. }), Due::Panic(due)) if message == due => Ok(()),
-            (Err(Error::Refused { .. }), Due::Refusal) => Ok(()),
+            (Err(Error::Call(CallError::Panicked { message, .. })), Due::Panic(due)) if message == due => {
+                Ok(())
+            }
+            (Err(Error::Call(CallError::Refused { .. })), Due::Refusal) => Ok(()),
             (ended, due) => {
                 // Long replies add nothing to their lengths.
                 let ended = ended.map(|reply| reply.len());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use farjump::{Error, Mode, RefusalCause};
+use farjump::{CallError, Error, InjectError, Mode, RefusalCause};
 
 use super::calls::{fill_args, same};
 use crate::conformance::failure::{Counted, ensure};
@@ -38,15 +38,16 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
 
         same(&after.wait(PATIENCE)?, b"after")?;
         match too_long.wait(PATIENCE) {
-            Err(Error::Refused { cause: RefusalCause::ReplyTooLarge, .. }) => {}
+            Err(Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })) => {}
             other => ensure!(false, "a reply of {} bytes into {ROOM} gives {other:?}", 2 * ROOM),
         }
         match panicked.wait(PATIENCE) {
-            Err(Error::Panicked { ifunc, message }) if ifunc == "panics" && message == "on purpose" => {}
+            Err(Error::Call(CallError::Panicked { ifunc, message }))
+                if ifunc == "panics" && message == "on purpose" => {}
             other => ensure!(false, "a panic gives {other:?}"),
         }
         match unresolved.wait(PATIENCE) {
-            Err(Error::Refused { ifunc, cause, text })
+            Err(Error::Call(CallError::Refused { ifunc, cause, text }))
                 if ifunc == "missing" && cause == due && text.contains(word) => {}
             other => ensure!(false, "an import that is not offered gives {other:?}"),
         }
@@ -59,7 +60,7 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
         link.send(panics, b"unasked")?;
         let flushed = link.flush(PATIENCE);
         ensure!(
-            matches!(&flushed, Err(Error::Refused { cause, .. }) if *cause == due),
+            matches!(&flushed, Err(Error::Call(CallError::Refused { cause, .. })) if *cause == due),
             "a flush after two refusals gives {flushed:?}"
         );
         link.flush(PATIENCE)?;
@@ -76,9 +77,12 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
         match huge {
             // A large mailbox was requested, or the frame delivered, and the target counts that it made or
             // ran none.
-            Err(Error::Refused { cause: RefusalCause::TooLarge, .. }) => refused += 1,
+            Err(Error::Call(CallError::Refused { cause: RefusalCause::TooLarge, .. })) => refused += 1,
             // No frame of the transport is so long, or the target stated its limit in the handshake.
-            Err(Error::TooLarge { .. } | Error::OverLimit { what: "payload", .. }) => {}
+            Err(
+                Error::Inject(InjectError::TooLarge { .. })
+                | Error::Inject(InjectError::OverLimit { part: farjump::Part::Payload, .. }),
+            ) => {}
             other => ensure!(false, "a payload over the limit gives {other:?}"),
         }
         same(&link.inject(echo, b"and on")?.wait(PATIENCE)?, b"and on")?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use farjump::{Error, Library, Link, Mode};
+use farjump::{Error, InjectError, Library, Link, Mode};
 
 use super::code::travelled;
 use crate::conformance::failure::{Counted, Failure, ensure};
@@ -60,7 +60,10 @@ fn hello(stage: &Stage) -> Counted {
     if stage.mode() == Mode::InPlace {
         // It has statics, which do not fit a mailbox.
         let refused = host.link()?.inject(&stage.libraries.hello, b"world").map(drop);
-        ensure!(matches!(refused, Err(Error::NotInPlace { .. })), "hello in place gives {refused:?}");
+        ensure!(
+            matches!(refused, Err(Error::Inject(InjectError::NotInPlace { .. }))),
+            "hello in place gives {refused:?}"
+        );
         return Ok(1);
     }
     let (one, other) = (host.link()?, host.link()?);

@@ -1,0 +1,72 @@
+//! Errors of connecting to a target, and of listening for sources.
+
+use std::fmt;
+
+use farjump_control::{AddressError, HandshakeError, KeyError, PeerAddress};
+
+/// A link, an admin request or a listener that failed before the first frame.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A malformed address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// An unusable key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No connection, or no listener, at the address.
+    #[error(transparent)]
+    Connection(#[from] farjump_control::ConnectError),
+    /// The handshake or the admin request failed.
+    #[error(transparent)]
+    Handshake(HandshakeError),
+    /// A transport that is not available.
+    #[error(transparent)]
+    Unavailable(#[from] farjump_transports::Error),
+    /// No transport that works on this machine leads to the address.
+    #[error("no transport is usable on {address}: {reasons}")]
+    NoTransport {
+        /// The address.
+        address: PeerAddress,
+        /// The reason of each transport.
+        reasons: String,
+    },
+    /// More memory asked for than a mailbox can have.
+    #[error("a {mailbox} of {len} bytes is more than any link has: ask for {max} at most")]
+    MailboxSize {
+        /// The mailbox.
+        mailbox: Mailbox,
+        /// Bytes asked for.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl From<HandshakeError> for ConnectError {
+    /// A failed connection is [`ConnectError::Connection`].
+    fn from(error: HandshakeError) -> ConnectError {
+        match error {
+            HandshakeError::Connect(error) => ConnectError::Connection(error),
+            error => ConnectError::Handshake(error),
+        }
+    }
+}
+
+/// A mailbox of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mailbox {
+    /// The target's, for calls.
+    Calls,
+    /// The source's, for replies.
+    Replies,
+}
+
+impl fmt::Display for Mailbox {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Mailbox::Calls => "mailbox",
+            Mailbox::Replies => "reply mailbox",
+        })
+    }
+}

@@ -1,0 +1,115 @@
+//! Errors of injecting. Nothing was sent.
+
+use std::fmt;
+
+/// A call that was not sent.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// The mailbox has no credit now, and the caller did not want to wait.
+    #[error("the target has no credit for another frame now: poll for replies, then try again")]
+    Full,
+    /// A frame that can never be sent on this link.
+    #[error(
+        "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: send less at a time, or have the target take more \
+         (TargetBuilder::mailbox, TargetBuilder::max_payload; TargetBuilder::max_frame, TargetBuilder::max_source_memory if it has these limits)"
+    )]
+    TooLarge {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Bytes needed.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A payload or code longer than the limit that the target announced in the handshake.
+    #[error(
+        "the {part} of `{ifunc}` has {len} bytes, and the target takes {max} at most: {}",
+        match part {
+            Part::Image => "build it smaller, or have the target take more (TargetBuilder::max_image, TargetBuilder::max_source_memory)",
+            Part::Payload => "send less at a time, or have the target take more (TargetBuilder::max_payload)",
+        }
+    )]
+    OverLimit {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// The part of the frame.
+        part: Part,
+        /// Its bytes.
+        len: usize,
+        /// The target's limit.
+        max: u64,
+    },
+    /// `NAME_payload_init` wrote past the space that `NAME_payload_get_max_size` had asked for. Memory of
+    /// this process may be damaged.
+    #[error(
+        "`{ifunc}_payload_init` wrote past the {max} bytes that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged"
+    )]
+    PayloadOverrun {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// Bytes asked for.
+        max: usize,
+    },
+    /// Code that cannot run in place.
+    #[error("`{ifunc}` cannot run in place: {fault}; choose another mode (cached, always, local)")]
+    NotInPlace {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// The reason.
+        fault: InPlaceFault,
+    },
+    /// Too many pending calls on one link.
+    #[error("{max} calls of this link are pending: take some outcomes first")]
+    TooManyCalls {
+        /// The limit.
+        max: usize,
+    },
+    /// More different functions than a link can bind.
+    #[error("this link has bound 65,536 different functions: make a new link")]
+    TooManyFunctions,
+}
+
+/// A part of a frame that a target limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// The image of the ifunc.
+    Image,
+    /// The payload.
+    Payload,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Part::Image => "image",
+            Part::Payload => "payload",
+        })
+    }
+}
+
+/// A reason against mode in place that the source finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum InPlaceFault {
+    /// The transport of the link has no mailbox.
+    NoMailbox,
+    /// The code has writable statics.
+    Statics {
+        /// Their bytes.
+        len: usize,
+    },
+}
+
+impl fmt::Display for InPlaceFault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InPlaceFault::NoMailbox => {
+                out.write_str("the link's transport delivers messages, and has no mailbox to run code in")
+            }
+            InPlaceFault::Statics { len } => {
+                write!(out, "it has {len} bytes of writable statics, which no memory keeps from call to call")
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Errors by operation, and [`Error`], which holds any of them.
+
+mod call;
+mod connect;
+mod inject;
+mod serve;
+mod system;
+mod wait;
+
+pub use call::CallError;
+pub use connect::{ConnectError, Mailbox};
+use farjump_control::{AddressError, HandshakeError, KeyError, RefusalCause};
+use farjump_core::transport::TransportError;
+pub use inject::{InPlaceFault, InjectError, Part};
+pub use serve::{Limited, ServeError};
+pub use system::{SystemError, SystemOperation};
+pub use wait::{Awaited, WaitError};
+
+/// An error of farjump. Its text says what was wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No link, or no response to an admin request.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Nothing was sent.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// The outcome did not come.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// The outcome is a refusal or a panic.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A target or an executor that could not be made.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// An ifunc library or its code.
+    #[error(transparent)]
+    Library(#[from] farjump_loader::Error),
+    /// A buffer that is not aligned.
+    #[error("the buffer is not aligned to {align} bytes: use an AlignedBuffer, or align it")]
+    Misaligned {
+        /// The alignment that it needs in bytes.
+        align: usize,
+    },
+    /// A file cannot be mapped for injected functions.
+    #[error("cannot map `{}`: {source}", path.display())]
+    DataFile {
+        /// The path as given.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Memory for code, or an unsupported machine.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// The operating system.
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl Error {
+    /// Returns the cause of the target's refusal, if this is one.
+    pub fn refusal_cause(&self) -> Option<RefusalCause> {
+        match self {
+            Error::Call(CallError::Refused { cause, .. }) => Some(*cause),
+            _ => None,
+        }
+    }
+}
+
+impl From<HandshakeError> for Error {
+    fn from(error: HandshakeError) -> Error {
+        ConnectError::from(error).into()
+    }
+}
+
+impl From<farjump_control::ConnectError> for Error {
+    fn from(error: farjump_control::ConnectError) -> Error {
+        ConnectError::from(error).into()
+    }
+}
+
+impl From<AddressError> for Error {
+    fn from(error: AddressError) -> Error {
+        ConnectError::from(error).into()
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Error {
+        ConnectError::from(error).into()
+    }
+}
+
+impl From<farjump_transports::Error> for Error {
+    fn from(error: farjump_transports::Error) -> Error {
+        ConnectError::from(error).into()
+    }
+}
+
+pub(crate) fn system(operation: SystemOperation) -> impl FnOnce(rustix::io::Errno) -> Error {
+    move |errno| SystemError { operation, source: errno.into() }.into()
+}

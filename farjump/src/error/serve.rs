@@ -1,0 +1,63 @@
+//! Errors of making a target or an executor.
+
+use std::fmt;
+
+/// A target or an executor that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A limit of the policy that would let nothing in.
+    #[error("a limit of {limit} bytes on {limited} lets nothing in: set {least} at least, or leave it out")]
+    Limit {
+        /// The quantity that it limits.
+        limited: Limited,
+        /// Bytes asked for.
+        limit: usize,
+        /// The least useful value.
+        least: usize,
+    },
+    /// A target with an allow-list of code that also allows mode in place.
+    #[error(
+        "mode in-place cannot go with a list of allowed code (TargetBuilder::allow_code): what runs in place is what the source has written in \
+         the mailbox, whatever its id says; leave one of the two out"
+    )]
+    InPlaceOfAllowed,
+    /// A target that may have no sources.
+    #[error(
+        "a target that takes no sources at a time serves nobody: let it take 1 at least, or leave the limit out"
+    )]
+    NoSources,
+    /// The file that names code for perf cannot be made.
+    #[error("cannot write the perf map `{}`: {source}", path.display())]
+    PerfMap {
+        /// Where perf looks for it.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// A quantity that a policy limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Limited {
+    /// Bytes of a frame.
+    Frame,
+    /// Bytes of an image.
+    Image,
+    /// Bytes of a payload.
+    Payload,
+    /// Bytes of memory that one source may take.
+    SourceMemory,
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Limited::Frame => "the frame",
+            Limited::Image => "the image",
+            Limited::Payload => "the payload",
+            Limited::SourceMemory => "the memory of a source with its mailbox",
+        })
+    }
+}
