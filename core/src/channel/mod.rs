@@ -139,8 +139,8 @@ impl Channel {
         }
     }
 
-    /// Whether frames come in a mailbox, where code can run in place and which can be made larger. Otherwise they
-    /// are delivered as messages.
+    /// Whether frames come in a mailbox, where code can run in place and which can be made larger. Otherwise
+    /// they are delivered as messages.
     pub fn has_mailbox(&self) -> bool {
         matches!(self.path, Path::OneSided(_))
     }

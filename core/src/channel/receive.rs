@@ -167,8 +167,8 @@ impl Channel {
     }
 
     /// Bytes checksummed since the link was made: 0 except under
-    /// [`CHECKED`](crate::transport::ArrivalRules::CHECKED). One poll checksums 16 KiB at most, so a frame that
-    /// never becomes whole cannot block the caller.
+    /// [`CHECKED`](crate::transport::ArrivalRules::CHECKED). One poll checksums 16 KiB at most, so a frame
+    /// that never becomes whole cannot block the caller.
     pub fn summed(&self) -> u64 {
         match &self.path {
             Path::OneSided(path) => path.inbound.summed(),

@@ -1,4 +1,5 @@
-//! counter: adds one to the 64-bit word at `target_args`, as `samples/c/counter.c` does. The payload is not read.
+//! counter: adds one to the 64-bit word at `target_args`, as `samples/c/counter.c` does. The payload is not
+//! read.
 
 #![no_std]
 
@@ -13,7 +14,8 @@ ifunc! {
 #[repr(transparent)]
 struct Counter(u64);
 
-// SAFETY: this function is for targets that pass a 64-bit word of their own, which only injected code touches.
+// SAFETY: this function is for targets that pass a 64-bit word of their own, which only injected code
+// touches.
 unsafe impl TargetArgs for Counter {}
 
 fn count(_payload: &Payload, counter: &mut Counter) {

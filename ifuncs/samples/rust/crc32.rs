@@ -36,8 +36,8 @@ fn crc32(_payload: &Payload, data: &Data) {
     let _ = reply_value(&!crc);
 }
 
-/// Returns the remainders of each byte, then of each byte and one to seven zero bytes. A byte cannot be out of
-/// range as an index, so nothing here can panic.
+/// Returns the remainders of each byte, then of each byte and one to seven zero bytes. A byte cannot be out
+/// of range as an index, so nothing here can panic.
 fn tables() -> [[u32; 256]; 8] {
     let mut table = [0; 256];
     for (value, rest) in (0_u32..).zip(&mut table) {

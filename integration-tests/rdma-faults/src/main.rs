@@ -4,9 +4,9 @@
 //! `verbs-faults [WORD]…` runs the cases with one of the words in their names, each in a process of its own
 //! with a watchdog, and prints `ok`, `failed` or `skipped` for each. Status 0 if none failed, 1 if one did,
 //! 77 if none could run, 2 for anything else. `verbs-faults --falls ADDRESS` is the other machine's part of
-//! the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`). Most cases need root and Soft-RoCE,
-//! because they remove network interfaces and devices. They are for throw-away machines (`docs/vm-test.md`),
-//! and skipped with other devices.
+//! the cases between two; `--to ADDRESS [WORD]…` runs those (`two_machines.rs`). Most cases need root and
+//! Soft-RoCE, because they remove network interfaces and devices. They are for throw-away machines
+//! (`docs/vm-test.md`), and skipped with other devices.
 
 mod address;
 mod cases;

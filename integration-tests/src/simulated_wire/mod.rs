@@ -1,5 +1,5 @@
-//! Simulated wire: the mover of bytes between two test endpoints in one process. Bytes arrive as late, as torn
-//! and as far out of order as its user chooses.
+//! Simulated wire: the mover of bytes between two test endpoints in one process. Bytes arrive as late, as
+//! torn and as far out of order as its user chooses.
 //!
 //! Nothing moves by itself: [`Wire::deliver`] lets one piece of a put arrive, and asks the caller for each
 //! choice. The fakes choose by a seed, tests of channels by their own plan.

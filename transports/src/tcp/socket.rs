@@ -116,7 +116,8 @@ impl Socket {
     }
 }
 
-/// Has the descriptors closed that a peer passed, and returns how many they are. Out of line: no honest peer passes any.
+/// Has the descriptors closed that a peer passed, and returns how many they are. Out of line: no honest peer
+/// passes any.
 #[cold]
 #[inline(never)]
 fn close_passed(message: RecvAncillaryMessage<'_>) -> usize {

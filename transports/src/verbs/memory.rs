@@ -1,8 +1,8 @@
 //! Memory that a device reads and writes.
 //!
-//! It is mapped as shared, so that it can have an executable alias (`executable_alias.rs`), and so that a fork leaves it
-//! at the pages that the device knows. It is registered once, with all of its pages: this uses only abilities
-//! that every device has.
+//! It is mapped as shared, so that it can have an executable alias (`executable_alias.rs`), and so that a
+//! fork leaves it at the pages that the device knows. It is registered once, with all of its pages: this uses
+//! only abilities that every device has.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};

@@ -1,7 +1,7 @@
 //! Finds circles of modules that use each other across folders.
 //!
-//! The files of one folder may know each other. A circle through two folders means that neither can be read, or
-//! moved, without the other.
+//! The files of one folder may know each other. A circle through two folders means that neither can be read,
+//! or moved, without the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -109,8 +109,8 @@ fn reached_from<'a>(
     reached
 }
 
-/// The modules that `module`, whose file this is, uses: not those above it, which it is a part of. Paths inside
-/// macros are not seen.
+/// The modules that `module`, whose file this is, uses: not those above it, which it is a part of. Paths
+/// inside macros are not seen.
 fn used_by<'a>(module: &Module, file: &syn::File, files: &'a BTreeMap<Module, PathBuf>) -> Vec<&'a Module> {
     let mut paths =
         Paths { module: module.clone(), found: Vec::new(), imported: BTreeMap::new(), said: Vec::new() };

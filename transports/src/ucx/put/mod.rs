@@ -2,8 +2,8 @@
 //!
 //! Where UCX maps that memory here, on one machine, core writes it by plain stores and UCX is not called for
 //! frames at all. Elsewhere frames are puts, then a fence, then a put of the signal, and only over lanes that
-//! put natively, which both processes prove while they connect (`proof/mod.rs`). Doorbells are active messages
-//! without content. The reasons for rejections are in `docs/decisions/ucx-put.md`; the address is in
+//! put natively, which both processes prove while they connect (`proof/mod.rs`). Doorbells are active
+//! messages without content. The reasons for rejections are in `docs/decisions/ucx-put.md`; the address is in
 //! `address.rs`.
 
 mod fence;
