@@ -22,7 +22,7 @@ const CALLS: usize = 64;
 const ROUNDS: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has the target run all sent frames.
+/// Polls until the target has run all sent frames.
 fn run(target: &mut Target<'_>, mut frames: usize) {
     while frames > 0 {
         frames -= target.poll().expect("the target runs");

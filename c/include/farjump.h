@@ -1241,7 +1241,7 @@ farjump_status_t farjump_target_options_set_control_interval(farjump_target_opti
 farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
 
 /**
- * Lets in code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
+ * Admits code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
  * functions of farjump_target_options_add_local() do not come in, and need not be listed.
  */
 farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,

@@ -1,4 +1,4 @@
-//! `perf`: it measures the requested cases and names them, reports what is missing, and leaves nothing
+//! `perf`: it measures the requested cases and names them, reports missing baselines, and leaves nothing
 //! behind. Speed is not checked.
 
 use std::collections::BTreeSet;

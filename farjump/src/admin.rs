@@ -114,7 +114,7 @@ impl Admin {
         }
     }
 
-    /// Has the target load a shared library, whose bytes are `library`, and offer its symbols before all
+    /// Makes the target load a shared library, whose bytes are `library`, and offer its symbols before all
     /// other exports. Code that is linked from then on gets them. Code linked before keeps its addresses
     /// until it is dropped ([`Admin::drop_all`]) and comes again. Services of farjump (`farjump_reply`)
     /// cannot be replaced. The library's constructors run, its dependencies are looked up at the target, and

@@ -8,7 +8,7 @@ use farjump_loader::Refused;
 pub struct Refusal {
     /// The kind of reason, as counted.
     pub cause: RefusalCause,
-    /// A whole sentence: what was wrong, where, and what to do.
+    /// A whole sentence: the fault, its place, and the remedy.
     pub text: String,
 }
 

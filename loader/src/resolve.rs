@@ -54,7 +54,7 @@ impl Exports {
     /// Code that is placed from now on gets the address. It calls the function or reads the data there for as
     /// long as the code exists. The address must
     /// * stay valid that long,
-    /// * be what the authors of ifuncs were told: a function of the type that they declare, or data of it,
+    /// * have the type that the authors of ifuncs declare, be it a function or data,
     /// * not unwind, if it is a function.
     pub unsafe fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
         self.0.insert(name.into(), address.expose_provenance() as u64);

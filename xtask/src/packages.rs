@@ -148,7 +148,7 @@ pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lackin
     Ok(Lacking { tried: true, ..missing(wanted) })
 }
 
-/// Has apt update its lists; `false` if this user may not, or that failed.
+/// Updates apt's lists; `false` if this user may not, or that failed.
 ///
 /// # Errors
 /// When interrupted.

@@ -18,7 +18,7 @@ use super::work::{Functions, parse_functions};
 use crate::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
 use crate::program::units::parse_mailbox;
 
-/// Measure farjump on this machine or to another, beside what you would use otherwise
+/// Measure farjump on this machine or to another, beside the alternatives
 ///
 /// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a
 /// function that adds one to a number. Each round measures farjump over each transport and in each mode, then

@@ -15,7 +15,7 @@ pub struct farjump_bytes_t {
 }
 
 impl farjump_bytes_t {
-    /// Has `write` write the content. The old content is lost, also if `write` fails: then there is none.
+    /// Makes the content by `write`. The old content is lost, also if `write` fails: then there is none.
     #[inline(always)]
     pub(crate) fn fill<E>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         self.content.clear();

@@ -171,7 +171,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     }
 }
 
-/// Lets in code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
+/// Admits code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
 /// functions of farjump_target_options_add_local() do not come in, and need not be listed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_allow_code(

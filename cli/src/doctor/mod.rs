@@ -25,7 +25,7 @@ use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 use finding::{Finding, Verdict, overall};
 
-/// Say what on this machine would make farjump slow or impossible
+/// Find causes on this machine that make farjump slow or impossible
 ///
 /// Processors, memory, the kernel, compilers and libraries: the state, the consequence for farjump, and the
 /// command that fixes it. Nothing on the machine is changed.

@@ -281,8 +281,8 @@ impl<M: Memory> Outbound<M> {
             }
         }
         let to_end = self.ring.len() - at;
-        // The sender of a lone frame has the reply to its last one, so the peer consumes what comes, also the
-        // rest of the ring.
+        // The sender of a lone frame has the reply to its last one, so the peer consumes all that arrives,
+        // also the rest of the ring.
         let back = alone && at >= HOT;
         let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
         let len = if back { to_end } else { to_end.min(least + gap) };

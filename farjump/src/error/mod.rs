@@ -16,7 +16,7 @@ pub use serve::{Limited, ServeError};
 pub use system::{SystemError, SystemOperation};
 pub use wait::{Awaited, WaitError};
 
-/// An error of farjump. Its text says what was wrong, where, and what to do.
+/// An error of farjump. Its text names the fault, its place, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A wait that ended without what was awaited.
+/// A wait that ended without the awaited event.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {

@@ -118,8 +118,8 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Whether the process's own dynamic symbols are offered, last: all of libc, and what the program was
-    /// linked with.
+    /// Whether the process's own dynamic symbols are offered, last: all of libc, and the libraries that the
+    /// program was linked with.
     #[must_use]
     pub fn process_symbols(mut self, offered: bool) -> Self {
         self.process_symbols = offered;
@@ -172,7 +172,7 @@ impl ExecutorBuilder {
         self
     }
 
-    /// Lets in code with one of these ids and no other; further calls add ids. Default: all code. The
+    /// Admits code with one of these ids and no other; further calls add ids. Default: all code. The
     /// functions of [`ExecutorBuilder::local`] do not come in, and need not be listed; the same code sent by
     /// a source does.
     #[must_use]

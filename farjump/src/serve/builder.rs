@@ -420,7 +420,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Lets in code with one of these ids and no other, whatever the mode; further calls add ids. Default:
+    /// Admits code with one of these ids and no other, whatever the mode; further calls add ids. Default:
     /// all code. The functions of [`TargetBuilder::local`] do not come in, and need not be listed to be
     /// called by their name ([`Mode::Local`]); the same code from a source is refused.
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {

@@ -1,5 +1,5 @@
-//! Policy: refusals by the owner's choice. Each limit admits what is exactly at it, refuses what is one over
-//! it with a reason that names it, and costs no other source anything.
+//! Policy: refusals by the owner's choice. Each limit admits a value exactly at it, and refuses one above it
+//! with a reason that names the limit, at no cost to other sources.
 
 use std::time::Instant;
 

@@ -354,8 +354,8 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
     }
 }
 
-/// Has a target in a handshake see `before` and `after` silent connections, and in between the stream of the
-/// link, which names its token only then. Returns the target's message to the source.
+/// Makes a target in a handshake see `before` and `after` silent connections, and in between the stream of
+/// the link, which names its token only then. Returns the target's message to the source.
 fn stream_among<S: Read + Write>(
     target: &mut Target<'_>,
     (mut control, offer, end): (Control, StreamOffer, End),

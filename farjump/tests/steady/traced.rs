@@ -143,7 +143,7 @@ pub(crate) fn wait_for_tracer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Has a child do the test `name` of this binary, with the variable `role` set, and traces it.
+/// Runs the test `name` of this binary in a child, with the variable `role` set, and traces it.
 pub(crate) fn run(name: &str, role: &str) -> Traces {
     let place = Place::new();
     let child = Command::new(std::env::current_exe().unwrap())

@@ -108,7 +108,7 @@ impl<'a> Pair<'a> {
         Pair { link, target }
     }
 
-    /// Has the target run all sent frames.
+    /// Waits until the target has run all sent frames.
     pub(crate) fn serve(&mut self) -> usize {
         serve(&mut self.target)
     }

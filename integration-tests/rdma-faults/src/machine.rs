@@ -171,7 +171,7 @@ pub(crate) fn set_nodes(mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Repairs as far as possible what a killed case left behind: an interface that is down, closed nodes.
+/// Repairs, as far as possible, the remains of a killed case: an interface that is down, closed nodes.
 pub(crate) fn mend() {
     if let Ok(machine) = Machine::to_break() {
         // If either fails the next case reports it.

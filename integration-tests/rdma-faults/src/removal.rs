@@ -14,7 +14,7 @@ use crate::source::{Account, LENGTHS, all_answered, link};
 use crate::target::Played;
 use crate::{Done, Skip};
 
-/// Time that Linux may take to release an unused interface. Every ten seconds it logs what it waits for.
+/// Time that Linux may take to release an unused interface. Every ten seconds it logs the awaited event.
 const LETTING_GO: Duration = Duration::from_secs(30);
 /// Its log message.
 const WAITING: &str = "unregister_netdevice: waiting for";

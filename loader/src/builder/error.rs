@@ -23,7 +23,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// The reason why no ifunc library was built. Each text says what was found, where, and what to do.
+/// The reason why no ifunc library was built. Each text names the finding, its place, and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {

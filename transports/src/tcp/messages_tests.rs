@@ -92,7 +92,7 @@ fn take(post: &mut TcpMessages) -> Result<Option<Vec<u8>>, TransportError> {
     Ok(Some(bytes))
 }
 
-/// Lets both endpoints work until `post` has a message or has ended.
+/// Makes both endpoints progress until `post` has a message or has ended.
 fn next(post: &mut TcpMessages, other: &mut TcpMessages) -> Result<Vec<u8>, TransportError> {
     let deadline = Instant::now() + PATIENCE;
     loop {

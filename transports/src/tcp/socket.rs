@@ -116,7 +116,7 @@ impl Socket {
     }
 }
 
-/// Has the descriptors closed that a peer passed, and returns how many they are. Out of line: no honest peer
+/// Closes the descriptors that a peer passed, and returns their number. Out of line: no honest peer
 /// passes any.
 #[cold]
 #[inline(never)]

@@ -2,7 +2,7 @@
 //!
 //! [`Ucx::open`] loads `libucp.so.0`, or the file that `FARJUMP_UCX` names. Its functions have the names,
 //! types and rules of UCX's own header `ucp/api/ucp.h` of 1.13. Building needs no UCX; without it, an error
-//! says what is missing and which package has it. `docs/decisions/ucx-sys.md` says why no published crate is
+//! names the missing library and its package. `docs/decisions/ucx-sys.md` says why no published crate is
 //! used.
 //!
 //! The header's macros and inline functions are here too, under the same names: [`UCS_PTR_IS_ERR`],

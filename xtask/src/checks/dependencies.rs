@@ -76,7 +76,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     cargo_deny(interrupt)
 }
 
-/// Has cargo-deny check the same, where it is installed.
+/// Checks the same by cargo-deny, where it is installed.
 fn cargo_deny(interrupt: &Interrupt) -> Verdict {
     let version = Run::cargo(interrupt).args(["deny", "--version"]).directory(root()).quiet().run()?;
     if !version.status.success() {

@@ -102,7 +102,7 @@ impl Tools {
     }
 }
 
-/// Has pip install the pinned tools, whole or not at all. `Err` inside gives the reason for not.
+/// Installs the pinned tools by pip, whole or not at all. `Err` inside gives the reason for not.
 fn install(folder: &Path, interrupt: &Interrupt) -> Result<Result<(), String>, Failed> {
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
     let begun = folder.with_extension("partial");

@@ -70,7 +70,7 @@ impl Wheel {
         Ok(self.install(&cache, &folder, interrupt)?.map(|()| libraries))
     }
 
-    /// Has pip install it, whole or not at all.
+    /// Installs it by pip, whole or not at all.
     fn install(
         self,
         cache: &Path,

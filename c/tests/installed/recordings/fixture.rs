@@ -76,7 +76,7 @@ impl Place {
         format!("unix:{}", self.path("recordings.sock").display())
     }
 
-    /// Has the shell compile, with the strictest warnings.
+    /// Compiles in a shell, with the strictest warnings.
     fn compile(&self, way: Way, rest: &str) {
         let lib = prefix().join("lib");
         let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
@@ -121,7 +121,7 @@ impl Place {
         target
     }
 
-    /// Has the source bring these files: its output, or its error.
+    /// Runs the source with these files; returns its output, or its error.
     pub(crate) fn bring(&self, road: Road, files: &[&str]) -> Result<Vec<String>, String> {
         let address = self.address();
         said(&mut self.program("source", road, &[&[address.as_str()], files].concat()))

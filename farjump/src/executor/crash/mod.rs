@@ -45,7 +45,7 @@ thread_local! {
     static REPORTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has this process report crashes of listed code. Once for each process: a handler that is installed later
+/// Makes this process report crashes of listed code. Once for each process: a handler that is installed later
 /// replaces ours and may pass on to us.
 ///
 /// # Errors
@@ -96,7 +96,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
     let before = unsafe { errno.read() };
     // An earlier handler may end by `abort`, or fault: that is no new crash.
     let first = !REPORTED.replace(true);
-    // SAFETY: the system gives a handler valid descriptions of the signal and of what it interrupted.
+    // SAFETY: the system gives a handler valid descriptions of the signal and of the interrupted code.
     let sent = unsafe {
         if first {
             report::report(signal, &*info, &*context.cast());

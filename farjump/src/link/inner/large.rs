@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// Lets the large mailbox's transport work.
+    /// Makes the large mailbox's transport progress.
     pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
         if let Bigger::Open(open) = &mut self.bigger
             && let Err(error) = open.channel.progress(true)

@@ -258,7 +258,7 @@ impl Inner {
         if called || self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
     }
 
-    /// Lets the transport work. Returns whether the target has set a notice.
+    /// Makes the transport progress. Returns whether the target has set a notice.
     fn progress(&mut self) -> Result<bool, Error> {
         if self.going.is_some() {
             return Ok(true);

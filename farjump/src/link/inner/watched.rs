@@ -11,7 +11,7 @@ use super::Inner;
 use crate::Error;
 
 impl Inner {
-    /// Has `watch`, which watches nothing yet, watch this link until [`Inner::move_watch`].
+    /// Adds this link to `watch`, which watches nothing yet, until [`Inner::move_watch`].
     pub(in super::super) fn watch(&self, watch: &Watch) -> Result<(), Error> {
         watch.add(self.control(), self.doorbell())
     }

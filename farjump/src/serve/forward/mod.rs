@@ -158,7 +158,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Lets the links' transports work.
+    /// Makes the links' transports progress.
     pub(super) fn progress(&mut self) {
         self.active |= self.peers.iter().any(Peer::is_linked);
     }

@@ -85,8 +85,8 @@ pub(super) enum BlockedOn {
     Reading,
 }
 
-/// The frame that was begun and cannot end yet, and what it waits for. All of it is reset when the frame is
-/// released.
+/// The frame that was begun and cannot end yet, and the event that it waits for. All of it is reset when the
+/// frame is released.
 pub(super) struct HeadFrame {
     blocked_on: BlockedOn,
     /// While there is one, the session takes no other.
@@ -149,12 +149,12 @@ impl HeadFrame {
         matches!(&self.blocked_on, BlockedOn::Code(wanted) if wanted == id)
     }
 
-    /// Has the frame continue with the awaited code.
+    /// Continues the frame with the awaited code.
     pub(super) fn take_code(&mut self, id: CodeId, image: Vec<u8>) {
         self.settle_code(BlockedOn::CodeTurn(id, image));
     }
 
-    /// Has the frame continue although its code does not come.
+    /// Continues the frame although its code does not come.
     pub(super) fn go_without_code(&mut self) {
         self.settle_code(BlockedOn::NextTurn);
     }

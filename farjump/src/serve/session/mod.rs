@@ -230,7 +230,7 @@ impl Session {
         Ok(released?)
     }
 
-    /// Lets the transport work; reads the control connection if the source has set a notice.
+    /// Makes the transport progress; reads the control connection if the source has set a notice.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
         self.tend_bigger(shared)?;
