@@ -2,7 +2,7 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use std::ffi::c_void;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use farjump_core::image::{ImageView, Place};
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
-use workshop::{Target, Workshop, imports, is_there, sample};
+use fixture::{Fixture, Target, imports, is_there, sample};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
 /// Every feature that needs patching, in both spans, and every kind of import.
@@ -72,11 +72,11 @@ fn run_rich(report: &BuildReport) {
 
 #[test]
 fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     for flags in [&["-O0"][..], &["-O2"], &["-Os", "-g"], &["-fplt", "-Os"]] {
         let options = Options {
             cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-            ..workshop.options("rich", &[workshop.write("rich.c", RICH)])
+            ..fixture.options("rich", &[fixture.write("rich.c", RICH)])
         };
         let report = build(&options).unwrap_or_else(|error| panic!("{flags:?}: {error}"));
         let view = ImageView::new_checked(&report.image).unwrap();
@@ -95,8 +95,8 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
 
 #[test]
 fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
-    let workshop = Workshop::new();
-    let report = workshop.c("rich", RICH).unwrap();
+    let fixture = Fixture::new();
+    let report = fixture.c("rich", RICH).unwrap();
     assert_eq!(imports(&report.image), ["not_offered", "offered", "table_of_target"]);
     assert!(!report.image.windows(4).any(|bytes| bytes == b"only"), "a name of the source travels");
 
@@ -104,7 +104,7 @@ fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
         "{HEADER}FARJUMP_COPY_ARGS(t)\nint big[4096] = {{ 1 }};\nint *use(void) {{ return big; }}\n\
         void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
     );
-    assert!(workshop.c("t", &big).unwrap().image.len() < 64);
+    assert!(fixture.c("t", &big).unwrap().image.len() < 64);
 }
 
 #[test]
@@ -113,9 +113,9 @@ fn the_same_input_gives_the_same_code_wherever_it_lies() {
         let text = fs::read_to_string(sample(file)).unwrap();
         let file_name = file.split('/').next_back().unwrap();
         let build_in = |folder: &str| {
-            let workshop = Workshop::new();
-            let source = workshop.write(&format!("{folder}/{file_name}"), &text);
-            build(&workshop.options(name, &[source])).unwrap()
+            let fixture = Fixture::new();
+            let source = fixture.write(&format!("{folder}/{file_name}"), &text);
+            build(&fixture.options(name, &[source])).unwrap()
         };
         let (first, second) = (build_in("a"), build_in("another/folder"));
         assert_eq!(first.id, second.id, "{file}");
@@ -131,8 +131,8 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
             return;
         }
     }
-    let workshop = Workshop::new();
-    let rich = workshop.write("rich.c", RICH);
+    let fixture = Fixture::new();
+    let rich = fixture.write("rich.c", RICH);
     let mut sources: Vec<(&str, PathBuf, &[&str])> =
         vec![("rich", rich.clone(), &[]), ("rich", rich, &["-fplt", "-fstack-protector-all"])];
     for name in ["counter", "hello", "histogram", "grep", "crc32"] {
@@ -145,7 +145,7 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
         let [bfd, lld] = ["ld.bfd", "ld.lld"].map(|linker| {
             let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
             let inputs = std::slice::from_ref(&source);
-            let options = Options { linker: Some(linker.into()), cflags, ..workshop.options(name, inputs) };
+            let options = Options { linker: Some(linker.into()), cflags, ..fixture.options(name, inputs) };
             build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"))
         });
         assert!(bfd.linker.contains("GNU ld") && lld.linker.contains("LLD"), "{} {}", bfd.linker, lld.linker);
@@ -159,15 +159,15 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
 
 #[test]
 fn objects_and_archives_of_other_build_systems_are_linked() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let fixture = Fixture::new();
+    fixture.write(
         "main.c",
         "extern int helped(int); void t_main(void *p, unsigned long n, void *a)\n\
         { (void)p; *(int *)a = helped((int)n); }",
     );
-    workshop.write("help.c", "int helped(int n) { return n * 2; }");
-    workshop.write("heavy.c", "int heavy[100000] = { 1 }; int weight(void) { return heavy[5]; }");
-    workshop.write(
+    fixture.write("help.c", "int helped(int n) { return n * 2; }");
+    fixture.write("heavy.c", "int heavy[100000] = { 1 }; int weight(void) { return heavy[5]; }");
+    fixture.write(
         "payload.c",
         "#include <string.h>\n\
         size_t t_payload_get_max_size(void *a, size_t n) { (void)a; return n; }\n\
@@ -176,11 +176,11 @@ fn objects_and_archives_of_other_build_systems_are_linked() {
     // The flags of a distribution: one section, calls through the PLT, unwind tables, stack protection.
     for file in ["main", "help", "heavy", "payload"] {
         let (source, object) = (format!("{file}.c"), format!("{file}.o"));
-        workshop.run("gcc", &["-O2", "-fPIC", "-fstack-protector", "-c", &source, "-o", &object]);
+        fixture.run("gcc", &["-O2", "-fPIC", "-fstack-protector", "-c", &source, "-o", &object]);
     }
-    workshop.run("ar", &["rc", "libhelp.a", "heavy.o", "help.o", "payload.o"]);
-    workshop.run("ar", &["rcT", "libthin.a", "heavy.o", "help.o", "payload.o"]);
-    workshop.run("ar", &["rc", "liball.a", "main.o", "heavy.o", "help.o", "payload.o"]);
+    fixture.run("ar", &["rc", "libhelp.a", "heavy.o", "help.o", "payload.o"]);
+    fixture.run("ar", &["rcT", "libthin.a", "heavy.o", "help.o", "payload.o"]);
+    fixture.run("ar", &["rc", "liball.a", "main.o", "heavy.o", "help.o", "payload.o"]);
     let inputs: [&[&str]; 4] = [
         &["main.o", "help.o", "payload.o"],
         &["libhelp.a", "main.o"],
@@ -188,9 +188,9 @@ fn objects_and_archives_of_other_build_systems_are_linked() {
         &["liball.a"],
     ];
     for inputs in inputs {
-        let paths: Vec<_> = inputs.iter().map(|input| workshop.path(input)).collect();
+        let paths: Vec<_> = inputs.iter().map(|input| fixture.path(input)).collect();
         let report =
-            build(&workshop.options("t", &paths)).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
+            build(&fixture.options("t", &paths)).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
         assert!(report.image.len() < 200, "{inputs:?}: {} bytes", report.image.len());
         let mut answer = 0_i32;
         Target::new().run(&report, b"12345", &mut answer);
@@ -218,10 +218,10 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
 { static_cast<int *>(args)[0] = shapes[size & 1]->area(); static_cast<int *>(args)[1] = next(); }"
     );
     for extension in ["cpp", "cc", "cxx"] {
-        let workshop = Workshop::new();
-        let source = workshop.write(&format!("t.{extension}"), &text);
+        let fixture = Fixture::new();
+        let source = fixture.write(&format!("t.{extension}"), &text);
         // Vtables that are never called contain an import; a constructor would be refused.
-        let report = build(&workshop.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
+        let report = build(&fixture.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
         let mut answers = [0_i32; 2];
         let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
         target.run(&report, &[0], &mut answers);
@@ -232,8 +232,8 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
 
 #[test]
 fn sources_of_several_languages_make_one_ifunc() {
-    let workshop = Workshop::new();
-    let rust = workshop.write(
+    let fixture = Fixture::new();
+    let rust = fixture.write(
         "t.rs",
         "#![no_std]
 farjump_ifunc::ifunc! { name: t, main: run, target: *mut u32 }
@@ -243,9 +243,9 @@ fn run(payload: &farjump_ifunc::Payload, out: *mut u32) {
     unsafe { *out = from_c(payload.len() as u32) };
 }",
     );
-    let c = workshop
+    let c = fixture
         .write("t.c", "unsigned from_asm(unsigned); unsigned from_c(unsigned n) { return from_asm(n) + 1; }");
-    let asm = workshop.write(
+    let asm = fixture.write(
         "t.S",
         "#define RESULT %eax
         .section .text.from_asm, \"ax\", @progbits
@@ -255,7 +255,7 @@ from_asm: leal (%rdi,%rdi), RESULT
         .section .note.GNU-stack, \"\", @progbits
 ",
     );
-    let report = build(&workshop.options("t", &[rust, c, asm])).unwrap_or_else(|error| panic!("{error}"));
+    let report = build(&fixture.options("t", &[rust, c, asm])).unwrap_or_else(|error| panic!("{error}"));
     let mut answer = 0_u32;
     Target::new().run(&report, b"abcde", &mut answer);
     assert_eq!(answer, 11);
@@ -263,8 +263,8 @@ from_asm: leal (%rdi,%rdi), RESULT
 
 #[test]
 fn the_compilers_own_support_routines_travel_along() {
-    let workshop = Workshop::new();
-    let report = workshop
+    let fixture = Fixture::new();
+    let report = fixture
         .c(
             "t",
             &format!(
@@ -282,9 +282,9 @@ fn the_compilers_own_support_routines_travel_along() {
 
 #[test]
 fn code_in_sections_of_any_name_travels_with_the_rest() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
-        let source = workshop.write(
+        let source = fixture.write(
             "t.c",
             &format!(
                 "{HEADER}FARJUMP_COPY_ARGS(t)\n\
@@ -292,7 +292,7 @@ fn code_in_sections_of_any_name_travels_with_the_rest() {
                  void t_main(void *p, size_t n, void *a) {{ (void)p; *(int *)a = cook((int)n); }}"
             ),
         );
-        let options = Options { linker: Some(linker.into()), ..workshop.options("t", &[source]) };
+        let options = Options { linker: Some(linker.into()), ..fixture.options("t", &[source]) };
         let report = build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"));
         let mut bill = 0_i32;
         Target::new().run(&report, b"xyz", &mut bill);
@@ -302,13 +302,13 @@ fn code_in_sections_of_any_name_travels_with_the_rest() {
 
 #[test]
 fn payload_alignment_is_what_the_source_asks_for_and_the_default_otherwise() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let align = |wish: &str| {
         let text = format!(
             "{HEADER}{wish}FARJUMP_COPY_ARGS(t)\n\
             void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
         );
-        let report = workshop.c("t", &text).unwrap();
+        let report = fixture.c("t", &text).unwrap();
         (ImageView::new_checked(&report.image).unwrap().payload_align_log2(), report.image.len())
     };
     let (none, len) = align("");
@@ -319,8 +319,8 @@ fn payload_alignment_is_what_the_source_asks_for_and_the_default_otherwise() {
 
 #[test]
 fn data_that_wants_a_large_alignment_gets_it() {
-    let workshop = Workshop::new();
-    let report = workshop
+    let fixture = Fixture::new();
+    let report = fixture
         .c(
             "t",
             &format!(
@@ -340,21 +340,21 @@ fn data_that_wants_a_large_alignment_gets_it() {
 
 #[test]
 fn strip_leaves_a_library_that_opens_with_its_image() {
-    let workshop = Workshop::new();
-    let report = build(&workshop.options("hello", &[sample("c/hello.c")])).unwrap();
-    workshop.run("strip", &["--strip-all", "libhello.so"]);
+    let fixture = Fixture::new();
+    let report = build(&fixture.options("hello", &[sample("c/hello.c")])).unwrap();
+    fixture.run("strip", &["--strip-all", "libhello.so"]);
     let library = Library::open(&report.library).unwrap();
     assert_eq!(library.images()[0].bytes(), report.image);
 }
 
 #[test]
 fn the_name_comes_from_the_output_or_is_given() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let inputs = [sample("c/counter.c")];
     for (output, name) in
         [("libcounter.so", None), ("counter.so", None), ("other.so", Some("counter".to_owned()))]
     {
-        let output = workshop.path(output);
+        let output = fixture.path(output);
         let report =
             build(&Options { output: output.clone(), name, inputs: inputs.to_vec(), ..Options::default() });
         let report = report.unwrap_or_else(|error| panic!("{error}"));
@@ -365,15 +365,15 @@ fn the_name_comes_from_the_output_or_is_given() {
 
 #[test]
 fn a_failed_build_leaves_the_library_that_was_there() {
-    let workshop = Workshop::new();
-    let report = build(&workshop.options("counter", &[sample("c/counter.c")])).unwrap();
+    let fixture = Fixture::new();
+    let report = build(&fixture.options("counter", &[sample("c/counter.c")])).unwrap();
     let before = fs::read(&report.library).unwrap();
-    workshop.c("counter", "int counter_main(").unwrap_err();
+    fixture.c("counter", "int counter_main(").unwrap_err();
     assert_eq!(fs::read(&report.library).unwrap(), before);
     let opened = Library::open(&report.library).unwrap();
     // An open library does not change under its program either.
     let source = fs::read_to_string(sample("c/counter.c")).unwrap().replace("++*", "--*");
-    let changed = workshop.c("counter", &source).unwrap();
+    let changed = fixture.c("counter", &source).unwrap();
     assert_ne!(changed.id, report.id);
     assert_eq!(opened.images()[0].bytes(), report.image);
     drop(opened);
@@ -382,28 +382,28 @@ fn a_failed_build_leaves_the_library_that_was_there() {
 
 #[test]
 fn warnings_of_the_compiler_are_passed_on() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let text = format!(
         "{HEADER}FARJUMP_COPY_ARGS(t)\n#warning mind the gap\n\
         void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
     );
-    assert!(workshop.c("t", &text).unwrap().messages.contains("mind the gap"));
-    assert_eq!(build(&workshop.options("counter", &[sample("c/counter.c")])).unwrap().messages, "");
+    assert!(fixture.c("t", &text).unwrap().messages.contains("mind the gap"));
+    assert_eq!(build(&fixture.options("counter", &[sample("c/counter.c")])).unwrap().messages, "");
 }
 
 #[test]
 fn samples_compile_without_warnings_in_c_and_in_cxx() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     for name in ["counter", "hello", "histogram", "grep", "crc32"] {
         let cflags = ["-Wall", "-Wextra", "-Wpedantic", "-std=c11"].map(str::to_owned).to_vec();
-        let options = Options { cflags, ..workshop.options(name, &[sample(&format!("c/{name}.c"))]) };
+        let options = Options { cflags, ..fixture.options(name, &[sample(&format!("c/{name}.c"))]) };
         assert_eq!(build(&options).unwrap().messages, "", "{name}");
     }
     if !is_there("g++") {
         println!("C++ skipped: g++ is not installed");
         return;
     }
-    let source = workshop.write(
+    let source = fixture.write(
         "t.cpp",
         &format!(
             "{HEADER}FARJUMP_PAYLOAD_ALIGN(t, 64);\nFARJUMP_COPY_ARGS(t)\n\
@@ -411,7 +411,7 @@ fn samples_compile_without_warnings_in_c_and_in_cxx() {
         ),
     );
     let cflags = ["-Wall", "-Wextra", "-std=c++11"].map(str::to_owned).to_vec();
-    assert_eq!(build(&Options { cflags, ..workshop.options("t", &[source]) }).unwrap().messages, "");
+    assert_eq!(build(&Options { cflags, ..fixture.options("t", &[source]) }).unwrap().messages, "");
 }
 
 #[test]
@@ -420,10 +420,10 @@ fn clang_builds_the_samples_too() {
         println!("skipped: clang is not installed");
         return;
     }
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     for name in ["counter", "hello", "histogram", "grep", "crc32"] {
         let inputs = [sample(&format!("c/{name}.c"))];
-        let options = Options { cc: Some("clang".into()), ..workshop.options(name, &inputs) };
+        let options = Options { cc: Some("clang".into()), ..fixture.options(name, &inputs) };
         let report = build(&options).unwrap_or_else(|error| panic!("{error}"));
         println!("{name} by clang: {} bytes", report.image.len());
         Library::open(&report.library).unwrap();
@@ -432,12 +432,12 @@ fn clang_builds_the_samples_too() {
 
 #[test]
 fn a_source_written_for_three_chains_is_built_as_it_is() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let source = "#include <stddef.h>
         size_t later_payload_bound(void *args, size_t size) { return size + 5; }
         int later_payload_init(void *args, size_t len, void *payload, size_t *size) { *size = len; return 0; }
         void later_main(void *payload, size_t size, void *target_args) { ++*(int *)target_args; }";
-    let report = workshop.c("later", source).unwrap();
+    let report = fixture.c("later", source).unwrap();
     // SAFETY: built above.
     let library = unsafe { Library::load(&report.library) }.unwrap();
     assert_eq!((library.images().len(), library.payload_max_size(b"abc")), (1, 8));

@@ -2,24 +2,24 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use std::fs;
 
 use farjump_loader::builder::build;
 use farjump_loader::inspect::{InspectError, inspect};
-use workshop::{Workshop, sample};
+use fixture::{Fixture, sample};
 
 #[test]
 fn a_report_says_what_was_built() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let text = "#include <farjump_ifunc.h>
 FARJUMP_COPY_ARGS(t)
 FARJUMP_PAYLOAD_ALIGN(t, 256);
 extern int table[8]; extern void maybe(void) __attribute__((weak));
 static int *at = &table[3];
 void t_main(void *p, size_t n, void *a) { (void)p; *(int *)a = *at++ + (int)n; if (maybe) maybe(); }";
-    let built = workshop.c("t", text).unwrap();
+    let built = fixture.c("t", text).unwrap();
     let report = inspect(&built.library).unwrap();
     assert_eq!(report.name, "t");
     assert_eq!(report.routines, ["t_main", "t_payload_get_max_size", "t_payload_init"]);
@@ -50,22 +50,22 @@ void t_main(void *p, size_t n, void *a) { (void)p; *(int *)a = *at++ + (int)n; i
 
 #[test]
 fn what_is_no_ifunc_library_is_refused_with_the_reason() {
-    let workshop = Workshop::new();
-    let missing = inspect(workshop.path("nowhere.so")).unwrap_err();
+    let fixture = Fixture::new();
+    let missing = inspect(fixture.path("nowhere.so")).unwrap_err();
     assert!(matches!(missing, InspectError::Unreadable { .. }), "{missing}");
-    let text = inspect(workshop.write("text.so", "not a library")).unwrap_err();
+    let text = inspect(fixture.write("text.so", "not a library")).unwrap_err();
     assert!(matches!(text, InspectError::NotALibrary { .. }), "{text}");
-    workshop.run("gcc", &["-shared", "-fPIC", "-x", "c", "/dev/null", "-o", "plain.so"]);
-    let plain = inspect(workshop.path("plain.so")).unwrap_err();
+    fixture.run("gcc", &["-shared", "-fPIC", "-x", "c", "/dev/null", "-o", "plain.so"]);
+    let plain = inspect(fixture.path("plain.so")).unwrap_err();
     assert!(matches!(plain, InspectError::NoBundle { .. }), "{plain}");
 }
 
 #[test]
 fn damage_anywhere_in_a_library_is_an_error_or_unseen_but_never_a_panic() {
-    let workshop = Workshop::new();
-    let built = build(&workshop.options("hello", &[sample("c/hello.c")])).unwrap();
+    let fixture = Fixture::new();
+    let built = build(&fixture.options("hello", &[sample("c/hello.c")])).unwrap();
     let whole = fs::read(&built.library).unwrap();
-    let damaged = workshop.path("damaged.so");
+    let damaged = fixture.path("damaged.so");
     let bundle = whole.windows(4).position(|bytes| bytes == b"FJB\x01").unwrap();
     let (mut refused, mut tried) = (0, 0);
     let headers = (0..64).chain(whole.len().saturating_sub(2048)..whole.len());

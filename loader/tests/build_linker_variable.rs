@@ -2,19 +2,19 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use farjump_loader::builder::build;
-use workshop::{Workshop, sample};
+use fixture::{Fixture, sample};
 
 #[test]
 fn the_linker_in_the_environment_is_the_one_that_is_run() {
-    let workshop = Workshop::new();
-    let options = workshop.options("counter", &[sample("c/counter.c")]);
+    let fixture = Fixture::new();
+    let options = fixture.options("counter", &[sample("c/counter.c")]);
     // SAFETY: this is the only test of this program, and nothing else in it runs while the environment
     // changes.
     unsafe { std::env::set_var("FARJUMP_LD", "no-such-linker") };
-    let text = workshop.refusal(build(&options));
+    let text = fixture.refusal(build(&options));
     assert!(text.contains("cannot run `no-such-linker`") && text.contains("FARJUMP_LD"), "{text}");
     // SAFETY: this is the only test of this program, and nothing else in it runs while the environment
     // changes.

@@ -3,7 +3,7 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
-use workshop::{Target, Workshop, imports, is_there};
+use fixture::{Fixture, Target, imports, is_there};
 
 /// The payload routines of an ifunc `t`, for any C or C++ compiler.
 const PAYLOAD: &str = "#include <stddef.h>
@@ -47,25 +47,25 @@ const INPUTS: [&[u8]; 3] = [b"", b"a", b"some bytes of a payload, \x00\xff"];
 const FLAGS: [&str; 6] =
     ["-O2", "-g", "-fPIC", "-fstack-protector-strong", "-fcf-protection", "-D_FORTIFY_SOURCE=2"];
 
-fn build_all(workshop: &Workshop, inputs: &[PathBuf]) -> BuildReport {
-    let report = build(&workshop.options("t", inputs)).unwrap_or_else(|error| panic!("{error}"));
+fn build_all(fixture: &Fixture, inputs: &[PathBuf]) -> BuildReport {
+    let report = build(&fixture.options("t", inputs)).unwrap_or_else(|error| panic!("{error}"));
     // The library is an ordinary one, whichever compiler made the objects.
     Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
     report
 }
 
 /// Compiles a source of that name with [`FLAGS`] and `more`.
-fn object(workshop: &Workshop, compiler: &str, file: &str, text: &str, more: &[&str]) -> PathBuf {
-    workshop.write(file, text);
+fn object(fixture: &Fixture, compiler: &str, file: &str, text: &str, more: &[&str]) -> PathBuf {
+    fixture.write(file, text);
     let output = format!("{file}.o");
-    workshop.run(compiler, &[&FLAGS, more, &["-c", file, "-o", &output]].concat());
-    workshop.path(&output)
+    fixture.run(compiler, &[&FLAGS, more, &["-c", file, "-o", &output]].concat());
+    fixture.path(&output)
 }
 
 /// Checks the image that `compiler` makes of `FNV` as C or C++.
 fn hashes(compiler: &str, file: &str, text: &str) {
-    let workshop = Workshop::new();
-    let report = build_all(&workshop, &[object(&workshop, compiler, file, text, &[])]);
+    let fixture = Fixture::new();
+    let report = build_all(&fixture, &[object(&fixture, compiler, file, text, &[])]);
     // From an object with one section, the payload routines travel along, with their imports.
     assert_eq!(imports(&report.image), ["memcpy"], "{compiler}");
     for input in INPUTS {
@@ -98,7 +98,7 @@ fn objects_of_gxx_are_taken_with_templates_and_library_headers() {
     }
     hashes("g++", "t.cpp", &format!("extern \"C\" {{\n{PAYLOAD}{FNV}}}\n"));
 
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let text = format!(
         "#include <algorithm>\n#include <array>\n#include <cstdint>\nextern \"C\" {{\n{PAYLOAD}}}\n\
          template <class T> struct Down {{ bool operator()(T a, T b) const {{ return a > b; }} }};\n\
@@ -109,8 +109,8 @@ fn objects_of_gxx_are_taken_with_templates_and_library_headers() {
              std::copy_n(values, 3, static_cast<uint32_t *>(args));\n\
          }}\n"
     );
-    let object = object(&workshop, "g++", "t.cpp", &text, &["-fno-exceptions"]);
-    let report = build_all(&workshop, &[object]);
+    let object = object(&fixture, "g++", "t.cpp", &text, &["-fno-exceptions"]);
+    let report = build_all(&fixture, &[object]);
     let values: Vec<u32> = (0..1000_u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
     let payload: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut top = [0_u32; 3];
@@ -133,7 +133,7 @@ fn objects_of_gfortran_are_taken() {
         println!("skipped: gfortran is not installed");
         return;
     }
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let fortran = "\
 subroutine t_main(values, bytes, answer) bind(c)
   use iso_c_binding
@@ -149,10 +149,10 @@ subroutine t_main(values, bytes, answer) bind(c)
   end do
 end subroutine
 ";
-    workshop.write("t.f90", fortran);
-    workshop.run("gfortran", &["-O2", "-g", "-fPIC", "-c", "t.f90", "-o", "t.f90.o"]);
-    let payload = object(&workshop, "gcc", "payload.c", PAYLOAD, &[]);
-    let report = build_all(&workshop, &[workshop.path("t.f90.o"), payload]);
+    fixture.write("t.f90", fortran);
+    fixture.run("gfortran", &["-O2", "-g", "-fPIC", "-c", "t.f90", "-o", "t.f90.o"]);
+    let payload = object(&fixture, "gcc", "payload.c", PAYLOAD, &[]);
+    let report = build_all(&fixture, &[fixture.path("t.f90.o"), payload]);
     // Whole and half numbers have exact sums in any order.
     let values: Vec<f64> = (0..101).map(|n| f64::from(n) * 0.5 - 20.0).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -191,11 +191,11 @@ pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *con
 ";
     for (kind, emit, output) in [("lib", "--emit=obj", "t.o"), ("staticlib", "--emit=link", "libt-objects.a")]
     {
-        let workshop = Workshop::new();
-        workshop.write("t.rs", source);
+        let fixture = Fixture::new();
+        fixture.write("t.rs", source);
         let common = ["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=2", "--crate-name", "t"];
-        workshop.run(&rustc, &[&common[..], &["--crate-type", kind, emit, "t.rs", "-o", output]].concat());
-        let report = build_all(&workshop, &[workshop.path(output)]);
+        fixture.run(&rustc, &[&common[..], &["--crate-type", kind, emit, "t.rs", "-o", output]].concat());
+        let report = build_all(&fixture, &[fixture.path(output)]);
         assert!(report.image.len() < 1024, "{output}: {} bytes", report.image.len());
         let words = [0x0000_0001_u32, 0x1234_5678, 0x8000_0001];
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -224,7 +224,7 @@ fn the_archive_of_a_distribution_is_taken() {
         println!("skipped: liblz4.a is not installed (liblz4-dev)");
         return;
     };
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let text = format!(
         "{PAYLOAD}\
          extern int LZ4_decompress_safe(const char *from, char *to, int size, int room);\n\
@@ -235,11 +235,11 @@ fn the_archive_of_a_distribution_is_taken() {
              answer->size = LZ4_decompress_safe(payload, answer->bytes, (int)size, sizeof answer->bytes);\n\
          }}\n"
     );
-    let object = object(&workshop, "gcc", "t.c", &text, &[]);
+    let object = object(&fixture, "gcc", "t.c", &text, &[]);
     for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
         let options = Options {
             linker: Some(linker.into()),
-            ..workshop.options("t", &[object.clone(), archive.clone()])
+            ..fixture.options("t", &[object.clone(), archive.clone()])
         };
         let report = build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"));
         Library::open(&report.library).unwrap_or_else(|error| panic!("{linker}: {error}"));

@@ -2,12 +2,12 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use std::fs;
 
 use farjump_loader::builder::{BuildError, Options, build};
-use workshop::{Target, Workshop, is_there};
+use fixture::{Fixture, Target, is_there};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
 
@@ -34,10 +34,10 @@ fn linkers() -> Vec<&'static str> {
 /// Checks that the refusal of `source` with each linker contains all of `needed`.
 fn refused(source: &str, needed: &[&str]) {
     for linker in linkers() {
-        let workshop = Workshop::new();
-        let input = workshop.write("t.c", source);
-        let options = Options { linker: Some(linker.into()), ..workshop.options("t", &[input]) };
-        let text = workshop.refusal(build(&options));
+        let fixture = Fixture::new();
+        let input = fixture.write("t.c", source);
+        let options = Options { linker: Some(linker.into()), ..fixture.options("t", &[input]) };
+        let text = fixture.refusal(build(&options));
         for part in needed {
             assert!(text.contains(part), "{linker}: {part:?} is not in {text:?}");
         }
@@ -46,33 +46,33 @@ fn refused(source: &str, needed: &[&str]) {
 
 #[test]
 fn a_missing_main_is_refused_with_those_that_are_there() {
-    let workshop = Workshop::new();
-    let text = workshop.refusal(workshop.c("other", &source("", "")));
+    let fixture = Fixture::new();
+    let text = fixture.refusal(fixture.c("other", &source("", "")));
     assert!(text.contains("no `other_main` in "), "{text}");
     assert!(text.contains("`t_main` in ") && text.contains("other.c"), "{text}");
 
-    let text = workshop.refusal(workshop.c("none", "int unrelated(void) { return 0; }"));
+    let text = fixture.refusal(fixture.c("none", "int unrelated(void) { return 0; }"));
     assert!(text.contains("nor any other function named *_main"), "{text}");
 }
 
 #[test]
 fn a_missing_payload_routine_is_refused_by_name() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let main = "void t_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; }\n";
-    let text = workshop.refusal(workshop.c("t", &format!("{HEADER}{main}")));
+    let text = fixture.refusal(fixture.c("t", &format!("{HEADER}{main}")));
     assert!(text.contains("no `t_payload_get_max_size` in ") && text.contains("FARJUMP_COPY_ARGS"), "{text}");
 
     let max_size = "size_t t_payload_get_max_size(void *a, size_t n) { (void)a; return n; }\n";
-    let text = workshop.refusal(workshop.c("t", &format!("{HEADER}{main}{max_size}")));
+    let text = fixture.refusal(fixture.c("t", &format!("{HEADER}{main}{max_size}")));
     assert!(text.contains("no `t_payload_init` in ") && text.contains("t.c"), "{text}");
 }
 
 #[test]
 fn both_payload_inits_are_refused() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let shrink = "int t_payload_init_shrink(void *p, size_t *n, void *a, size_t m)\n\
                   { (void)p; (void)n; (void)a; (void)m; return 0; }";
-    let text = workshop.refusal(workshop.c("t", &source(shrink, "")));
+    let text = fixture.refusal(fixture.c("t", &source(shrink, "")));
     assert!(text.contains("both `t_payload_init` and `t_payload_init_shrink`"), "{text}");
 }
 
@@ -112,12 +112,12 @@ fn relocations_that_no_image_can_have_are_refused() {
         refused(&source(&table, "*(int *)args = table;"), &[name, "elsewhere", "-fPIC"]);
     }
     if is_there("ld.bfd") {
-        let workshop = Workshop::new();
+        let fixture = Fixture::new();
         let table = "__asm__(\".section .data.table,\\\"aw\\\"\\ntable: .quad elsewhere - .\\n.previous\");\n\
                      extern __attribute__((visibility(\"hidden\"))) int table;";
-        let input = workshop.write("t.c", &source(table, "*(int *)args = table;"));
-        let options = Options { linker: Some("ld.bfd".into()), ..workshop.options("t", &[input]) };
-        let text = workshop.refusal(build(&options));
+        let input = fixture.write("t.c", &source(table, "*(int *)args = table;"));
+        let options = Options { linker: Some("ld.bfd".into()), ..fixture.options("t", &[input]) };
+        let text = fixture.refusal(build(&options));
         assert!(
             text.contains("t.c(.data.table) needs relocation R_X86_64_PC64 (24) for `elsewhere`"),
             "{text}"
@@ -178,14 +178,14 @@ fn exceptions_and_static_objects_of_cxx_are_refused() {
         (&object, &[][..], "t.cpp(.init_array) registers `_GLOBAL__sub_I_"),
     ] {
         for linker in linkers() {
-            let workshop = Workshop::new();
-            let input = workshop.write("t.cpp", text);
+            let fixture = Fixture::new();
+            let input = fixture.write("t.cpp", text);
             let options = Options {
                 linker: Some(linker.into()),
                 cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-                ..workshop.options("t", &[input])
+                ..fixture.options("t", &[input])
             };
-            let text = workshop.refusal(build(&options));
+            let text = fixture.refusal(build(&options));
             assert!(text.contains(needed), "{linker}: {text}");
         }
     }
@@ -193,30 +193,30 @@ fn exceptions_and_static_objects_of_cxx_are_refused() {
 
 #[test]
 fn intermediate_code_of_compilers_is_refused_as_an_empty_image() {
-    let workshop = Workshop::new();
-    let input = workshop.write("t.c", &source("", ""));
-    let options = Options { cflags: vec!["-flto".into()], ..workshop.options("t", &[input]) };
-    let text = workshop.refusal(build(&options));
+    let fixture = Fixture::new();
+    let input = fixture.write("t.c", &source("", ""));
+    let options = Options { cflags: vec!["-flto".into()], ..fixture.options("t", &[input]) };
+    let text = fixture.refusal(build(&options));
     assert!(
         text.contains("t.c holds a compiler's intermediate code (LTO)") && text.contains("empty"),
         "{text}"
     );
 
-    workshop.write("u.c", "void u_main(void *p, unsigned long n, void *a) { (void)p; (void)n; (void)a; }");
-    workshop.run("gcc", &["-c", "-fPIC", "-flto", "u.c", "-o", "u.o"]);
-    workshop.run("ar", &["rc", "libu.a", "u.o"]);
-    let text = workshop.refusal(build(&workshop.options("u", &[workshop.path("libu.a")])));
+    fixture.write("u.c", "void u_main(void *p, unsigned long n, void *a) { (void)p; (void)n; (void)a; }");
+    fixture.run("gcc", &["-c", "-fPIC", "-flto", "u.c", "-o", "u.o"]);
+    fixture.run("ar", &["rc", "libu.a", "u.o"]);
+    let text = fixture.refusal(build(&fixture.options("u", &[fixture.path("libu.a")])));
     assert!(text.contains("libu.a(u.o) holds a compiler's intermediate code"), "{text}");
 }
 
 #[test]
 fn a_main_that_is_no_function_is_refused() {
-    let workshop = Workshop::new();
-    let text = workshop.refusal(workshop.c("t", &format!("{HEADER}FARJUMP_COPY_ARGS(t)\nint t_main = 7;")));
+    let fixture = Fixture::new();
+    let text = fixture.refusal(fixture.c("t", &format!("{HEADER}FARJUMP_COPY_ARGS(t)\nint t_main = 7;")));
     assert!(text.contains("image of `t` is empty"), "{text}");
     let beside =
         format!("{HEADER}FARJUMP_COPY_ARGS(t)\nint f(void) {{ return 7; }}\nint (*t_main)(void) = f;");
-    let text = workshop.refusal(workshop.c("t", &beside));
+    let text = fixture.refusal(fixture.c("t", &beside));
     assert!(
         text.contains("t.c(.data.rel") && text.contains("defines `t_main`, which is not a function"),
         "{text}"
@@ -225,26 +225,26 @@ fn a_main_that_is_no_function_is_refused() {
 
 #[test]
 fn objects_for_another_machine_are_refused() {
-    let workshop = Workshop::new();
-    workshop.write("t.c", "void t_main(void *p, unsigned n, void *a) { (void)p; (void)n; (void)a; }");
-    workshop.run("gcc", &["-m32", "-c", "-fPIC", "t.c", "-o", "t.o"]);
-    let text = workshop.refusal(build(&workshop.options("t", &[workshop.path("t.o")])));
+    let fixture = Fixture::new();
+    fixture.write("t.c", "void t_main(void *p, unsigned n, void *a) { (void)p; (void)n; (void)a; }");
+    fixture.run("gcc", &["-m32", "-c", "-fPIC", "t.c", "-o", "t.o"]);
+    let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("t.o")])));
     assert!(text.contains("t.o is for 32-bit 386, and the image is for x86_64-unknown-linux-gnu"), "{text}");
 }
 
 #[test]
 fn code_for_a_fixed_address_is_refused_with_the_linkers_words() {
     for linker in linkers() {
-        let workshop = Workshop::new();
+        let fixture = Fixture::new();
         let body = "static int table[4]; *(int **)args = table + size;";
-        let input = workshop.write("t.c", &source("extern int table[];", body));
+        let input = fixture.write("t.c", &source("extern int table[];", body));
         let flags = ["-fno-pic", "-mcmodel=small", "-fvisibility=default"];
         let options = Options {
             linker: Some(linker.into()),
             cflags: flags.map(str::to_owned).to_vec(),
-            ..workshop.options("t", &[input])
+            ..fixture.options("t", &[input])
         };
-        let text = workshop.refusal(build(&options));
+        let text = fixture.refusal(build(&options));
         assert!(text.contains("not position-independent. Compile it with -fPIC"), "{linker}: {text}");
         assert!(text.contains("R_X86_64_32") && text.contains("t.c"), "{linker}: {text}");
     }
@@ -252,16 +252,16 @@ fn code_for_a_fixed_address_is_refused_with_the_linkers_words() {
 
 #[test]
 fn hidden_routines_of_foreign_objects_are_refused() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let fixture = Fixture::new();
+    fixture.write(
         "t.c",
         "#include <stddef.h>\n\
          void t_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; }\n\
          size_t t_payload_get_max_size(void *a, size_t n) { (void)a; return n; }\n\
          int t_payload_init(void *p, size_t n, void *a, size_t m) { (void)p; (void)n; (void)a; (void)m; return 0; }",
     );
-    workshop.run("gcc", &["-c", "-fPIC", "-fvisibility=hidden", "t.c", "-o", "t.o"]);
-    let text = workshop.refusal(build(&workshop.options("t", &[workshop.path("t.o")])));
+    fixture.run("gcc", &["-c", "-fPIC", "-fvisibility=hidden", "t.c", "-o", "t.o"]);
+    let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("t.o")])));
     assert!(text.contains("`t_main` in ") && text.contains("t.o is hidden"), "{text}");
 }
 
@@ -269,9 +269,9 @@ fn hidden_routines_of_foreign_objects_are_refused() {
 fn data_in_sections_of_other_names_works_or_is_refused_by_name() {
     let declarations = "__attribute__((section(\"plans\"))) static volatile int plan = 3;";
     for linker in linkers() {
-        let workshop = Workshop::new();
-        let input = workshop.write("t.c", &source(declarations, "*(int *)args = plan++;"));
-        let options = Options { linker: Some(linker.into()), ..workshop.options("t", &[input]) };
+        let fixture = Fixture::new();
+        let input = fixture.write("t.c", &source(declarations, "*(int *)args = plan++;"));
+        let options = Options { linker: Some(linker.into()), ..fixture.options("t", &[input]) };
         // Each linker has its own rules for sections that its script does not name.
         match build(&options) {
             Ok(report) => {
@@ -303,81 +303,81 @@ fn pointers_to_what_does_not_travel_are_refused() {
 
 #[test]
 fn alignments_that_cannot_be_had_are_refused() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     for wish in ["4", "8192", "48"] {
         let text =
-            workshop.refusal(workshop.c("t", &source(&format!("FARJUMP_PAYLOAD_ALIGN(t, {wish});"), "")));
+            fixture.refusal(fixture.c("t", &source(&format!("FARJUMP_PAYLOAD_ALIGN(t, {wish});"), "")));
         assert!(text.contains("power of two from 8 to 4096"), "{text}");
     }
     // Not by the macro, which the compiler checks.
     let raw = "static const unsigned align __asm__(\"t_payload_align\")\n\
                __attribute__((used, section(\".farjump.payload_align\"))) = 24;";
-    let text = workshop.refusal(workshop.c("t", &source(raw, "")));
+    let text = fixture.refusal(fixture.c("t", &source(raw, "")));
     assert!(text.contains("`t` requests a payload alignment of 24 bytes"), "{text}");
 }
 
 #[test]
 fn what_a_compiler_refuses_is_shown() {
-    let workshop = Workshop::new();
-    let text = workshop.refusal(workshop.c("t", "int main( {"));
+    let fixture = Fixture::new();
+    let text = fixture.refusal(fixture.c("t", "int main( {"));
     assert!(text.contains("`cc` does not compile ") && text.contains("t.c:1:"), "{text}");
-    let rust = workshop.write("t.rs", "#![no_std]\nfn main() { let x: u8 = \"\"; }");
-    let text = workshop.refusal(build(&workshop.options("t", &[rust])));
+    let rust = fixture.write("t.rs", "#![no_std]\nfn main() { let x: u8 = \"\"; }");
+    let text = fixture.refusal(build(&fixture.options("t", &[rust])));
     assert!(text.contains("t.rs:2:"), "{text}");
     let with_std = "farjump_ifunc::ifunc! { name: t, main: t }\nfn t(_payload: &farjump_ifunc::Payload) {}";
-    let text = workshop.refusal(build(&workshop.options("t", &[workshop.write("t.rs", with_std)])));
+    let text = fixture.refusal(build(&fixture.options("t", &[fixture.write("t.rs", with_std)])));
     assert!(text.contains("start the file with #![no_std]"), "{text}");
 }
 
 #[test]
 fn names_and_inputs_that_are_none_are_refused() {
-    let workshop = Workshop::new();
-    let c = workshop.write("t.c", &source("", ""));
+    let fixture = Fixture::new();
+    let c = fixture.write("t.c", &source("", ""));
     for name in ["a-b", "../t", "", "9"] {
-        let options = Options { name: Some(name.into()), ..workshop.options("t", std::slice::from_ref(&c)) };
+        let options = Options { name: Some(name.into()), ..fixture.options("t", std::slice::from_ref(&c)) };
         assert!(matches!(build(&options), Err(BuildError::Name { .. })), "{name:?}");
     }
-    assert!(matches!(build(&workshop.options("t", &[])), Err(BuildError::NoInput)));
-    let text = workshop.refusal(build(&workshop.options("t", &[workshop.path("nowhere.c")])));
+    assert!(matches!(build(&fixture.options("t", &[])), Err(BuildError::NoInput)));
+    let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("nowhere.c")])));
     assert!(text.contains("cannot read ") && text.contains("nowhere.c"), "{text}");
-    let notes = workshop.write("notes.txt", "buy milk");
-    let text = workshop.refusal(build(&workshop.options("t", &[notes])));
+    let notes = fixture.write("notes.txt", "buy milk");
+    let text = fixture.refusal(build(&fixture.options("t", &[notes])));
     assert!(text.contains("notes.txt: it is no C or C++ source"), "{text}");
-    let broken = workshop.path("broken.o");
+    let broken = fixture.path("broken.o");
     fs::write(&broken, b"\x7fELF\x02\x01\x01").unwrap();
-    let text = workshop.refusal(build(&workshop.options("t", &[broken])));
+    let text = fixture.refusal(build(&fixture.options("t", &[broken])));
     assert!(text.contains("broken.o is no usable object"), "{text}");
-    let library = workshop.path("library.o");
-    workshop.run("gcc", &["-shared", "-fPIC", "-I", ".", "-x", "c", "/dev/null", "-o", "library.o"]);
-    let text = workshop.refusal(build(&workshop.options("t", &[library])));
+    let library = fixture.path("library.o");
+    fixture.run("gcc", &["-shared", "-fPIC", "-I", ".", "-x", "c", "/dev/null", "-o", "library.o"]);
+    let text = fixture.refusal(build(&fixture.options("t", &[library])));
     assert!(
         text.contains("library.o is no usable object: it is a linked program or shared library"),
         "{text}"
     );
-    let options = Options { cc: Some("no-such-compiler".into()), ..workshop.options("t", &[c]) };
-    let text = workshop.refusal(build(&options));
+    let options = Options { cc: Some("no-such-compiler".into()), ..fixture.options("t", &[c]) };
+    let text = fixture.refusal(build(&options));
     assert!(text.contains("cannot run `no-such-compiler`") && text.contains("--cc"), "{text}");
 }
 
 #[test]
 fn linkers_that_do_not_follow_scripts_are_refused_by_name() {
     use std::os::unix::fs::PermissionsExt;
-    let workshop = Workshop::new();
-    let c = workshop.write("t.c", &source("", ""));
+    let fixture = Fixture::new();
+    let c = fixture.write("t.c", &source("", ""));
     for says in ["mold 1.10.1 (compatible with GNU ld)", "GNU gold (GNU Binutils 2.40) 1.16"] {
-        let linker = workshop.write("linker", &format!("#!/bin/sh\necho '{says}'\n"));
+        let linker = fixture.write("linker", &format!("#!/bin/sh\necho '{says}'\n"));
         fs::set_permissions(&linker, fs::Permissions::from_mode(0o755)).unwrap();
-        let options = Options { linker: Some(linker), ..workshop.options("t", std::slice::from_ref(&c)) };
-        let text = workshop.refusal(build(&options));
+        let options = Options { linker: Some(linker), ..fixture.options("t", std::slice::from_ref(&c)) };
+        let text = fixture.refusal(build(&options));
         assert!(text.contains(says) && text.contains("FARJUMP_LD"), "{text}");
     }
 }
 
 #[test]
 fn a_crate_without_a_library_is_refused() {
-    let workshop = Workshop::new();
-    workshop.write("p/Cargo.toml", "[package]\nname = \"p\"\nedition = \"2024\"\n[workspace]\n");
-    workshop.write("p/src/main.rs", "fn main() {}");
-    let text = workshop.refusal(build(&workshop.options("t", &[workshop.path("p")])));
+    let fixture = Fixture::new();
+    fixture.write("p/Cargo.toml", "[package]\nname = \"p\"\nedition = \"2024\"\n[workspace]\n");
+    fixture.write("p/src/main.rs", "fn main() {}");
+    let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("p")])));
     assert!(text.contains("no library targets found"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 #![cfg(feature = "build")]
 
-mod workshop;
+mod fixture;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, build};
-use workshop::{FarjumpData, Target, Workshop, imports, sample};
+use fixture::{FarjumpData, Fixture, Target, imports, sample};
 
 fn built(file: &str, name: &str) -> BuildReport {
-    let workshop = Workshop::new();
-    build(&workshop.options(name, &[sample(file)])).unwrap_or_else(|error| panic!("{error}"))
+    let fixture = Fixture::new();
+    build(&fixture.options(name, &[sample(file)])).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Inputs of many kinds: empty, shorter than any step, all equal, all values, and a real file of odd length.
@@ -186,9 +186,9 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
     let files = files.map(|name| format!("c/{name}.c"));
     let rust = ["counter", "histogram", "crc32", "sum"].map(|name| format!("rust/{name}.rs"));
     for file in files.into_iter().chain(rust) {
-        let workshop = Workshop::new();
+        let fixture = Fixture::new();
         let name = file.split(['/', '.']).nth(1).unwrap();
-        let report = build(&workshop.options(name, &[sample(&file)])).unwrap();
+        let report = build(&fixture.options(name, &[sample(&file)])).unwrap();
         // The dynamic linker finds neither farjump_reply nor farjump_panic in this process.
         let opened = Library::open(&report.library).unwrap_or_else(|error| panic!("{error}"));
         // SAFETY: built above.
@@ -227,7 +227,7 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
 
 #[test]
 fn a_panic_in_rust_code_sends_its_place_and_message() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let source = "#![no_std]
 farjump_ifunc::ifunc! {
     name: picky,
@@ -242,8 +242,8 @@ fn picky(payload: &farjump_ifunc::Payload) {
         _ => { let _ = bytes[bytes[0] as usize]; }
     }
 }";
-    let source = workshop.write("picky.rs", source);
-    let report = build(&workshop.options("picky", &[source])).unwrap();
+    let source = fixture.write("picky.rs", source);
+    let report = build(&fixture.options("picky", &[source])).unwrap();
     let mut target = Target::offering("farjump_panic", farjump_panic as *const c_void);
     let linked = target.hold(&report);
     let (sender, panics) = channel();
@@ -268,14 +268,14 @@ fn picky(payload: &farjump_ifunc::Payload) {
 
 #[test]
 fn a_crate_is_built_by_cargo_with_payload_routines_and_alignment_of_its_own() {
-    let workshop = Workshop::new();
+    let fixture = Fixture::new();
     let author = concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/rust");
     let manifest = format!(
         "[package]\nname = \"sum-words\"\nedition = \"2024\"\n\
          [dependencies]\nfarjump-ifunc = {{ path = \"{author}\" }}\n[workspace]\n"
     );
-    let manifest = workshop.write("sum/Cargo.toml", &manifest);
-    workshop.write(
+    let manifest = fixture.write("sum/Cargo.toml", &manifest);
+    fixture.write(
         "sum/src/lib.rs",
         "#![no_std]
 use farjump_ifunc::{Payload, ifunc, reply_value};
@@ -291,7 +291,7 @@ fn sum(payload: &Payload) {
     let _ = reply_value(&sum);
 }",
     );
-    workshop.write(
+    fixture.write(
         "sum/src/parse.rs",
         "use farjump_ifunc::Payload;
 /// Words in decimal, separated by blanks.
@@ -305,8 +305,8 @@ pub fn words(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     Ok(used)
 }",
     );
-    for input in [workshop.path("sum"), manifest] {
-        let report = build(&workshop.options("sum", &[input])).unwrap_or_else(|error| panic!("{error}"));
+    for input in [fixture.path("sum"), manifest] {
+        let report = build(&fixture.options("sum", &[input])).unwrap_or_else(|error| panic!("{error}"));
         // SAFETY: built above.
         let library = unsafe { Library::load(&report.library) }.unwrap();
         assert!(!report.payload_is_args);

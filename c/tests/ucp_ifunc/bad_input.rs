@@ -1,16 +1,16 @@
 //! Errors of programs, and their status codes.
 
-use crate::fixture::{Lane, Language, Variant, run_alone, workshop};
+use crate::fixture::{Lane, Language, Variant, fixture, run_alone};
 
 #[test]
 fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
-    let Some(workshop) = workshop() else { return };
+    let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
-        workshop.ifunc("tally", variant);
-        workshop.ifunc("bulky", variant);
-        let program = workshop.program("bad", variant, Language::C);
+        fixture.ifunc("tally", variant);
+        fixture.ifunc("bulky", variant);
+        let program = fixture.program("bad", variant, Language::C);
         for (lane, kind) in [(Lane::Posix, "mapped"), (Lane::Tcp, "put")] {
-            let mut command = workshop.command(&program, lane, &workshop.libraries());
+            let mut command = fixture.command(&program, lane, &fixture.libraries());
             let out = run_alone(&mut command, &["tally", "bulky", kind]);
             assert_eq!(out, "all of it was told\n", "{variant:?} {lane:?}");
         }
@@ -19,12 +19,12 @@ fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
 
 #[test]
 fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() {
-    let Some(workshop) = workshop() else { return };
+    let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
-        workshop.ifunc("tally", variant);
-        workshop.ifunc("bulky", variant);
-        let Some(program) = workshop.sanitized_program("bad", variant) else { return };
-        let mut command = workshop.command(&program, Lane::Posix, &workshop.libraries());
+        fixture.ifunc("tally", variant);
+        fixture.ifunc("bulky", variant);
+        let Some(program) = fixture.sanitized_program("bad", variant) else { return };
+        let mut command = fixture.command(&program, Lane::Posix, &fixture.libraries());
         // Handles are never freed, so that their later use is detected.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         assert_eq!(
@@ -37,7 +37,7 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
 
 #[test]
 fn what_only_the_later_prototype_has_is_an_error_when_it_is_built_without_its_macro() {
-    let Some(workshop) = workshop() else { return };
+    let Some(fixture) = fixture() else { return };
     let uses = [
         "void *payload; return ucp_ifunc_msg_get_payload_ptr(message, &payload, 0);",
         "ucp_ifunc_reg_param_t p = {0}; ucp_ifunc_h h; return ucp_register_ifunc_im(0, p, 0, 0, 0, 0, &h);",
@@ -51,7 +51,7 @@ fn what_only_the_later_prototype_has_is_an_error_when_it_is_built_without_its_ma
              {{ *(int *)args = uses((ucp_ifunc_msg_t *)payload); }}"
         );
         for language in [Language::C, Language::Cxx] {
-            let built = |variant| workshop.ifunc_of(&text, "late", language, variant);
+            let built = |variant| fixture.ifunc_of(&text, "late", language, variant);
             built(Variant::ThreeChains).unwrap();
             let error = built(Variant::TwoChains).unwrap_err().to_string();
             assert!(error.contains("-DIFUNC_API_THREE_CHAINS"), "{call} {language:?}: {error}");

@@ -67,7 +67,7 @@ impl Lane {
     pub(crate) const BOTH: [Lane; 2] = [Lane::Posix, Lane::Tcp];
 }
 
-pub(crate) struct Workshop {
+pub(crate) struct Fixture {
     folder: TempDir,
     /// Flags that have the compiler treat UCX's headers as the system's, whose warnings are no errors.
     quiet: Vec<String>,
@@ -75,7 +75,7 @@ pub(crate) struct Workshop {
 
 /// A folder to work in; `None`, with a message, where there is no compiler, or UCX's headers are missing. Any
 /// other obstacle fails the test that meets it.
-pub(crate) fn workshop() -> Option<Workshop> {
+pub(crate) fn fixture() -> Option<Fixture> {
     let folder = tempfile::Builder::new().prefix("farjump-ucp-").tempdir().unwrap();
     for name in ["lib", "empty"] {
         fs::create_dir(folder.path().join(name)).unwrap();
@@ -98,7 +98,7 @@ pub(crate) fn workshop() -> Option<Workshop> {
     let probe = folder.path().join("probe.c");
     fs::write(&probe, "#include <ucp/api/ucp.h>\nint main(void) { return ucp_get_version_string() == 0; }\n")
         .unwrap();
-    Some(Workshop { folder, quiet })
+    Some(Fixture { folder, quiet })
 }
 
 /// Flags that make the headers that the preprocessor found system headers, from its output:
@@ -122,7 +122,7 @@ fn headers_that_are_not_the_systems_are_taken_for_such() {
     assert_eq!(quiet("# 0 \"x.c\"\n"), None);
 }
 
-impl Workshop {
+impl Fixture {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -296,7 +296,7 @@ impl Workshop {
         self.run_pair_on(program, lane, folders, arguments, None)
     }
 
-    /// As [`Workshop::run_pair`], each on a processor of its own.
+    /// As [`Fixture::run_pair`], each on a processor of its own.
     pub(crate) fn run_pair_on(
         &self,
         program: &Path,

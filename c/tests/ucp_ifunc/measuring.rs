@@ -1,19 +1,19 @@
 //! Cost of the interface beside the library and UCX's active messages (`benches/ucp_ifunc.c`).
 
-use crate::fixture::{Lane, workshop};
+use crate::fixture::{Lane, fixture};
 
 /// Runs it, and returns its table.
 fn measure(rounds: &str, longest: &str, processors: Option<[&str; 2]>) -> Option<String> {
-    let workshop = workshop()?;
-    workshop.measured_ifunc("mark", "libmark");
-    workshop.measured_ifunc("mark", "mark");
-    workshop.measured_ifunc("bounce", "bounce");
-    let program = workshop.measuring_program();
-    let libraries = workshop.libraries();
+    let fixture = fixture()?;
+    fixture.measured_ifunc("mark", "libmark");
+    fixture.measured_ifunc("mark", "mark");
+    fixture.measured_ifunc("bounce", "bounce");
+    let program = fixture.measuring_program();
+    let libraries = fixture.libraries();
     let folder = libraries.to_str().unwrap().to_owned();
     let arguments = [folder.as_str(), rounds, longest];
     let [_, table] =
-        workshop.run_pair_on(&program, Lane::Posix, [&libraries, &libraries], &arguments, processors);
+        fixture.run_pair_on(&program, Lane::Posix, [&libraries, &libraries], &arguments, processors);
     Some(table)
 }
 

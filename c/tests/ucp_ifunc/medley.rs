@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::fixture::{Lane, Language, Variant, Workshop, workshop};
+use crate::fixture::{Fixture, Lane, Language, Variant, fixture};
 
 /// The library that the function needs: FNV-1a.
 const LIBRARY: &str = "#include <stddef.h>
@@ -18,19 +18,19 @@ const LIBRARY: &str = "#include <stddef.h>
     }";
 
 /// Runs it with or without the function's library at the target, and checks the output of both processes.
-fn course(workshop: &Workshop, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
-    let program = workshop.program("medley", variant, Language::C);
-    let mut targets = workshop.libraries();
+fn course(fixture: &Fixture, variant: Variant, lane: Lane, rounds: &str, errand: &str) {
+    let program = fixture.program("medley", variant, Language::C);
+    let mut targets = fixture.libraries();
     if errand == "canceled" {
         // It has to register the functions that it sends back.
-        targets = workshop.no_libraries();
+        targets = fixture.no_libraries();
         for name in ["tally.so", "rally.so"] {
-            fs::copy(workshop.libraries().join(name), targets.join(name)).unwrap();
+            fs::copy(fixture.libraries().join(name), targets.join(name)).unwrap();
         }
     }
     let rallies: u64 = rounds.parse().unwrap();
-    let folders = [&*targets, &*workshop.libraries()];
-    let [target, source] = workshop.run_pair(&program, lane, folders, &[rounds]);
+    let folders = [&*targets, &*fixture.libraries()];
+    let [target, source] = fixture.run_pair(&program, lane, folders, &[rounds]);
     let both = |number| format!("ping-pong {rounds}\nrally {number}\n");
     let expected = format!("number 1000\nerrand {errand}\nring 256\n{}", both(rallies));
     assert_eq!([target, source], [expected, both(rallies - 1)], "{variant:?} {lane:?}");
@@ -38,15 +38,15 @@ fn course(workshop: &Workshop, variant: Variant, lane: Lane, rounds: &str, erran
 
 #[test]
 fn the_later_prototypes_program_goes_to_its_end_with_libraries_of_the_target_and_without() {
-    let Some(workshop) = workshop() else { return };
+    let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
-        workshop.ifunc("tally", variant);
-        workshop.ifunc("rally", variant);
-        workshop.ifunc_with_library("errand", variant, &workshop.libraries(), LIBRARY);
+        fixture.ifunc("tally", variant);
+        fixture.ifunc("rally", variant);
+        fixture.ifunc_with_library("errand", variant, &fixture.libraries(), LIBRARY);
         for (lane, rounds) in [(Lane::Posix, "500"), (Lane::Tcp, "20")] {
-            course(&workshop, variant, lane, rounds, "equal");
+            course(&fixture, variant, lane, rounds, "equal");
         }
     }
     // Frames of both variants are the same: one will do here.
-    course(&workshop, Variant::ThreeChains, Lane::Posix, "200", "canceled");
+    course(&fixture, Variant::ThreeChains, Lane::Posix, "200", "canceled");
 }
