@@ -19,7 +19,7 @@ pub(super) trait InFlight: Send + Sync {
 #[derive(Default)]
 pub(super) struct Shared {
     violations: Mutex<Vec<Violation>>,
-    flights: Mutex<Vec<Weak<dyn InFlight>>>,
+    wires: Mutex<Vec<Weak<dyn InFlight>>>,
 }
 
 impl Shared {
@@ -27,14 +27,14 @@ impl Shared {
         lock(&self.violations).push(violation);
     }
 
-    pub(super) fn add(&self, flight: Weak<dyn InFlight>) {
-        let mut flights = lock(&self.flights);
-        flights.retain(|flight| flight.strong_count() > 0);
-        flights.push(flight);
+    pub(super) fn add(&self, wire: Weak<dyn InFlight>) {
+        let mut wires = lock(&self.wires);
+        wires.retain(|wire| wire.strong_count() > 0);
+        wires.push(wire);
     }
 
-    fn flights(&self) -> Vec<Arc<dyn InFlight>> {
-        lock(&self.flights).iter().filter_map(Weak::upgrade).collect()
+    fn wires(&self) -> Vec<Arc<dyn InFlight>> {
+        lock(&self.wires).iter().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -46,12 +46,12 @@ impl FakeHandle {
     /// Delivers up to `pieces` pieces (whole messages in the two-sided fake) that each endpoint has in
     /// flight, in the seed's order. Returns the number delivered: 0 if nothing was in flight.
     pub fn pump(&self, pieces: usize) -> usize {
-        self.0.flights().iter().map(|flight| flight.deliver(pieces)).sum()
+        self.0.wires().iter().map(|wire| wire.deliver(pieces)).sum()
     }
 
     /// Pieces in flight.
     pub fn pending(&self) -> usize {
-        self.0.flights().iter().map(|flight| flight.pending()).sum()
+        self.0.wires().iter().map(|wire| wire.pending()).sum()
     }
 
     /// Starts a thread that delivers piece by piece until the returned value is dropped. The seed still

@@ -136,7 +136,7 @@ struct End {
     region: Arc<SharedBlock>,
     completions: Arc<AtomicU64>,
     /// The peer's pieces in flight to here, once it has connected.
-    inbound: Mutex<Option<Weak<Mutex<Flight>>>>,
+    inbound: Mutex<Option<Weak<Mutex<SeededWire>>>>,
     /// Whether the local half was dropped.
     closed: AtomicBool,
 }
@@ -150,14 +150,14 @@ enum Kind {
 }
 
 /// Puts in flight in one direction, which the seed splits, holds and reorders as far as the rule allows.
-struct Flight {
+struct SeededWire {
     rule: Rule,
     generator: fastrand::Rng,
     wire: Wire,
 }
 
-impl Flight {
-    fn new(rule: Rule, seed: u64, queue: usize, to: &End, shared: Arc<Shared>) -> Result<Flight, Cause> {
+impl SeededWire {
+    fn new(rule: Rule, seed: u64, queue: usize, to: &End, shared: Arc<Shared>) -> Result<SeededWire, Cause> {
         let on_changed = move |Changed { at: offset, frame }| {
             shared.record(Violation::BytesChanged { offset, frame });
         };
@@ -167,7 +167,7 @@ impl Flight {
         if rule == Rule::InOrder {
             wire = wire.in_turn();
         }
-        Ok(Flight { rule, generator: fastrand::Rng::with_seed(seed), wire })
+        Ok(SeededWire { rule, generator: fastrand::Rng::with_seed(seed), wire })
     }
 
     /// Starts a put inside the region. Returns whether there was space for it.
@@ -196,7 +196,7 @@ impl Flight {
     }
 
     fn deliver(&mut self, pieces: usize) -> usize {
-        let Flight { generator, wire, .. } = self;
+        let SeededWire { generator, wire, .. } = self;
         (0..pieces).take_while(|_| wire.deliver(&mut |ways| generator.usize(0..ways))).count()
     }
 
@@ -213,7 +213,7 @@ impl Flight {
     }
 }
 
-impl InFlight for Mutex<Flight> {
+impl InFlight for Mutex<SeededWire> {
     fn deliver(&self, pieces: usize) -> usize {
         lock(self).deliver(pieces)
     }
@@ -242,19 +242,19 @@ impl UnconnectedEndpoint for UnconnectedFake {
         let failed = |cause| TransportError::new(NAME, Operation::Connect, cause);
         let to = ENDS.find(&peer).map_err(failed)?;
         let UnconnectedFake { end, rule, seed, queue, max_frame, shared, .. } = *self;
-        let flight =
-            Arc::new(Mutex::new(Flight::new(rule, seed, queue, &to, shared.clone()).map_err(failed)?));
+        let wire =
+            Arc::new(Mutex::new(SeededWire::new(rule, seed, queue, &to, shared.clone()).map_err(failed)?));
         let mut inbound = lock(&to.inbound);
         if inbound.is_some() {
             return Err(failed(Cause::Address("another end has connected to it".into())));
         }
-        *inbound = Some(Arc::downgrade(&flight));
+        *inbound = Some(Arc::downgrade(&wire));
         drop(inbound);
-        let in_flight: Weak<Mutex<Flight>> = Arc::downgrade(&flight);
+        let in_flight: Weak<Mutex<SeededWire>> = Arc::downgrade(&wire);
         shared.add(in_flight as Weak<dyn InFlight>);
         Ok(Endpoint::OneSided {
             local: Box::new(FakeLocal(end.clone())),
-            remote: Box::new(FakeRemote { own: end, to, flight, rule, max_frame, shared }),
+            remote: Box::new(FakeRemote { own: end, to, wire, rule, max_frame, shared }),
         })
     }
 }
@@ -291,7 +291,7 @@ impl Drop for FakeLocal {
 struct FakeRemote {
     own: Arc<End>,
     to: Arc<End>,
-    flight: Arc<Mutex<Flight>>,
+    wire: Arc<Mutex<SeededWire>>,
     rule: Rule,
     max_frame: usize,
     shared: Arc<Shared>,
@@ -312,11 +312,11 @@ impl FakeRemote {
             self.shared.record(Violation::PutTooLong { offset, len, max: self.max_frame });
             return Err(failed(Cause::TooLarge { len, max: self.max_frame }));
         }
-        let mut flight = lock(&self.flight);
-        if !flight.put(offset, bytes, kind, frame) {
+        let mut wire = lock(&self.wire);
+        if !wire.put(offset, bytes, kind, frame) {
             return Err(failed(Cause::Full));
         }
-        flight.work();
+        wire.work();
         Ok(())
     }
 }
@@ -346,7 +346,7 @@ unsafe impl RemoteMemory for FakeRemote {
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        lock(&self.flight).wire.fence();
+        lock(&self.wire).wire.fence();
         Ok(())
     }
 
@@ -360,7 +360,7 @@ unsafe impl RemoteMemory for FakeRemote {
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
-        lock(&self.flight).work();
+        lock(&self.wire).work();
         Ok(())
     }
 }
