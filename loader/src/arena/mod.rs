@@ -3,7 +3,7 @@
 //! ```text
 //! reservation:  | code, executable | no access ...          | data, writable   | mark |
 //!               base               base + len               base + 1 GiB
-//! writable_alias:         | the same code, writable: for the loader alone |
+//! alias:        | the same code, writable: for the loader alone |
 //! ```
 //!
 //! Every byte of code outside an image is a trap: a call through an address that outlived its code ends the
@@ -171,7 +171,7 @@ impl Block {
     fn room(&mut self) -> Room<'_> {
         let start = self.range.start;
         // SAFETY: the range lies inside both spans and belongs to this block alone until it is dropped. The
-        // writable_alias and the data stay mapped writable as long as the arena's memory, which the block
+        // alias and the data stay mapped writable as long as the arena's memory, which the block
         // holds. No code runs there yet: callers get the block from `Arena::place`, which calls this before
         // it returns.
         let (span1, span2) = unsafe {
@@ -207,7 +207,7 @@ impl Drop for Block {
         if !self.memory.is_ours() {
             return;
         }
-        // SAFETY: the range belongs to this block alone, inside the writable_alias, which stays mapped
+        // SAFETY: the range belongs to this block alone, inside the writable alias, which stays mapped
         // writable as long as the memory that the block still holds. Every caller of the code holds the
         // block, so none is left.
         unsafe { self.memory.writable_alias.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
@@ -254,7 +254,7 @@ impl Memory {
         let writable_alias = Mapping::new(len, writable, MapFlags::SHARED).map_err(failed("mapping code"))?;
         let (code, data) = (reservation.start, reservation.at(DISTANCE));
         let mark = reservation.at(DISTANCE + len);
-        // SAFETY: the writable_alias is shared memory of `len` bytes, so an old size of 0 makes a second
+        // SAFETY: the writable alias is shared memory of `len` bytes, so an old size of 0 makes a second
         // mapping of it (mremap(2)). It replaces the start of the reservation, which is this function's and
         // unused.
         unsafe {
@@ -289,7 +289,7 @@ impl Memory {
         populate(writable_alias.start, len, Advice::LinuxPopulateWrite)
             .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
             .map_err(failed("backing it with memory"))?;
-        // SAFETY: the writable_alias and the mark are mapped writable, and nothing else has their addresses
+        // SAFETY: the writable alias and the mark are mapped writable, and nothing else has their addresses
         // yet.
         unsafe {
             writable_alias.start.write_bytes(TRAP, len);
