@@ -11,7 +11,7 @@ use crate::frame::{CodePart, FrameError, MAX_FRAME, Trailer};
 use crate::mailbox;
 use crate::memory::Memory;
 use crate::signal::LinkKey;
-use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, Route, TransportError};
+use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, PathInfo, TransportError};
 
 mod credit;
 mod in_place;
@@ -132,10 +132,10 @@ impl Channel {
     }
 
     /// The path of this endpoint's frames, as the backend describes it. For people; may take long.
-    pub fn route(&self) -> Route {
+    pub fn path_info(&self) -> PathInfo {
         match &self.path {
-            Path::OneSided(path) => path.route(),
-            Path::TwoSided(path) => path.messages.route(),
+            Path::OneSided(path) => path.path_info(),
+            Path::TwoSided(path) => path.messages.path_info(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::mailbox::{
 };
 use crate::memory::{Memory, Region};
 use crate::sync::{Handover, Ordering, release};
-use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, RemoteMemory, Route, TransportError};
+use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
 
 pub(super) struct OneSided {
     pub(super) out: Outbound<Region>,
@@ -138,8 +138,8 @@ impl OneSided {
         })
     }
 
-    pub(super) fn route(&self) -> Route {
-        self.remote.route()
+    pub(super) fn path_info(&self) -> PathInfo {
+        self.remote.path_info()
     }
 
     #[inline(always)]

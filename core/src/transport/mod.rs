@@ -208,17 +208,17 @@ impl fmt::Debug for Endpoint {
 /// The path of an endpoint's frames, in words for people.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub struct Route {
+pub struct PathInfo {
     /// A few words: `tcp over eth0`. Empty if the backend's name says it all.
     pub over: String,
     /// Sentences with reasons and consequences, the most important first.
     pub notes: Vec<String>,
 }
 
-impl Route {
+impl PathInfo {
     /// Makes a path over `over`, with these notes.
-    pub fn new(over: impl Into<String>, notes: Vec<String>) -> Route {
-        Route { over: over.into(), notes }
+    pub fn new(over: impl Into<String>, notes: Vec<String>) -> PathInfo {
+        PathInfo { over: over.into(), notes }
     }
 }
 
@@ -317,8 +317,8 @@ pub unsafe trait RemoteMemory: Send {
     }
 
     /// The path of the writes. For people; may take long.
-    fn route(&self) -> Route {
-        Route::default()
+    fn path_info(&self) -> PathInfo {
+        PathInfo::default()
     }
 
     /// Staging of `len` bytes, a multiple of 4096, for a backend that wants frames in memory of its own, such
@@ -516,7 +516,7 @@ pub unsafe trait Messages: Send {
     }
 
     /// The path of the messages. For people; may take long.
-    fn route(&self) -> Route {
-        Route::default()
+    fn path_info(&self) -> PathInfo {
+        PathInfo::default()
     }
 }

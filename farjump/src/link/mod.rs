@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{PassedOver, PeerIdentity, Rights};
-use farjump_core::transport::{ArrivalRules, Route};
+use farjump_core::transport::{ArrivalRules, PathInfo};
 use farjump_loader::Library;
 
 pub use batch::Batch;
@@ -351,7 +351,7 @@ pub struct Path {
     /// The arrival rule: the receiver's proof that all of a frame has arrived.
     pub rule: ArrivalRules,
     /// The medium, as the transport describes it.
-    pub route: Route,
+    pub route: PathInfo,
     /// Preferred transports that were not taken, with the reasons.
     pub passed_over: Vec<PassedOver>,
 }
@@ -365,7 +365,7 @@ impl Path {
 }
 
 /// As [`Path::summary`].
-pub(crate) fn summary(transport: &str, route: &Route) -> String {
+pub(crate) fn summary(transport: &str, route: &PathInfo) -> String {
     let note = route.notes.first().and_then(|note| note.split(':').next());
     match note.filter(|note| note.starts_with("sealed") || *note == "clear") {
         Some(note) => format!("{transport}, {note}"),

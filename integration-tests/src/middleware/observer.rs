@@ -7,7 +7,7 @@ use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Messages,
-    OpenRequest, RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint,
+    OpenRequest, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 /// The observer. Called on the thread that uses the endpoint, during the operation.
@@ -166,8 +166,8 @@ unsafe impl RemoteMemory for ObservedRemote {
         self.inner.store_load_ordered()
     }
 
-    fn route(&self) -> Route {
-        self.inner.route()
+    fn path_info(&self) -> PathInfo {
+        self.inner.path_info()
     }
 
     fn staging(&mut self, len: usize) -> Result<Option<NonNull<u8>>, TransportError> {
@@ -288,7 +288,7 @@ unsafe impl Messages for ObservedMessages {
         self.inner.has_end()
     }
 
-    fn route(&self) -> Route {
-        self.inner.route()
+    fn path_info(&self) -> PathInfo {
+        self.inner.path_info()
     }
 }

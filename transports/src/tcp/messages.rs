@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use farjump_core::frame::LINE;
-use farjump_core::transport::{Cause, Messages, Operation, Route, TransportError};
+use farjump_core::transport::{Cause, Messages, Operation, PathInfo, TransportError};
 use rustix::net::getpeername;
 
 use super::buffers::{self, Buffer, FRONT};
@@ -260,7 +260,7 @@ unsafe impl Messages for TcpMessages {
         true
     }
 
-    fn route(&self) -> Route {
+    fn path_info(&self) -> PathInfo {
         let parts = self.whole();
         let over = match parts.socket.is_unix() {
             true => "unix socket".to_owned(),
@@ -275,7 +275,7 @@ unsafe impl Messages for TcpMessages {
                 "clear: any process that can intercept the stream can read and change its frames".to_owned()
             }
         };
-        Route::new(over, vec![sealed])
+        PathInfo::new(over, vec![sealed])
     }
 }
 

@@ -513,13 +513,16 @@ fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
 #[test]
 fn the_route_says_where_to_and_how_it_is_sealed() {
     let (left, _right) = pair(TERMS);
-    let route = left.route();
+    let route = left.path_info();
     assert!(route.over.starts_with("tcp 127.0.0.1:"), "{route:?}");
     assert_eq!(route.notes, ["sealed by AES-256-GCM"]);
     let (left, _right) = pair_on(unix(), Terms { seal: Seal::ChaCha, ..TERMS });
-    assert_eq!(left.route(), Route::new("unix socket", vec!["sealed by ChaCha20-Poly1305".to_owned()]));
+    assert_eq!(
+        left.path_info(),
+        PathInfo::new("unix socket", vec!["sealed by ChaCha20-Poly1305".to_owned()])
+    );
     let (left, _right) = pair(Terms { seal: Seal::Clear, ..TERMS });
-    assert!(left.route().notes[0].starts_with("clear: "));
+    assert!(left.path_info().notes[0].starts_with("clear: "));
 }
 
 #[path = "delay_tests.rs"]

@@ -31,7 +31,7 @@ pub use write::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::Device;
-use farjump_core::transport::Route;
+use farjump_core::transport::PathInfo;
 
 /// The device of a backend: opened at first use, and searched for anew after it failed.
 #[derive(Default)]
@@ -89,11 +89,11 @@ pub fn port_in_use() -> Result<PortInUse, String> {
 }
 
 /// The path of a backend's frames.
-fn route(device: &Device, how: &str) -> Route {
+fn path_info(device: &Device, how: &str) -> PathInfo {
     let port = &device.port;
     let notes = vec![
         how.to_owned(),
         format!("{}, packets of {} bytes, partition {:#06x}", port.gid, port.mtu, port.partition.1),
     ];
-    Route::new(format!("{}:{}", device.name, port.number), notes)
+    PathInfo::new(format!("{}:{}", device.name, port.number), notes)
 }

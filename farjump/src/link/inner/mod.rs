@@ -480,7 +480,7 @@ impl Inner {
         Path {
             transport: self.transport.clone(),
             rule: self.channel.rule(),
-            route: self.channel.route(),
+            route: self.channel.path_info(),
             passed_over: self.passed_over.clone(),
         }
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel, Glance, Received};
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus, Template};
-use farjump_core::transport::{Route, Transport};
+use farjump_core::transport::{PathInfo, Transport};
 
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
@@ -244,7 +244,7 @@ impl Session {
     /// The transport, and whether its frames are encrypted. Only streams are queried: other channels may take
     /// long.
     pub(super) fn path(&self) -> String {
-        let route = if self.channel.has_end() { self.channel.route() } else { Route::default() };
+        let route = if self.channel.has_end() { self.channel.path_info() } else { PathInfo::default() };
         summary(self.large.transport(), &route)
     }
 }

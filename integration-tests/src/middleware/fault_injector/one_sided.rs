@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::odds::{Dice, FOREVER};
 use super::{Fault, Link};
-use farjump_core::transport::{Cause, Operation, RemoteMemory, Route, TransportError};
+use farjump_core::transport::{Cause, Operation, PathInfo, RemoteMemory, TransportError};
 
 /// Operations held before the next one is refused as full.
 const QUEUE: usize = 64;
@@ -275,7 +275,7 @@ unsafe impl RemoteMemory for FaultyRemote {
         self.flush()
     }
 
-    fn route(&self) -> Route {
-        self.inner.route()
+    fn path_info(&self) -> PathInfo {
+        self.inner.path_info()
     }
 }

@@ -8,7 +8,7 @@ use super::odds::{Dice, FOREVER};
 use super::{Fault, Link};
 use crate::middleware::pages::Pages;
 use farjump_core::frame::LINE;
-use farjump_core::transport::{BorrowedFd, Cause, Messages, Operation, Route, TransportError};
+use farjump_core::transport::{BorrowedFd, Cause, Messages, Operation, PathInfo, TransportError};
 
 /// Messages held before the next buffer is refused.
 const QUEUE: usize = 64;
@@ -175,7 +175,7 @@ unsafe impl Messages for FaultyMessages {
         self.inner.disarm()
     }
 
-    fn route(&self) -> Route {
-        self.inner.route()
+    fn path_info(&self) -> PathInfo {
+        self.inner.path_info()
     }
 }

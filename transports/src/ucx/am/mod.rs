@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, Route,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, PathInfo,
     Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use farjump_ucx_sys::{
@@ -380,7 +380,7 @@ unsafe impl Messages for AmMessages {
         Ok(false)
     }
 
-    fn route(&self) -> Route {
+    fn path_info(&self) -> PathInfo {
         let lanes = Lanes::of(self.ucx, self.end);
         let mut notes = Vec::new();
         if lanes.are_tcp() {
@@ -390,7 +390,7 @@ unsafe impl Messages for AmMessages {
         notes.push(
             "the receiver runs frames where UCX put them; no address of it is known to the sender".to_owned(),
         );
-        Route::new(lanes.in_words(), notes)
+        PathInfo::new(lanes.in_words(), notes)
     }
 }
 

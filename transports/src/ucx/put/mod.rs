@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Operation,
-    RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Operation, PathInfo,
+    RemoteMemory, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 
 use crate::executable_alias::ExecutableAlias;
@@ -166,7 +166,7 @@ unsafe impl RemoteMemory for PutRemote {
         self.no_fence
     }
 
-    fn route(&self) -> Route {
+    fn path_info(&self) -> PathInfo {
         let lanes = locked(&self.queue).lanes();
         let note = match self.mapped {
             Some(_) => {
@@ -176,7 +176,7 @@ unsafe impl RemoteMemory for PutRemote {
                 "frames are puts that the device carries out, and a fence before each signal; the peer does nothing for them"
             }
         };
-        Route::new(lanes.in_words(), vec![note.to_owned()])
+        PathInfo::new(lanes.in_words(), vec![note.to_owned()])
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
-    OpenRequest, Operation, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint, WakeSource,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -394,9 +394,9 @@ unsafe impl Messages for SendMessages {
         Ok(())
     }
 
-    fn route(&self) -> Route {
+    fn path_info(&self) -> PathInfo {
         let how = "each frame is a message that the devices deliver into buffers of the receiver's";
-        crate::verbs::route(&self.endpoint.queue.device, how)
+        crate::verbs::path_info(&self.endpoint.queue.device, how)
     }
 }
 

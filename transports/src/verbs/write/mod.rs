@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
-    OpenRequest, Operation, RemoteMemory, Route, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    OpenRequest, Operation, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
+    WakeSource,
 };
 
 use crate::executable_alias::ExecutableAlias;
@@ -231,9 +232,9 @@ unsafe impl RemoteMemory for WriteRemote {
         locked(&self.writes).wake_peer().map_err(|failed| of_frame(Operation::Wake, failed))
     }
 
-    fn route(&self) -> Route {
+    fn path_info(&self) -> PathInfo {
         let writes = locked(&self.writes);
-        crate::verbs::route(
+        crate::verbs::path_info(
             &writes.queue.device,
             "frames are writes that the devices carry out; the peer's processor does nothing for them",
         )

@@ -263,7 +263,7 @@ fn a_region_is_zero_and_has_an_executable_twin() {
 #[test]
 fn a_route_shows_device_port_and_gid() {
     let Some([one, _other]) = pair(8192) else { return };
-    let route = one.remote.route();
+    let route = one.remote.path_info();
     assert!(route.over.contains(':') && route.notes[1].contains("GID "), "{route:?}");
 }
 
