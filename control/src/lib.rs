@@ -1,11 +1,11 @@
 //! Control connections: the handshake of two processes, and the messages beside their frames.
 //!
 //! A target's [`Listener`] drives an [`Arrival`] for each process that connects, and never waits. A source
-//! calls [`meet_target`], which waits up to a deadline. Both get [`Met`]: a connected [`Endpoint`], the terms
-//! of each direction, and the [`Control`] connection. **The end of the control connection is the peer's
-//! death**, whatever the transport sees. An admin request ([`ask`], [`Asker`]) uses its own connection and
-//! makes no link. Everything received is checked before use. Bad, partial or missing data costs the target at
-//! most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature `key`.
+//! calls [`connect_target`], which waits up to a deadline. Both get [`Handshake`]: a connected [`Endpoint`],
+//! the terms of each direction, and the [`Control`] connection. **The end of the control connection is the
+//! peer's death**, whatever the transport sees. An admin request ([`ask`], [`Asker`]) uses its own connection
+//! and makes no link. Everything received is checked before use. Bad, partial or missing data costs the
+//! target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature `key`.
 //!
 //! [`Endpoint`]: farjump_core::transport::Endpoint
 
@@ -34,8 +34,8 @@ pub use admin::messages::{
 };
 pub use connection::Control;
 pub use connection::message::{
-    End, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORT_NAME,
-    MAX_TRANSPORTS, Message,
+    EndpointInfo, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE,
+    MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message,
 };
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
@@ -44,9 +44,9 @@ pub use error::{
 };
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;
-pub use handshake::negotiation::{Direction, Joined, Met};
-pub use handshake::second::SecondEnd;
-pub use handshake::source::{SourceOptions, meet_target};
+pub use handshake::negotiation::{Direction, Handshake, Joined};
+pub use handshake::second::SecondEndpoint;
+pub use handshake::source::{SourceOptions, connect_target};
 pub use handshake::stream::IncomingStream;
 pub use handshake::target::{Arrival, ArrivalOptions, Progress};
 pub use key::Key;
@@ -54,6 +54,6 @@ pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use listener::Listener;
 pub use peer_identity::{PeerIdentity, admit, plain};
-pub use refusal::{MeetRefusal, RefusalCause};
+pub use refusal::{RefusalCause, RejectCause};
 pub use rights::{MissingRights, Rights};
 pub use tcp::TcpOptions;

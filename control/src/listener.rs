@@ -20,7 +20,7 @@ use crate::address::PeerAddress;
 use crate::connection::socket::ControlSocket;
 use crate::connection::{Control, Role};
 use crate::keys::Keys;
-use crate::refusal::MeetRefusal;
+use crate::refusal::RejectCause;
 use crate::tcp::{self, TcpOptions};
 
 use crate::error::{require_key_feature, system};
@@ -191,7 +191,7 @@ impl Listener {
             ),
             _ => return Err(error),
         };
-        control.refuse(MeetRefusal::OtherUser, &text);
+        control.refuse(RejectCause::OtherUser, &text);
         Err(error)
     }
 

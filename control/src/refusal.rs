@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The cause of a rejected handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub enum MeetRefusal {
+pub enum RejectCause {
     /// It admits processes of its own user only.
     OtherUser,
     /// No transport in common.
@@ -32,20 +32,20 @@ pub enum MeetRefusal {
     Rights,
 }
 
-impl fmt::Display for MeetRefusal {
+impl fmt::Display for RejectCause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            MeetRefusal::OtherUser => "another user",
-            MeetRefusal::NoCommonTransport => "no transport in common",
-            MeetRefusal::NoCommonRule => "no arrival rule in common",
-            MeetRefusal::TransportFailed => "the transport failed",
-            MeetRefusal::Protocol => "protocol broken",
-            MeetRefusal::TooLate => "too late",
-            MeetRefusal::Full => "too many links",
-            MeetRefusal::Stopping => "stopping",
-            MeetRefusal::Policy => "policy",
-            MeetRefusal::Failed => "failed",
-            MeetRefusal::Rights => "missing right",
+            RejectCause::OtherUser => "another user",
+            RejectCause::NoCommonTransport => "no transport in common",
+            RejectCause::NoCommonRule => "no arrival rule in common",
+            RejectCause::TransportFailed => "the transport failed",
+            RejectCause::Protocol => "protocol broken",
+            RejectCause::TooLate => "too late",
+            RejectCause::Full => "too many links",
+            RejectCause::Stopping => "stopping",
+            RejectCause::Policy => "policy",
+            RejectCause::Failed => "failed",
+            RejectCause::Rights => "missing right",
         })
     }
 }

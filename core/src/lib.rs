@@ -34,13 +34,13 @@ pub use wire::{frame, image, signal};
 pub mod planted {
     use crate::sync::{Handover, planted};
 
-    /// Hands over `what` (`frame`, `room` or `attention`) by relaxed stores from now on. `false` for an
+    /// Hands over `what` (`frame`, `room` or `notice`) by relaxed stores from now on. `false` for an
     /// unknown name.
     pub fn plant(what: &str) -> bool {
         let what = match what {
             "frame" => Handover::Frame,
             "room" => Handover::Room,
-            "attention" => Handover::Attention,
+            "notice" => Handover::Notice,
             _ => return false,
         };
         planted::plant(Some(what));

@@ -13,7 +13,7 @@ use crate::connection::{Control, out_of_order, refused};
 use crate::error::system;
 use crate::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
-use crate::refusal::MeetRefusal;
+use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
 use crate::{Awaited, HandshakeError, Operation};
 
@@ -84,7 +84,7 @@ impl Asker {
     }
 
     /// Rejects the request with a cause.
-    pub fn refuse(self, cause: MeetRefusal, text: &str) {
+    pub fn refuse(self, cause: RejectCause, text: &str) {
         self.control.refuse(cause, text);
     }
 }
@@ -124,7 +124,7 @@ pub fn ask_with(
         Err(error) => return Err(error),
     }
     let bytes = match control.recv_until(deadline, Awaited::Response)? {
-        (Message::Refuse { cause, text }, _) => return Err(refused(&control, cause, &text)),
+        (Message::Reject { cause, text }, _) => return Err(refused(&control, cause, &text)),
         (Message::Answer { bytes }, _) => bytes,
         (other, _) => return Err(out_of_order(&control, "Answer", &other)),
     };

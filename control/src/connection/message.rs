@@ -14,13 +14,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::messages::Question;
 use crate::connection::stream_offer::{StreamAnswer, StreamOffer};
-use crate::refusal::{MeetRefusal, RefusalCause};
+use crate::refusal::{RefusalCause, RejectCause};
 use crate::rights::Rights;
 
 /// Length of a message's head in bytes.
 pub const HEAD_LEN: usize = 8;
 /// Longest body of a message during the handshake, in bytes.
-pub const MAX_MEETING_MESSAGE: usize = 64 * 1024;
+pub const MAX_HANDSHAKE_MESSAGE: usize = 64 * 1024;
 /// Longest image that travels on a control connection, in bytes.
 pub const MAX_CODE: usize = 64 * 1024 * 1024;
 /// Longest body of a message after the handshake, in bytes: an image and its fields.
@@ -61,23 +61,23 @@ pub enum Message {
         /// Name of the program, for display.
         program: String,
         /// Its endpoint.
-        end: End,
+        end: EndpointInfo,
         /// The stream that it awaits, if the transport's frames travel on one.
         stream: Option<StreamOffer>,
     },
     /// Source to target: gives the source's endpoint. The endpoint's descriptors travel beside it.
     Ready {
         /// Its endpoint.
-        end: End,
+        end: EndpointInfo,
         /// The stream that it has opened, if one is awaited.
         stream: Option<StreamAnswer>,
     },
     /// Target to source: both endpoints are connected, frames may flow.
     Go,
     /// Either way, before [`Message::Go`]: rejects the link. The sender then closes the connection.
-    Refuse {
+    Reject {
         /// The cause.
-        cause: MeetRefusal,
+        cause: RejectCause,
         /// The cause in a sentence for display.
         text: String,
     },
@@ -138,13 +138,13 @@ pub enum Message {
     /// Target to source: the target's endpoint of the large mailbox. Its descriptors travel beside it.
     Offer {
         /// Its endpoint, of the link's own transport.
-        end: End,
+        end: EndpointInfo,
     },
     /// Source to target: the source's endpoint of the large mailbox, with descriptors beside it. The response
     /// is [`Message::Go`], after which frames may lie there, or [`Message::Decline`] if it is too late.
     Accept {
         /// Its endpoint.
-        end: End,
+        end: EndpointInfo,
     },
     /// Target to source: declines a large mailbox for that frame.
     Decline {
@@ -210,7 +210,7 @@ impl Message {
             Message::Welcome { .. } => "Welcome",
             Message::Ready { .. } => "Ready",
             Message::Go => "Go",
-            Message::Refuse { .. } => "Refuse",
+            Message::Reject { .. } => "Reject",
             Message::Refused { .. } => "Refused",
             Message::NeedCode { .. } => "NeedCode",
             Message::Closing { .. } => "Closing",
@@ -255,7 +255,7 @@ impl Message {
 
 /// A process's endpoint of a link, described for the peer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct End {
+pub struct EndpointInfo {
     /// Name of the transport.
     pub transport: String,
     /// The endpoint address, opaque to all but the transport; its descriptors travel beside the message.
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_encoding_of_each_message_is_the_documented_one() {
-        let end = End {
+        let end = EndpointInfo {
             transport: "shm".into(),
             address: vec![9, 8],
             key: [7; 16],
@@ -325,7 +325,7 @@ mod tests {
                 [&[2], &end_bytes[..], &[1], &[6; 32], &[0]].concat(),
             ),
             (Message::Go, vec![3]),
-            (Message::Refuse { cause: MeetRefusal::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
+            (Message::Reject { cause: RejectCause::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
             (
                 Message::Refused { token: 300, cause: RefusalCause::Name, text: String::new() },
                 vec![5, 0xac, 2, 13, 0],

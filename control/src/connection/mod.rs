@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::address::PeerAddress;
-use crate::connection::message::{MAX_CODE, MAX_MEETING_MESSAGE, MAX_MESSAGE, Message};
+use crate::connection::message::{MAX_CODE, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE, Message};
 use crate::connection::preamble::{Security, prefix};
 use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
@@ -33,7 +33,7 @@ use crate::error::require_key_feature;
 use crate::error::system;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
-use crate::refusal::MeetRefusal;
+use crate::refusal::RejectCause;
 use crate::tcp::{self, TcpOptions};
 use crate::{Awaited, ConnectError, HandshakeError, NoListener, Operation, SystemError};
 
@@ -348,7 +348,7 @@ impl Control {
         }
         // A target that rejects at once may be gone already, with its reason left here.
         match self.recv() {
-            Ok(Some((Message::Refuse { cause, text }, _))) => Err(refused(self, cause, &text)),
+            Ok(Some((Message::Reject { cause, text }, _))) => Err(refused(self, cause, &text)),
             _ => Err(error),
         }
     }
@@ -359,9 +359,9 @@ impl Control {
     }
 
     /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
-    pub fn refuse(mut self, cause: MeetRefusal, text: &str) {
+    pub fn refuse(mut self, cause: RejectCause, text: &str) {
         let text = plain(text, MAX_TEXT);
-        if let Err(error) = self.send(&Message::Refuse { cause, text }, &[]) {
+        if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
             log::debug!("{}: could not be told why it was refused: {error}", self.peer);
         }
     }
@@ -378,8 +378,8 @@ impl Control {
     pub(crate) fn met(&mut self, role: Role) {
         // A target sends only small messages: a source that does not read them pins little of its memory.
         let (receive, send, queue) = match role {
-            Role::Source => (MAX_MEETING_MESSAGE, MAX_MESSAGE, 2 * MAX_MESSAGE),
-            Role::Target => (MAX_MESSAGE, MAX_MEETING_MESSAGE, 16 * MAX_MEETING_MESSAGE),
+            Role::Source => (MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE, 2 * MAX_MESSAGE),
+            Role::Target => (MAX_MESSAGE, MAX_HANDSHAKE_MESSAGE, 16 * MAX_HANDSHAKE_MESSAGE),
         };
         self.incoming.set_limit(receive);
         self.outgoing.set_limits(send, queue);
@@ -405,7 +405,7 @@ impl Control {
     /// bytes pin no more of the target's memory.
     pub(crate) fn limit_code(&mut self, most: Option<u64>) {
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CODE).min(MAX_CODE);
-        self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_MEETING_MESSAGE));
+        self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_HANDSHAKE_MESSAGE));
     }
 
     /// Waits for the next message. `expected` describes it, for the error.
@@ -522,25 +522,25 @@ pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
         | HandshakeError::CutShort { .. } => return error,
         HandshakeError::OtherUser { .. }
         | HandshakeError::OwnerUnknown { .. }
-        | HandshakeError::OwnUserUnknown { .. } => MeetRefusal::OtherUser,
-        HandshakeError::Full { .. } => MeetRefusal::Full,
-        HandshakeError::NoCommonTransport { .. } => MeetRefusal::NoCommonTransport,
-        HandshakeError::NoCommonRule { .. } => MeetRefusal::NoCommonRule,
+        | HandshakeError::OwnUserUnknown { .. } => RejectCause::OtherUser,
+        HandshakeError::Full { .. } => RejectCause::Full,
+        HandshakeError::NoCommonTransport { .. } => RejectCause::NoCommonTransport,
+        HandshakeError::NoCommonRule { .. } => RejectCause::NoCommonRule,
         HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
-            MeetRefusal::TooLate
+            RejectCause::TooLate
         }
-        HandshakeError::MissingRights(_) => MeetRefusal::Rights,
+        HandshakeError::MissingRights(_) => RejectCause::Rights,
         HandshakeError::Transport(_)
         | HandshakeError::System(_)
-        | HandshakeError::Connect(ConnectError::System(_)) => MeetRefusal::TransportFailed,
-        _ => MeetRefusal::Protocol,
+        | HandshakeError::Connect(ConnectError::System(_)) => RejectCause::TransportFailed,
+        _ => RejectCause::Protocol,
     };
     control.refuse(cause, &error.to_string());
     error
 }
 
 /// Converts a rejection by the peer to an error.
-pub(crate) fn refused(control: &Control, cause: MeetRefusal, text: &str) -> HandshakeError {
+pub(crate) fn refused(control: &Control, cause: RejectCause, text: &str) -> HandshakeError {
     HandshakeError::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
 }
 

@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 
 use zeroize::Zeroize;
 
-use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, Message};
 use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
@@ -20,7 +20,7 @@ use crate::{HandshakeError, Operation};
 /// Smallest and largest read, in bytes.
 const READ: (usize, usize) = (4096, 256 * 1024);
 /// Most bytes that are overwritten at their old address after a move: longer messages hold no secret.
-const MOVED: usize = 2 * MAX_MEETING_MESSAGE;
+const MOVED: usize = 2 * MAX_HANDSHAKE_MESSAGE;
 
 /// Received bytes and descriptors not yet taken.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Incoming {
             bytes: Vec::new(),
             descriptors: VecDeque::new(),
             greeted: false,
-            limit: MAX_MEETING_MESSAGE,
+            limit: MAX_HANDSHAKE_MESSAGE,
         }
     }
 

@@ -10,14 +10,14 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zeroize::Zeroize;
 
 use crate::connection::Seal;
-use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE, Message};
+use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, Message};
 use crate::error::system;
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
 use crate::{HandshakeError, Operation};
 
 /// Limit of bytes that wait during the handshake.
-const MEETING_QUEUE: usize = 2 * MAX_MEETING_MESSAGE;
+const MEETING_QUEUE: usize = 2 * MAX_HANDSHAKE_MESSAGE;
 
 /// Parts to send, oldest first.
 #[derive(Debug)]
@@ -47,7 +47,12 @@ struct Part {
 impl Outgoing {
     /// Makes an empty queue.
     pub(crate) fn new() -> Outgoing {
-        Outgoing { parts: VecDeque::new(), queued: 0, queue_limit: MEETING_QUEUE, limit: MAX_MEETING_MESSAGE }
+        Outgoing {
+            parts: VecDeque::new(),
+            queued: 0,
+            queue_limit: MEETING_QUEUE,
+            limit: MAX_HANDSHAKE_MESSAGE,
+        }
     }
 
     /// Sends these bytes unchanged, ahead of all messages: a preamble, a handshake.
@@ -78,7 +83,7 @@ impl Outgoing {
         }
         // A message with a secret must not move while it is encoded.
         let secret = message.is_secret();
-        let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_MEETING_MESSAGE } else { HEAD_LEN });
+        let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_HANDSHAKE_MESSAGE } else { HEAD_LEN });
         room.resize(HEAD_LEN, 0);
         let bytes = postcard::to_extend(message, room)
             .map_err(|error| system(Operation::Encode, message.name(), std::io::Error::other(error)))?;

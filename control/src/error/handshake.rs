@@ -4,7 +4,7 @@ use farjump_core::transport::{ArrivalRules, PassedOver, TransportError};
 
 use super::{Awaited, ConnectError, SystemError};
 use crate::rights::MissingRights;
-use crate::{MeetRefusal, PeerAddress};
+use crate::{PeerAddress, RejectCause};
 
 /// A failed handshake or control connection.
 ///
@@ -194,7 +194,7 @@ pub enum HandshakeError {
         /// The peer.
         peer: String,
         /// The cause.
-        cause: MeetRefusal,
+        cause: RejectCause,
         /// Its explanation, stripped of control characters.
         text: String,
     },

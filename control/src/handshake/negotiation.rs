@@ -13,7 +13,7 @@ use farjump_os::deferred_close::DeferredFd;
 use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::connection::message::{End, Limits};
+use crate::connection::message::{EndpointInfo, Limits};
 use crate::connection::{Control, Role, tell};
 use crate::error::system;
 use crate::handshake::stream::Joining;
@@ -23,7 +23,7 @@ use crate::{HandshakeError, Operation};
 
 /// A completed handshake: a connected link and its terms.
 #[derive(Debug)]
-pub struct Met {
+pub struct Handshake {
     /// The control connection. Its end is the peer's death.
     pub control: Control,
     /// The connected endpoint of this process.
@@ -78,7 +78,7 @@ pub struct Direction {
 }
 
 /// The unconnected endpoint of this process.
-pub(crate) struct OwnEnd {
+pub(crate) struct LocalEndpoint {
     opening: Box<dyn UnconnectedEndpoint>,
     transport: String,
     capabilities: Capabilities,
@@ -89,12 +89,12 @@ pub(crate) struct OwnEnd {
     region_len: usize,
 }
 
-impl OwnEnd {
+impl LocalEndpoint {
     /// Opens an endpoint of `transport` and draws its key.
     pub(crate) fn open(
         transport: &mut dyn Transport,
         request: &OpenRequest,
-    ) -> Result<OwnEnd, HandshakeError> {
+    ) -> Result<LocalEndpoint, HandshakeError> {
         let capabilities = transport.capabilities();
         let max_frame = request.max_frame.min(capabilities.max_frame).min(MAX_FRAME);
         let mut key = [0; LinkKey::LEN];
@@ -105,7 +105,7 @@ impl OwnEnd {
         }
         let mut within = *request;
         within.max_frame = max_frame;
-        Ok(OwnEnd {
+        Ok(LocalEndpoint {
             opening: transport.open(&within)?,
             transport: transport.name().to_owned(),
             capabilities,
@@ -118,7 +118,7 @@ impl OwnEnd {
 
     /// Drops the arrival rules that do not hold between this endpoint and the peer's. For the process that
     /// learns of the peer's endpoint before it describes its own.
-    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), HandshakeError> {
+    pub(crate) fn narrow(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
         if end.transport == self.transport {
             let narrowed = self.opening.arrival_with(&end.address);
             self.rules &= narrowed.map_err(|error| error.with_peer(peer.to_string()))?;
@@ -137,9 +137,9 @@ impl OwnEnd {
     }
 
     /// Calls `use_it` with the description for the peer, and the descriptors beside it.
-    pub(crate) fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
+    pub(crate) fn tell<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
         let address = self.opening.address();
-        let end = End {
+        let end = EndpointInfo {
             transport: self.transport.clone(),
             address: address.bytes,
             key: self.key,
@@ -152,7 +152,11 @@ impl OwnEnd {
     }
 
     /// Returns the rule for this endpoint and the peer's, and checks the peer's numbers.
-    pub(crate) fn agree(&self, peer: &PeerIdentity, end: &End) -> Result<ArrivalRules, HandshakeError> {
+    pub(crate) fn agree(
+        &self,
+        peer: &PeerIdentity,
+        end: &EndpointInfo,
+    ) -> Result<ArrivalRules, HandshakeError> {
         let terms = |what: String| HandshakeError::Terms { peer: peer.to_string(), what };
         if end.transport != self.transport {
             return Err(terms(format!(
@@ -184,7 +188,7 @@ impl OwnEnd {
     pub(crate) fn join(
         self,
         peer: &PeerIdentity,
-        end: End,
+        end: EndpointInfo,
         descriptors: Vec<DeferredFd>,
         rule: ArrivalRules,
         stream: Option<Joining>,
@@ -202,7 +206,7 @@ impl OwnEnd {
         // The backend closes them in any case.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
         let mut address = Address { bytes: end.address, descriptors, stream: None };
-        // It fits: `OwnEnd::agree` has checked it.
+        // It fits: `LocalEndpoint::agree` has checked it.
         let peer_region_len = end.region_len as usize;
         let endpoint = match stream {
             None => reach(self.opening, address, peer_region_len, deadline, peer)?,
@@ -234,9 +238,9 @@ impl OwnEnd {
 
 /// Endpoints that are open and know of each other, ready to connect.
 pub(crate) struct Connect {
-    pub(crate) own_end: OwnEnd,
+    pub(crate) own_endpoint: LocalEndpoint,
     /// The peer's endpoint, and the descriptors that came with it.
-    pub(crate) end: End,
+    pub(crate) end: EndpointInfo,
     pub(crate) descriptors: Vec<DeferredFd>,
     /// The stream for frames, if any.
     pub(crate) stream: Option<Joining>,
@@ -249,9 +253,9 @@ pub(crate) struct Connect {
 
 impl Connect {
     /// Connects. On failure the peer gets the reason.
-    pub(crate) fn run(self, mut control: Control) -> Result<Met, HandshakeError> {
-        let transport = self.own_end.transport.clone();
-        let joined = self.own_end.join(
+    pub(crate) fn run(self, mut control: Control) -> Result<Handshake, HandshakeError> {
+        let transport = self.own_endpoint.transport.clone();
+        let joined = self.own_endpoint.join(
             control.peer(),
             self.end,
             self.descriptors,
@@ -264,7 +268,7 @@ impl Connect {
             Err(error) => return Err(tell(control, error)),
         };
         control.met(self.role);
-        Ok(Met {
+        Ok(Handshake {
             peer: control.peer().clone(),
             control,
             endpoint: joined.endpoint,

@@ -9,26 +9,29 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_os::deferred_close::DeferredFd;
 
 use crate::HandshakeError;
-use crate::connection::message::End;
-use crate::handshake::negotiation::{Joined, OwnEnd};
+use crate::connection::message::EndpointInfo;
+use crate::handshake::negotiation::{Joined, LocalEndpoint};
 use crate::peer_identity::PeerIdentity;
 
 /// The unconnected endpoint of this process in the second pair. Dropping it closes it.
-pub struct SecondEnd(OwnEnd);
+pub struct SecondEndpoint(LocalEndpoint);
 
-impl std::fmt::Debug for SecondEnd {
+impl std::fmt::Debug for SecondEndpoint {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("SecondEnd").field("max_frame", &self.0.max_frame()).finish_non_exhaustive()
+        out.debug_struct("SecondEndpoint").field("max_frame", &self.0.max_frame()).finish_non_exhaustive()
     }
 }
 
-impl SecondEnd {
+impl SecondEndpoint {
     /// Opens an endpoint of `transport`, the link's own, and draws its key.
     ///
     /// # Errors
     /// [`HandshakeError::Transport`] when the transport cannot give so much, [`HandshakeError::System`].
-    pub fn open(transport: &mut dyn Transport, request: &OpenRequest) -> Result<SecondEnd, HandshakeError> {
-        OwnEnd::open(transport, &request.second()).map(SecondEnd)
+    pub fn open(
+        transport: &mut dyn Transport,
+        request: &OpenRequest,
+    ) -> Result<SecondEndpoint, HandshakeError> {
+        LocalEndpoint::open(transport, &request.second()).map(SecondEndpoint)
     }
 
     /// Returns the largest frame in bytes that it receives: as requested, or less by the transport's limit.
@@ -40,12 +43,12 @@ impl SecondEnd {
     ///
     /// # Errors
     /// [`HandshakeError::Transport`] when the two endpoints cannot be connected.
-    pub fn answers(&mut self, peer: &PeerIdentity, end: &End) -> Result<(), HandshakeError> {
+    pub fn answers(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
         self.0.narrow(peer, end)
     }
 
     /// Calls `use_it` with the description for the peer, and the descriptors beside it.
-    pub fn tell<T>(&self, use_it: impl FnOnce(End, &[BorrowedFd<'_>]) -> T) -> T {
+    pub fn tell<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
         self.0.tell(use_it)
     }
 
@@ -59,7 +62,7 @@ impl SecondEnd {
     pub fn join(
         self,
         peer: &PeerIdentity,
-        end: End,
+        end: EndpointInfo,
         descriptors: Vec<DeferredFd>,
         deadline: Instant,
     ) -> Result<Joined, HandshakeError> {

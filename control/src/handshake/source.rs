@@ -10,10 +10,10 @@ use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
 use crate::connection::{Control, Role, out_of_order, refused, tell};
 use crate::error::system;
-use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
+use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream;
 use crate::peer_identity::plain;
-use crate::refusal::MeetRefusal;
+use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
 use crate::{Awaited, HandshakeError, Operation};
 
@@ -37,7 +37,8 @@ impl SourceOptions {
 }
 
 /// Connects to the target at `address`, over the first of `transports` that it also has and that works. After
-/// one fails, it connects once more with the others ([`Met::passed_over`]). Returns once frames may flow.
+/// one fails, it connects once more with the others ([`Handshake::passed_over`]). Returns once frames may
+/// flow.
 ///
 /// # Errors
 /// If none works, the error of the last, with the others' reasons. At `deadline`
@@ -47,12 +48,12 @@ impl SourceOptions {
 /// [`HandshakeError::OutOfOrder`], [`HandshakeError::Terms`], [`HandshakeError::NoCommonTransport`],
 /// [`HandshakeError::NoCommonRule`], [`HandshakeError::Transport`]. The target gets the causes in this
 /// process.
-pub fn meet_target(
+pub fn connect_target(
     address: &PeerAddress,
     transports: &mut [Box<dyn Transport>],
     options: &SourceOptions,
     deadline: Instant,
-) -> Result<Met, HandshakeError> {
+) -> Result<Handshake, HandshakeError> {
     let mut passed_over: Vec<PassedOver> = Vec::new();
     loop {
         let left = |transport: &&mut Box<dyn Transport>| {
@@ -61,7 +62,7 @@ pub fn meet_target(
         let mut offered: Vec<_> = transports.iter_mut().filter(left).collect();
         let mut chosen = None;
         match meet_once(address, &mut offered, options, deadline, &mut chosen) {
-            Ok(met) => return Ok(Met { passed_over, ..met }),
+            Ok(handshake) => return Ok(Handshake { passed_over, ..handshake }),
             Err(error) => match chosen.filter(|_| offered.len() > 1 && lies_in_the_transport(&error)) {
                 Some(transport) => {
                     log::info!("{address}: {transport} is passed over: {error}");
@@ -78,7 +79,7 @@ pub fn meet_target(
 
 /// Returns whether another transport may work after this error.
 fn lies_in_the_transport(error: &HandshakeError) -> bool {
-    let refusals = [MeetRefusal::TransportFailed, MeetRefusal::NoCommonRule];
+    let refusals = [RejectCause::TransportFailed, RejectCause::NoCommonRule];
     match error {
         HandshakeError::Transport(_) | HandshakeError::NoCommonRule { .. } => true,
         HandshakeError::Refused { cause, .. } => refusals.contains(cause),
@@ -93,7 +94,7 @@ fn meet_once(
     options: &SourceOptions,
     deadline: Instant,
     chosen: &mut Option<String>,
-) -> Result<Met, HandshakeError> {
+) -> Result<Handshake, HandshakeError> {
     let names = offers(transports, address)?;
     if let [only] = transports {
         // UCX takes long to load. Its view of the machine is known before the target's timeout starts.
@@ -106,25 +107,25 @@ fn meet_once(
     };
     let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
     let stream = stream.map_err(|error| system(Operation::Duplicate, "", error))?;
-    let mut met = connect.run(control)?;
-    let (mut message, _) = next(&mut met.control, deadline, Awaited::Go)?;
+    let mut handshake = connect.run(control)?;
+    let (mut message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
     if let Message::Rights(rights) = message {
-        met.rights = rights;
-        (message, _) = next(&mut met.control, deadline, Awaited::Go)?;
+        handshake.rights = rights;
+        (message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
     }
     if let Message::Limits(limits) = message {
-        met.limits = limits;
-        (message, _) = next(&mut met.control, deadline, Awaited::Go)?;
+        handshake.limits = limits;
+        (message, _) = next(&mut handshake.control, deadline, Awaited::Go)?;
     }
     match message {
         Message::Go => {
             // On loopback the user of the stream's peer is known only once the target has accepted it.
             if let Some(stream) = stream {
-                met.control.admit_stream(stream)?;
+                handshake.control.admit_stream(stream)?;
             }
-            Ok(met)
+            Ok(handshake)
         }
-        other => Err(out_of_order(&met.control, "Go", &other)),
+        other => Err(out_of_order(&handshake.control, "Go", &other)),
     }
 }
 
@@ -179,10 +180,10 @@ fn agree(
         return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
     };
     *chosen = Some(end.transport.clone());
-    let mut own_end = OwnEnd::open(transport.as_mut(), &options.request)?;
-    own_end.narrow(control.peer(), &end)?;
-    let rule = own_end.agree(control.peer(), &end)?;
-    let (stream, answer) = match (offer, own_end.has_stream()) {
+    let mut own_endpoint = LocalEndpoint::open(transport.as_mut(), &options.request)?;
+    own_endpoint.narrow(control.peer(), &end)?;
+    let rule = own_endpoint.agree(control.peer(), &end)?;
+    let (stream, answer) = match (offer, own_endpoint.has_stream()) {
         (Some(offer), true) => {
             let (stream, answer) = stream::open(control, address, offer, deadline)?;
             (Some(stream), Some(answer))
@@ -190,13 +191,14 @@ fn agree(
         (None, false) => (None, None),
         (offer, _) => {
             let offers = if offer.is_some() { "a" } else { "no" };
-            let what = format!("it offers {offers} stream for {}", own_end.transport());
+            let what = format!("it offers {offers} stream for {}", own_endpoint.transport());
             return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
         }
     };
-    own_end.tell(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
+    own_endpoint
+        .tell(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
     let (role, peer_machine) = (Role::Source, Machine(machine));
-    Ok(Connect { own_end, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
+    Ok(Connect { own_endpoint, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
 }
 
 /// Receives the next message of the handshake; a rejection is an error.
@@ -206,7 +208,7 @@ fn next(
     expected: Awaited,
 ) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
     match control.recv_until(deadline, expected)? {
-        (Message::Refuse { cause, text }, _) => Err(refused(control, cause, &text)),
+        (Message::Reject { cause, text }, _) => Err(refused(control, cause, &text)),
         message => Ok(message),
     }
 }

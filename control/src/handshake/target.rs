@@ -13,11 +13,11 @@ use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TR
 use crate::connection::stream_offer::StreamAnswer;
 use crate::connection::{Control, Role, out_of_order, refused, tell};
 use crate::handshake::first_bytes::{First, Nature};
-use crate::handshake::negotiation::{Connect, Met, OwnEnd, own_machine};
+use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
 use crate::keys::Keys;
 use crate::peer_identity::{PeerIdentity, plain};
-use crate::refusal::MeetRefusal;
+use crate::refusal::RejectCause;
 use crate::rights::Rights;
 use crate::{Awaited, HandshakeError};
 
@@ -69,7 +69,7 @@ impl ArrivalOptions {
         let mut failed = None;
         transports.retain_mut(|transport| {
             let request = self.request(transport.capabilities().inbox);
-            match OwnEnd::open(transport.as_mut(), &request) {
+            match LocalEndpoint::open(transport.as_mut(), &request) {
                 Ok(_) => true,
                 Err(error) => {
                     failed.get_or_insert(error);
@@ -116,7 +116,7 @@ pub enum Progress {
     /// The source's next message is due.
     Pending,
     /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
-    Met(Box<Met>),
+    Handshake(Box<Handshake>),
     /// An admin request, which makes no link and needs a response.
     Asked(Box<Asker>),
     /// The stream of a link instead of a control connection: for the arrival that awaits it
@@ -136,7 +136,7 @@ enum State {
     /// Waits for `Hello`.
     Connected,
     /// `Welcome` was sent; waits for `Ready`.
-    Welcomed { own_end: OwnEnd, peer_machine: Machine },
+    Welcomed { own_endpoint: LocalEndpoint, peer_machine: Machine },
     /// `Ready` came, with this answer if a stream is awaited; waits for the stream.
     Ready { connect: Box<Connect>, answer: Option<StreamAnswer> },
     /// The handshake has ended.
@@ -175,8 +175,8 @@ impl Arrival {
     /// The handshake has failed, and the source got the reason if it still listens. Drop the arrival; nothing
     /// is left behind. [`HandshakeError::TimedOut`] past the deadline, [`HandshakeError::Refused`] when the
     /// source gave up, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
-    /// [`HandshakeError::MissingRights`], and those of [`crate::meet_target`]. After an error,
-    /// [`Progress::Met`] or [`Progress::Asked`] every further call gives [`HandshakeError::PeerGone`].
+    /// [`HandshakeError::MissingRights`], and those of [`crate::connect_target`]. After an error,
+    /// [`Progress::Handshake`] or [`Progress::Asked`] every further call gives [`HandshakeError::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, HandshakeError> {
         let Some(mut control) = self.control.take() else {
             return Err(HandshakeError::PeerGone { peer: self.peer.to_string() });
@@ -210,17 +210,17 @@ impl Arrival {
                 Ok(Progress::Asked(Box::new(Asker::new(control, question, self.deadline))))
             }
             Ok(Some(Outcome::Connect(connect))) => {
-                let mut met = connect.run(control)?;
-                (met.limits, met.rights) = (self.options.limits, self.rights(&met.control));
+                let mut handshake = connect.run(control)?;
+                (handshake.limits, handshake.rights) = (self.options.limits, self.rights(&handshake.control));
                 // A source without the right to inject sends no code.
-                let brings = met.rights.contains(Rights::INJECT);
-                met.control.limit_code(if brings { met.limits.image } else { Some(0) });
-                met.control.send(&Message::Rights(met.rights), &[])?;
-                if met.limits != Limits::default() {
-                    met.control.send(&Message::Limits(met.limits), &[])?;
+                let brings = handshake.rights.contains(Rights::INJECT);
+                handshake.control.limit_code(if brings { handshake.limits.image } else { Some(0) });
+                handshake.control.send(&Message::Rights(handshake.rights), &[])?;
+                if handshake.limits != Limits::default() {
+                    handshake.control.send(&Message::Limits(handshake.limits), &[])?;
                 }
-                met.control.send(&Message::Go, &[])?;
-                Ok(Progress::Met(Box::new(met)))
+                handshake.control.send(&Message::Go, &[])?;
+                Ok(Progress::Handshake(Box::new(handshake)))
             }
             // No other expected message has such a length.
             Err(HandshakeError::MessageTooLong { len: ..=MAX_MESSAGE, .. })
@@ -233,12 +233,12 @@ impl Arrival {
         }
     }
 
-    /// From now on rejects sources, but not admin requests, with `reason` ([`MeetRefusal::Full`]), if any.
+    /// From now on rejects sources, but not admin requests, with `reason` ([`RejectCause::Full`]), if any.
     pub fn turn_sources_away(&mut self, reason: Option<String>) {
         self.full = reason;
     }
 
-    /// From now on rejects control connections, not streams, with `reason` ([`MeetRefusal::Full`]), if any.
+    /// From now on rejects control connections, not streams, with `reason` ([`RejectCause::Full`]), if any.
     pub fn turn_away(&mut self, reason: Option<String>) {
         self.crowded = reason;
     }
@@ -328,7 +328,7 @@ impl Arrival {
     ) -> Result<Option<Outcome>, HandshakeError> {
         control.flush()?;
         while let Some((message, descriptors)) = self.recv(control)? {
-            if let Message::Refuse { cause, text } = &message {
+            if let Message::Reject { cause, text } = &message {
                 return Err(refused(control, *cause, text));
             }
             match (std::mem::replace(&mut self.state, State::Over), message) {
@@ -339,19 +339,19 @@ impl Arrival {
                     if let Some(reason) = self.full.take() {
                         return Err(HandshakeError::Full { reason });
                     }
-                    let own_end = self.welcome(control, &offered, transports)?;
-                    self.state = State::Welcomed { own_end, peer_machine: Machine(machine) };
+                    let own_endpoint = self.welcome(control, &offered, transports)?;
+                    self.state = State::Welcomed { own_endpoint, peer_machine: Machine(machine) };
                 }
-                (State::Welcomed { own_end, peer_machine }, Message::Ready { end, stream: answer }) => {
-                    if answer.is_some() != own_end.has_stream() {
+                (State::Welcomed { own_endpoint, peer_machine }, Message::Ready { end, stream: answer }) => {
+                    if answer.is_some() != own_endpoint.has_stream() {
                         let has = if answer.is_some() { "a" } else { "no" };
-                        let what = format!("it opens {has} stream for {}", own_end.transport());
+                        let what = format!("it opens {has} stream for {}", own_endpoint.transport());
                         return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
                     }
-                    let rule = own_end.agree(control.peer(), &end)?;
+                    let rule = own_endpoint.agree(control.peer(), &end)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
                     let connect = Box::new(Connect {
-                        own_end,
+                        own_endpoint,
                         end,
                         descriptors,
                         stream: None,
@@ -422,7 +422,7 @@ impl Arrival {
     /// Rejects the handshake with a reason.
     pub fn refuse(self, text: &str) {
         if let Some(control) = self.control {
-            control.refuse(MeetRefusal::Rights, text);
+            control.refuse(RejectCause::Rights, text);
         }
     }
 
@@ -458,7 +458,7 @@ impl Arrival {
         control: &mut Control,
         offered: &[String],
         transports: &mut [Box<dyn Transport>],
-    ) -> Result<OwnEnd, HandshakeError> {
+    ) -> Result<LocalEndpoint, HandshakeError> {
         if offered.len() > MAX_TRANSPORTS || offered.iter().any(|name| name.len() > MAX_TRANSPORT_NAME) {
             let what = format!("it names {} transports, or one with too long a name", offered.len());
             return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
@@ -477,18 +477,18 @@ impl Arrival {
             })?;
         let transport = transports[chosen].as_mut();
         let request = self.options.request(transport.capabilities().inbox);
-        let own_end = OwnEnd::open(transport, &request)?;
-        log::debug!("{}: meeting over {}", control.peer(), own_end.transport());
-        if own_end.has_stream() {
+        let own_endpoint = LocalEndpoint::open(transport, &request)?;
+        log::debug!("{}: handshake over {}", control.peer(), own_endpoint.transport());
+        if own_endpoint.has_stream() {
             self.stream = Some(AwaitedStream::draw(control.is_clear_willing())?);
         }
         let stream = self.stream.as_ref().map(AwaitedStream::offer);
-        own_end.tell(|end, descriptors| {
+        own_endpoint.tell(|end, descriptors| {
             let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
             let program = self.options.program.clone();
             control.send(&Message::Welcome { epoch, machine, pid, program, end, stream }, descriptors)
         })?;
-        Ok(own_end)
+        Ok(own_endpoint)
     }
 }
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, Control, Dropped, HandshakeError, HeldCode, Listener, MeetRefusal, Message,
-    Progress, Question, StoreListing, ask,
+    Answer, Arrival, Asker, Control, Dropped, HandshakeError, HeldCode, Listener, Message, Progress,
+    Question, RejectCause, StoreListing, ask,
 };
 use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -29,7 +29,7 @@ fn asked(listener: &Listener) -> Result<Asker, HandshakeError> {
     loop {
         match arrival.advance(&mut shm())? {
             Progress::Asked(asker) => return Ok(*asker),
-            Progress::Met(met) => panic!("{met:?} of a process that asks"),
+            Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
         }
@@ -156,7 +156,7 @@ fn where_no_source_is_taken_questions_are() {
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     arrival.turn_sources_away(Some("no more".into()));
     assert!(matches!(arrival.advance(&mut shm()), Err(HandshakeError::Full { .. })));
-    let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "no more".into() };
+    let refuse = Message::Reject { cause: RejectCause::Full, text: "no more".into() };
     assert_eq!(next(&mut source).unwrap(), refuse);
 
     let address = place.address();
@@ -171,7 +171,7 @@ fn where_no_source_is_taken_questions_are() {
                 assert!(asker.advance().unwrap());
                 break;
             }
-            Progress::Met(_) | Progress::Stream(_) => panic!("a link"),
+            Progress::Handshake(_) | Progress::Stream(_) => panic!("a link"),
             Progress::Pending => assert!(!arrival.is_source()),
         }
     }

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Control, End, HandshakeError, Listener, MeetRefusal, Message, PeerAddress, Question, ask, meet_target,
+    Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, Question, RejectCause, ask,
+    connect_target,
 };
 use farjump_fixtures::control::{Place, accept, arrive, met_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
@@ -79,8 +80,8 @@ fn hello() -> Message {
     Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
 }
 
-fn end() -> End {
-    End {
+fn end() -> EndpointInfo {
+    EndpointInfo {
         transport: "shm".into(),
         address: [&[2, 0, 0, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
         key: [7; 16],
@@ -149,7 +150,7 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
                 let error = accept(&listener).unwrap_err();
                 assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, .. }), "{error}");
                 let mut told = Control::from_stream(stream).unwrap();
-                assert!(matches!(next(&mut told), Ok(Message::Refuse { cause: MeetRefusal::OtherUser, .. })));
+                assert!(matches!(next(&mut told), Ok(Message::Reject { cause: RejectCause::OtherUser, .. })));
                 met_over(&place, &listener);
             }
             source.control.send(&Message::Bye, &[]).unwrap();
@@ -265,7 +266,7 @@ fn squatted<T>(
 /// Connects as a source with some seconds of time. After them the watchdog ends the test.
 fn meet_soon(address: &PeerAddress) -> Result<(), HandshakeError> {
     let deadline = Instant::now() + Duration::from_secs(20);
-    meet_target(address, &mut shm(), &source_options(), deadline).map(drop)
+    connect_target(address, &mut shm(), &source_options(), deadline).map(drop)
 }
 
 #[test]
@@ -289,7 +290,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
 fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time() {
     alone("a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_no_time", || {
         let welcome = |transport: &str| {
-            let end = End { transport: transport.into(), ..end() };
+            let end = EndpointInfo { transport: transport.into(), ..end() };
             said(
                 &Message::Welcome {
                     epoch: 1,

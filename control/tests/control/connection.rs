@@ -5,15 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Control, End, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_MEETING_MESSAGE,
-    MeetRefusal, Message, PREFIX_LEN, RefusalCause, VERSION,
+    Control, EndpointInfo, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE,
+    Message, PREFIX_LEN, RefusalCause, RejectCause, VERSION,
 };
 use farjump_fixtures::control::{Place, controls, met_pair, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
 
-fn end(address: Vec<u8>) -> End {
-    End {
+fn end(address: Vec<u8>) -> EndpointInfo {
+    EndpointInfo {
         transport: "shm".into(),
         address,
         key: [1; 16],
@@ -109,14 +109,14 @@ fn descriptors_go_with_an_end_only_and_eight_at_most() {
 fn before_the_meeting_a_message_is_at_most_64_kib_long() {
     let (mut one, mut other) = controls();
     // Number of the kind, cause, three bytes of the text's length.
-    let longest = "x".repeat(MAX_MEETING_MESSAGE - 5);
-    one.send(&Message::Refuse { cause: MeetRefusal::Policy, text: longest.clone() }, &[]).unwrap();
-    assert!(matches!(next(&mut other).unwrap(), Message::Refuse { text, .. } if text == longest));
+    let longest = "x".repeat(MAX_HANDSHAKE_MESSAGE - 5);
+    one.send(&Message::Reject { cause: RejectCause::Policy, text: longest.clone() }, &[]).unwrap();
+    assert!(matches!(next(&mut other).unwrap(), Message::Reject { text, .. } if text == longest));
     let error = one
-        .send(&Message::Refuse { cause: MeetRefusal::Policy, text: format!("{longest}x") }, &[])
+        .send(&Message::Reject { cause: RejectCause::Policy, text: format!("{longest}x") }, &[])
         .unwrap_err();
     assert!(
-        matches!(error, HandshakeError::MessageTooLong { len, limit: MAX_MEETING_MESSAGE, .. } if len == MAX_MEETING_MESSAGE + 1)
+        matches!(error, HandshakeError::MessageTooLong { len, limit: MAX_HANDSHAKE_MESSAGE, .. } if len == MAX_HANDSHAKE_MESSAGE + 1)
     );
 }
 

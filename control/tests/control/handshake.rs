@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use farjump_control::{
-    Arrival, Awaited, HandshakeError, Limits, MeetRefusal, Message, Progress, SourceOptions, meet_target,
+    Arrival, Awaited, HandshakeError, Limits, Message, Progress, RejectCause, SourceOptions, connect_target,
 };
 use farjump_core::image::Machine;
 use farjump_core::transport::{
@@ -66,7 +66,7 @@ fn meeting_of(
     let place = Place::new();
     let listener = place.listener();
     let address = place.address();
-    let source = thread::spawn(move || meet_target(&address, &mut offered, &source_options(), far()));
+    let source = thread::spawn(move || connect_target(&address, &mut offered, &source_options(), far()));
     let control = accept(&listener).unwrap();
     let target = drive(&mut Arrival::new(control, target_options()), &mut had);
     let source = source.join().unwrap();
@@ -180,7 +180,7 @@ fn without_a_transport_in_common_both_sides_name_both_lists() {
         meeting_of(vec![Disguised::named("a"), Disguised::named("b")], vec![Disguised::named("c")]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(
-        matches!(source, HandshakeError::Refused { cause: MeetRefusal::NoCommonTransport, .. }),
+        matches!(source, HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. }),
         "{source}"
     );
     assert!(matches!(target, HandshakeError::NoCommonTransport { .. }), "{target}");
@@ -195,7 +195,7 @@ fn the_rule_is_the_best_that_both_have() {
     let listener = place.listener();
     let address = place.address();
     let mut offered = vec![Disguised::with_rules(ArrivalRules::FENCED | ArrivalRules::IN_ORDER)];
-    let source = thread::spawn(move || meet_target(&address, &mut offered, &source_options(), far()));
+    let source = thread::spawn(move || connect_target(&address, &mut offered, &source_options(), far()));
     let target = arrive(&listener).unwrap();
     assert_eq!(target.rule, ArrivalRules::FENCED);
     assert_eq!(source.join().unwrap().unwrap().rule, ArrivalRules::FENCED);
@@ -206,7 +206,7 @@ fn without_a_rule_in_common_both_sides_say_so() {
     let (source, target) = meeting_of(vec![Disguised::with_rules(ArrivalRules::WRITE_IMM)], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::NoCommonRule { .. }), "{source}");
-    assert!(matches!(target, HandshakeError::Refused { cause: MeetRefusal::NoCommonRule, .. }), "{target}");
+    assert!(matches!(target, HandshakeError::Refused { cause: RejectCause::NoCommonRule, .. }), "{target}");
     for text in [source.to_string(), target.to_string()] {
         assert!(text.contains("write-imm") && text.contains("stores"), "{text}");
     }
@@ -218,7 +218,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
     assert!(
-        matches!(source, HandshakeError::Refused { cause: MeetRefusal::TransportFailed, .. }),
+        matches!(source, HandshakeError::Refused { cause: RejectCause::TransportFailed, .. }),
         "{source}"
     );
     assert!(source.to_string().contains("no memory for a region"), "{source}");
@@ -227,7 +227,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::Transport(_)), "{source}");
     assert!(
-        matches!(target, HandshakeError::Refused { cause: MeetRefusal::TransportFailed, .. }),
+        matches!(target, HandshakeError::Refused { cause: RejectCause::TransportFailed, .. }),
         "{target}"
     );
     assert!(target.to_string().contains("no memory for a region"), "{target}");
@@ -237,7 +237,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
 fn a_target_that_does_not_answer_is_given_up_at_the_deadline() {
     let place = Place::new();
     let _listener = place.listener();
-    let error = meet_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
+    let error = connect_target(&place.address(), &mut shm(), &source_options(), Instant::now()).unwrap_err();
     assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Welcome, .. }), "{error}");
 }
 
@@ -289,7 +289,7 @@ fn a_frame_limit_over_what_the_backend_can_is_cut_to_it() {
     let listener = place.listener();
     let address = place.address();
     let options = SourceOptions::new("s", OpenRequest::new(SOURCE_REGION, usize::MAX));
-    let source = thread::spawn(move || meet_target(&address, &mut shm(), &options, far()));
+    let source = thread::spawn(move || connect_target(&address, &mut shm(), &options, far()));
     let target = arrive(&listener).unwrap();
     assert_eq!(target.send.max_frame, Shm.capabilities().max_frame);
     assert_eq!(source.join().unwrap().unwrap().receive.max_frame, Shm.capabilities().max_frame);

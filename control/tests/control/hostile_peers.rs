@@ -8,8 +8,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
 use farjump_control::{
-    Arrival, Control, End, HandshakeError, Listener, MAGIC, MAX_MEETING_MESSAGE, MAX_MESSAGE, MAX_TRANSPORTS,
-    MeetRefusal, Message, VERSION,
+    Arrival, Control, EndpointInfo, HandshakeError, Listener, MAGIC, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE,
+    MAX_TRANSPORTS, Message, RejectCause, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
 use farjump_fixtures::control::{
@@ -117,10 +117,10 @@ fn a_giant_length_is_refused_when_it_is_announced() {
     };
     for length in [u32::MAX, MAX_MESSAGE as u32 + 1] {
         let HandshakeError::MessageTooLong { len, limit, .. } = announced(length) else { panic!("{length}") };
-        assert_eq!((len, limit), (length as usize, MAX_MEETING_MESSAGE));
+        assert_eq!((len, limit), (length as usize, MAX_HANDSHAKE_MESSAGE));
     }
     // An expected message has such a length when it brings a library.
-    for length in [MAX_MESSAGE as u32, MAX_MEETING_MESSAGE as u32 + 1] {
+    for length in [MAX_MESSAGE as u32, MAX_HANDSHAKE_MESSAGE as u32 + 1] {
         let error = announced(length);
         assert!(matches!(error, HandshakeError::MissingRights(_)), "{error}");
         assert!(error.to_string().contains("the right `export`"), "{error}");
@@ -179,10 +179,10 @@ fn a_message_that_is_not_due_is_refused_by_name() {
 
 #[test]
 fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
-    let refuse = Message::Refuse { cause: MeetRefusal::Policy, text: "\x1b[31mno\n".into() };
+    let refuse = Message::Reject { cause: RejectCause::Policy, text: "\x1b[31mno\n".into() };
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&refuse, 0)].concat()).unwrap());
     assert!(
-        matches!(&error, HandshakeError::Refused { cause: MeetRefusal::Policy, text, .. } if text == "?[31mno?"),
+        matches!(&error, HandshakeError::Refused { cause: RejectCause::Policy, text, .. } if text == "?[31mno?"),
         "{error}"
     );
 }
@@ -199,7 +199,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
 /// The names are many times larger once they are strings.
 #[test]
 fn transports_without_end_are_not_even_decoded() {
-    let transports = vec![String::new(); MAX_MEETING_MESSAGE - 100];
+    let transports = vec![String::new(); MAX_HANDSHAKE_MESSAGE - 100];
     let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
     let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
@@ -229,13 +229,15 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
 }
 
 /// Sends an honest hello and reads the welcome; then `ready` makes a lie of the source's honest endpoint.
-fn ready_told(ready: impl FnOnce(End, &UnixStream, &dyn UnconnectedEndpoint) + Send) -> HandshakeError {
+fn ready_told(
+    ready: impl FnOnce(EndpointInfo, &UnixStream, &dyn UnconnectedEndpoint) + Send,
+) -> HandshakeError {
     let lie = |stream: &mut UnixStream| {
         let mut control = Control::from_stream(stream.try_clone().unwrap()).unwrap();
         control.send(&hello(), &[]).unwrap();
         let Message::Welcome { end: theirs, .. } = next(&mut control).unwrap() else { panic!("no welcome") };
         let opening = Shm.open(&OpenRequest::new(SOURCE_REGION, 4096)).unwrap();
-        let end = End {
+        let end = EndpointInfo {
             address: opening.address().bytes,
             region_len: SOURCE_REGION as u64,
             max_frame: 4096,
@@ -255,7 +257,7 @@ fn honest(opening: &dyn UnconnectedEndpoint) -> [OwnedFd; 2] {
     address.descriptors.try_into().expect("shm has two descriptors")
 }
 
-fn send_ready(stream: &UnixStream, end: End, descriptors: &[OwnedFd]) {
+fn send_ready(stream: &UnixStream, end: EndpointInfo, descriptors: &[OwnedFd]) {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     send_with(stream, &framed(&Message::Ready { end, stream: None }, descriptors.len() as u8), &borrowed);
 }
@@ -333,7 +335,7 @@ fn descriptors_of_a_wrong_kind_or_number_are_refused_and_closed() {
 
 #[test]
 fn an_end_that_cannot_be_is_refused() {
-    let with = |change: fn(&mut End)| {
+    let with = |change: fn(&mut EndpointInfo)| {
         ready_told(move |mut end, stream, opening| {
             change(&mut end);
             send_ready(stream, end, &honest(opening));
@@ -369,7 +371,7 @@ fn source_told(lie: Vec<u8>) -> HandshakeError {
 
 #[test]
 fn a_target_that_lies_is_refused_by_the_source() {
-    let end = End {
+    let end = EndpointInfo {
         transport: "shm".into(),
         address: Vec::new(),
         key: [0; 16],
@@ -378,7 +380,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
         max_frame: 4096,
         region_len: 8192,
     };
-    let welcome = |end: End| {
+    let welcome = |end: EndpointInfo| {
         let message =
             Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end, stream: None };
         [&PREFIX[..], &framed(&message, 0)].concat()
@@ -391,7 +393,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
     let error = source_told([&PREFIX[..], &framed(&Message::Go, 0)].concat());
     assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
-    let error = source_told(welcome(End { transport: "\x1bother".into(), ..end.clone() }));
+    let error = source_told(welcome(EndpointInfo { transport: "\x1bother".into(), ..end.clone() }));
     assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");
     let error = source_told(welcome(end));
     assert!(matches!(error, HandshakeError::Transport(_)), "{error}");

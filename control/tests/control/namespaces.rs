@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 
 use farjump_control::{
-    Control, HandshakeError, Listener, MAGIC, MeetRefusal, Message, PREFIX_LEN, PeerAddress, Question,
+    Control, HandshakeError, Listener, MAGIC, Message, PREFIX_LEN, PeerAddress, Question, RejectCause,
     VERSION, ask,
 };
 use farjump_fixtures::control::{Place, accept, far, meet, next};
@@ -148,7 +148,7 @@ fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
             BufReader::new(from_child).read_line(&mut address).unwrap();
             if let Ok(address) = address.trim().parse::<PeerAddress>() {
                 let told = as_stranger(|| next(&mut Control::connect(&address, far()).unwrap()));
-                let Ok(Message::Refuse { cause: MeetRefusal::OtherUser, text }) = told else {
+                let Ok(Message::Reject { cause: RejectCause::OtherUser, text }) = told else {
                     panic!("{address}: {told:?}");
                 };
                 assert!(text.contains("namespace") && text.contains("key"), "{text}");

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
-use farjump_control::{ConnectError, Control, HandshakeError, Listener, MeetRefusal, Message, PeerAddress};
+use farjump_control::{ConnectError, Control, HandshakeError, Listener, Message, PeerAddress, RejectCause};
 use farjump_core::transport::Endpoint;
 use farjump_fixtures::control::{Place, accept, arrive, far, meet, met_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
@@ -111,7 +111,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
         let error = meet(&address(path.clone())).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
         let mut stranger = Control::connect(&address(path), far()).unwrap();
-        let Message::Refuse { cause: MeetRefusal::OtherUser, text } = next(&mut stranger).unwrap() else {
+        let Message::Reject { cause: RejectCause::OtherUser, text } = next(&mut stranger).unwrap() else {
             panic!("it was not refused");
         };
         assert!(text.contains("as user 0") && text.contains(&format!("you are user {OTHER}")), "{text}");

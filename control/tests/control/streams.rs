@@ -10,8 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Awaited, Control, End, HandshakeError, IncomingStream, Listener, MeetRefusal, Message, Met,
-    OPENING_LEN, PeerAddress, Progress, Share, StreamAnswer, StreamOffer, TcpOptions, meet_target,
+    Arrival, Awaited, Control, EndpointInfo, Handshake, HandshakeError, IncomingStream, Listener, Message,
+    OPENING_LEN, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer, TcpOptions,
+    connect_target,
 };
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
@@ -123,11 +124,11 @@ fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Handsha
 }
 
 /// Runs a target's handshake with the next source, whose connections come in any order.
-fn meet_next(listener: &Listener, target: &Streamed) -> Met {
+fn meet_next(listener: &Listener, target: &Streamed) -> Handshake {
     let mut meeting = arrival(listener);
     let mut others: Vec<Arrival> = Vec::new();
     loop {
-        if let Progress::Met(met) = advance(&mut meeting, target).unwrap() {
+        if let Progress::Handshake(met) = advance(&mut meeting, target).unwrap() {
             return *met;
         }
         if let Some(control) = listener.accept().unwrap() {
@@ -152,7 +153,7 @@ fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     let meeting = thread::spawn(move || {
         let mut options = source_options();
         options.tcp = source_tcp;
-        meet_target(&address, &mut theirs.one(), &options, far()).unwrap()
+        connect_target(&address, &mut theirs.one(), &options, far()).unwrap()
     });
     let ours = meet_next(listener, &target);
     let theirs = meeting.join().unwrap();
@@ -239,7 +240,7 @@ fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
 struct Source {
     control: Control,
     offer: StreamOffer,
-    end: End,
+    end: EndpointInfo,
 }
 
 impl Source {
@@ -302,7 +303,7 @@ fn the_stream_and_the_sources_end_come_in_either_order() {
             }
             let progress = advance(&mut arrival, &target).unwrap();
             let last = step != stream_first;
-            assert_eq!(matches!(progress, Progress::Met(_)), last, "{progress:?}");
+            assert_eq!(matches!(progress, Progress::Handshake(_)), last, "{progress:?}");
         }
         let came = target.stream();
         let mut behind = [0; 9];
@@ -327,7 +328,7 @@ fn a_token_is_good_for_one_stream_of_its_own_meeting() {
     assert!(!first.awaits(&replayed));
     assert!(matches!(first.take_stream(replayed), Err(HandshakeError::Terms { .. })));
     source.ready();
-    assert!(matches!(advance(&mut first, &target).unwrap(), Progress::Met(_)));
+    assert!(matches!(advance(&mut first, &target).unwrap(), Progress::Handshake(_)));
     assert!(!first.awaits(&late) && !second.awaits(&late));
     for bit in [0, 131, 255] {
         let mut token = source.offer.token;
@@ -363,7 +364,7 @@ fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
         }
     };
     assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::Stream, .. }), "{error}");
-    assert!(matches!(next(&mut source.control), Ok(Message::Refuse { cause: MeetRefusal::TooLate, .. })));
+    assert!(matches!(next(&mut source.control), Ok(Message::Reject { cause: RejectCause::TooLate, .. })));
     // The token died with it.
     let _stream = connected(&place, &source.opening());
     assert!(!arrival.awaits(&incoming(&listener)));
@@ -468,11 +469,11 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
         let meeting = thread::spawn(move || {
             let transports =
                 &mut [Streamed::default().one(), shm()].into_iter().flatten().collect::<Vec<_>>();
-            meet_target(&address, transports, &source_options(), far()).unwrap_err()
+            connect_target(&address, transports, &source_options(), far()).unwrap_err()
         });
         let mut control = accept(&listener).unwrap();
         next(&mut control).unwrap();
-        let end = End {
+        let end = EndpointInfo {
             transport: name.into(),
             address: Vec::new(),
             key: [1; 16],
@@ -527,7 +528,8 @@ fn a_stream_goes_to_where_the_control_connection_does() {
     let meeting = thread::spawn(move || {
         let mut options = source_options();
         options.tcp = key(1);
-        meet_target(&address, &mut theirs.one(), &options, Instant::now() + Duration::from_secs(60)).unwrap()
+        connect_target(&address, &mut theirs.one(), &options, Instant::now() + Duration::from_secs(60))
+            .unwrap()
     });
     let ours = meet_next(&listener, &target);
     let theirs = meeting.join().unwrap();

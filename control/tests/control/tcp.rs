@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, ConnectError, Control, Dropped, HandshakeError, Key, Listener, MeetRefusal,
-    Message, PeerAddress, Progress, Question, TcpOptions, ask_with, meet_target,
+    Answer, Arrival, Asker, ConnectError, Control, Dropped, HandshakeError, Key, Listener, Message,
+    PeerAddress, Progress, Question, RejectCause, TcpOptions, ask_with, connect_target,
 };
 use farjump_fixtures::control::{accept, drive, far, meet, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
@@ -47,7 +47,7 @@ pub(crate) fn asked(control: Control) -> Result<Asker, HandshakeError> {
     loop {
         match arrival.advance(&mut shm())? {
             Progress::Asked(asker) => return Ok(*asker),
-            Progress::Met(met) => panic!("{met:?} of a process that asks"),
+            Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
         }
@@ -168,7 +168,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     let error = drive(&mut arrival, &mut shm()).unwrap_err();
     assert!(matches!(error, HandshakeError::NoCommonTransport { .. }), "{error}");
     let told = next(&mut liar).unwrap();
-    assert!(matches!(told, Message::Refuse { cause: MeetRefusal::NoCommonTransport, .. }), "{told:?}");
+    assert!(matches!(told, Message::Reject { cause: RejectCause::NoCommonTransport, .. }), "{told:?}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         // Both processes see it: which one is told depends on which was faster.
         let error = source.join().unwrap();
-        let told = matches!(error, HandshakeError::Refused { cause: MeetRefusal::OtherUser, .. });
+        let told = matches!(error, HandshakeError::Refused { cause: RejectCause::OtherUser, .. });
         assert!(told || matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
     });
 
@@ -299,6 +299,6 @@ fn a_target_that_does_not_answer_a_connection_is_waited_for_up_to_the_deadline()
     let error = Control::connect(&address, deadline).unwrap_err();
     assert!(matches!(error, ConnectError::TimedOut { .. }), "{error}");
     let mut transports = shm();
-    let error = meet_target(&address, &mut transports, &source_options(), deadline).unwrap_err();
+    let error = connect_target(&address, &mut transports, &source_options(), deadline).unwrap_err();
     assert!(matches!(error, HandshakeError::NeedsUnixSocket { .. }), "{error}");
 }

@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, HandshakeError, Key, KeyFile, Keys, Listener, Met, Progress, TcpOptions, ask_with, meet_target,
+    Arrival, Handshake, HandshakeError, Key, KeyFile, Keys, Listener, Progress, TcpOptions, ask_with,
+    connect_target,
 };
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Side, Stream, Transport,
@@ -281,11 +282,11 @@ impl UnconnectedEndpoint for UnconnectedSpy {
 }
 
 /// Runs a target's handshake with the next source over `tcp`.
-fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Met {
+fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Handshake {
     let mut meeting = Arrival::new(accept(listener).unwrap(), target_options());
     let mut others: Vec<Arrival> = Vec::new();
     loop {
-        if let Progress::Met(met) = meeting.advance(transports).unwrap() {
+        if let Progress::Handshake(met) = meeting.advance(transports).unwrap() {
             return *met;
         }
         let control = listener.accept().unwrap();
@@ -313,7 +314,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
                 let mut options = source_options();
                 options.tcp = tcp.clone();
                 let mut transports: [Box<dyn Transport>; 1] = [Box::new(spy.clone())];
-                meet_target(listener.address(), &mut transports, &options, far()).unwrap()
+                connect_target(listener.address(), &mut transports, &options, far()).unwrap()
             });
             let target = meet_next(&listener, &mut [Box::new(spy.clone())]);
             (source.join().unwrap(), target)

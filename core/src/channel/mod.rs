@@ -40,7 +40,7 @@ use two_sided::TwoSided;
 
 /// The parameters of a channel as agreed in the handshake, from the view of this endpoint.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ChannelParams {
     /// The arrival rule: exactly one.
     pub rule: ArrivalRules,
     /// Lines written by either peer arrive whole.
@@ -75,7 +75,7 @@ pub enum Armed {
 /// An endpoint with framing, arrival rule and credit.
 pub struct Channel {
     path: Path,
-    terms: Terms,
+    terms: ChannelParams,
     trailer: Trailer,
     /// The frame that `poll` returned and that is not released. It is not read again while it is held,
     /// because on a one-sided path the peer can change its bytes in the mailbox.
@@ -103,7 +103,7 @@ impl Channel {
     ///
     /// # Errors
     /// When the regions are too small for a ring, or the rule does not fit the endpoint.
-    pub fn new(endpoint: Endpoint, mut terms: Terms) -> Result<Channel, TransportError> {
+    pub fn new(endpoint: Endpoint, mut terms: ChannelParams) -> Result<Channel, TransportError> {
         // Lengths in frames have 32 bits.
         terms.send_limit = terms.send_limit.min(MAX_FRAME);
         terms.receive_limit = terms.receive_limit.min(MAX_FRAME);
@@ -189,9 +189,9 @@ impl Channel {
     ///
     /// # Errors
     /// When the transport fails.
-    pub fn call_attention(&mut self) -> Result<(), TransportError> {
+    pub fn notify(&mut self) -> Result<(), TransportError> {
         match &mut self.path {
-            Path::OneSided(path) => path.call_attention(),
+            Path::OneSided(path) => path.notify(),
             Path::TwoSided(_) => Ok(()),
         }
     }

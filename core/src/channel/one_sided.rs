@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
-use super::{Armed, SendError, Terms, failed, protocol, ring_of};
+use super::{Armed, ChannelParams, SendError, failed, protocol, ring_of};
 use crate::frame::{Flags, Header, LINE, Layout, Plan, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
@@ -26,7 +26,7 @@ pub(super) struct OneSided {
     fence: bool,
     waker: Waker,
     /// The last notice of the peer that was reported to the caller.
-    attention: u32,
+    notice: u32,
     /// The state of this endpoint, and the state that the peer was sent: equal unless the backend's queue was
     /// full.
     state: State,
@@ -68,7 +68,7 @@ impl OneSided {
     pub(super) fn new(
         local: Box<dyn LocalMemory>,
         mut remote: Box<dyn RemoteMemory>,
-        terms: &Terms,
+        terms: &ChannelParams,
         trailer: Trailer,
     ) -> Result<Self, TransportError> {
         let (in_ring, out_ring) = (ring_of(terms.receive_region)?, ring_of(terms.send_region)?);
@@ -126,7 +126,7 @@ impl OneSided {
             rule: terms.rule,
             fence: !remote.store_load_ordered(),
             waker: Waker::default(),
-            attention: 0,
+            notice: 0,
             state: State::default(),
             told: State::default(),
             starved: None,
@@ -365,7 +365,7 @@ impl OneSided {
             Some(peer) => {
                 // For CONSUMED_AT this pairs with the acquire load in `Outbound::refresh`: frames are read
                 // before their credit is returned.
-                let what = if at == STATE_AT { Handover::Attention } else { Handover::Room };
+                let what = if at == STATE_AT { Handover::Notice } else { Handover::Room };
                 peer.store(at, word, release(what));
                 Ok(())
             }
@@ -382,9 +382,9 @@ impl OneSided {
     #[inline]
     pub(super) fn progress(&mut self, idle: bool) -> Result<bool, TransportError> {
         self.work(idle)?;
-        let attention = self.attention_called();
-        let called = attention != self.attention;
-        self.attention = attention;
+        let notice = self.notices();
+        let called = notice != self.notice;
+        self.notice = notice;
         Ok(called)
     }
 
@@ -405,14 +405,14 @@ impl OneSided {
     }
 
     #[inline]
-    fn attention_called(&self) -> u32 {
+    fn notices(&self) -> u32 {
         // Acquire: makes visible the messages that the peer wrote to the control connection before its
         // notice.
-        State(self.returns.load(STATE_AT, Ordering::Acquire)).attention()
+        State(self.returns.load(STATE_AT, Ordering::Acquire)).notice()
     }
 
-    pub(super) fn call_attention(&mut self) -> Result<(), TransportError> {
-        self.state = self.state.with_attention();
+    pub(super) fn notify(&mut self) -> Result<(), TransportError> {
+        self.state = self.state.with_notice();
         self.tell_state()
     }
 
@@ -424,7 +424,7 @@ impl OneSided {
         }
         match self.tell(STATE_AT, self.state.0) {
             Ok(()) => {
-                let calls = self.told.attention() != self.state.attention();
+                let calls = self.told.notice() != self.state.notice();
                 self.told = self.state;
                 if calls { self.remote.wake_peer() } else { Ok(()) }
             }
@@ -489,7 +489,7 @@ impl Sleeper for OneSided {
         // The peer sent its wake-up for this sleep with the skip, and sends none for the frame behind it.
         let skipped = self.inbound.position() != position;
         // `order` may have discarded a wake-up that carried a notice.
-        let called = self.attention_called() != self.attention;
+        let called = self.notices() != self.notice;
         let fed = self.starved.is_some_and(|consumed| self.out.consumed() != consumed);
         if fed {
             self.starved = None;

@@ -1,14 +1,14 @@
-//! Frames in the large mailbox, whose place among the others a `Switch` holds.
+//! Frames in the large mailbox, whose place among the others a `Large` holds.
 
 use super::{Channel, SendError};
 use crate::frame::{Kind, Plan};
 
 impl Channel {
-    /// Sends one frame through `bigger` by `send`, then a `Switch` with this token through this channel: both
+    /// Sends one frame through `bigger` by `send`, then a `Large` with this token through this channel: both
     /// or neither.
     ///
     /// # Errors
-    /// The error that `send` returns, or [`SendError::Full`] without credit for the `Switch`. Nothing was
+    /// The error that `send` returns, or [`SendError::Full`] without credit for the `Large`. Nothing was
     /// sent then.
     pub fn send_switched<T, E: From<SendError>>(
         &mut self,
@@ -16,12 +16,12 @@ impl Channel {
         token: u32,
         send: impl FnOnce(&mut Channel) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (kind, wants_reply, alone) = (Kind::Switch, false, false);
+        let (kind, wants_reply, alone) = (Kind::Large, false, false);
         let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
-        // Space for the `Switch` first: nothing may fail once the frame is sent.
+        // Space for the `Large` first: nothing may fail once the frame is sent.
         let room = self.reserve(&switch, 0)?;
         let sent = send(bigger)?;
-        // The frame is there before the `Switch`: a receiver that sees the `Switch` finds the frame.
+        // The frame is there before the `Large`: a receiver that sees the `Large` finds the frame.
         self.commit(&switch, &room, 0)?;
         Ok(sent)
     }

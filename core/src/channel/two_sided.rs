@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use super::{Armed, SendError, Terms, failed, protocol};
+use super::{Armed, ChannelParams, SendError, failed, protocol};
 use crate::frame::{FrameError, FrameView, Header, Kind, LINE, Layout, Parts, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
@@ -44,7 +44,7 @@ pub(super) enum Glance {
 unsafe impl Send for TwoSided {}
 
 impl TwoSided {
-    pub(super) fn new(messages: Box<dyn Messages>, terms: &Terms) -> Self {
+    pub(super) fn new(messages: Box<dyn Messages>, terms: &ChannelParams) -> Self {
         TwoSided {
             messages,
             send_key: terms.send_key,

@@ -26,7 +26,7 @@ impl State {
         self.0 & 1 != 0
     }
 
-    pub(crate) const fn attention(self) -> u32 {
+    pub(crate) const fn notice(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -34,9 +34,9 @@ impl State {
         State((self.0 & !0xffff_ffff) | ((self.0 as u32).wrapping_add(1) as u64))
     }
 
-    pub(crate) const fn with_attention(self) -> State {
-        let attention = self.attention().wrapping_add(1) as u64;
-        State((self.0 & 0xffff_ffff) | (attention << 32))
+    pub(crate) const fn with_notice(self) -> State {
+        let notice = self.notice().wrapping_add(1) as u64;
+        State((self.0 & 0xffff_ffff) | (notice << 32))
     }
 }
 
@@ -174,13 +174,9 @@ mod tests {
             State(0xffff_ffff_0000_0000),
             "the count of sleeps wraps within its half"
         );
-        state = state.with_attention();
-        assert_eq!(
-            (state.attention(), state.asleep()),
-            (0, true),
-            "the count of calls wraps within its half"
-        );
-        assert_eq!(state.with_attention(), State(0x0000_0001_ffff_ffff));
+        state = state.with_notice();
+        assert_eq!((state.notice(), state.asleep()), (0, true), "the count of calls wraps within its half");
+        assert_eq!(state.with_notice(), State(0x0000_0001_ffff_ffff));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub(crate) enum Handover {
     /// Credit for consumed frames, by the position in the credit line.
     Room,
     /// A notice of a message on the control connection, by the state in the credit line.
-    Attention,
+    Notice,
 }
 
 /// The order of a store that hands something over. Always release, unless a test plants a race to check that

@@ -22,8 +22,8 @@ const KINDS: [Kind; 10] = [
     Kind::Flush,
     Kind::CallLocal,
     Kind::CallInPlace,
-    Kind::Switch,
-    Kind::Calls,
+    Kind::Large,
+    Kind::CallBatch,
 ];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;

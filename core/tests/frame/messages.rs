@@ -1,13 +1,13 @@
 //! Several messages in one payload: honest ones read back, and no word yields messages outside the payload.
 
 use farjump_core::frame::{
-    Flags, FrameError, Header, INLINE_ALIGN_LOG2, Kind, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages,
+    Flags, FrameError, Header, INLINE_ALIGN_LOG2, Kind, MAX_BATCH, MESSAGES_HEAD_LEN, Messages,
 };
 use proptest::prelude::*;
 
 fn header(payload_len: u32) -> Header {
     let flags = Flags::from_bits_retain(INLINE_ALIGN_LOG2);
-    Header { frame_len: 1 << 20, payload_len, kind: Kind::Calls, flags, index: 0, token: 0 }
+    Header { frame_len: 1 << 20, payload_len, kind: Kind::CallBatch, flags, index: 0, token: 0 }
 }
 
 fn of(payload_len: u32, len: u32, count: u32) -> Result<Messages, FrameError> {
@@ -32,7 +32,7 @@ fn what_is_no_messages_is_refused_by_what_is_wrong() {
         (taken(8, 1), 8, 2),
         (taken(8, 1), 9, 1),
         (taken(0, 1) - 8, 0, 1),
-        (taken(8, MOST_MESSAGES + 1), 8, MOST_MESSAGES + 1),
+        (taken(8, MAX_BATCH + 1), 8, MAX_BATCH + 1),
         (u32::MAX, u32::MAX, 2),
         (u32::MAX, 8, u32::MAX),
         (7, 0, 1),
@@ -61,7 +61,7 @@ fn nobody_is_to_answer_several_messages() {
 
 proptest! {
     #[test]
-    fn messages_that_fit_are_read_as_they_were_written(len in 0_u32..5000, count in 1..=MOST_MESSAGES, more in 0_u32..100) {
+    fn messages_that_fit_are_read_as_they_were_written(len in 0_u32..5000, count in 1..=MAX_BATCH, more in 0_u32..100) {
         prop_assert_eq!(of(taken(len, count) + more, len, count), Ok(Messages { len, count }));
     }
 
@@ -69,7 +69,7 @@ proptest! {
     fn whatever_a_word_says_messages_that_are_taken_lie_in_the_payload(payload in 0_u32..20_000, len: u32, count: u32, small: bool) {
         let (len, count) = if small { (len % 4096, count % 160) } else { (len, count) };
         if let Ok(Messages { len, count }) = of(payload, len, count) {
-            prop_assert!((1..=MOST_MESSAGES).contains(&count));
+            prop_assert!((1..=MAX_BATCH).contains(&count));
             let last = MESSAGES_HEAD_LEN as u64 + u64::from(count - 1) * Messages::stride(len as usize) as u64;
             prop_assert!(last + u64::from(len) <= u64::from(payload));
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Asker, Dropped, HeldCode, MAX_LISTED, MeetRefusal, Memory, Question, RefusalCause, SourceFigures,
+    Answer, Asker, Dropped, HeldCode, MAX_LISTED, Memory, Question, RefusalCause, RejectCause, SourceFigures,
     StoreFigures, StoreListing, TargetStats, plain,
 };
 use farjump_core::frame::MAX_NAME;
@@ -28,7 +28,7 @@ impl Target<'_> {
         if self.askers.len() >= MOST_ASKERS {
             let text = format!("it serves {MOST_ASKERS} admin requests at a time: try again");
             log::info!("{} was not answered: {text}", asker.peer());
-            return asker.refuse(MeetRefusal::Full, &text);
+            return asker.refuse(RejectCause::Full, &text);
         }
         log::debug!("{} asks {}", asker.peer(), asker.question().name());
         let answer = match asker.question() {
@@ -49,7 +49,7 @@ impl Target<'_> {
                         log::info!("{} exports {name}, in place of {replaced:?}", asker.peer());
                         Answer::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
                     }
-                    Err(error) => return asker.refuse(MeetRefusal::Failed, &error.to_string()),
+                    Err(error) => return asker.refuse(RejectCause::Failed, &error.to_string()),
                 }
             }
         };

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farjump_control::{Arrival, HandshakeError, IncomingStream, Joined, Message, Met, Progress};
+use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
 
 use super::Target;
 use super::admin::MOST_ASKERS;
@@ -185,8 +185,8 @@ impl Target<'_> {
         }
         let (_, arrival) = self.arrivals.swap_remove(index);
         match outcome {
-            Ok(Progress::Met(met)) => {
-                if let Err(error) = self.join(id, *met) {
+            Ok(Progress::Handshake(handshake)) => {
+                if let Err(error) = self.join(id, *handshake) {
                     log::info!("{}: the link could not be made: {error}", arrival.peer());
                 }
             }
@@ -201,8 +201,8 @@ impl Target<'_> {
         }
     }
 
-    fn join(&mut self, id: u64, met: Met) -> Result<(), Error> {
-        let Met { mut control, endpoint, rule, send, receive, peer, transport, rights, .. } = met;
+    fn join(&mut self, id: u64, handshake: Handshake) -> Result<(), Error> {
+        let Handshake { mut control, endpoint, rule, send, receive, peer, transport, rights, .. } = handshake;
         let longest = receive.max_frame;
         let mut channel = match joined_channel(Joined { endpoint, rule, send, receive }, &peer) {
             Ok(channel) => channel,

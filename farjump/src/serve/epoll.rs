@@ -23,7 +23,7 @@ pub(super) enum Event {
     /// A source's doorbell.
     Doorbell(u64),
     /// A link to a destination was made, or could not be.
-    Met,
+    Handshake,
     /// A destination's doorbell or control connection.
     Peer(u64),
 }
@@ -37,14 +37,14 @@ impl Event {
             // Ids count up from 0; 2^61 sources do not connect to one target.
             Event::Control(id) => id << 3 | 3,
             Event::Doorbell(id) => id << 3 | 7,
-            Event::Met => 4,
+            Event::Handshake => 4,
             Event::Peer(number) => number << 3 | 5,
         }
     }
 
     fn from_data(data: u64) -> Event {
         match (data & 3, data & 7) {
-            (_, 4) => Event::Met,
+            (_, 4) => Event::Handshake,
             (_, 5) => Event::Peer(data >> 3),
             (0, _) => Event::Listener,
             (1, _) => Event::Stop,
@@ -146,7 +146,7 @@ mod tests {
         let mut seen = Vec::new();
         for id in [0, 1, 2, 3, 1 << 40] {
             let numbered = [Event::Arrival(id), Event::Control(id), Event::Doorbell(id), Event::Peer(id)];
-            for event in numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Met]) {
+            for event in numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Handshake]) {
                 assert_eq!(Event::from_data(event.to_data()), event);
                 seen.push(event.to_data());
             }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use farjump::admin::Admin;
 use farjump::{CallError, ConnectError, Error, RefusalCause};
-use farjump_control::{HandshakeError, MeetRefusal};
+use farjump_control::{HandshakeError, RejectCause};
 
 use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
 
@@ -96,7 +96,7 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
             matches!(
                 error,
                 Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: MeetRefusal::Rights,
+                    cause: RejectCause::Rights,
                     ..
                 }))
             ),

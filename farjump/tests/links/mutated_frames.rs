@@ -86,7 +86,7 @@ impl Oracle {
             (Kind::Flush, _) => Fate::Answered,
             (Kind::Reply, _) => Fate::Refused(RefusalCause::BadFrame),
             // There is no large mailbox.
-            (Kind::Switch, _) => Fate::Cut,
+            (Kind::Large, _) => Fate::Cut,
             // The target has no function of its own.
             (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
             (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),
@@ -128,7 +128,7 @@ impl Oracle {
                 };
                 match (bound, header.kind) {
                     (Err(cause), _) => Fate::Refused(cause),
-                    (Ok(function), Kind::Calls) => {
+                    (Ok(function), Kind::CallBatch) => {
                         let word = || u64::from_le_bytes(payload[..8].try_into().unwrap());
                         match Messages::of(&header, word) {
                             Ok(messages) => Fate::RunsEach(function, each(&messages, &payload)),
@@ -286,7 +286,7 @@ impl Oracle {
                 let count = (payload.len() / Messages::stride(len).max(1)).max(1);
                 let head = Messages { len: len as u32, count: count as u32 }.to_word();
                 let several = [&head.to_le_bytes()[..], payload, &[0; 8]].concat();
-                return liar.frame(&Plan { kind: Kind::Calls, ..plan }, &several);
+                return liar.frame(&Plan { kind: Kind::CallBatch, ..plan }, &several);
             }
             _ => return liar.skip(),
         };

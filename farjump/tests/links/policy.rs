@@ -9,7 +9,7 @@ use farjump::core::transport::OpenRequest;
 use farjump::{
     CallError, CodeId, Error, InjectError, Library, Link, Mode, Part, RefusalCause, Target, TargetBuilder,
 };
-use farjump_control::{Limits, Message, SourceOptions, meet_target};
+use farjump_control::{Limits, Message, SourceOptions, connect_target};
 use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
 
@@ -72,7 +72,7 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
                 SourceOptions::new("a source", OpenRequest::new(region_len(4096), 4096)),
                 Instant::now() + PATIENCE,
             );
-            meet_target(&place.address().parse().unwrap(), &mut [Box::new(Shm::new())], &options, deadline)
+            connect_target(&place.address().parse().unwrap(), &mut [Box::new(Shm::new())], &options, deadline)
                 .unwrap()
                 .limits
         })

@@ -6,7 +6,7 @@ use farjump::core::frame::{Kind, Plan};
 use farjump::{
     CallError, CodeId, ConnectError, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder,
 };
-use farjump_control::{HandshakeError, MeetRefusal, Message};
+use farjump_control::{HandshakeError, Message, RejectCause};
 
 use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
 use crate::support::{PATIENCE, Pair, Place, alongside, answer, library, meanwhile, meet, serve, to_words};
@@ -121,7 +121,7 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         refused(&mut pair.target, &mut liar);
     }
     // A batch for an index that is bound to no stored code.
-    let several = Plan { kind: Kind::Calls, wants_reply: false, ..call() };
+    let several = Plan { kind: Kind::CallBatch, wants_reply: false, ..call() };
     liar.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
     refused(&mut pair.target, &mut liar);
     let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), epoch) };
@@ -184,7 +184,7 @@ fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
             matches!(
                 error,
                 Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: MeetRefusal::Rights,
+                    cause: RejectCause::Rights,
                     ..
                 }))
             ),
@@ -227,7 +227,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
             // Admitted, and no library.
             (
                 Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: MeetRefusal::Failed,
+                    cause: RejectCause::Failed,
                     ..
                 }))),
                 None,
@@ -236,7 +236,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
             }
             (
                 Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: MeetRefusal::Rights,
+                    cause: RejectCause::Rights,
                     text,
                     ..
                 }))),

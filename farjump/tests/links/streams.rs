@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy};
-use farjump_control::{Control, End, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
+use farjump_control::{Control, EndpointInfo, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
@@ -248,11 +248,11 @@ fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
 }
 
 /// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
-fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
+fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
     welcomed_at(&place.address(), target)
 }
 
-fn welcomed_at(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, End) {
+fn welcomed_at(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
     let deadline = Instant::now() + PATIENCE;
     let mut control = Control::connect(&address.parse().unwrap(), deadline).unwrap();
     let transports = vec!["tcp".into()];
@@ -358,7 +358,7 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
 /// the link, which names its token only then. Returns the target's message to the source.
 fn stream_among<S: Read + Write>(
     target: &mut Target<'_>,
-    (mut control, offer, end): (Control, StreamOffer, End),
+    (mut control, offer, end): (Control, StreamOffer, EndpointInfo),
     connect: impl FnOnce() -> S,
     [before, after]: [&mut dyn FnMut(&mut Target<'_>); 2],
 ) -> Vec<Message> {

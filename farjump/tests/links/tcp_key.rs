@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{ConnectError, Error, Key, Keys, Rights, Target, TargetBuilder, WaitPolicy};
-use farjump_control::{Control, HandshakeError, MeetRefusal, Message, TcpOptions};
+use farjump_control::{Control, HandshakeError, Message, RejectCause, TcpOptions};
 
 use crate::support::{PATIENCE, Place};
 
@@ -93,7 +93,7 @@ fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
 
 fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
     let text = format!("the right `{right}`");
-    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: MeetRefusal::Rights, text: told, .. }))) if told.contains(&text))
+    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: RejectCause::Rights, text: told, .. }))) if told.contains(&text))
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn each_key_has_its_own_rights_or_those_that_the_target_gives_to_all() {
         let let_in = matches!(
             exported,
             Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                cause: MeetRefusal::Failed,
+                cause: RejectCause::Failed,
                 ..
             })))
         );
@@ -195,7 +195,7 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    let Message::Refuse { cause: MeetRefusal::Rights, text } = told else { panic!("{told:?}") };
+    let Message::Reject { cause: RejectCause::Rights, text } = told else { panic!("{told:?}") };
     assert_eq!(text, "its key `a` was taken out of the target's key file");
     thread::sleep(A_WHILE / 5);
     assert!(b.recv().unwrap().is_none(), "it is met still");

@@ -65,7 +65,7 @@ pub fn frame(data: &[u8]) {
     }
     assert!(frame.len() <= limit, "{header:?} is over the limit {limit}");
     assert_eq!(address(view.payload()), address(frame) + parts.payload as usize);
-    if header.kind == Kind::Calls {
+    if header.kind == Kind::CallBatch {
         check_messages(&header, view.payload());
     }
 

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Answer, Arrival, ArrivalOptions, Control, Dropped, End, HandshakeError, MAGIC, Message, OPENING_LEN,
-    Progress, Share, StreamAnswer, StreamOffer, VERSION,
+    Answer, Arrival, ArrivalOptions, Control, Dropped, EndpointInfo, HandshakeError, MAGIC, Message,
+    OPENING_LEN, Progress, Share, StreamAnswer, StreamOffer, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
@@ -87,7 +87,7 @@ fn join(script: &[u8]) {
     let options = || ArrivalOptions::new("fuzzed", 1, OpenRequest::new(8192, 4096));
     let mut arrival = Arrival::new(target, options());
     let mut streams: Vec<(UnixStream, Arrival)> = Vec::new();
-    let mut welcome: Option<(End, StreamOffer)> = None;
+    let mut welcome: Option<(EndpointInfo, StreamOffer)> = None;
     let (mut ready, mut joined) = (false, false);
     for step in script.iter().take(MOST_STEPS) {
         match step % 8 {
@@ -147,7 +147,7 @@ fn join(script: &[u8]) {
         });
         match advanced {
             Ok(Progress::Pending) => {}
-            Ok(Progress::Met(_)) => return assert!(ready && joined, "a link without its stream"),
+            Ok(Progress::Handshake(_)) => return assert!(ready && joined, "a link without its stream"),
             Ok(other) => panic!("{other:?} of a source"),
             Err(error) => return assert_words(&error),
         }
@@ -178,7 +178,7 @@ fn arrive(sent: &[u8], pace: usize) {
             }
             // No handshake awaits it.
             Ok(Progress::Stream(_)) => break,
-            Ok(Progress::Met(met)) => panic!("{met:?} without a descriptor"),
+            Ok(Progress::Handshake(met)) => panic!("{met:?} without a descriptor"),
             Err(error) => {
                 assert_words(&error);
                 assert!(matches!(arrival.advance(&mut transports), Err(HandshakeError::PeerGone { .. })));

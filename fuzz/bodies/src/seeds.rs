@@ -4,7 +4,7 @@
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares the files there
 //! with them.
 
-use farjump_control::{Control, End, Limits, MeetRefusal, Message, Question, RefusalCause};
+use farjump_control::{Control, EndpointInfo, Limits, Message, Question, RefusalCause, RejectCause};
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
@@ -122,7 +122,7 @@ fn frames() -> Vec<Seed> {
         ("call-long", frame(3, 8, &plan(Kind::Call), &[0x77; 200], Trailer::Never)),
         (
             "calls",
-            frame(2, any, &Plan { wants_reply: false, ..plan(Kind::Calls) }, &messages, Trailer::Never),
+            frame(2, any, &Plan { wants_reply: false, ..plan(Kind::CallBatch) }, &messages, Trailer::Never),
         ),
         ("call-trailer", frame(0, any, &plan(Kind::Call), &[0x77; 100], Trailer::Always)),
         ("call-code", frame(1, any, &call_code, b"payload", Trailer::Never)),
@@ -145,7 +145,7 @@ fn frame(line: u8, lines: u8, plan: &Plan<'_>, payload: &[u8], trailer: Trailer)
 
 /// The messages of both sides in a handshake, and every other message once.
 fn handshakes() -> Vec<Seed> {
-    let end = End {
+    let end = EndpointInfo {
         transport: "shm".into(),
         address: [&[1, 0, 3, 0, 0, 0, 0, 0][..], &8192_u64.to_le_bytes()].concat(),
         key: [7; 16],
@@ -169,7 +169,7 @@ fn handshakes() -> Vec<Seed> {
         stream: None,
     };
     let (ready, id) = (Message::Ready { end, stream: None }, [3; 16]);
-    let refuse = Message::Refuse { cause: MeetRefusal::Full, text: "it has 4 links".into() };
+    let refuse = Message::Reject { cause: RejectCause::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
     let limits = Message::Limits(Limits { payload: None, image: Some(1 << 20) });
     let later = [

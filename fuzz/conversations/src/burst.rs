@@ -45,7 +45,7 @@ impl Hostile<'_> {
                 break;
             }
         }
-        link.wire.channel().call_attention().is_ok()
+        link.wire.channel().notify().is_ok()
     }
 
     /// Number of messages of a burst that got a response since the last call.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Control, DeferredFd, End, Message, PeerAddress, Question, SecondEnd, TcpOptions, ask_with,
+    Control, DeferredFd, EndpointInfo, Message, PeerAddress, Question, SecondEndpoint, TcpOptions, ask_with,
 };
 use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
 use farjump_core::image::{CodeId, Machine};
@@ -54,7 +54,7 @@ pub(crate) struct Linked {
     pub(crate) stream: Option<OwnedFd>,
     bigger: Option<Wire>,
     pub(crate) epoch: u64,
-    offer: Option<(End, Vec<DeferredFd>)>,
+    offer: Option<(EndpointInfo, Vec<DeferredFd>)>,
     /// The code that the target waits for.
     needed: Option<CodeId>,
     /// The images that were named last, whether they travelled or not.
@@ -148,7 +148,7 @@ impl<'s> Hostile<'s> {
             _ => {}
         }
         let request = OpenRequest::new(region_len(4096), 4096);
-        let mut own = SecondEnd::open(self.transport.as_mut(), &request).ok()?;
+        let mut own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
         own.answers(control.peer(), &theirs).ok()?;
         let answer = || streams.answer();
         let kept = &mut self.kept;
@@ -184,7 +184,7 @@ impl<'s> Hostile<'s> {
         loop {
             match await_message(control, turn)?.0 {
                 Message::Go => break,
-                Message::Refuse { .. } | Message::Closing { .. } => return None,
+                Message::Reject { .. } | Message::Closing { .. } => return None,
                 // Its limits and rights.
                 _ => {}
             }
@@ -291,7 +291,7 @@ impl<'s> Hostile<'s> {
         }
         let Some(bigger) = &mut link.bigger else { return };
         if bigger.send(&plan, &payload, spoil, step.signal) {
-            let switch = Plan { kind: Kind::Switch, wants_reply: false, align_log2: 0, code: None, ..plan };
+            let switch = Plan { kind: Kind::Large, wants_reply: false, align_log2: 0, code: None, ..plan };
             link.wire.send(&switch, &[], None, step.signal);
         }
     }
@@ -322,7 +322,7 @@ impl<'s> Hostile<'s> {
             link.wire.doze();
         }
         if seed.is_multiple_of(7) {
-            let _ = link.wire.channel().call_attention();
+            let _ = link.wire.channel().notify();
         }
     }
 
@@ -389,7 +389,7 @@ impl<'s> Hostile<'s> {
     fn accept(&mut self, odd: Option<u64>) {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return };
         let request = OpenRequest::new(region_len(4096), 4096);
-        let Ok(own) = SecondEnd::open(self.transport.as_mut(), &request) else { return };
+        let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
@@ -553,7 +553,7 @@ pub(crate) fn await_message(
 }
 
 /// An endpoint's address with a change.
-pub(crate) fn changed(mut end: End, seed: u64) -> End {
+pub(crate) fn changed(mut end: EndpointInfo, seed: u64) -> EndpointInfo {
     let mut rng = Rng::with_seed(seed);
     match rng.u8(..8) {
         0 => end.region_len = [0, 4096, 8192, 1 << 20, 1 << 40, u64::MAX][rng.usize(..6)],
@@ -584,7 +584,7 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
         }
     };
     match name {
-        _ if step.kind == Kind::Calls => {
+        _ if step.kind == Kind::CallBatch => {
             let len = rng.u32(..60);
             let most = step.len.saturating_sub(8) / Messages::stride(len as usize).max(1);
             let count = match rng.u8(..6) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use farjump::admin::Admin;
 use farjump::{Error, Link, LinkBuilder, Mode, WaitError, WaitPolicy};
 use farjump_control::{
-    Answer, Control, DeferredFd, Dropped, End, Key, Listener, Message, PeerAddress, RefusalCause, SecondEnd,
-    TcpOptions,
+    Answer, Control, DeferredFd, Dropped, EndpointInfo, Key, Listener, Message, PeerAddress, RefusalCause,
+    SecondEndpoint, TcpOptions,
 };
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::image::Machine;
@@ -296,7 +296,7 @@ struct Liar<'s> {
     control: Option<Control>,
     wire: Option<Wire>,
     bigger: Option<Wire>,
-    offered: Option<SecondEnd>,
+    offered: Option<SecondEndpoint>,
     /// Calls that wait for a reply: token and payload.
     due: Vec<(u32, Vec<u8>)>,
     last: u32,
@@ -377,9 +377,9 @@ impl<'s> Liar<'s> {
             let _ = control.send(&spoken::any(kind, functions()[0].id(), &[1; 40]), &[]);
         }
         let request = OpenRequest::new(region_len(1 << 14), 1 << 14);
-        let own = SecondEnd::open(self.transport.as_mut(), &request).ok()?;
+        let own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
         let machine = Machine::native().map_or(62, |machine| machine.0);
-        let welcome = |end: End| Message::Welcome {
+        let welcome = |end: EndpointInfo| Message::Welcome {
             epoch: 5,
             machine,
             pid: 1,
@@ -454,7 +454,7 @@ impl<'s> Liar<'s> {
     fn offers(&mut self, seed: u64) {
         let Some(control) = &mut self.control else { return };
         let request = OpenRequest::new(region_len(1 << 17), 1 << 17);
-        let Ok(own) = SecondEnd::open(self.transport.as_mut(), &request) else { return };
+        let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match seed % 4 {
             1 => drop(control.send(&Message::Offer { end: changed(end, seed) }, borrowed)),
@@ -471,7 +471,7 @@ impl<'s> Liar<'s> {
         });
         self.offered = Some(own);
         if let Some(wire) = &mut self.wire {
-            let _ = wire.channel().call_attention();
+            let _ = wire.channel().notify();
         }
     }
 
@@ -503,7 +503,7 @@ impl<'s> Liar<'s> {
             }
             Turn::Frame(seed) => {
                 let mut rng = Rng::with_seed(seed);
-                let kinds = [Kind::Call, Kind::Flush, Kind::Calls, Kind::Switch];
+                let kinds = [Kind::Call, Kind::Flush, Kind::CallBatch, Kind::Large];
                 let plan = Plan { kind: kinds[rng.usize(..4)], ..reply(self.last, rng.u16(..)) };
                 wire.send(&plan, &vec![1; rng.usize(..300)], None, Signal::Due);
             }
@@ -512,13 +512,13 @@ impl<'s> Liar<'s> {
                 let (cause, text) = (causes[(seed % 3) as usize], "\u{1b}[31mno\n".to_owned());
                 let token = if seed % 4 == 0 { seed as u32 } else { self.last };
                 let _ = control.send(&Message::Refused { token, cause, text }, &[]);
-                let _ = wire.channel().call_attention();
+                let _ = wire.channel().notify();
             }
             Turn::Needs(seed) => {
                 let function = &functions()[(seed >> 8) as usize % functions().len()];
                 let id = if seed % 3 == 0 { [9; 16] } else { function.id().0 };
                 let _ = control.send(&Message::NeedCode { index: seed as u16 % 4, id }, &[]);
-                let _ = wire.channel().call_attention();
+                let _ = wire.channel().notify();
             }
             Turn::Says(kind) => drop(control.send(&spoken::any(kind, echo.id(), &[0; 64]), &[])),
             Turn::Spoilt(kind, seed) => {
@@ -544,7 +544,7 @@ impl<'s> Liar<'s> {
             Turn::Parts => self.control = None,
             Turn::Closes => {
                 let _ = control.send(&Message::Closing { text: "enough\u{7}".into() }, &[]);
-                let _ = wire.channel().call_attention();
+                let _ = wire.channel().notify();
                 self.control = None;
             }
         }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Control, End, Limits, MeetRefusal, Message, PREFIX_LEN, Question, RefusalCause, Rights, Share,
+    Control, EndpointInfo, Limits, Message, PREFIX_LEN, Question, RefusalCause, RejectCause, Rights, Share,
 };
 use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
@@ -15,7 +15,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 /// A message of some kind, whole and unexpected by any peer.
 pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
     let text = String::from("by the fuzzer");
-    let end = End {
+    let end = EndpointInfo {
         transport: "shm".into(),
         address: vec![1; 16],
         key: [3; 16],
@@ -29,7 +29,7 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end, stream: None },
         2 => Message::Ready { end, stream: None },
         3 => Message::Go,
-        4 => Message::Refuse { cause: MeetRefusal::Failed, text },
+        4 => Message::Reject { cause: RejectCause::Failed, text },
         5 => Message::Refused { token: 0x8000, cause: RefusalCause::Policy, text },
         6 => Message::NeedCode { index: 1, id: code.0 },
         7 => Message::Closing { text },

@@ -187,7 +187,7 @@ pub struct FrameStep {
     pub spoil: Option<u64>,
     /// The signal that is written.
     pub signal: Signal,
-    /// Whether it goes into the large mailbox, with a `Switch` for it in the other.
+    /// Whether it goes into the large mailbox, with a `Large` for it in the other.
     pub bigger: bool,
 }
 
@@ -446,8 +446,8 @@ fn frame(rng: &mut Rng, settings: &Settings) -> FrameStep {
         26 | 27 => Kind::CallLocal,
         28..31 if settings.in_place => Kind::CallInPlace,
         31..34 => Kind::Flush,
-        34..38 => Kind::Calls,
-        38 if rng.bool() => Kind::Switch,
+        34..38 => Kind::CallBatch,
+        38 if rng.bool() => Kind::Large,
         38 => Kind::Reply,
         _ => Kind::CallCode,
     };

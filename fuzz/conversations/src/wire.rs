@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_control::Joined;
-use farjump_core::channel::{Channel, Polled, Terms};
+use farjump_core::channel::{Channel, ChannelParams, Polled};
 use farjump_core::frame::{Header, Kind, LINE, Plan, Trailer};
 use farjump_core::mailbox::{CONTROL_LEN, ring_len};
 use farjump_core::signal::LinkKey;
@@ -50,7 +50,7 @@ impl Wire {
     /// Makes one from connected endpoints; `None` if they make no channel.
     pub fn new(joined: Joined) -> Option<Wire> {
         let Joined { endpoint, rule, send, receive } = joined;
-        let terms = Terms {
+        let terms = ChannelParams {
             rule,
             line_whole: send.line_whole,
             send_key: send.key,
@@ -138,7 +138,7 @@ impl Wire {
         }
         raw.write(&bytes, len, signal);
         // Wakes a sleeping peer.
-        self.channel.call_attention().is_ok()
+        self.channel.notify().is_ok()
     }
 
     /// Bytes of the peer's ring if it is mapped, else 0.

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use farjump_core::channel::{Channel, SendError, Terms};
+use farjump_core::channel::{Channel, ChannelParams, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
 use farjump_core::transport::{ArrivalRules, Cause, TransportError};
 
 use super::peers::{Bell, Direction, Pair, RULES, plan, region, terms};
 
-fn channel(is_mapped: bool, local: usize, remote: usize, terms: Terms) -> Result<Channel, TransportError> {
+fn channel(
+    is_mapped: bool,
+    local: usize,
+    remote: usize,
+    terms: ChannelParams,
+) -> Result<Channel, TransportError> {
     let [out, back] = [remote, local]
         .map(|len| Direction::new(&region(len), &Arc::new(Bell::default()), terms.rule, terms.line_whole));
     Channel::new(out.endpoint(&back, is_mapped), terms)
@@ -57,7 +62,8 @@ fn a_mapping_is_left_alone_under_a_rule_that_puts() {
 fn regions_that_hold_no_ring_or_are_shorter_than_stated_are_refused() {
     for stated in [0, 1, CONTROL_LEN, REGION - 1] {
         for (send_region, receive_region) in [(stated, REGION), (REGION, stated)] {
-            let terms = Terms { send_region, receive_region, ..terms(ArrivalRules::STORES, true, REGION) };
+            let terms =
+                ChannelParams { send_region, receive_region, ..terms(ArrivalRules::STORES, true, REGION) };
             let error = channel(true, REGION, REGION, terms).unwrap_err();
             assert!(matches!(error.cause(), Cause::Address(_)), "{error}");
         }
@@ -86,13 +92,15 @@ fn rings_of_different_lengths_each_way_work() {
     let (small, large) = (region_len(4096), region_len(1 << 16));
     let [to_left, to_right] = [small, large]
         .map(|len| Direction::new(&region(len), &Arc::new(Bell::default()), ArrivalRules::STORES, true));
-    let end = |out: &Direction, back: &Direction, terms: Terms| {
+    let end = |out: &Direction, back: &Direction, terms: ChannelParams| {
         Channel::new(out.endpoint(back, true), terms).unwrap()
     };
     let base = terms(ArrivalRules::STORES, true, 0);
-    let mut left = end(&to_right, &to_left, Terms { send_region: large, receive_region: small, ..base });
-    let swapped = Terms { send_key: base.receive_key, receive_key: base.send_key, ..base };
-    let mut right = end(&to_left, &to_right, Terms { send_region: small, receive_region: large, ..swapped });
+    let mut left =
+        end(&to_right, &to_left, ChannelParams { send_region: large, receive_region: small, ..base });
+    let swapped = ChannelParams { send_key: base.receive_key, receive_key: base.send_key, ..base };
+    let mut right =
+        end(&to_left, &to_right, ChannelParams { send_region: small, receive_region: large, ..swapped });
     assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
     for _ in 0..5 {
         left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();
@@ -111,7 +119,7 @@ fn rings_of_different_lengths_each_way_work() {
 #[test]
 fn a_sender_keeps_to_what_the_peer_takes() {
     for (rule, line_whole) in RULES {
-        let limited = Terms { send_limit: 1024, ..terms(rule, line_whole, region_len(1 << 14)) };
+        let limited = ChannelParams { send_limit: 1024, ..terms(rule, line_whole, region_len(1 << 14)) };
         let len = region_len(1 << 14);
         let mut channel = channel(rule == ArrivalRules::STORES, len, len, limited).unwrap();
         assert_eq!(channel.max_frame(), 1024);

@@ -311,8 +311,8 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
         };
         for over in [
             over(Kind::Call, 64, 8, 9),
-            over(Kind::Calls, 1024, 900, 9),
-            over(Kind::Switch, 64, 0, 0),
+            over(Kind::CallBatch, 1024, 900, 9),
+            over(Kind::Large, 64, 0, 0),
             // Falling asleep passes skips.
             over(Kind::Skip, RING as u32, 0, 0),
             over(Kind::Reply, u32::MAX, u32::MAX, u16::MAX),

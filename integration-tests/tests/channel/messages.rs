@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Channel, Polled, SendError, Terms};
+use farjump_core::channel::{Channel, ChannelParams, Polled, SendError};
 use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME, Plan, PlanCode};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
@@ -122,7 +122,7 @@ fn pair() -> (Channel, Channel, Line) {
     let (line, back) = (Line::default(), Line::default());
     let end = |out: &Line, inbound: &Line, send: u8, receive: u8| {
         let end = End { out: out.0.clone(), inbound: inbound.0.clone(), room: None, lent: None };
-        let terms = Terms {
+        let terms = ChannelParams {
             send_key: key(send),
             receive_key: key(receive),
             send_limit: LIMIT,

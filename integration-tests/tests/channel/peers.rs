@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use farjump_core::channel::{Channel, Polled, SendError, Terms};
+use farjump_core::channel::{Channel, ChannelParams, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, region_len};
 use farjump_core::signal::LinkKey;
@@ -219,7 +219,7 @@ impl Pair {
         let peer = |me: usize| {
             let you = 1 - me;
             let endpoint = to[me].endpoint(&to[you], rule == ArrivalRules::STORES);
-            let terms = Terms {
+            let terms = ChannelParams {
                 send_key: keys[you],
                 receive_key: keys[me],
                 send_limit: limit,
@@ -248,8 +248,8 @@ impl Pair {
     }
 }
 
-pub(crate) fn terms(rule: ArrivalRules, line_whole: bool, region: usize) -> Terms {
-    Terms {
+pub(crate) fn terms(rule: ArrivalRules, line_whole: bool, region: usize) -> ChannelParams {
+    ChannelParams {
         rule,
         line_whole,
         send_key: key(2),

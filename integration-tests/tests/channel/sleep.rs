@@ -206,14 +206,14 @@ fn a_call_for_attention_is_heard_once_awake_or_on_the_way_to_sleep() {
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, 4096);
         assert!(!pair.right.channel.progress(true).unwrap());
-        pair.left.channel.call_attention().unwrap();
+        pair.left.channel.notify().unwrap();
         pair.left.wire.lock().unwrap().deliver_all();
         // Arming neither loses the notice nor sleeps over it, although it discards the wake-up.
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
         assert!(pair.right.channel.progress(false).unwrap(), "{rule:?}: the call was swallowed");
         assert!(!pair.right.channel.progress(true).unwrap(), "{rule:?}: heard twice");
         assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY, "{rule:?}");
-        pair.left.channel.call_attention().unwrap();
+        pair.left.channel.notify().unwrap();
         assert_eq!(pair.right.rings(), 1, "{rule:?}");
         pair.left.wire.lock().unwrap().deliver_all();
         pair.right.channel.disarm().unwrap();
@@ -227,7 +227,7 @@ fn a_call_for_attention_that_the_backend_could_not_take_comes_later_and_rings_th
     assert_eq!(pair.right.channel.arm().unwrap(), SOUNDLY);
     pair.right.wire.lock().unwrap().deliver_all();
     pair.left.wire.lock().unwrap().set_capacity(0);
-    pair.left.channel.call_attention().unwrap();
+    pair.left.channel.notify().unwrap();
     assert_eq!(pair.right.rings(), 0, "a ring before the word would be in vain");
     pair.left.wire.lock().unwrap().set_capacity(usize::MAX);
     pair.left.channel.progress(false).unwrap();

@@ -79,7 +79,7 @@ fn the_frames_are_as_documented_and_are_taken() {
 
     let messages = Messages { len: 4, count: 2 };
     let payload = [&messages.to_word().to_le_bytes()[..], b"oneA\0\0\0\0twoB\0\0\0\0"].concat();
-    let calls = frame(&Plan { index: 7, ..Plan::of(Kind::Calls) }, &payload, 128);
+    let calls = frame(&Plan { index: 7, ..Plan::of(Kind::CallBatch) }, &payload, 128);
     hex::assert_block(&document, "calls", &calls);
     let view = FrameView::new_checked(&calls, 0, MAX_FRAME).unwrap();
     let word = || u64::from_le_bytes(view.payload()[..8].try_into().unwrap());

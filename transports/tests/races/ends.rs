@@ -6,7 +6,7 @@
 
 use std::ptr::NonNull;
 
-use farjump_core::channel::{Channel, Terms};
+use farjump_core::channel::{Channel, ChannelParams};
 use farjump_core::mailbox::region_len;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
@@ -79,7 +79,7 @@ impl Ends {
         let bases = [left.0.base(), right.0.base()];
         let end = |(local, remote): (Box<dyn LocalMemory>, _), own: usize| {
             let keys = [*b"to the left side", *b"to the right one"].map(LinkKey::from_bytes);
-            let terms = Terms {
+            let terms = ChannelParams {
                 rule: ArrivalRules::STORES,
                 line_whole: true,
                 send_key: keys[1 - own],

@@ -91,7 +91,7 @@ fn converse(has_bigger: bool) {
                 // SAFETY: the right thread has replied to the last notice and reads this only after the next
                 // one.
                 unsafe { *control.0.get() = u64::from(token) };
-                left.channel.call_attention().unwrap();
+                left.channel.notify().unwrap();
                 while left.heard.len() < calls.len() {
                     left.take_answer_or_rest();
                 }
@@ -111,7 +111,7 @@ fn converse(has_bigger: bool) {
                 continue;
             }
             if let Some(bigger) = &mut right.bigger {
-                // A skip in the large mailbox has no `Switch`.
+                // A skip in the large mailbox has no `Large`.
                 bigger.poll().unwrap();
                 bigger.progress(true).unwrap();
             }

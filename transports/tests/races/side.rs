@@ -132,7 +132,7 @@ impl<'c> Side<'c> {
                 Err(SendError::Full) if step.way == Way::Bigger => {
                     // No doorbell signals credit of the large mailbox. A skip may hold it back, which the
                     // other side passes when it checks the mailbox. A link gives notice for the same reason.
-                    self.channel.call_attention().unwrap();
+                    self.channel.notify().unwrap();
                     if !self.take_answer() {
                         thread::sleep(Duration::from_micros(50));
                     }
@@ -209,12 +209,12 @@ impl<'c> Side<'c> {
             Polled::Partial => panic!("stores are never partial"),
         };
         assert_eq!(frame.header().token, token, "order");
-        let is_switch = frame.header().kind == Kind::Switch;
+        let is_switch = frame.header().kind == Kind::Large;
         assert_eq!(is_switch, step.way == Way::Bigger);
         let frame = match &mut self.bigger {
             Some(bigger) if is_switch => match bigger.poll().unwrap() {
                 Polled::Frame(frame) => frame,
-                _ => panic!("a Switch without its frame"),
+                _ => panic!("a Large without its frame"),
             },
             _ => frame,
         };

@@ -4,7 +4,7 @@ use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Stdio, exit};
 
-use farjump_control::{Arrival, HandshakeError, Listener, Met, PeerAddress, meet_target};
+use farjump_control::{Arrival, Handshake, HandshakeError, Listener, PeerAddress, connect_target};
 use farjump_core::transport::{Cause, Endpoint, Messages, Transport};
 use farjump_transports::ucx::Am;
 
@@ -25,7 +25,7 @@ fn am() -> Vec<Box<dyn Transport>> {
     vec![Box::new(if has_tcp { Am::with_tcp() } else { Am::new() })]
 }
 
-fn arrive(listener: &Listener) -> Met {
+fn arrive(listener: &Listener) -> Handshake {
     drive(&mut Arrival::new(accept(listener).unwrap(), target_options()), &mut am()).unwrap()
 }
 
@@ -107,7 +107,7 @@ fn use_up(mut messages: Box<dyn Messages>) {
 /// Connects a new source, over the remaining transports.
 fn meets_again(name: &str, place: &Place, listener: &Listener) {
     let source = Source::start(name, &place.path());
-    let Met { endpoint, control, .. } = arrive(listener);
+    let Handshake { endpoint, control, .. } = arrive(listener);
     let mut messages = two_sided(endpoint);
     while messages.poll().unwrap().is_none() {
         messages.progress().unwrap();
@@ -117,7 +117,7 @@ fn meets_again(name: &str, place: &Place, listener: &Listener) {
 
 fn source(path: std::path::PathBuf) -> ! {
     let address = PeerAddress::unix(path).unwrap();
-    let mut met = meet_target(&address, &mut am(), &source_options(), far()).unwrap();
+    let mut met = connect_target(&address, &mut am(), &source_options(), far()).unwrap();
     let mut messages = two_sided(met.endpoint);
     for _ in 0..TAKEN + 1 {
         while let Err(cause) = send(&mut *messages) {

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use farjump_control::{Arrival, HandshakeError, Listener, Met, meet_target};
+use farjump_control::{Arrival, Handshake, HandshakeError, Listener, connect_target};
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
     UnconnectedEndpoint,
@@ -51,10 +51,10 @@ fn meeting(
     listener: &Listener,
     source: Box<dyn Transport>,
     target: Box<dyn Transport>,
-) -> (Result<Met, HandshakeError>, Result<Met, HandshakeError>) {
+) -> (Result<Handshake, HandshakeError>, Result<Handshake, HandshakeError>) {
     let address = place.address();
     thread::scope(|scope| {
-        let source = scope.spawn(move || meet_target(&address, &mut [source], &source_options(), far()));
+        let source = scope.spawn(move || connect_target(&address, &mut [source], &source_options(), far()));
         let target = accept(listener)
             .and_then(|control| drive(&mut Arrival::new(control, target_options()), &mut [target]));
         (source.join().unwrap(), target)

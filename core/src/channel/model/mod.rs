@@ -6,9 +6,9 @@
 //! Only the doorbell wakes it, so a lost wake-up is a deadlock, which loom reports. (Real sleepers also wake
 //! by themselves once a second.) Each model has variants with a mistake that loom must find.
 
-mod attention;
 mod ends;
 mod membarrier;
+mod notice;
 mod switch;
 
 use alloc::boxed::Box;
@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::{Armed, Channel, Polled, SendError, Terms};
+use super::{Armed, Channel, ChannelParams, Polled, SendError};
 use crate::descriptor::BorrowedFd;
 use crate::frame::{Kind, LINE, Plan};
 use crate::mailbox;
@@ -212,7 +212,7 @@ fn link_of(setting: Setting, threads: &[Arc<barrier::Thread>; 2], bells: &[Arc<B
         let order = setting.order;
         let local = Local { own: stations[own].clone(), peer: stations[peer].thread.clone(), order };
         let remote = Remote { peer: stations[peer].clone(), order };
-        let terms = Terms {
+        let terms = ChannelParams {
             rule: ArrivalRules::STORES,
             line_whole: true,
             send_key: KEYS[peer],

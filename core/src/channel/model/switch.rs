@@ -1,4 +1,4 @@
-//! Frames in the large mailbox, and the `Switch` in the first one that stands for each.
+//! Frames in the large mailbox, and the `Large` in the first one that stands for each.
 
 use super::super::{Channel, Polled, SendError};
 use super::{
@@ -10,7 +10,7 @@ use crate::sync::Handover;
 /// A frame: whether it goes through the large mailbox, and its words.
 type Sent = (bool, usize);
 
-/// The order of a large frame and its `Switch`.
+/// The order of a large frame and its `Large`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
     Frame,
@@ -31,7 +31,7 @@ fn send(
     }
     let plan = plan(Kind::Call, token, false);
     let room = bigger.reserve(&plan, words * 8)?;
-    left.channel.send_bytes(&super::plan(Kind::Switch, token, false), &[])?;
+    left.channel.send_bytes(&super::plan(Kind::Large, token, false), &[])?;
     fill(room.payload, token, words);
     bigger.commit(&plan, &room, words * 8)
 }
@@ -59,7 +59,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
                     Err(SendError::Full) => {
                         // A skip may fill the large mailbox, and nothing wakes the sender then: same steps as
                         // `send_large`.
-                        left.channel.call_attention().expect("telling the peer is a store");
+                        left.channel.notify().expect("telling the peer is a store");
                         left_bigger.channel.progress(true).expect("nothing fails in the model");
                         barrier::interruptible();
                         loom::thread::yield_now();
@@ -96,9 +96,9 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
         Polled::Nothing => return false,
         Polled::Partial => panic!("stores are never partial"),
     };
-    assert_eq!((switch.kind, switch.token), (Kind::Switch, token), "order");
-    // The frame and its `Switch` are plain stores in this order: the frame is there.
-    assert!(take_held(bigger, token, words), "a Switch without its frame");
+    assert_eq!((switch.kind, switch.token), (Kind::Large, token), "order");
+    // The frame and its `Large` are plain stores in this order: the frame is there.
+    assert!(take_held(bigger, token, words), "a Large without its frame");
     bigger.release().expect("telling the peer is a store");
     bigger.progress(true).expect("nothing fails in the model");
     right.channel.release().expect("telling the peer is a store");
@@ -110,7 +110,7 @@ const FIRST: Setting = Setting { rings: [1, 2], longest: 1, order: Order::Fences
 const MIXED: &[Sent] = &[(true, 6), (false, 1), (true, 7)];
 /// Two lines in a ring of two, then the same again: credit of both rings has to be returned.
 const FULL: &[Sent] = &[(true, 6), (true, 7), (true, 8)];
-/// Three lines in a ring of four: the second frame needs a skip, which has no `Switch`.
+/// Three lines in a ring of four: the second frame needs a skip, which has no `Large`.
 const SKIPPED: &[Sent] = &[(true, 9), (true, 16)];
 
 #[test]
@@ -130,13 +130,13 @@ fn loom_a_skip_in_the_bigger_mailbox_is_passed_without_a_switch() {
 
 #[test]
 fn loom_finds_the_switch_that_goes_before_its_frame() {
-    finds(&["a Switch without its frame"], Some(2), None, || switched([4, 2], MIXED, First::Switch));
+    finds(&["a Large without its frame"], Some(2), None, || switched([4, 2], MIXED, First::Switch));
 }
 
 #[test]
 fn loom_finds_the_switch_that_is_signalled_before_its_frame_is_written() {
     finds(
-        &["a Switch without its frame", "Causality violation", "order"],
+        &["a Large without its frame", "Causality violation", "order"],
         Some(2),
         Some(Handover::Frame),
         || switched([4, 2], MIXED, First::Frame),

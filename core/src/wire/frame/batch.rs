@@ -1,9 +1,9 @@
-//! The payload of a frame that brings a batch, several messages for one function ([`Kind::Calls`]).
+//! The payload of a frame that brings a batch, several messages for one function ([`Kind::CallBatch`]).
 //!
 //! | offset in the payload | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | length of each message in bytes |
-//! | 4 | 4 | number of messages, 1 to [`MOST_MESSAGES`] |
+//! | 4 | 4 | number of messages, 1 to [`MAX_BATCH`] |
 //! | 8 | | the messages, each at a multiple of 8 and at least 8 bytes behind the one before |
 
 use super::{Flags, FrameError, Header, Kind};
@@ -11,7 +11,7 @@ use super::{Flags, FrameError, Header, Kind};
 /// Length of the part before the messages, in bytes.
 pub const MESSAGES_HEAD_LEN: usize = 8;
 /// Most messages in one frame: this bounds one turn of a receiver that takes frames in turn.
-pub const MOST_MESSAGES: u32 = 128;
+pub const MAX_BATCH: u32 = 128;
 
 /// The messages of a payload, all of one length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,14 +36,14 @@ impl Messages {
     }
 
     /// Reads the word at the start of a payload. `header` is the frame's: checked by [`Header::check`], of
-    /// [`Kind::Calls`].
+    /// [`Kind::CallBatch`].
     ///
     /// # Errors
     /// [`FrameError::Messages`] for no messages, for too many, and for messages that do not fit the payload.
     /// [`FrameError::Flags`] if a reply is wanted: a batch has none.
     #[inline]
     pub fn of(header: &Header, word: impl FnOnce() -> u64) -> Result<Messages, FrameError> {
-        debug_assert!(header.kind == Kind::Calls);
+        debug_assert!(header.kind == Kind::CallBatch);
         if header.flags.contains(Flags::WANTS_REPLY) {
             return Err(FrameError::Flags(header.flags.bits()));
         }
@@ -55,7 +55,7 @@ impl Messages {
         let Some(room) = room else { return Err(wrong) };
         // Neither factor is over 2^33, so the product fits 64 bits.
         let needed = u64::from(count) * (u64::from(len).max(1).next_multiple_of(8));
-        if count == 0 || count > MOST_MESSAGES || needed > room as u64 {
+        if count == 0 || count > MAX_BATCH || needed > room as u64 {
             return Err(wrong);
         }
         Ok(messages)

@@ -42,7 +42,7 @@ mod plan;
 mod prediction;
 mod view;
 
-pub use batch::{MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages};
+pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
 pub use prediction::Template;
@@ -90,9 +90,9 @@ pub enum Kind {
     CallInPlace = 8,
     /// The next frame is in the link's large mailbox, as the next one there. The frames after it are here
     /// again.
-    Switch = 9,
+    Large = 9,
     /// Run the code bound to the code index once for each message in the payload ([`Messages`]), in order.
-    Calls = 10,
+    CallBatch = 10,
 }
 
 impl Kind {
@@ -107,8 +107,8 @@ impl Kind {
             6 => Kind::Flush,
             7 => Kind::CallLocal,
             8 => Kind::CallInPlace,
-            9 => Kind::Switch,
-            10 => Kind::Calls,
+            9 => Kind::Large,
+            10 => Kind::CallBatch,
             _ => return None,
         })
     }
@@ -227,8 +227,8 @@ impl Header {
                 6 => Kind::Flush,
                 7 => Kind::CallLocal,
                 8 => Kind::CallInPlace,
-                9 => Kind::Switch,
-                10 => Kind::Calls,
+                9 => Kind::Large,
+                10 => Kind::CallBatch,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),

@@ -35,7 +35,7 @@ proptest! {
         ];
         let (base, room, limit) = (line * LINE, room as usize, limit as usize);
         let long = Header::from_words(words).ok().filter(|header| {
-            !header.kind.names_code() && !matches!(header.kind, Kind::Skip | Kind::Switch) && !header.flags.contains(Flags::TRAILER)
+            !header.kind.names_code() && !matches!(header.kind, Kind::Skip | Kind::Large) && !header.flags.contains(Flags::TRAILER)
         });
         let long = long.and_then(|header| {
             let parts = header.check(base, room, limit, || panic!("it names no code")).ok()?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farjump_core::channel::{Reserved, SendError};
-use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MOST_MESSAGES, Messages, Plan};
+use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MAX_BATCH, MESSAGES_HEAD_LEN, Messages, Plan};
 use farjump_core::shared;
 use farjump_loader::Library;
 
@@ -35,7 +35,7 @@ pub(super) struct Several {
 
 fn plan(index: u16) -> Plan<'static> {
     let token = one_way_token(index);
-    Plan { index, token, align_log2: INLINE_ALIGN_LOG2, ..Plan::of(Kind::Calls) }
+    Plan { index, token, align_log2: INLINE_ALIGN_LOG2, ..Plan::of(Kind::CallBatch) }
 }
 
 impl Inner {
@@ -53,7 +53,7 @@ impl Inner {
             && self.codes.is_recent(library, several.index)
             && max <= LONGEST
             && several.used + max <= several.end
-            && several.count < MOST_MESSAGES
+            && several.count < MAX_BATCH
         {
             // SAFETY: the space is lent until the frame is committed, and `end` keeps `used` inside it.
             let at = unsafe { several.room.payload.add(several.used) };

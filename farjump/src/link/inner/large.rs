@@ -1,12 +1,12 @@
 //! Large frames: the target makes a large mailbox when the first of them comes, and gets it back when none
 //! has come for a while (`docs/decisions/large-mailbox.md`).
 //!
-//! A large frame lies in the large mailbox, and a `Switch` in the link's own mailbox holds its place among
-//! the others. The `Switch` is sent last, so a frame is either sent with it or not at all.
+//! A large frame lies in the large mailbox, and a `Large` in the link's own mailbox holds its place among
+//! the others. The `Large` is sent last, so a frame is either sent with it or not at all.
 
 use std::time::{Duration, Instant};
 
-use farjump_control::{DeferredFd, End as Offered, Message, RefusalCause, SecondEnd};
+use farjump_control::{DeferredFd, EndpointInfo as Offered, Message, RefusalCause, SecondEndpoint};
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::mailbox;
 use farjump_core::transport::OpenRequest;
@@ -68,7 +68,7 @@ impl Inner {
                 );
                 if let Err(Failed::Send(SendError::Full)) = sent {
                     // The space may be taken by a skip, which the target passes when it looks around.
-                    self.channel.call_attention().map_err(SendError::Failed)?;
+                    self.channel.notify().map_err(SendError::Failed)?;
                 }
                 sent
             }
@@ -89,7 +89,7 @@ impl Inner {
                 self.bigger = Bigger::Asked(frame);
                 let message = Message::Enlarge { frame: frame as u64, payload: payload as u64 };
                 self.tell(&message).map_err(Failed::Other)?;
-                self.channel.call_attention().map_err(SendError::Failed)?;
+                self.channel.notify().map_err(SendError::Failed)?;
                 Err(SendError::Full.into())
             }
         }
@@ -127,7 +127,7 @@ impl Inner {
         let Some(transport) = self.settings.transport(&self.transport) else {
             return Ok(Err(format!("this process has {} no longer", self.transport)));
         };
-        let opened = SecondEnd::open(transport, &request).and_then(|mut own| {
+        let opened = SecondEndpoint::open(transport, &request).and_then(|mut own| {
             own.answers(self.control.peer(), &end)?;
             Ok(own)
         });
@@ -140,7 +140,7 @@ impl Inner {
             self.gone(&error)?;
             return Ok(Err(error.to_string()));
         }
-        if let Err(error) = self.channel.call_attention() {
+        if let Err(error) = self.channel.notify() {
             return Err(self.broken(&error));
         }
         let peer = self.control.peer();
@@ -213,7 +213,7 @@ impl Open {
         self.channel.in_flight() == Some(0)
     }
 
-    /// Sends by `send` the frame of the call with this token to this mailbox, and its `Switch` to `own`, the
+    /// Sends by `send` the frame of the call with this token to this mailbox, and its `Large` to `own`, the
     /// link's.
     fn send(
         &mut self,

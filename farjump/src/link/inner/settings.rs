@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    HandshakeError, Joined, MeetRefusal, Met, PassedOver, PeerAddress, SourceOptions, TcpOptions, meet_target,
+    Handshake, HandshakeError, Joined, PassedOver, PeerAddress, RejectCause, SourceOptions, TcpOptions,
+    connect_target,
 };
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
@@ -47,8 +48,8 @@ impl Settings {
         let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));
         options.tcp = self.tcp.clone();
         let deadline = self.connect_deadline();
-        let mut met = match meet_target(&address, &mut self.transports, &options, deadline) {
-            Err(HandshakeError::Refused { cause: MeetRefusal::NoCommonTransport, .. })
+        let mut met = match connect_target(&address, &mut self.transports, &options, deadline) {
+            Err(HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. })
                 if self.any_transport =>
             {
                 // Not earlier: looking at some transports loads a library.
@@ -56,14 +57,14 @@ impl Settings {
                 let usable = farjump_transports::make_usable(self.backends).into_iter();
                 let more: Vec<_> = usable.filter(|one| !known(one.name())).collect();
                 self.transports.extend(more);
-                meet_target(&address, &mut self.transports, &options, deadline)?
+                connect_target(&address, &mut self.transports, &options, deadline)?
             }
             met => met?,
         };
         let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
         let (limits, rights) = (met.limits.into(), met.rights);
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
-        let Met { control, endpoint, rule, send, receive, peer, .. } = met;
+        let Handshake { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
         Ok(Connection { channel, control, machine, epoch, transport, limits, rights, passed_over })
     }

@@ -209,7 +209,7 @@ fn wake<'w>(wake: &'w mut Option<Arc<Wake>>, watch: &Watch) -> Result<&'w Arc<Wa
         Some(wake) => Ok(wake),
         none => {
             let made = Wake::new()?;
-            watch.add(made.as_fd(), Event::Met, false)?;
+            watch.add(made.as_fd(), Event::Handshake, false)?;
             Ok(none.insert(Arc::new(made)))
         }
     }

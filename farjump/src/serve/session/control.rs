@@ -160,14 +160,14 @@ impl Session {
 
     /// Sets a notice, unless the source is gone.
     pub(super) fn set_notice(&mut self) -> Result<(), Stop> {
-        if self.control.source_gone { Ok(()) } else { Ok(self.channel.call_attention()?) }
+        if self.control.source_gone { Ok(()) } else { Ok(self.channel.notify()?) }
     }
 
     /// Announces the end of the link. Best effort: a source that does not read learns it from the end of the
     /// connection.
     pub(in crate::serve) fn close(&mut self, why: &str) {
         drop(self.control.connection.send(&Message::Closing { text: why.to_owned() }, &[]));
-        drop(self.channel.call_attention());
+        drop(self.channel.notify());
     }
 
     /// Marks the source gone: it takes no replies and sends no code. Frames that it sent before are still to

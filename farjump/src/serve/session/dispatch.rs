@@ -25,7 +25,7 @@ impl Session {
                 return Ok(None);
             }
         };
-        if frame.header().kind == Kind::Switch {
+        if frame.header().kind == Kind::Large {
             return self.take_switched(shared);
         }
         self.head.note_whole();
@@ -71,7 +71,7 @@ impl Session {
                 self.channel.release()?;
                 answered
             }
-            Kind::Reply | Kind::Skip | Kind::Switch | Kind::Calls => {
+            Kind::Reply | Kind::Skip | Kind::Large | Kind::CallBatch => {
                 let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
                 self.refuse_frame(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)
             }

@@ -22,7 +22,7 @@ use crate::policy::Budget;
 pub(super) enum Mailbox {
     /// The link's own.
     Own,
-    /// The large mailbox. The link's own holds the `Switch` that stands for the frame.
+    /// The large mailbox. The link's own holds the `Large` that stands for the frame.
     Large,
 }
 
@@ -267,7 +267,7 @@ impl Session {
     #[cold]
     pub(super) fn run_held(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
         let done = match (held.mailbox, held.header().kind) {
-            (Mailbox::Own, Kind::Calls) => self.call_batch(held, shared),
+            (Mailbox::Own, Kind::CallBatch) => self.call_batch(held, shared),
             _ => self.dispatch(held, shared).map(|()| 1),
         };
         if held.mailbox == Mailbox::Own || self.head.is_kept() {

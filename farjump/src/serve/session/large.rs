@@ -1,12 +1,12 @@
 //! A session's large mailbox, for frames that exceed the link's own: made at the source's request, and
 //! dropped when the source gives it back (`docs/decisions/large-mailbox.md`).
 //!
-//! A frame in it has its place among the others: a `Switch` in the link's own mailbox stands for it, and is
+//! A frame in it has its place among the others: a `Large` in the link's own mailbox stands for it, and is
 //! released with it.
 
 use std::time::{Duration, Instant};
 
-use farjump_control::{DeferredFd, End, Message, RefusalCause, SecondEnd};
+use farjump_control::{DeferredFd, EndpointInfo, Message, RefusalCause, SecondEndpoint};
 use farjump_core::channel::{Channel, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
@@ -57,7 +57,7 @@ enum State {
     Absent,
     /// The source's endpoint is due.
     Offered {
-        end: SecondEnd,
+        end: SecondEndpoint,
         until: Instant,
     },
     /// The source's endpoint did not come in time. The source learns it when it comes.
@@ -105,7 +105,7 @@ impl Limits {
         frame: u64,
         payload: u64,
         pay: impl FnOnce(usize) -> Result<(), Refusal>,
-    ) -> Result<SecondEnd, Refusal> {
+    ) -> Result<SecondEndpoint, Refusal> {
         let too_large = |what: String| Refusal::new(RefusalCause::TooLarge, what);
         self.check_payload(payload)?;
         let most = self.frame().min(transport.capabilities().max_frame);
@@ -120,7 +120,7 @@ impl Limits {
         };
         let request = self.request(frame);
         pay(request.region_len)?;
-        SecondEnd::open(transport, &request).map_err(|error| {
+        SecondEndpoint::open(transport, &request).map_err(|error| {
             let what = format!("there is no memory for a mailbox for its {frame} bytes: {error}");
             Refusal::new(RefusalCause::NoRoom, what)
         })
@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEnd, Refusal> {
+    fn make(&mut self, frame: u64, payload: u64, shared: &mut Shared) -> Result<SecondEndpoint, Refusal> {
         let transports = &mut shared.transports;
         let transport = transports.iter_mut().find(|transport| transport.name() == self.large.transport);
         let Some(transport) = transport.filter(|_| self.channel.has_mailbox()) else {
@@ -230,7 +230,11 @@ impl Session {
 
     /// Handles the source's endpoint.
     #[cold]
-    pub(in crate::serve) fn enlarged(&mut self, end: End, descriptors: Vec<DeferredFd>) -> Result<(), Stop> {
+    pub(in crate::serve) fn enlarged(
+        &mut self,
+        end: EndpointInfo,
+        descriptors: Vec<DeferredFd>,
+    ) -> Result<(), Stop> {
         match std::mem::replace(&mut self.large.state, State::Absent) {
             State::Offered { end: own, until } => {
                 let joined = own.join(&self.control.peer, end, descriptors, until).map_err(cut)?;
@@ -290,7 +294,7 @@ impl Session {
         self.channel.summed() + self.large.summed + bigger
     }
 
-    /// Takes the frame that the held `Switch` stands for. Returns the number of calls, or `None` if the frame
+    /// Takes the frame that the held `Large` stands for. Returns the number of calls, or `None` if the frame
     /// is not whole.
     #[cold]
     pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
@@ -298,7 +302,7 @@ impl Session {
             return Err(cut("a frame in a large mailbox that the link does not have"));
         };
         let Polled::Frame(frame) = bigger.poll()? else {
-            // Frames that the transport still carries come, if there are any: the `Switch` overtakes them
+            // Frames that the transport still carries come, if there are any: the `Large` overtakes them
             // where each mailbox has a queue of its own.
             if bigger.is_summing() {
                 return Ok(None);
@@ -338,8 +342,8 @@ impl Session {
                 Ok(())
             }
             State::Open(bigger) => {
-                // A skip at the ring's end has no `Switch`, and the source may need its space. A frame found
-                // by this is held, as it is now, until its `Switch` has come.
+                // A skip at the ring's end has no `Large`, and the source may need its space. A frame found
+                // by this is held, as it is now, until its `Large` has come.
                 bigger.poll()?;
                 bigger.progress(true)?;
                 Ok(())

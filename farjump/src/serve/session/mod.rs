@@ -131,7 +131,7 @@ impl Session {
                         }
                         continue;
                     }
-                    if header.kind == Kind::Calls
+                    if header.kind == Kind::CallBatch
                         && let Some(code) = self.codes.table.callable(header.index)
                     {
                         let frame = *frame;

@@ -6,7 +6,7 @@ use farjump::RefusalCause;
 use farjump::core::frame::{Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
-use farjump_control::{End, Message, SecondEnd};
+use farjump_control::{EndpointInfo, Message, SecondEndpoint};
 use farjump_transports::shm::Shm;
 
 use super::Scene;
@@ -17,7 +17,7 @@ fn ask(liar: &mut RawSource, frame: u64, payload: u64) {
     liar.control.send(&Message::Enlarge { frame, payload }, &[]).unwrap();
 }
 
-fn offer(liar: &mut RawSource) -> End {
+fn offer(liar: &mut RawSource) -> EndpointInfo {
     match liar.told() {
         Told::Message(Message::Offer { end }) => end,
         other => panic!("{other:?}"),
@@ -25,9 +25,9 @@ fn offer(liar: &mut RawSource) -> End {
 }
 
 /// Accepts the offer with an endpoint of its own, which `change` alters.
-fn accept(liar: &mut RawSource, change: impl FnOnce(&mut End)) -> SecondEnd {
+fn accept(liar: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> SecondEndpoint {
     let request = OpenRequest::new(region_len(4096), 4096);
-    let own = SecondEnd::open(&mut Shm::new(), &request).unwrap();
+    let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     own.tell(|mut end, descriptors| {
         change(&mut end);
         liar.control.send(&Message::Accept { end }, descriptors).unwrap();
@@ -36,7 +36,7 @@ fn accept(liar: &mut RawSource, change: impl FnOnce(&mut End)) -> SecondEnd {
 }
 
 fn switch() -> Plan<'static> {
-    Plan { kind: Kind::Switch, wants_reply: false, ..call() }
+    Plan { kind: Kind::Large, wants_reply: false, ..call() }
 }
 
 #[test]

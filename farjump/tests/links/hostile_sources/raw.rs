@@ -12,7 +12,7 @@ use farjump::core::image::CodeId;
 use farjump::core::mailbox::{CONTROL_LEN, region_len, ring_len};
 use farjump::core::signal::LinkKey;
 use farjump::core::transport::{Endpoint, LocalMemory, OpenRequest, RemoteMemory, Transport};
-use farjump_control::{Control, Joined, Message, SecondEnd, SourceOptions, meet_target};
+use farjump_control::{Control, Joined, Message, SecondEndpoint, SourceOptions, connect_target};
 use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;
@@ -51,7 +51,7 @@ impl RawSource {
         let request = OpenRequest::new(region_len(4096), 4096);
         let options = SourceOptions::new("a raw source", request);
         let deadline = Instant::now() + PATIENCE;
-        let met = meet_target(&address.parse().unwrap(), &mut [transport], &options, deadline).unwrap();
+        let met = connect_target(&address.parse().unwrap(), &mut [transport], &options, deadline).unwrap();
         let Endpoint::OneSided { local, remote } = met.endpoint else { panic!("shm is one-sided") };
         RawSource {
             control: met.control,
@@ -259,7 +259,7 @@ impl RawBigger {
             assert!(Instant::now() < deadline, "no mailbox is offered");
         };
         let request = OpenRequest::new(region_len(4096), 4096);
-        let mut own = SecondEnd::open(&mut Shm::new(), &request).unwrap();
+        let mut own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
         own.answers(source.control.peer(), &end).unwrap();
         own.tell(|end, descriptors| source.control.send(&Message::Accept { end }, descriptors)).unwrap();
         let joined = own.join(source.control.peer(), end, descriptors, deadline).unwrap();

@@ -14,7 +14,7 @@ const NOBODYS: CodeId = CodeId([0x77; 16]);
 const BIGGER: u64 = 100_000;
 
 fn switch() -> Plan<'static> {
-    Plan { kind: Kind::Switch, wants_reply: false, ..call() }
+    Plan { kind: Kind::Large, wants_reply: false, ..call() }
 }
 
 /// A call of code at an index without another binding.
@@ -82,7 +82,7 @@ fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_m
                 2 => call_id("mirror", NOBODYS, epoch),
                 3 => call(),
                 4 => Plan { kind: Kind::Flush, ..call() },
-                5 => Plan { kind: Kind::Calls, wants_reply: false, ..call() },
+                5 => Plan { kind: Kind::CallBatch, wants_reply: false, ..call() },
                 _ => Plan { kind: Kind::Skip, ..call() },
             };
             let bigger = RawBigger::open(&mut liar, BIGGER);
@@ -215,7 +215,7 @@ fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
     // to, in the middle of a frame.
     const LEN: usize = 24;
     let count = 40;
-    let plan = Plan { kind: Kind::Calls, wants_reply: false, index: 5, ..call() };
+    let plan = Plan { kind: Kind::CallBatch, wants_reply: false, index: 5, ..call() };
     let messages = Messages { len: LEN as u32, count };
     let mut sent = 0_u64;
     let mut frames = 0_u64;

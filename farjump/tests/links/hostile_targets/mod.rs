@@ -82,7 +82,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
         for message in messages {
             target.control.send(&message, &[]).unwrap();
         }
-        target.channel.call_attention().unwrap();
+        target.channel.notify().unwrap();
         loop {
             match target.control.recv().unwrap() {
                 Some((Message::NoCode { id }, _)) => return id,
@@ -150,7 +150,7 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
                     at = (at + written) % linked.len();
                 }
                 said += 1;
-                target.channel.call_attention().unwrap();
+                target.channel.notify().unwrap();
             }
             said
         });
@@ -205,7 +205,7 @@ fn a_closing_target_is_believed_at_once_and_its_reason_told() {
         let call = target.next();
         target.reply(call.token, 0, b"before closing");
         target.control.send(&Message::Closing { text: "the shop is closed".into() }, &[]).unwrap();
-        target.channel.call_attention().unwrap();
+        target.channel.notify().unwrap();
         target
     });
     let link = place.link().connect().unwrap();
@@ -242,7 +242,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
     let target = RawTarget::start(&place.address(), move |mut target| {
         target.next();
         refuse_one_way(&target, MESSAGES);
-        target.channel.call_attention().unwrap();
+        target.channel.notify().unwrap();
         say_ready.store(true, Ordering::Release);
         while !wait_told.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));

@@ -3,11 +3,11 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use farjump::core::channel::{Channel, Polled, Terms};
+use farjump::core::channel::{Channel, ChannelParams, Polled};
 use farjump::core::frame::{Header, Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::{OpenRequest, Transport};
-use farjump_control::{Arrival, ArrivalOptions, Control, Listener, Met, Progress};
+use farjump_control::{Arrival, ArrivalOptions, Control, Handshake, Listener, Progress};
 use farjump_transports::shm::Shm;
 
 use crate::support::PATIENCE;
@@ -54,7 +54,7 @@ impl RawTarget {
         let mut transports = [transport];
         loop {
             match arrival.advance(&mut transports).unwrap() {
-                Progress::Met(met) => return RawTarget::of(*met),
+                Progress::Handshake(met) => return RawTarget::of(*met),
                 Progress::Pending => wait(),
                 Progress::Asked(asker) => panic!("{} asks, and makes no link", asker.peer()),
                 Progress::Stream(stream) => panic!("{} opens a stream first", stream.peer()),
@@ -62,8 +62,8 @@ impl RawTarget {
         }
     }
 
-    fn of(met: Met) -> RawTarget {
-        let terms = Terms {
+    fn of(met: Handshake) -> RawTarget {
+        let terms = ChannelParams {
             rule: met.rule,
             line_whole: met.send.line_whole,
             send_key: met.send.key,

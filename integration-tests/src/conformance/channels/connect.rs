@@ -1,6 +1,6 @@
 //! Two channels, connected to each other.
 
-use farjump_core::channel::{Channel, Terms};
+use farjump_core::channel::{Channel, ChannelParams};
 use farjump_core::mailbox;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{ArrivalRules, Capabilities, Endpoint, OpenRequest};
@@ -63,7 +63,7 @@ impl Ends {
         let raw = Raw::connect(subject, ring, max_frame)?;
         let line_whole = raw.capabilities.iter().all(|capabilities| capabilities.line_whole);
         let keys = [LinkKey::from_bytes(*b"from left onward"), LinkKey::from_bytes(*b"and to the left.")];
-        let terms = |send_key, receive_key| Terms {
+        let terms = |send_key, receive_key| ChannelParams {
             rule,
             line_whole,
             send_key,

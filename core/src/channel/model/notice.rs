@@ -35,7 +35,7 @@ fn calls(order: Order, frame: bool, receiver: Mistake) {
             }
             message.store(1, Ordering::Relaxed);
             barrier::interruptible();
-            left.channel.call_attention().expect("telling the peer is a store");
+            left.channel.notify().expect("telling the peer is a store");
             if frame && number == 0 {
                 left.send(Way::Line, 0, 1, false);
             }
@@ -78,7 +78,7 @@ fn loom_finds_attention_that_is_called_before_the_message_is_there() {
     finds(
         &["Causality violation", "called for nothing", "deadlock"],
         Some(3),
-        Some(Handover::Attention),
+        Some(Handover::Notice),
         || calls(Order::Fences, false, Mistake::None),
     );
 }
