@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::child::{Failed, Interrupt, Run};
+use crate::packages;
 use crate::tally::last;
 use crate::workspace::{Workspace, root};
 use left_out::LeftOut;
@@ -27,17 +28,18 @@ const SEED: &str = "22";
 /// Makes rustc count a crate's executions. Names stay as they are: PyPI's tools are built without zlib.
 const WRAPPER: &str =
     "#!/bin/sh\nexec \"$@\" -C instrument-coverage -C llvm-args=-enable-name-compression=false\n";
-/// The packages whose tests are the fuzzers.
-const FUZZERS: [&str; 2] = ["farjump-fuzz", "farjump-conversations"];
+/// The tests that are the fuzzers.
+const FUZZERS: [&str; 2] = ["fuzz", "conversations"];
 
 /// Parts of the project, each with the folder of its sources and the folders that are not counted.
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     // Models run under loom alone.
     Part { name: "core", folder: "core/src/", without: &["core/src/mailbox/loom"] },
     // Images are built by their author, from the author's own files.
     Part { name: "loader", folder: "loader/src/", without: &["loader/src/builder/"] },
     Part { name: "control", folder: "control/src/", without: &[] },
     Part { name: "shm", folder: "transports/src/shm/", without: &[] },
+    Part { name: "tcp", folder: "transports/src/tcp/", without: &[] },
     Part { name: "serve", folder: "farjump/src/serve/", without: &[] },
     Part { name: "executor", folder: "farjump/src/executor/", without: &["farjump/src/executor/crash/"] },
     Part { name: "link", folder: "farjump/src/link/", without: &[] },
@@ -116,17 +118,18 @@ fn measure(options: &Options, interrupt: &Interrupt) -> Result<Seen, Failed> {
 fn build(folder: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     let failed = |error: std::io::Error| Failed::Because(format!("{}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(failed)?;
-    // Dependencies have no counters: cargo calls this for the crates of the workspace alone.
+    // Dependencies have no counters, and are those of the tests: cargo calls this for the crates of the
+    // workspace alone, and keeps what it makes apart.
     let wrapper = folder.join("rustc");
     fs::write(&wrapper, WRAPPER).map_err(failed)?;
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).map_err(failed)?;
 
-    let mut args = vec!["test", "--no-run", "--tests", "--message-format=json"];
-    args.extend(FUZZERS.iter().flat_map(|package| ["--package", package]));
+    let mut args = vec!["test", "--no-run", "--workspace", "--message-format=json"];
+    args.extend(packages::features());
+    args.extend(FUZZERS.iter().flat_map(|test| ["--test", test]));
     let ended = Run::cargo(interrupt)
         .args(args)
         .directory(root())
-        .env("CARGO_TARGET_DIR", folder.join("build"))
         .env("RUSTC_WORKSPACE_WRAPPER", &wrapper)
         .env("CARGO_ENCODED_RUSTFLAGS", "")
         // Build scripts and macros of the workspace's own would leave profiles where they ran.
