@@ -6,15 +6,15 @@ use crate::checks::{
     self,
     without_ucx::{self, Seen},
 };
-use crate::child::{Failed, Interrupt};
 use crate::coverage;
 use crate::guard;
 use crate::install;
 use crate::packages;
+use crate::process::{Failed, Interrupt};
 use crate::step::{Verdict, cargo};
 use crate::suite;
-use crate::tally::Tally;
 use crate::test;
+use crate::test_report::Tally;
 use crate::ucx;
 use crate::workspace::Workspace;
 
@@ -35,14 +35,14 @@ const STEPS: [Step; 13] = [
     ("formatting", formatting),
     ("licences, sources and versions of dependencies", checks::dependencies::check),
     ("crates of the library", checks::few_crates::check),
-    ("links in documents", checks::links::check),
-    ("lengths of files", checks::lengths::check),
+    ("links in documents", checks::doc_links::check),
+    ("lengths of files", checks::file_lengths::check),
     ("circles of modules", checks::cycles::check),
     ("lints", lints),
     ("documentation", documentation),
     ("combinations of features", checks::features::check),
     ("core without std", checks::no_std::check),
-    ("no native library", checks::native::check),
+    ("no native library", checks::no_native_library::check),
     ("installing", install::check),
 ];
 

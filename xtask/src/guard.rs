@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::cargo;
 use crate::workspace::{Workspace, root};
 

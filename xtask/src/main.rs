@@ -1,7 +1,6 @@
 //! Chores of this workspace: `cargo xtask --help`.
 
 mod checks;
-mod child;
 mod ci;
 mod coverage;
 mod figures;
@@ -9,10 +8,11 @@ mod guard;
 mod install;
 mod mpi;
 mod packages;
+mod process;
 mod step;
 mod suite;
-mod tally;
 mod test;
+mod test_report;
 mod tsan;
 mod ucx;
 mod vm;
@@ -92,7 +92,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let chore = Chore::parse();
-    let done = child::Interrupt::install().and_then(|interrupt| match chore {
+    let done = process::Interrupt::install().and_then(|interrupt| match chore {
         Chore::Test(options) => test::run(&options, &interrupt),
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),

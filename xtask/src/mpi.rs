@@ -5,10 +5,10 @@
 
 use std::path::PathBuf;
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages::{self, OF_MPICH, OF_OPEN_MPI};
+use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, suite};
-use crate::tally::Tally;
+use crate::test_report::Tally;
 use crate::workspace::root;
 
 /// The compiler of each MPI.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 
 /// The tests' needs besides Rust. Debian and Ubuntu use the same package names.
 const TESTS: &[Needed] = &[

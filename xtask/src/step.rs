@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::child::{Failed, Interrupt, Run};
-use crate::tally::last;
+use crate::process::{Failed, Interrupt, Run};
+use crate::test_report::last;
 use crate::workspace::root;
 
 /// Limit for one step other than the tests.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::child::{Failed, Run};
 use crate::packages::{self, Lacking};
-use crate::tally::{Tally, telling};
+use crate::process::{Failed, Run};
+use crate::test_report::{Tally, telling};
 
 /// Limit for building and running one suite. Tests have limits of their own, far below this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);

@@ -1,10 +1,10 @@
 //! `cargo xtask test`: all tests, counted.
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::mpi;
 use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, charge, suite, summarise};
-use crate::tally::Tally;
+use crate::test_report::Tally;
 use crate::tsan;
 use crate::ucx;
 use crate::vm;

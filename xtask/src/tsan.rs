@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, suite};
-use crate::tally::{Tally, Took};
+use crate::test_report::{Tally, Took};
 use crate::workspace::root;
 
 /// The suite's name in counts.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
 
 /// The output of `cargo metadata`.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::root;
 

@@ -8,7 +8,7 @@ use std::fs;
 
 use serde::Deserialize;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{Package, Workspace, root};
 

@@ -1,7 +1,7 @@
 //! Every useful combination of features builds without a warning, and so do the tests that need no more
 //! features.
 
-use crate::child::Interrupt;
+use crate::process::Interrupt;
 use crate::step::{Verdict, cargo};
 
 /// Each package with its combinations. The workspace build covers all features of farjump-ifunc and

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::root;
 

@@ -2,10 +2,10 @@
 
 pub(crate) mod cycles;
 pub(crate) mod dependencies;
+pub(crate) mod doc_links;
 pub(crate) mod features;
 pub(crate) mod few_crates;
-pub(crate) mod lengths;
-pub(crate) mod links;
-pub(crate) mod native;
+pub(crate) mod file_lengths;
+pub(crate) mod no_native_library;
 pub(crate) mod no_std;
 pub(crate) mod without_ucx;

@@ -8,7 +8,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 

@@ -11,9 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::child::{Ended, Failed, Interrupt, Run};
 use crate::packages;
-use crate::tally::{Tally, telling};
+use crate::process::{Ended, Failed, Interrupt, Run};
+use crate::test_report::{Tally, telling};
 use crate::workspace::{Workspace, as_for_tests, root};
 
 /// Limit for building, or testing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::child::Failed;
+use crate::process::Failed;
 use crate::workspace::root;
 
 /// Lines that do not count, by file.

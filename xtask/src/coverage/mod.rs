@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
-use crate::tally::last;
+use crate::process::{Failed, Interrupt, Run};
+use crate::test_report::last;
 use crate::workspace::{Workspace, root};
 use left_out::LeftOut;
 use tools::Tools;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Lines;
-use crate::child::{Failed, Interrupt, Run};
-use crate::tally::last;
+use crate::process::{Failed, Interrupt, Run};
+use crate::test_report::last;
 use crate::workspace::root;
 
 /// Requirements for pip, with their hash.

@@ -4,12 +4,12 @@
 //! writes the page. The page is made from the stored runs: a section that is run alone changes nothing of the
 //! others.
 
-mod bounds;
-mod kept;
-mod machine;
-mod remarks;
+mod goals;
+mod in_vm;
 mod results;
+mod section_file;
 mod sections;
+mod sentences;
 mod table;
 
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use std::time::Duration;
 use farjump_namespaces::{Namespaces, Side};
 use serde_json::Value;
 
-use crate::child::{Ended, Failed, Interrupt, Run};
+use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::ucx;
 use crate::workspace::{Workspace, root};
-use kept::Kept;
+use section_file::Kept;
 use sections::{SECTIONS, Section};
 
 /// Limit for building.
@@ -162,7 +162,7 @@ fn measure(
         }
     };
     if let Some(kernel) = section.kernel {
-        return machine::measure(kernel, &arguments, section.limit, &program, run, interrupt);
+        return in_vm::measure(kernel, &arguments, section.limit, &program, run, interrupt);
     }
     let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
     let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
@@ -328,7 +328,7 @@ mod tests {
         let section = Section { limit, ..*sections::named("rate").expect("it is one")[0] };
         let picture = folder.path().join(results::picture(section.name));
         fs::write(&picture, "old").expect("it can be written");
-        let mut run = kept::tests::kept("rate", &[]);
+        let mut run = section_file::tests::kept("rate", &[]);
         run.rounds.clear();
         let programs = Programs(BTreeMap::from([(None, Ok(program))]));
         measure(&section, 3, &programs, folder.path(), &mut run, &interrupt).expect("nobody interrupts");
@@ -365,7 +365,7 @@ mod tests {
     fn a_farjump_that_could_not_be_built_is_missing_in_its_sections_alone() {
         let interrupt = Interrupt::install().expect("signals can be caught");
         let programs = Programs(BTreeMap::from([(Some("iceoryx2"), Err("no such feature".to_owned()))]));
-        let mut run = kept::tests::kept("iceoryx2", &[]);
+        let mut run = section_file::tests::kept("iceoryx2", &[]);
         let section = sections::named("iceoryx2").expect("it is one")[0];
         measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt).expect("it is told");
         assert_eq!(run.failed.as_deref(), Some("no such feature"));

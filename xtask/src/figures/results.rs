@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::bounds::{BOUNDS, Verdict};
-use super::kept::Kept;
-use super::remarks::remark;
+use super::goals::{BOUNDS, Verdict};
+use super::section_file::Kept;
 use super::sections::{SECTIONS, Section};
+use super::sentences::remark;
 use super::table::tables;
 
 /// Lines of a table beyond which it is folded.
@@ -147,7 +147,7 @@ fn state(run: &Kept) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::kept::tests::kept;
+    use super::super::section_file::tests::kept;
     use super::*;
 
     fn of(runs: &[Kept]) -> String {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::kept::{Kept, Row};
+use super::section_file::{Kept, Row};
 
 /// Keys of a row that have a place of their own, or that the command shows; other numbers get a column named
 /// by the key.
@@ -209,7 +209,7 @@ fn figure(figure: f64) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::kept::tests::kept;
+    use super::super::section_file::tests::kept;
     use super::*;
 
     #[test]

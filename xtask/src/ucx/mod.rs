@@ -6,10 +6,10 @@ mod wheels;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, suite};
-use crate::tally::Tally;
+use crate::test_report::Tally;
 use crate::workspace::root;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::child::{Failed, Interrupt, Run};
-use crate::tally::last;
+use crate::process::{Failed, Interrupt, Run};
+use crate::test_report::last;
 
 /// The package. Each wheel holds the libraries, headers and tools of a UCX below `libucx`.
 const PACKAGE: &str = "libucx-cu12";

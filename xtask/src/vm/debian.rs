@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Outcome;
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
 
 /// Packages of a machine, besides their dependencies. Debian 12's names.
 const USERLAND: [&str; 10] = [

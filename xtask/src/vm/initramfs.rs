@@ -7,7 +7,7 @@ use std::path::Path;
 use cpio::newc::{self, Builder};
 
 use super::newer;
-use crate::child::Failed;
+use crate::process::Failed;
 
 /// Files of the packages that are left out, with all below them: documentation, converters of character sets,
 /// and other devices' drivers, each of which every program that lists devices would load.

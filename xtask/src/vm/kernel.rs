@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::debian::Kernel;
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 
 /// Modules that are loaded, after their dependencies; built-in ones are missing. rdma_rxe requests crc32 by
 /// name when a device is made, which no module's list shows.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::log::{Log, Verdict};
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 
 /// QEMU.
 pub(super) const QEMU: &str = "qemu-system-x86_64";

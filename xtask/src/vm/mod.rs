@@ -20,10 +20,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::child::{Failed, Interrupt, Run};
 use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
 use crate::suite::summarise;
-use crate::tally::{Tally, Took};
+use crate::test_report::{Tally, Took};
 use crate::workspace::{Workspace, as_for_tests, root};
 use debian::{Kernel, Store};
 use initramfs::Archive;

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::kept::{Kept, Row};
+use super::section_file::{Kept, Row};
 
 /// A bound on a figure.
 #[derive(Debug)]
@@ -465,7 +465,7 @@ impl Bound {
 mod tests {
     use serde_json::json;
 
-    use super::super::kept::tests::kept;
+    use super::super::section_file::tests::kept;
     use super::super::sections;
     use super::*;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::child::Failed;
+use crate::process::Failed;
 
 /// A run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

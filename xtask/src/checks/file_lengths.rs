@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::root;
 

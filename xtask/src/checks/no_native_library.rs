@@ -1,7 +1,7 @@
 //! The library with default features needs no native library, neither to build nor to run. Nor does the
 //! program with `shm` alone, except for code that a crate includes and compiles.
 
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::step::{Verdict, cargo};
 use crate::workspace::{Workspace, root};
 

@@ -1,6 +1,6 @@
 //! Remarks on sections, in a sentence: computed from their rows.
 
-use super::kept::{Kept, Row};
+use super::section_file::{Kept, Row};
 use super::table::bytes;
 
 /// The paper's loss: a put of 1 byte into its ring against an active message, in messages.
@@ -97,7 +97,7 @@ pub(crate) fn agreement(rows: &[Row]) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::kept::tests::kept;
+    use super::super::section_file::tests::kept;
     use super::*;
 
     fn images(figures: &[(u64, f64, f64)]) -> Kept {

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::kept::Kept;
+use super::section_file::Kept;
 use super::why_failed;
-use crate::child::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt, Run};
 use crate::workspace::root;
 
 /// Prefix of the report's lines on the console, which also has the kernel's messages.
