@@ -4,6 +4,7 @@
 //! writes the page. The page is made from the stored runs: a section that is run alone changes nothing of the
 //! others.
 
+mod goal_table;
 mod goals;
 mod in_vm;
 mod results;

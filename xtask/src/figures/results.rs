@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::goals::{BOUNDS, Verdict};
+use super::goal_table::BOUNDS;
+use super::goals::Verdict;
 use super::section_file::Kept;
 use super::sections::{SECTIONS, Section};
 use super::sentences::remark;
