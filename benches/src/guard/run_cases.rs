@@ -1,10 +1,14 @@
 //! Counts all cases: each in a process of its own, so that none depends on earlier ones.
 
-use std::env;
+use std::num::NonZero;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs, thread};
 
 use super::case::Case;
 use super::record::{Record, Row};
+use super::trace::Turns;
 use super::{child, trace};
 use crate::Failure;
 
@@ -22,25 +26,69 @@ pub(crate) enum Found {
 pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Failure> {
     let folder = tempfile::tempdir()?;
     child::prepare(folder.path())?;
-    let own = env::current_exe()?;
-    let mut rows = Vec::new();
-    for case in cases {
-        let mut command = Command::new(&own);
-        let numbers = [case.size.to_string(), turns.to_string(), burden.to_string()];
-        command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
-        // The record was made without this user's settings of UCX.
-        command.current_dir(folder.path()).env_clear();
-        let counted = match trace::run(&mut command, child::LIBRARY) {
-            Ok(counted) => counted,
-            Err(error) if trace::may_not(&error) => {
-                return Ok(Found::CannotCount(format!("processes may not be traced: {error}")));
+    let library = folder.path().join(child::LIBRARY);
+    let next = AtomicUsize::new(0);
+    // A process and its tracer take turns, and so keep one processor busy. Load changes no count.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let worker = || {
+        let mut counted = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(case) = cases.get(number) else { return counted };
+            let turns = count_one(case, turns, burden, &library);
+            // The others' failures say no more than the first.
+            if turns.is_err() {
+                next.store(cases.len(), Ordering::Relaxed);
             }
-            Err(error) => return Err(format!("{case}: {error}").into()),
+            counted.push((number, turns.map_err(|error| Refused::of(case, &error))));
+        }
+    };
+    let mut counted: Vec<_> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..processors.min(cases.len())).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
+    });
+    counted.sort_by_key(|(number, _)| *number);
+    let mut rows = Vec::new();
+    for (number, turns) in counted {
+        let case = &cases[number];
+        let turns = match turns {
+            Ok(turns) => turns,
+            Err(Refused::Tracing(why)) => return Ok(Found::CannotCount(why)),
+            Err(Refused::Other(why)) => return Err(why.into()),
         };
         for operation in case.operations() {
-            let of_it = counted.iter().filter(|(of, _)| *of == operation);
+            let of_it = turns.iter().filter(|(of, _)| *of == operation);
             rows.push(Row::of(case, operation, &of_it.map(|(_, turn)| *turn).collect::<Vec<_>>()));
         }
     }
     Ok(Found::Counted(Record::new(rows)))
+}
+
+/// Why a case was not counted.
+enum Refused {
+    /// Processes may not be traced here.
+    Tracing(String),
+    Other(String),
+}
+
+impl Refused {
+    fn of(case: &Case, error: &Failure) -> Refused {
+        match trace::may_not(error) {
+            true => Refused::Tracing(format!("processes may not be traced: {error}")),
+            false => Refused::Other(format!("{case}: {error}")),
+        }
+    }
+}
+
+/// Counts one case, in a folder of its own, because the counted process listens there. `library` is copied
+/// into it.
+fn count_one(case: &Case, turns: u32, burden: u32, library: &Path) -> Result<Turns, Failure> {
+    let folder = tempfile::tempdir()?;
+    fs::copy(library, folder.path().join(child::LIBRARY))?;
+    let mut command = Command::new(env::current_exe()?);
+    let numbers = [case.size.to_string(), turns.to_string(), burden.to_string()];
+    command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
+    // The record was made without this user's settings of UCX.
+    command.current_dir(folder.path()).env_clear();
+    trace::run(&mut command, child::LIBRARY)
 }
