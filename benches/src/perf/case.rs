@@ -13,7 +13,7 @@ use super::place::{TCP, TCP_CLEAR};
 use super::work::Function;
 
 /// One case.
-pub(super) enum Contestant<'a> {
+pub(super) enum Case<'a> {
     /// farjump over a transport, with its subject number in the other process.
     Farjump {
         /// Calls of a stream that are handed over at a time.
@@ -61,45 +61,43 @@ struct Terms<'a> {
     code: *const Code,
 }
 
-impl Contestant<'_> {
+impl Case<'_> {
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Contestant::Farjump { .. } | Contestant::Unreached { .. } => "farjump",
-            Contestant::Both { against, .. } | Contestant::Missing { against, .. } => against.name(),
-            Contestant::Copy(_) => Against::Memcpy.name(),
-            Contestant::Perftest(_) => Against::Perftest.name(),
-            Contestant::Rdma(program, _) => program.name(),
-            Contestant::Dlopen => Against::Dlopen.name(),
+            Case::Farjump { .. } | Case::Unreached { .. } => "farjump",
+            Case::Both { against, .. } | Case::Missing { against, .. } => against.name(),
+            Case::Copy(_) => Against::Memcpy.name(),
+            Case::Perftest(_) => Against::Perftest.name(),
+            Case::Rdma(program, _) => program.name(),
+            Case::Dlopen => Against::Dlopen.name(),
         }
     }
 
     pub(super) fn transport(&self) -> Option<String> {
         match self {
-            Contestant::Farjump { transport, .. } | Contestant::Unreached { transport, .. } => {
-                Some(transport.clone())
-            }
+            Case::Farjump { transport, .. } | Case::Unreached { transport, .. } => Some(transport.clone()),
             _ => None,
         }
     }
 
     pub(super) fn mode(&self) -> Option<&'static str> {
         match self {
-            Contestant::Farjump { mode, .. } | Contestant::Unreached { mode, .. } => Some(mode.name()),
+            Case::Farjump { mode, .. } | Case::Unreached { mode, .. } => Some(mode.name()),
             _ => None,
         }
     }
 
     pub(super) fn image(&self) -> Option<usize> {
         match self {
-            Contestant::Farjump { code, .. } | Contestant::Unreached { code, .. } => code.image,
+            Case::Farjump { code, .. } | Case::Unreached { code, .. } => code.image,
             _ => None,
         }
     }
 
     pub(super) fn function(&self) -> Option<Function> {
         match self {
-            Contestant::Farjump { code, .. } | Contestant::Unreached { code, .. } => code.function,
-            Contestant::Both { function, .. } | Contestant::Missing { function, .. } => *function,
+            Case::Farjump { code, .. } | Case::Unreached { code, .. } => code.function,
+            Case::Both { function, .. } | Case::Missing { function, .. } => *function,
             _ => None,
         }
     }
@@ -107,18 +105,18 @@ impl Contestant<'_> {
     /// Returns the reason if it is not measured at all.
     pub(super) fn missing(&self) -> Option<&str> {
         match self {
-            Contestant::Missing { why, .. } | Contestant::Unreached { why, .. } => Some(why),
+            Case::Missing { why, .. } | Case::Unreached { why, .. } => Some(why),
             _ => None,
         }
     }
 
     pub(super) fn is_farjump(&self) -> bool {
-        matches!(self, Contestant::Farjump { .. } | Contestant::Unreached { .. })
+        matches!(self, Case::Farjump { .. } | Case::Unreached { .. })
     }
 
     pub(super) fn has_slots(&self) -> bool {
         match self {
-            Contestant::Both { against, .. } | Contestant::Missing { against, .. } => against.has_slots(),
+            Case::Both { against, .. } | Case::Missing { against, .. } => against.has_slots(),
             _ => false,
         }
     }
@@ -126,7 +124,7 @@ impl Contestant<'_> {
     /// Returns the name under which farjump's case has a row beside `other`, if any. All other baselines of
     /// the same function qualify, but `ucx_perftest` only beside UCX. Of farjump's own cases, those of
     /// `against` qualify that differ from this one only in the property of their name.
-    pub(super) fn reference(&self, other: &Contestant<'_>, against: &[Against]) -> Option<&'static str> {
+    pub(super) fn reference(&self, other: &Case<'_>, against: &[Against]) -> Option<&'static str> {
         if let (Some(one), Some(two)) = (self.terms(), other.terms()) {
             let named = match two {
                 two if two == (Terms { mode: Mode::Cached, ..one }) => Against::Cached,
@@ -144,31 +142,29 @@ impl Contestant<'_> {
     /// Returns the parameters of farjump's measurement, if this is farjump and measurable.
     fn terms(&self) -> Option<Terms<'_>> {
         match self {
-            Contestant::Farjump { batch, transport, mode, code, .. } => {
+            Case::Farjump { batch, transport, mode, code, .. } => {
                 Some(Terms { batch: *batch, transport, mode: *mode, code: ptr::from_ref(*code) })
             }
             _ => None,
         }
     }
 
-    fn is_held_against(&self, other: &Contestant<'_>) -> bool {
+    fn is_held_against(&self, other: &Case<'_>) -> bool {
         match (self, other) {
-            (_, Contestant::Perftest(_)) => false,
+            (_, Case::Perftest(_)) => false,
             // Each is the floor of farjump with the same encryption.
             (
-                Contestant::Farjump { transport, .. },
-                Contestant::Both { against: Against::Stream, .. }
-                | Contestant::Missing { against: Against::Stream, .. },
+                Case::Farjump { transport, .. },
+                Case::Both { against: Against::Stream, .. } | Case::Missing { against: Against::Stream, .. },
             ) => transport != TCP,
             (
-                Contestant::Farjump { transport, .. },
-                Contestant::Both { against: Against::StreamSealed, .. }
-                | Contestant::Missing { against: Against::StreamSealed, .. },
+                Case::Farjump { transport, .. },
+                Case::Both { against: Against::StreamSealed, .. }
+                | Case::Missing { against: Against::StreamSealed, .. },
             ) => transport != TCP_CLEAR,
-            (
-                Contestant::Farjump { transport, .. } | Contestant::Unreached { transport, .. },
-                Contestant::Rdma(program, _),
-            ) => program.is_for(transport),
+            (Case::Farjump { transport, .. } | Case::Unreached { transport, .. }, Case::Rdma(program, _)) => {
+                program.is_for(transport)
+            }
             (_, other) if other.is_farjump() => false,
             _ => self.function() == other.function(),
         }

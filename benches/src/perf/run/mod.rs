@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use super::baselines::Joined;
 use super::baselines::injection::{self, Calls};
-use super::case::Contestant;
+use super::case::Case;
 use super::child_protocol::Order;
 use super::counterpart::Far;
 use super::first_call;
@@ -57,7 +57,7 @@ pub(super) struct Bench<'a> {
     /// This process's endpoints of baselines, by their subject number.
     sides: Vec<Option<Joined>>,
     against: &'a [Against],
-    contestants: Vec<Contestant<'a>>,
+    cases: Vec<Case<'a>>,
 }
 
 impl<'a> Bench<'a> {
@@ -71,13 +71,13 @@ impl<'a> Bench<'a> {
 
     fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
         let sizes = &self.options.sizes.0;
-        let steps = sizes.len() * self.options.rounds as usize * self.contestants.len();
+        let steps = sizes.len() * self.options.rounds as usize * self.cases.len();
         let bar = progress(steps);
         let mut first = 0;
         for size in sizes {
             let mut outcomes = Vec::new();
-            for contestant in &self.contestants {
-                let missing = contestant.missing().map(str::to_owned);
+            for case in &self.cases {
+                let missing = case.missing().map(str::to_owned);
                 outcomes.push(Outcome { series: Series::new()?, missing });
             }
             let measured = self.rounds(*size, &mut outcomes, &mut report.rounds, &mut first, &bar);
@@ -101,7 +101,7 @@ impl<'a> Bench<'a> {
     ) -> Result<(), Failure> {
         // Allocated beforehand, so that nothing is allocated while calls are timed.
         let mut times = vec![Duration::ZERO; self.iterations(size).max(STATE_CALLS) as usize];
-        let mut contestants = std::mem::take(&mut self.contestants);
+        let mut cases = std::mem::take(&mut self.cases);
         let mut measured = Ok(());
         'rounds: for round in 1..=self.options.rounds {
             let line_ns = match self.line(&mut times) {
@@ -113,13 +113,13 @@ impl<'a> Bench<'a> {
             };
             states.push(RoundState::of(size, round, line_ns));
             let firsts = *first;
-            for (contestant, outcome) in contestants.iter_mut().zip(&mut *outcomes) {
-                bar.set_message(format!("{} B, round {round}: {}", size, contestant.name()));
+            for (case, outcome) in cases.iter_mut().zip(&mut *outcomes) {
+                bar.set_message(format!("{} B, round {round}: {}", size, case.name()));
                 bar.inc(1);
                 if outcome.missing.is_some() {
                     continue;
                 }
-                match self.one(contestant, size, firsts, &mut times) {
+                match self.one(case, size, firsts, &mut times) {
                     Ok(Ok(round)) => outcome.series.add(round),
                     Ok(Err(why)) => outcome.missing = Some(why),
                     Err(failure) => {
@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
             }
             *first += self.modes.len();
         }
-        self.contestants = contestants;
+        self.cases = cases;
         measured
     }
 
@@ -145,7 +145,7 @@ impl<'a> Bench<'a> {
     /// Returns one case's figure in one round, or the reason why it has none.
     fn one(
         &mut self,
-        contestant: &mut Contestant<'a>,
+        case: &mut Case<'a>,
         size: usize,
         first: usize,
         times: &mut [Duration],
@@ -157,12 +157,12 @@ impl<'a> Bench<'a> {
             iterations,
             warmup: self.options.warmup.min(iterations),
         };
-        match contestant {
-            Contestant::Farjump { subject, mode, link, .. } if run.metric == Metric::FirstCall => {
+        match case {
+            Case::Farjump { subject, mode, link, .. } if run.metric == Metric::FirstCall => {
                 let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
                 self.first_call(*subject, *link, *mode, number, size)
             }
-            Contestant::Farjump { batch, subject, mode, link, code, .. } => {
+            Case::Farjump { batch, subject, mode, link, code, .. } => {
                 let link = &self.links[*link];
                 let args = match code.function {
                     None => Cow::Owned(vec![7; size]),
@@ -184,23 +184,23 @@ impl<'a> Bench<'a> {
                 let round = run.measure(&mut self.far, *subject, &mut *source, times)?;
                 Ok(Ok(Round { posted: rdma_posts::since(before, run.messages()), ..round }))
             }
-            Contestant::Both { subject, .. } => {
+            Case::Both { subject, .. } => {
                 let Some(Some(side)) = self.sides.get_mut(*subject) else {
                     return Ok(Err("it is not set up".to_owned()));
                 };
                 run.measure(&mut self.far, *subject, side.source()?, times).map(Ok)
             }
-            Contestant::Copy(copy) => run.measure_alone(self.far.pair()?, copy, times).map(Ok),
-            Contestant::Perftest(cpus) => {
+            Case::Copy(copy) => run.measure_alone(self.far.pair()?, copy, times).map(Ok),
+            Case::Perftest(cpus) => {
                 let (metric, stage, cpus) = (run.metric, self.stage, *cpus);
                 let figure = ucx_perftest::run(stage, metric, size, iterations, run.warmup, cpus);
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
-            Contestant::Rdma(program, cpus) => {
+            Case::Rdma(program, cpus) => {
                 let figure = program.run(self.stage, run.metric, size, iterations, *cpus);
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
-            Contestant::Dlopen => {
+            Case::Dlopen => {
                 let Some((_, path)) = self.libraries.firsts.get(first) else {
                     return Ok(Err("there is no library to load".to_owned()));
                 };
@@ -208,7 +208,7 @@ impl<'a> Bench<'a> {
                     self.far.pair()?.time_load(path, first_call::symbol(first), first_call::adds(first))?;
                 Ok(Ok(Round::once(time)))
             }
-            Contestant::Missing { why, .. } | Contestant::Unreached { why, .. } => Ok(Err(why.clone())),
+            Case::Missing { why, .. } | Case::Unreached { why, .. } => Ok(Err(why.clone())),
         }
     }
 
@@ -259,8 +259,8 @@ impl<'a> Bench<'a> {
         let of_size = report.rounds.iter().filter(|round| round.size == size);
         let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();
         let state = median(&lines).map(State::of);
-        let all = || self.contestants.iter().zip(outcomes);
-        type Measured<'a> = (&'a Contestant<'a>, &'a Outcome);
+        let all = || self.cases.iter().zip(outcomes);
+        type Measured<'a> = (&'a Case<'a>, &'a Outcome);
         let row = |own: Measured<'_>, reference: Option<(&'static str, Measured<'_>)>| {
             let metric = self.options.metric;
             let named = reference.map(|(named, _)| named);
@@ -284,10 +284,7 @@ impl<'a> Bench<'a> {
                 image: own.0.image(),
                 function: own.0.function().map(Function::name),
                 ring: self.options.peer.is_none().then(|| self.options.ring()),
-                slot: self
-                    .options
-                    .slot
-                    .filter(|_| own.0.has_slots() || other.is_some_and(Contestant::has_slots)),
+                slot: self.options.slot.filter(|_| own.0.has_slots() || other.is_some_and(Case::has_slots)),
                 target_sleeps: (own.0.is_farjump() && self.options.peer.is_none())
                     .then_some(self.options.target_sleeps),
                 posts: own.1.series.posted(|posted| posted.posts),
@@ -296,41 +293,41 @@ impl<'a> Bench<'a> {
                 ..Row::beside(&own.1.series, beside.map(|beside| &beside.series))
             }
         };
-        let as_asked = |contestant: &Contestant<'_>| match contestant {
-            Contestant::Farjump { batch, .. } => *batch == self.options.batch,
+        let as_asked = |case: &Case<'_>| match case {
+            Case::Farjump { batch, .. } => *batch == self.options.batch,
             other => other.is_farjump(),
         };
-        for own in all().filter(|(contestant, _)| as_asked(contestant)) {
-            if self.against.is_empty() || matches!(own.0, Contestant::Unreached { .. }) {
+        for own in all().filter(|(case, _)| as_asked(case)) {
+            if self.against.is_empty() || matches!(own.0, Case::Unreached { .. }) {
                 report.rows.push(row(own, None));
             }
             let references = all().filter_map(|other| Some((own.0.reference(other.0, self.against)?, other)));
             report.rows.extend(references.map(|reference| row(own, Some(reference))));
         }
-        let messages = all().find(|(contestant, _)| contestant.name() == Against::UcxAm.name());
-        let tool = all().find(|(contestant, _)| matches!(contestant, Contestant::Perftest(_)));
+        let messages = all().find(|(case, _)| case.name() == Against::UcxAm.name());
+        let tool = all().find(|(case, _)| matches!(case, Case::Perftest(_)));
         if let (Some(messages), Some(tool)) = (messages, tool) {
             let mut row = row(messages, Some((tool.0.name(), tool)));
             row.agrees = row.ratio.map(|ratio| (0.85..=1.15).contains(&ratio));
             report.rows.push(row);
         }
         if let (Some(messages), Some(_)) = (messages, self.options.slot) {
-            let rings = all().filter(|(contestant, _)| contestant.has_slots());
+            let rings = all().filter(|(case, _)| case.has_slots());
             report.rows.extend(rings.map(|ring| row(ring, Some((messages.0.name(), messages)))));
         }
     }
 
-    fn arrival(&self, contestant: &Contestant<'_>) -> Option<String> {
-        match contestant {
-            Contestant::Farjump { link, .. } => Some(self.links[*link].rule().describe()),
+    fn arrival(&self, case: &Case<'_>) -> Option<String> {
+        match case {
+            Case::Farjump { link, .. } => Some(self.links[*link].rule().describe()),
             _ => None,
         }
     }
 
-    fn lanes(&self, contestant: &Contestant<'_>) -> Option<String> {
-        match contestant {
-            Contestant::Both { subject, .. } => self.sides.get(*subject)?.as_ref()?.lanes(),
-            Contestant::Farjump { link, .. } => place::lane(&self.links[*link]),
+    fn lanes(&self, case: &Case<'_>) -> Option<String> {
+        match case {
+            Case::Both { subject, .. } => self.sides.get(*subject)?.as_ref()?.lanes(),
+            Case::Farjump { link, .. } => place::lane(&self.links[*link]),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use super::Bench;
 use crate::perf::baselines::connect::{Host, Sides, alike, hosts, join, subject_for, wanted};
 use crate::perf::baselines::memcpy::Copy;
 use crate::perf::baselines::ring::Layout;
-use crate::perf::case::Contestant;
+use crate::perf::case::Case;
 use crate::perf::child::Pair;
 use crate::perf::child_protocol::Subject;
 use crate::perf::counterpart::Far;
@@ -56,7 +56,7 @@ impl<'a> Bench<'a> {
         let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
         let mut far = Far::Pair(pair);
         let mut links = Vec::new();
-        let mut contestants = Vec::new();
+        let mut cases = Vec::new();
         let number_of = |wanted: Option<&Subject>| {
             subjects.iter().position(|subject| Some(subject) == wanted).unwrap_or_default()
         };
@@ -73,7 +73,7 @@ impl<'a> Bench<'a> {
             let batches = [options.batch].into_iter().chain(single.then_some(1));
             for (code, batch) in codes.iter().flat_map(|code| batches.clone().map(move |batch| (code, batch)))
             {
-                contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                cases.extend(modes.iter().map(|mode| Case::Farjump {
                     batch,
                     subject,
                     transport: (*transport).to_owned(),
@@ -85,23 +85,23 @@ impl<'a> Bench<'a> {
         }
         for (against, code) in references().filter(|(against, _)| !against.is_farjump()) {
             if let Some(program) = Program::of(against) {
-                contestants.push(Contestant::Rdma(program, cpus));
+                cases.push(Case::Rdma(program, cpus));
                 continue;
             }
-            contestants.push(match against {
-                Against::Memcpy => Contestant::Copy(Copy::new(layout.region, layout.longest)?),
-                Against::Perftest => Contestant::Perftest(cpus),
-                Against::Dlopen => Contestant::Dlopen,
+            cases.push(match against {
+                Against::Memcpy => Case::Copy(Copy::new(layout.region, layout.longest)?),
+                Against::Perftest => Case::Perftest(cpus),
+                Against::Dlopen => Case::Dlopen,
                 against => {
                     let subject = number_of(subject_for(against, code, longest).as_ref());
                     match whys[subject].clone() {
-                        Some(why) => Contestant::Missing { against, why, function: code.function },
-                        None => Contestant::Both { subject, against, function: code.function },
+                        Some(why) => Case::Missing { against, why, function: code.function },
+                        None => Case::Both { subject, against, function: code.function },
                     }
                 }
             });
         }
-        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, contestants })
+        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, cases })
     }
 
     /// Connects to the target that runs elsewhere.
@@ -118,11 +118,11 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>, Failure> {
         let (peer, unreached) = Peer::connect(options, transports, libraries)?;
         let links = peer.links().to_vec();
-        let mut contestants = Vec::new();
+        let mut cases = Vec::new();
         for (number, link) in links.iter().enumerate() {
             let transport = place::name_of(link);
             for (at, code) in libraries.codes.iter().enumerate() {
-                contestants.extend(modes.iter().map(|mode| Contestant::Farjump {
+                cases.extend(modes.iter().map(|mode| Case::Farjump {
                     batch: options.batch,
                     subject: peer.subject(number, at),
                     transport: transport.clone(),
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
         }
         for Unreached { transport, why } in unreached {
             for code in &libraries.codes {
-                contestants.extend(modes.iter().map(|mode| Contestant::Unreached {
+                cases.extend(modes.iter().map(|mode| Case::Unreached {
                     transport: transport.clone(),
                     mode: *mode,
                     code,
@@ -143,6 +143,6 @@ impl<'a> Bench<'a> {
             }
         }
         let (far, sides) = (Far::Peer(peer), Vec::new());
-        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, contestants })
+        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, cases })
     }
 }
