@@ -103,27 +103,27 @@ pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
 /// The distance of two processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum CoreDistance {
     Near,
     Middle,
     Far,
 }
 
-impl State {
+impl CoreDistance {
     /// Classifies the nanoseconds that a line takes one way.
-    pub(super) fn of(line_ns: f64) -> State {
+    pub(super) fn of(line_ns: f64) -> CoreDistance {
         match line_ns {
-            ns if ns < 40.0 => State::Near,
-            ns if ns > 150.0 => State::Far,
-            _ => State::Middle,
+            ns if ns < 40.0 => CoreDistance::Near,
+            ns if ns > 150.0 => CoreDistance::Far,
+            _ => CoreDistance::Middle,
         }
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            State::Near => "near",
-            State::Middle => "middle",
-            State::Far => "far",
+            CoreDistance::Near => "near",
+            CoreDistance::Middle => "middle",
+            CoreDistance::Far => "far",
         }
     }
 }
@@ -210,9 +210,12 @@ mod tests {
 
     #[test]
     fn a_line_is_near_below_40_ns_and_far_beyond_150() {
-        assert_eq!([State::of(25.0), State::of(39.9)], [State::Near; 2]);
-        assert_eq!([State::of(40.0), State::of(60.0), State::of(150.0)], [State::Middle; 3]);
-        assert_eq!(State::of(250.0), State::Far);
+        assert_eq!([CoreDistance::of(25.0), CoreDistance::of(39.9)], [CoreDistance::Near; 2]);
+        assert_eq!(
+            [CoreDistance::of(40.0), CoreDistance::of(60.0), CoreDistance::of(150.0)],
+            [CoreDistance::Middle; 3]
+        );
+        assert_eq!(CoreDistance::of(250.0), CoreDistance::Far);
     }
 
     #[test]

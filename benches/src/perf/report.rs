@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::image;
-use super::machine::{Machine, State};
+use super::machine::{CoreDistance, Machine};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
@@ -27,13 +27,13 @@ pub(super) struct RoundState {
     pub(super) round: u32,
     /// `None` where the target is elsewhere: it is unknown.
     pub(super) line_ns: Option<f64>,
-    pub(super) state: Option<State>,
+    pub(super) state: Option<CoreDistance>,
 }
 
 impl RoundState {
     /// Classifies a line's time one way, in nanoseconds, if it is known.
     pub(super) fn of(size: usize, round: u32, line_ns: Option<f64>) -> RoundState {
-        RoundState { size, round, line_ns, state: line_ns.map(State::of) }
+        RoundState { size, round, line_ns, state: line_ns.map(CoreDistance::of) }
     }
 }
 

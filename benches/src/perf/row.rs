@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::machine::State;
+use super::machine::CoreDistance;
 use super::payload_size::show_size;
 use super::statistics::Series;
 use crate::program::output;
@@ -36,7 +36,7 @@ pub(super) struct Row {
     pub(super) ratio_min: Option<f64>,
     pub(super) ratio_max: Option<f64>,
     /// The machine's state, in the median of the rounds.
-    pub(super) state: Option<State>,
+    pub(super) state: Option<CoreDistance>,
     /// Whether a baseline and `ucx_perftest` are within 15 % of each other.
     pub(super) agrees: Option<bool>,
     /// The reason why there are no figures.

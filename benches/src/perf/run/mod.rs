@@ -17,7 +17,7 @@ use super::counterpart::Far;
 use super::first_call;
 use super::ifuncs::Libraries;
 use super::liveness::PATIENCE;
-use super::machine::State;
+use super::machine::CoreDistance;
 use super::measurement::{self, Measurement, STATE_CALLS};
 use super::metric::{Against, Metric};
 use super::options::Perf;
@@ -258,7 +258,7 @@ impl<'a> Bench<'a> {
     fn add_rows(&self, size: usize, outcomes: &[Outcome], report: &mut Report) {
         let of_size = report.rounds.iter().filter(|round| round.size == size);
         let lines: Vec<f64> = of_size.filter_map(|round| round.line_ns).collect();
-        let state = median(&lines).map(State::of);
+        let state = median(&lines).map(CoreDistance::of);
         let all = || self.cases.iter().zip(outcomes);
         type Measured<'a> = (&'a Case<'a>, &'a Outcome);
         let row = |own: Measured<'_>, reference: Option<(&'static str, Measured<'_>)>| {

@@ -4,7 +4,7 @@ use farjump::Mode;
 
 use super::rss::Resident;
 use super::sources::Streamed;
-use crate::perf::machine::State;
+use crate::perf::machine::CoreDistance;
 use crate::perf::metric::Against;
 use crate::perf::row::Row;
 use crate::perf::statistics::{Round, Series, median};
@@ -96,7 +96,7 @@ impl Step {
             size: about.size,
             iterations,
             reference: Some(Against::Alone.name()),
-            state: median(&self.lines).map(State::of),
+            state: median(&self.lines).map(CoreDistance::of),
             missing: about.missing.clone(),
             sources: Some(about.sources as u32),
             peer_bytes: about.memory.map(|memory| memory.own),

@@ -19,7 +19,7 @@ use super::child::Pair;
 use super::child_protocol::Subject;
 use super::clock;
 use super::ifuncs;
-use super::machine::State;
+use super::machine::CoreDistance;
 use super::measurement::{self, LINE_SIZE, STATE_CALLS};
 use super::metric::{Against, Metric};
 use super::progress::progress;
@@ -110,8 +110,8 @@ impl Line {
     }
 
     /// Returns the state over the rounds since the last call of this.
-    fn state(&mut self) -> Option<State> {
-        median(&std::mem::take(&mut self.found)).map(State::of)
+    fn state(&mut self) -> Option<CoreDistance> {
+        median(&std::mem::take(&mut self.found)).map(CoreDistance::of)
     }
 
     fn end(self) -> Result<(), Failure> {
