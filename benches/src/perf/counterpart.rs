@@ -28,26 +28,28 @@ impl Playing for Pair {
 }
 
 /// The counterpart of all measured cases.
-pub(super) enum Far {
+pub(super) enum Counterpart {
     Pair(Pair),
     Peer(Peer),
 }
 
-impl Playing for Far {
+impl Playing for Counterpart {
     fn play_counting<T>(
         &mut self,
         order: &Order,
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
     ) -> Result<(T, u64), Failure> {
         match (self, order) {
-            (Far::Pair(pair), order) => pair.play_counting(order, measure),
-            (Far::Peer(peer), Order::Play { subject, .. }) => peer.play(*subject, measure),
-            (Far::Peer(_), order) => Err(Failure::new(format!("a remote target takes no orders: {order:?}"))),
+            (Counterpart::Pair(pair), order) => pair.play_counting(order, measure),
+            (Counterpart::Peer(peer), Order::Play { subject, .. }) => peer.play(*subject, measure),
+            (Counterpart::Peer(_), order) => {
+                Err(Failure::new(format!("a remote target takes no orders: {order:?}")))
+            }
         }
     }
 }
 
-impl Far {
+impl Counterpart {
     /// Makes a subject's target serve while `attempt` runs, whatever the result.
     pub(super) fn serve<T>(
         &mut self,
@@ -55,28 +57,28 @@ impl Far {
         attempt: impl FnOnce() -> Result<T, farjump::Error>,
     ) -> Result<Result<T, farjump::Error>, Failure> {
         match self {
-            Far::Pair(pair) => {
+            Counterpart::Pair(pair) => {
                 let order = Order::Play { subject, size: 0, streams: true, expected: u64::MAX };
                 pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
             }
             // It serves all the time.
-            Far::Peer(_) => Ok(attempt()),
+            Counterpart::Peer(_) => Ok(attempt()),
         }
     }
 
     /// Returns the second process, which baselines need.
     pub(super) fn pair(&mut self) -> Result<&mut Pair, Failure> {
         match self {
-            Far::Pair(pair) => Ok(pair),
-            Far::Peer(_) => Err(Failure::new("there is no second process: the target is elsewhere")),
+            Counterpart::Pair(pair) => Ok(pair),
+            Counterpart::Peer(_) => Err(Failure::new("there is no second process: the target is elsewhere")),
         }
     }
 
     /// Ends the second process, if there is one.
     pub(super) fn end(self) -> Result<(), Failure> {
         match self {
-            Far::Pair(pair) => pair.end(),
-            Far::Peer(_) => Ok(()),
+            Counterpart::Pair(pair) => pair.end(),
+            Counterpart::Peer(_) => Ok(()),
         }
     }
 }

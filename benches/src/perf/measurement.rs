@@ -42,16 +42,16 @@ impl Measurement {
     /// Measures a source against subject number `subject`. `times` has as many entries as iterations.
     pub(super) fn measure(
         &self,
-        far: &mut impl Playing,
+        counterpart: &mut impl Playing,
         subject: usize,
         source: &mut dyn Source,
         times: &mut [Duration],
     ) -> Result<Round, Failure> {
         if self.metric.streams() {
             if self.warmup != 0 {
-                self.stream(far, subject, source, self.warmup)?;
+                self.stream(counterpart, subject, source, self.warmup)?;
             }
-            let time = self.stream(far, subject, source, self.iterations)?;
+            let time = self.stream(counterpart, subject, source, self.iterations)?;
             return Ok(Round::of(self.throughput(time)));
         }
         // Time of a reply without payload on its way back; for a message as short as that, half of its own
@@ -59,12 +59,16 @@ impl Measurement {
         let back = match (self.metric, self.times_the_way_back()) {
             (Metric::Work, _) => 0.0,
             (_, false) => f64::INFINITY,
-            (_, true) => round_trips(far, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0,
+            (_, true) => {
+                round_trips(counterpart, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0
+            }
         };
         let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);
-        let median = round_trips(far, subject, source, self, times)?;
+        let median = round_trips(counterpart, subject, source, self, times)?;
         let singles = &mut times[..self.iterations as usize];
-        self.play(far, subject, self.iterations, source, |source, _, watch| source.calls(singles, 1, watch))?;
+        self.play(counterpart, subject, self.iterations, source, |source, _, watch| {
+            source.calls(singles, 1, watch)
+        })?;
         let singles = singles.iter().map(|time| one_way(time.as_nanos() as f64) as u64).collect();
         Ok(Round::timed(one_way(median) / 1e3, singles))
     }
@@ -127,12 +131,12 @@ impl Measurement {
     /// Times `count` messages.
     fn stream(
         &self,
-        far: &mut impl Playing,
+        counterpart: &mut impl Playing,
         subject: usize,
         source: &mut dyn Source,
         count: u32,
     ) -> Result<Duration, Failure> {
-        self.play(far, subject, count, source, |source, memory, watch| {
+        self.play(counterpart, subject, count, source, |source, memory, watch| {
             source.stream(u64::from(count), memory, watch)
         })
     }
@@ -140,7 +144,7 @@ impl Measurement {
     /// Makes both processes run, and checks that all sent messages were counted.
     fn play<T>(
         &self,
-        far: &mut impl Playing,
+        counterpart: &mut impl Playing,
         subject: usize,
         messages: u32,
         source: &mut dyn Source,
@@ -149,7 +153,7 @@ impl Measurement {
         let (size, streams, expected) = (self.size, self.metric.streams(), u64::from(messages));
         source.prepare(size, streams)?;
         let order = Order::Play { subject, size, streams, expected };
-        let (measured, counted) = far.play_counting(&order, |memory, watch| {
+        let (measured, counted) = counterpart.play_counting(&order, |memory, watch| {
             let measured = measure(source, memory, watch)?;
             source.settle(watch)?;
             Ok(measured)
@@ -165,7 +169,7 @@ impl Measurement {
 
 /// Returns the median round trip of a source's calls, in nanoseconds, by batches.
 pub(super) fn round_trips(
-    far: &mut impl Playing,
+    counterpart: &mut impl Playing,
     subject: usize,
     source: &mut dyn Source,
     calls: &Measurement,
@@ -173,7 +177,7 @@ pub(super) fn round_trips(
 ) -> Result<f64, Failure> {
     let (batch, batches) = calls.batches();
     let messages = calls.warmup + batch * batches as u32;
-    calls.play(far, subject, messages, source, |source, _, watch| {
+    calls.play(counterpart, subject, messages, source, |source, _, watch| {
         source.calls(&mut times[..1], calls.warmup, watch)?;
         if calls.warmup != 0 && times[0] >= LONG_CALL * calls.warmup {
             let times = &mut times[..batches * batch as usize];

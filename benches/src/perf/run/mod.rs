@@ -13,7 +13,7 @@ use super::baselines::Joined;
 use super::baselines::injection::{self, Calls};
 use super::case::Case;
 use super::child_protocol::Order;
-use super::counterpart::Far;
+use super::counterpart::Counterpart;
 use super::first_call;
 use super::ifuncs::Libraries;
 use super::liveness::PATIENCE;
@@ -52,7 +52,7 @@ pub(super) struct Bench<'a> {
     libraries: &'a Libraries,
     /// Each once, cached included where it is a baseline.
     modes: Vec<Mode>,
-    far: Far,
+    counterpart: Counterpart,
     links: Vec<Rc<Link>>,
     /// This process's endpoints of baselines, by their subject number.
     sides: Vec<Option<Joined>>,
@@ -66,7 +66,7 @@ impl<'a> Bench<'a> {
         self.run(report)?;
         // Before the other process ends: UCX would try to reach it again.
         drop((self.links, self.sides));
-        self.far.end()
+        self.counterpart.end()
     }
 
     fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
@@ -136,9 +136,9 @@ impl<'a> Bench<'a> {
 
     /// Returns the time of a line one way, in nanoseconds, if it can be measured.
     fn line(&mut self, times: &mut [Duration]) -> Result<Option<f64>, Failure> {
-        match &mut self.far {
-            Far::Pair(pair) => measurement::line(pair, &mut self.sides, times).map(Some),
-            Far::Peer(_) => Ok(None),
+        match &mut self.counterpart {
+            Counterpart::Pair(pair) => measurement::line(pair, &mut self.sides, times).map(Some),
+            Counterpart::Peer(_) => Ok(None),
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Bench<'a> {
                     Some(function) => Cow::Borrowed(source::args(function, size)),
                 };
                 let attempt = || injection::attempt(link, &code.library, *mode, &args);
-                match self.far.serve(*subject, attempt)? {
+                match self.counterpart.serve(*subject, attempt)? {
                     Ok(()) => {}
                     Err(error @ farjump::Error::Wait(farjump::WaitError::PeerGone { .. })) => {
                         return Err(error.into());
@@ -181,16 +181,16 @@ impl<'a> Bench<'a> {
                     None => Box::new(Calls::new(link, &code.library, args.into_owned(), *batch)),
                     Some(function) => injected::source(link, function, &code.library, size),
                 };
-                let round = run.measure(&mut self.far, *subject, &mut *source, times)?;
+                let round = run.measure(&mut self.counterpart, *subject, &mut *source, times)?;
                 Ok(Ok(Round { posted: rdma_posts::since(before, run.messages()), ..round }))
             }
             Case::Both { subject, .. } => {
                 let Some(Some(side)) = self.sides.get_mut(*subject) else {
                     return Ok(Err("it is not set up".to_owned()));
                 };
-                run.measure(&mut self.far, *subject, side.source()?, times).map(Ok)
+                run.measure(&mut self.counterpart, *subject, side.source()?, times).map(Ok)
             }
-            Case::Copy(copy) => run.measure_alone(self.far.pair()?, copy, times).map(Ok),
+            Case::Copy(copy) => run.measure_alone(self.counterpart.pair()?, copy, times).map(Ok),
             Case::Perftest(cpus) => {
                 let (metric, stage, cpus) = (run.metric, self.stage, *cpus);
                 let figure = ucx_perftest::run(stage, metric, size, iterations, run.warmup, cpus);
@@ -204,8 +204,11 @@ impl<'a> Bench<'a> {
                 let Some((_, path)) = self.libraries.firsts.get(first) else {
                     return Ok(Err("there is no library to load".to_owned()));
                 };
-                let time =
-                    self.far.pair()?.time_load(path, first_call::symbol(first), first_call::adds(first))?;
+                let time = self.counterpart.pair()?.time_load(
+                    path,
+                    first_call::symbol(first),
+                    first_call::adds(first),
+                )?;
                 Ok(Ok(Round::once(time)))
             }
             Case::Missing { why, .. } | Case::Unreached { why, .. } => Ok(Err(why.clone())),
@@ -224,15 +227,15 @@ impl<'a> Bench<'a> {
             return Err(Failure::new("there is no code left that the target has not seen"));
         };
         let args = vec![7; size];
-        let time = match &mut self.far {
-            Far::Pair(pair) => {
+        let time = match &mut self.counterpart {
+            Counterpart::Pair(pair) => {
                 let link = &self.links[link];
                 pair.time(&Order::First { subject, adds: first_call::adds(number) }, || {
                     link.set_mode(mode);
                     Ok(link.inject(library, &args)?.wait(PATIENCE).map(drop)?)
                 })?
             }
-            Far::Peer(peer) => match peer.time_first(link, library, mode, number, &args)? {
+            Counterpart::Peer(peer) => match peer.time_first(link, library, mode, number, &args)? {
                 Ok(time) => time.as_nanos() as f64,
                 Err(why) => return Ok(Err(why)),
             },

@@ -11,7 +11,7 @@ use crate::perf::baselines::ring::Layout;
 use crate::perf::case::Case;
 use crate::perf::child::Pair;
 use crate::perf::child_protocol::Subject;
-use crate::perf::counterpart::Far;
+use crate::perf::counterpart::Counterpart;
 use crate::perf::ifuncs::Libraries;
 use crate::perf::measurement::LINE_SIZE;
 use crate::perf::metric::{Against, Metric};
@@ -54,7 +54,7 @@ impl<'a> Bench<'a> {
         );
         let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
         let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
-        let mut far = Far::Pair(pair);
+        let mut counterpart = Counterpart::Pair(pair);
         let mut links = Vec::new();
         let mut cases = Vec::new();
         let number_of = |wanted: Option<&Subject>| {
@@ -66,7 +66,7 @@ impl<'a> Bench<'a> {
                 return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
             }
             let link = place::link(stage.folder(), name, transport)?.wait_policy(WaitPolicy::spin_only());
-            let link = far.serve(subject, || link.connect())??;
+            let link = counterpart.serve(subject, || link.connect())??;
             let number = links.len();
             links.push(Rc::new(link));
             let single = against.contains(&Against::Single) && options.batch != 1;
@@ -101,7 +101,7 @@ impl<'a> Bench<'a> {
                 }
             });
         }
-        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, cases })
+        Ok(Bench { options, stage, libraries, modes, counterpart, links, sides, against, cases })
     }
 
     /// Connects to the target that runs elsewhere.
@@ -142,7 +142,7 @@ impl<'a> Bench<'a> {
                 }));
             }
         }
-        let (far, sides) = (Far::Peer(peer), Vec::new());
-        Ok(Bench { options, stage, libraries, modes, far, links, sides, against, cases })
+        let (counterpart, sides) = (Counterpart::Peer(peer), Vec::new());
+        Ok(Bench { options, stage, libraries, modes, counterpart, links, sides, against, cases })
     }
 }
