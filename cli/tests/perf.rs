@@ -295,11 +295,11 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     refused(&["latency", "--against", "pigeon"], 2, "invalid value");
     refused(&["latency", "--cpus", "0,0"], 2, "need a processor each");
     refused(&["latency", "--ring", "16"], 2, "at least 4K");
-    refused(&["latency", "--against", "dlopen"], 1, "the reference for first-call");
-    refused(&["first-call", "--against", "raw"], 1, "no reference but dlopen");
-    refused(&["scaling", "--against", "raw"], 1, "no reference but alone");
-    refused(&["idle", "--against", "raw"], 1, "no reference but futex and ucx-wait");
-    refused(&["latency", "--against", "ucx-wait"], 1, "the reference for wake-up and idle");
+    refused(&["latency", "--against", "dlopen"], 1, "the baseline for first-call");
+    refused(&["first-call", "--against", "raw"], 1, "no baseline but dlopen");
+    refused(&["scaling", "--against", "raw"], 1, "no baseline but alone");
+    refused(&["idle", "--against", "raw"], 1, "no baseline but futex and ucx-wait");
+    refused(&["latency", "--against", "ucx-wait"], 1, "the baseline for wake-up and idle");
     refused(&["wake-up", "--mode", "always"], 1, "leave --mode out");
     refused(&["scaling", "--sources", "0..4"], 2, "from 1 to 4096");
     refused(&["scaling", "--sources", "4..1"], 2, "for example 1..256");
@@ -311,7 +311,7 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     refused(&["latency", "--image", "64", "--mode", "cached,local"], 1, "in mode local no code travels");
     refused(&["bandwidth", "--image", "64"], 1, "--image is for latency and rate");
     refused(&["latency", "--functions", "sum"], 1, "--functions is for work");
-    refused(&["rate", "--against", "fetch"], 1, "a reference for work");
+    refused(&["rate", "--against", "fetch"], 1, "a baseline for work");
     refused(&["work", "--functions", "sum,pigeon"], 2, "sum, indirect-put, histogram, codec, and all");
     refused(&["work", "--sizes", "12"], 1, "multiples of 8");
     refused(&["work", "--sizes", "8,0"], 1, "multiples of 8");

@@ -124,7 +124,7 @@ impl Case<'_> {
     /// Returns the name under which farjump's case has a row beside `other`, if any. All other baselines of
     /// the same function qualify, but `ucx_perftest` only beside UCX. Of farjump's own cases, those of
     /// `against` qualify that differ from this one only in the property of their name.
-    pub(super) fn reference(&self, other: &Case<'_>, against: &[Against]) -> Option<&'static str> {
+    pub(super) fn baseline(&self, other: &Case<'_>, against: &[Against]) -> Option<&'static str> {
         if let (Some(one), Some(two)) = (self.terms(), other.terms()) {
             let named = match two {
                 two if two == (Terms { mode: Mode::Cached, ..one }) => Against::Cached,

@@ -52,10 +52,10 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         }
         None => {}
     }
-    for reference in &arguments.against {
-        check_reference(metric, *reference)?;
-        if !against.contains(reference) {
-            against.push(*reference);
+    for baseline in &arguments.against {
+        check_baseline(metric, *baseline)?;
+        if !against.contains(baseline) {
+            against.push(*baseline);
         }
     }
     if metric == Metric::FirstCall && arguments.modes.contains(&Mode::Local) {
@@ -83,8 +83,8 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
 /// Returns the requested modes, each once, and cached where it is a baseline.
 pub(super) fn modes_of(arguments: &Perf, against: &[Against]) -> Vec<Mode> {
     let mut modes = Vec::new();
-    let reference = against.contains(&Against::Cached).then_some(Mode::Cached);
-    for mode in arguments.modes.iter().copied().chain(reference) {
+    let baseline = against.contains(&Against::Cached).then_some(Mode::Cached);
+    for mode in arguments.modes.iter().copied().chain(baseline) {
         if !modes.contains(&mode) {
             modes.push(mode);
         }
@@ -128,27 +128,27 @@ fn check_sleep(arguments: &Perf) -> Result<(), Failure> {
 
 /// # Errors
 /// This is no baseline for that metric.
-fn check_reference(metric: Metric, reference: Against) -> Result<(), Failure> {
-    let only_for = reference.only_for();
-    if let Some(program) = perftest::Program::of(reference) {
+fn check_baseline(metric: Metric, baseline: Against) -> Result<(), Failure> {
+    let only_for = baseline.only_for();
+    if let Some(program) = perftest::Program::of(baseline) {
         return program.check(metric);
     }
-    if only_for.contains(&metric) || reference.measures().contains(&metric) {
+    if only_for.contains(&metric) || baseline.measures().contains(&metric) {
         return Ok(());
     }
-    let (metric_name, name) = (metric.name(), reference.name());
-    let measured = [only_for, reference.measures()].concat();
+    let (metric_name, name) = (metric.name(), baseline.name());
+    let measured = [only_for, baseline.measures()].concat();
     if !measured.is_empty() {
         let others = measured.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
         return Err(Failure::new(format!(
-            "{name} is the reference for {others}, not for {metric_name}: leave it out"
+            "{name} is the baseline for {others}, not for {metric_name}: leave it out"
         )));
     }
     let own = Against::value_variants().iter().filter(|against| against.only_for().contains(&metric));
     let own = own.map(|against| against.name()).collect::<Vec<_>>().join(" and ");
     match own.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(format!("{metric_name} has no reference but {own}: leave {name} out"))),
+        false => Err(Failure::new(format!("{metric_name} has no baseline but {own}: leave {name} out"))),
     }
 }
 
@@ -164,7 +164,7 @@ fn check_work(arguments: &Perf) -> Result<(), Failure> {
             arguments.against.iter().find(|against| matches!(against, Against::Fetch | Against::RawFetch))
         {
             return refused(format!(
-                "{} is a reference for work, not for {name}: leave it out",
+                "{} is a baseline for work, not for {name}: leave it out",
                 against.name()
             ));
         }
@@ -174,7 +174,7 @@ fn check_work(arguments: &Perf) -> Result<(), Failure> {
         arguments.against.iter().find(|against| Way::of(**against).is_none() && **against != Against::Cached)
     {
         return refused(format!(
-            "{} does no work: the references for work are ucx-am, fetch, raw-fetch and cached",
+            "{} does no work: the baselines for work are ucx-am, fetch, raw-fetch and cached",
             against.name()
         ));
     }

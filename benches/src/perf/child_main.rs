@@ -149,8 +149,8 @@ fn make(subject: &Subject, set: &Set, counter: &Library) -> Result<(Side, Offer)
             let target = injected::listen(task, transport, set)?;
             Ok((Side::Work(target), Offer::default()))
         }
-        reference => {
-            let half = baselines::open(reference, &set.layout, &set.folder, Some(&set.host))?;
+        baseline => {
+            let half = baselines::open(baseline, &set.layout, &set.folder, Some(&set.host))?;
             let offer = half.offer()?;
             Ok((Side::Half(half), offer))
         }

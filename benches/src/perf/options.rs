@@ -22,7 +22,7 @@ use crate::program::units::parse_mailbox;
 ///
 /// Starts a target in a second process, each of the two on a processor of its own, and calls `counter`, a
 /// function that adds one to a number. Each round measures farjump over each transport and in each mode, then
-/// each reference, one right after the other, so that drift of the machine affects all alike. Ratios are
+/// each baseline, one right after the other, so that drift of the machine affects all alike. Ratios are
 /// taken within a round. Needs a C compiler; leaves no file behind.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -30,7 +30,7 @@ Metrics:
   latency     us one way, from injecting to the function's end: half of a timed round trip, with an
               empty reply, as in ucx_perftest. Payloads over 40 bytes go one way only: half of a
               round trip without payload, measured just before, is subtracted from theirs.
-              References reply the same way
+              Baselines reply the same way
   rate        million messages a second, from the first sent to the last run
   bandwidth   the same in MB/s of payload (1 MB is 1048576 bytes, as for ucx_perftest)
   first-call  us at the target, from the arrival of code that it has never seen to its return
@@ -41,7 +41,7 @@ Metrics:
   wake-up     us from injecting into a target that has slept for 5 ms to the start of the function
   idle        ms of processor time a second that a target takes while nothing comes
 
-References:
+Baselines:
   raw         memory of two processes: bytes copied, the signal last, and the same back
   memcpy      one process that copies as many bytes into such memory and signals no process
   stream      a TCP stream: as many bytes as transport tcp-clear puts there, by the same system
@@ -72,7 +72,7 @@ another libucp.so.0; its version is in the second line. Missing references are r
 else is measured.
 
 A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
-the reference's) with the smallest and the largest. Percentiles are of single calls, each with
+the baseline's) with the smallest and the largest. Percentiles are of single calls, each with
 the 20 ns or so of reading the clock. The state says how long a line takes from one processor
 to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
 cannot be compared.
@@ -109,7 +109,7 @@ pub struct Perf {
     /// The modes to measure: cached, always, local, in-place
     #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
     pub(super) modes: Vec<Mode>,
-    /// The references [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for
+    /// The baselines [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for
     /// wake-up and idle futex, for --image cached; over verbs ib_write_lat, ib_send_lat and ib_write_bw where
     /// they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -128,7 +128,7 @@ pub struct Perf {
     /// different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
-    /// Length of the target's mailbox, and of the references' rings [default: 4M; for scaling 16K a source]
+    /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling 16K a source]
     #[arg(long, value_name = "BYTES", value_parser = parse_mailbox)]
     pub(super) ring: Option<usize>,
     /// Messages handed to farjump at a time, to share frames (Link::batch); for rate and bandwidth
@@ -149,13 +149,13 @@ pub struct Perf {
     /// the time: for devices in software that need the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
-    /// Measure to a running target of `farjump serve`, without references but cached and clear: HOST,
+    /// Measure to a running target of `farjump serve`, without baselines but cached and clear: HOST,
     /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
     #[command(flatten)]
     pub(super) ucx: UcxTcp,
-    /// The file libucp.so.0 of the UCX to measure with: references over UCX, and farjump's own transports
+    /// The file libucp.so.0 of the UCX to measure with: baselines over UCX, and farjump's own transports
     /// over it, in all processes [default: FARJUMP_UCX, else the system's]
     #[arg(long = "ucx", value_name = "FILE")]
     pub(super) ucx_library: Option<PathBuf>,
@@ -187,7 +187,7 @@ pub struct Perf {
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) seconds: u32,
     /// Put the target into another network namespace, a name of `ip netns` or a file, and reach it at this
-    /// address there, for example right,10.77.0.2. Raw references and transport tcp go there
+    /// address there, for example right,10.77.0.2. Raw baselines and transport tcp go there
     #[arg(long, value_name = "NETNS,ADDRESS", value_parser = parse_across, conflicts_with = "peer")]
     pub(super) across: Option<Across>,
     /// Draw the figures and their ratios, as SVG or PNG by the file's ending

@@ -53,7 +53,7 @@ impl Program {
         }
         let names = measures.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
         let (name, metric) = (self.name(), metric.name());
-        Err(Failure::new(format!("{name} is the reference for {names}, not for {metric}: leave it out")))
+        Err(Failure::new(format!("{name} is the baseline for {names}, not for {metric}: leave it out")))
     }
 
     /// Returns whether it is a baseline for this transport, which must use the device in the same way.
@@ -252,7 +252,7 @@ mod tests {
     fn each_program_is_for_its_metrics_and_for_transports_that_use_a_device_as_it_does() {
         assert!(Program::WriteLat.check(Metric::Latency).is_ok());
         let error = Program::WriteLat.check(Metric::Bandwidth).expect_err("it measures latency").to_string();
-        assert!(error.contains("ib_write_lat is the reference for latency"), "{error}");
+        assert!(error.contains("ib_write_lat is the baseline for latency"), "{error}");
         assert!(
             Program::WriteBw.check(Metric::Rate).is_ok() && Program::WriteBw.check(Metric::Latency).is_err()
         );

@@ -59,14 +59,14 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
         )));
     }
     let itself = [Against::Cached, Against::Clear];
-    if let Some(reference) = arguments.against.iter().find(|against| !itself.contains(against)) {
-        let why = match reference {
+    if let Some(baseline) = arguments.against.iter().find(|against| !itself.contains(against)) {
+        let why = match baseline {
             Against::Memcpy => "copies within this machine alone",
             _ => "needs a process of perf's own at the target, and there is only `farjump serve`",
         };
         return Err(Failure::new(format!(
             "{} {why}: with --peer farjump is held against nothing but cached and clear, leave it out",
-            reference.name()
+            baseline.name()
         )));
     }
     Ok(())

@@ -97,8 +97,8 @@ impl Series {
     }
 
     /// Returns the ratio to a baseline, over the rounds that both have.
-    pub(super) fn ratio(&self, reference: &Series) -> Option<Ratio> {
-        let pairs = self.rounds.iter().zip(&reference.rounds);
+    pub(super) fn ratio(&self, baseline: &Series) -> Option<Ratio> {
+        let pairs = self.rounds.iter().zip(&baseline.rounds);
         let ratios: Vec<f64> =
             pairs.map(|(own, other)| own / other).filter(|ratio| ratio.is_finite()).collect();
         Some(Ratio {
@@ -139,15 +139,15 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_rounds_and_not_of_medians() {
         // A machine that slows down by ten: both medians are 20, and each round has its own ratio.
-        let (own, reference) = (series(&[2.0, 20.0, 40.0]), series(&[4.0, 20.0, 20.0]));
-        assert_eq!((own.median(), reference.median()), (Some(20.0), Some(20.0)));
-        assert_eq!(own.ratio(&reference), Some(Ratio { median: 1.0, min: 0.5, max: 2.0 }));
+        let (own, baseline) = (series(&[2.0, 20.0, 40.0]), series(&[4.0, 20.0, 20.0]));
+        assert_eq!((own.median(), baseline.median()), (Some(20.0), Some(20.0)));
+        assert_eq!(own.ratio(&baseline), Some(Ratio { median: 1.0, min: 0.5, max: 2.0 }));
     }
 
     #[test]
     fn a_run_that_was_cut_short_has_the_rounds_that_both_have() {
-        let (own, reference) = (series(&[1.0, 2.0]), series(&[2.0]));
-        assert_eq!(own.ratio(&reference), Some(Ratio { median: 0.5, min: 0.5, max: 0.5 }));
+        let (own, baseline) = (series(&[1.0, 2.0]), series(&[2.0]));
+        assert_eq!(own.ratio(&baseline), Some(Ratio { median: 0.5, min: 0.5, max: 0.5 }));
         assert_eq!(own.ratio(&series(&[])), None);
         assert_eq!(own.ratio(&series(&[0.0, 0.0])), None);
     }

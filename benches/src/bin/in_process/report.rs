@@ -24,19 +24,19 @@ pub(crate) struct Series {
 
 impl Series {
     /// Adds a round: farjump's figure and the baseline's.
-    pub(crate) fn add(&mut self, farjump: f64, reference: f64) {
-        self.pairs.push((farjump, reference));
+    pub(crate) fn add(&mut self, farjump: f64, baseline: f64) {
+        self.pairs.push((farjump, baseline));
     }
 
     /// Prints the row: medians, the median of the ratios and their quartiles.
     pub(crate) fn print(&self, what: &str, unit: &str, bound: &str) {
         let of = |pick: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(pick).collect());
-        let (farjump, reference) = (of(|pair| pair.0), of(|pair| pair.1));
+        let (farjump, baseline) = (of(|pair| pair.0), of(|pair| pair.1));
         let ratios = of(|pair| pair.0 / pair.1);
         println!(
             "{what:<44} {:>12} {:>12} {:>6.3}x  {:>5.3}..{:<5.3}  {bound}",
             format!("{:.1} {unit}", at(&farjump, 0.5)),
-            format!("{:.1} {unit}", at(&reference, 0.5)),
+            format!("{:.1} {unit}", at(&baseline, 0.5)),
             at(&ratios, 0.5),
             at(&ratios, 0.25),
             at(&ratios, 0.75),

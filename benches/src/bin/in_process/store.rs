@@ -46,9 +46,9 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let middle = &all[all.len() / 2..][..1];
     let (mut same, mut any) = (Series::default(), Series::default());
     for _ in 0..rounds {
-        let reference = look_up(&one, &its);
-        same.add(look_up(&many, middle), reference);
-        any.add(look_up(&many, &all), reference);
+        let baseline = look_up(&one, &its);
+        same.add(look_up(&many, middle), baseline);
+        any.add(look_up(&many, &all), baseline);
     }
     report::heads();
     same.print("look-up, the same of 10000 images", "ns", "<= 1.1 x store of 1");

@@ -111,7 +111,7 @@ pub(crate) fn join(
         let half = match (subject, theirs) {
             (_, Err(why)) => Err(why),
             (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (reference, Ok(theirs)) => baselines::open(reference, layout, folder, None)
+            (baseline, Ok(theirs)) => baselines::open(baseline, layout, folder, None)
                 .and_then(|half| Ok((half.offer()?, half)))
                 .map(|(own, half)| Some((half, theirs, own)))
                 .map_err(|failure| failure.to_string()),

@@ -62,12 +62,12 @@ pub(super) enum Joined {
 /// # Errors
 /// The reason why this baseline is missing here.
 pub(super) fn open(
-    reference: &Subject,
+    baseline: &Subject,
     layout: &Layout,
     folder: &Path,
     host: Option<&str>,
 ) -> Result<Half, Failure> {
-    match reference {
+    match baseline {
         Subject::Raw => Ok(Half::Raw),
         Subject::Stream { sealed } => Ok(Half::Stream(stream::Opening::of(*sealed, host)?)),
         #[cfg(feature = "iceoryx2")]
@@ -82,7 +82,7 @@ pub(super) fn open(
             ))
         }
         Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),
-        subject if subject.is_farjump() => Err(Failure::new("farjump is no reference")),
+        subject if subject.is_farjump() => Err(Failure::new("farjump is no baseline")),
         #[cfg(feature = "ucx")]
         subject => {
             let region = match subject {

@@ -10,7 +10,7 @@ use plotters::prelude::{
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::curves::{Panel, Picture, Relation};
-use super::palette::{Colour, FAINT, FONT, GRID, INK, OWN, REFERENCES};
+use super::palette::{BASELINES, Colour, FAINT, FONT, GRID, INK, OWN};
 use super::scale::Scale;
 
 const MARGIN: i32 = 30;
@@ -197,7 +197,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
             let colour = self.panel.colour(*own);
             let places: Vec<_> = points.iter().map(|ratio| place(ratio.at, ratio.median)).collect();
             self.line(&places, colour, 4)?;
-            let shape = if self.panel.has_several_references() { *reference } else { *own };
+            let shape = if self.panel.has_several_baselines() { *reference } else { *own };
             for point in places {
                 self.mark(point, self.panel.shape(shape), colour)?;
             }
@@ -233,7 +233,7 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
             false => "above 1 farjump does more",
         };
         let mut lines = vec!["ratio to the reference", better, "band: all rounds"];
-        if self.panel.has_several_references() {
+        if self.panel.has_several_baselines() {
             lines.push("marks: the reference's");
         }
         for (number, line) in lines.into_iter().enumerate() {
@@ -282,7 +282,7 @@ impl Panel {
     }
 
     fn colour(&self, curve: usize) -> Colour {
-        let colours: &[Colour] = if self.curves[curve].is_own { &OWN } else { &REFERENCES };
+        let colours: &[Colour] = if self.curves[curve].is_own { &OWN } else { &BASELINES };
         colours[self.rank(curve) % colours.len()]
     }
 
@@ -294,7 +294,7 @@ impl Panel {
         }
     }
 
-    fn has_several_references(&self) -> bool {
+    fn has_several_baselines(&self) -> bool {
         self.curves.iter().filter(|curve| !curve.is_own).count() > 1
     }
 }

@@ -41,7 +41,7 @@ pub(super) const OWN: [Colour; 8] = [
     colour(0x2C7A7B, 0x7FD4D5),
 ];
 /// The baselines' curves, which have markers of their own besides.
-pub(super) const REFERENCES: [Colour; 4] = [
+pub(super) const BASELINES: [Colour; 4] = [
     colour(0x4D5359, 0xC3C9CF),
     colour(0x8A8F95, 0x8F959B),
     colour(0x94795E, 0xC9AD92),
@@ -60,7 +60,7 @@ pub(super) fn load_font() -> Result<(), Failure> {
 
 /// Returns a style sheet that changes an SVG's colours where its viewer prefers the dark.
 pub(super) fn style() -> String {
-    let all = [INK, FAINT, GRID].into_iter().chain(OWN).chain(REFERENCES);
+    let all = [INK, FAINT, GRID].into_iter().chain(OWN).chain(BASELINES);
     let rules = all.map(|Colour { light, dark }| {
         format!(
             "[fill=\"#{light:06X}\"]{{fill:#{dark:06X}}}[stroke=\"#{light:06X}\"]{{stroke:#{dark:06X}}}\n"
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn each_colour_has_one_for_the_dark_and_none_has_two() {
-        let all: Vec<_> = [INK, FAINT, GRID].into_iter().chain(OWN).chain(REFERENCES).collect();
+        let all: Vec<_> = [INK, FAINT, GRID].into_iter().chain(OWN).chain(BASELINES).collect();
         let light: BTreeSet<_> = all.iter().map(|colour| colour.light).collect();
         assert_eq!(light.len(), all.len());
         let style = style();

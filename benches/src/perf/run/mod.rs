@@ -264,11 +264,11 @@ impl<'a> Bench<'a> {
         let state = median(&lines).map(CoreDistance::of);
         let all = || self.cases.iter().zip(outcomes);
         type Measured<'a> = (&'a Case<'a>, &'a Outcome);
-        let row = |own: Measured<'_>, reference: Option<(&'static str, Measured<'_>)>| {
+        let row = |own: Measured<'_>, baseline: Option<(&'static str, Measured<'_>)>| {
             let metric = self.options.metric;
-            let named = reference.map(|(named, _)| named);
-            let other = reference.map(|(_, (other, _))| other);
-            let beside = reference.map(|(_, (_, outcome))| outcome);
+            let named = baseline.map(|(named, _)| named);
+            let other = baseline.map(|(_, (other, _))| other);
+            let beside = baseline.map(|(_, (_, outcome))| outcome);
             Row {
                 metric: metric.name(),
                 unit: metric.unit(),
@@ -304,8 +304,8 @@ impl<'a> Bench<'a> {
             if self.against.is_empty() || matches!(own.0, Case::Unreached { .. }) {
                 report.rows.push(row(own, None));
             }
-            let references = all().filter_map(|other| Some((own.0.reference(other.0, self.against)?, other)));
-            report.rows.extend(references.map(|reference| row(own, Some(reference))));
+            let baselines = all().filter_map(|other| Some((own.0.baseline(other.0, self.against)?, other)));
+            report.rows.extend(baselines.map(|baseline| row(own, Some(baseline))));
         }
         let messages = all().find(|(case, _)| case.name() == Against::UcxAm.name());
         let tool = all().find(|(case, _)| matches!(case, Case::Perftest(_)));

@@ -44,11 +44,11 @@ impl<'a> Bench<'a> {
         // The raw ring is always there: it measures the machine's state.
         let mut subjects = vec![Subject::Raw];
         subjects.extend(hosts.iter().map(|host| host.subject.clone()));
-        let references = || {
+        let baselines = || {
             wanted.iter().flat_map(|against| alike(&libraries.codes).map(move |codes| (*against, &codes[0])))
         };
         subjects.extend(
-            references()
+            baselines()
                 .filter_map(|(against, code)| subject_for(against, code, longest))
                 .filter(|subject| *subject != Subject::Raw),
         );
@@ -83,7 +83,7 @@ impl<'a> Bench<'a> {
                 }));
             }
         }
-        for (against, code) in references().filter(|(against, _)| !against.is_farjump()) {
+        for (against, code) in baselines().filter(|(against, _)| !against.is_farjump()) {
             if let Some(program) = Program::of(against) {
                 cases.push(Case::Rdma(program, cpus));
                 continue;

@@ -70,8 +70,8 @@ pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Repor
             wakers.push(Waker::farjump(setting, transport, *sources, library)?);
         }
     }
-    for reference in against {
-        wakers.push(Waker::reference(setting, *reference)?);
+    for baseline in against {
+        wakers.push(Waker::baseline(setting, *baseline)?);
     }
     match idle {
         true => idle::run(setting, &wakers, &mut line, report)?,
@@ -211,16 +211,16 @@ fn add_rows(
 ) {
     let all = || wakers.iter().zip(series);
     for (number, (own, series)) in all().enumerate().filter(|(_, (waker, _))| waker.transport.is_some()) {
-        for (reference, beside) in all().filter(|(waker, _)| waker.transport.is_none()) {
+        for (baseline, beside) in all().filter(|(waker, _)| waker.transport.is_none()) {
             let row = Row {
                 subject: own.name,
                 transport: own.transport.map(str::to_owned),
                 mode: Some(Mode::Cached.name()),
                 arrival: own.arrival(),
                 lane: own.lane(),
-                reference: Some(reference.name),
-                reference_lane: reference.lane(),
-                missing: reference.missing().map(str::to_owned),
+                reference: Some(baseline.name),
+                reference_lane: baseline.lane(),
+                missing: baseline.missing().map(str::to_owned),
                 sources: Some(own.sources as u32),
                 ..Row::beside(series, Some(beside))
             };

@@ -63,7 +63,7 @@ impl<'a> Waker<'a> {
     }
 
     /// A baseline. Its absence is no error.
-    pub(super) fn reference(setting: &Setting<'_>, against: Against) -> Result<Waker<'a>, Failure> {
+    pub(super) fn baseline(setting: &Setting<'_>, against: Against) -> Result<Waker<'a>, Failure> {
         let mut pair = start(setting)?;
         let way = if against == Against::Futex {
             pair.sleep(&Sleeper::Futex)?.map(|_| Way::Futex)
