@@ -281,6 +281,14 @@ impl<'i> Run<'i> {
         // Processes that it left behind are killed now, which ends the reading.
         drop(child);
         drop(reading.join());
+        // On a busy machine it ends before the reader has passed all of its lines on.
+        for line in came.try_iter() {
+            if self.show.shows(&line) {
+                let _ = writeln!(io::stdout(), "{}{line}", self.mark);
+            }
+            output.push_str(&line);
+            output.push('\n');
+        }
         Ok(Ended { status, output })
     }
 }
