@@ -68,7 +68,7 @@ For work, ucx-am's handler does the same work by the same code, and
 Transport tcp is sealed here, by a key that is drawn for the run, and over loopback or, with
 --across, between two network namespaces; tcp-clear is the same with nothing sealed.
 UCX takes its transport from UCX_TLS, as everywhere, and is the system's unless --ucx names
-another libucp.so.0; its version is in the second line. Missing references are reported, and all
+another libucp.so.0; its version is in the second line. Missing baselines are reported, and all
 else is measured.
 
 A row has the medians over the rounds, and the median of the rounds' ratios (farjump's figure by
