@@ -55,7 +55,7 @@ fn code_id(text: &str) -> Result<CodeId, String> {
 /// A sentence for the user.
 pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
-        0 => Err("a limit of 0 lets nothing in: leave it out for no limit".to_owned()),
+        0 => Err("a limit of 0 admits nothing: leave it out for no limit".to_owned()),
         bytes => Ok(bytes),
     }
 }

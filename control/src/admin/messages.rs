@@ -38,11 +38,11 @@ impl Question {
     /// Returns its kind, for logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Question::Store => "what code is held",
-            Question::Drop { .. } => "to drop code",
-            Question::DropAll => "to drop all code",
-            Question::Stats => "what was counted",
-            Question::Export { .. } => "to load a library",
+            Question::Store => "the stored images",
+            Question::Drop { .. } => "dropping an image",
+            Question::DropAll => "dropping all images",
+            Question::Stats => "statistics",
+            Question::Export { .. } => "loading a library",
         }
     }
 
@@ -78,10 +78,10 @@ impl Answer {
     /// Returns its name, for error texts.
     pub fn name(&self) -> &'static str {
         match self {
-            Answer::Store(_) => "a list of code",
-            Answer::Dropped(_) => "what was dropped",
-            Answer::Stats(_) => "what was counted",
-            Answer::Exported { .. } => "what a library takes the place of",
+            Answer::Store(_) => "a list of stored images",
+            Answer::Dropped(_) => "a number of dropped images",
+            Answer::Stats(_) => "statistics",
+            Answer::Exported { .. } => "a list of replaced exports",
         }
     }
 }

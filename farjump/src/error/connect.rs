@@ -32,7 +32,7 @@ pub enum ConnectError {
         reasons: String,
     },
     /// More memory asked for than a mailbox can have.
-    #[error("a {mailbox} of {len} bytes is more than any link has: ask for {max} at most")]
+    #[error("a {mailbox} of {len} bytes is more than any link has: request {max} at most")]
     MailboxSize {
         /// The mailbox.
         mailbox: Mailbox,

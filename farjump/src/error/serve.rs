@@ -7,7 +7,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum ServeError {
     /// A limit of the policy that would let nothing in.
-    #[error("a limit of {limit} bytes on {limited} lets nothing in: set {least} at least, or leave it out")]
+    #[error("a limit of {limit} bytes on {limited} admits nothing: set {least} at least, or leave it out")]
     Limit {
         /// The quantity that it limits.
         limited: Limited,
@@ -18,14 +18,12 @@ pub enum ServeError {
     },
     /// A target with an allow-list of code that also allows mode in place.
     #[error(
-        "mode in-place cannot go with a list of allowed code (TargetBuilder::allow_code): what runs in place is what the source has written in \
-         the mailbox, whatever its id says; leave one of the two out"
+        "mode in-place cannot go with a list of allowed code (TargetBuilder::allow_code): the bytes that the source has written in the \
+         mailbox run, whatever their id says; leave one of the two out"
     )]
     InPlaceOfAllowed,
     /// A target that may have no sources.
-    #[error(
-        "a target that takes no sources at a time serves nobody: let it take 1 at least, or leave the limit out"
-    )]
+    #[error("a target with a limit of 0 sources serves none: allow 1 at least, or leave the limit out")]
     NoSources,
     /// The file that names code for perf cannot be made.
     #[error("cannot write the perf map `{}`: {source}", path.display())]

@@ -30,7 +30,7 @@ impl Target<'_> {
             log::info!("{} was not answered: {text}", asker.peer());
             return asker.refuse(RejectCause::Full, &text);
         }
-        log::debug!("{} asks {}", asker.peer(), asker.question().name());
+        log::debug!("admin request of {}: {}", asker.peer(), asker.question().name());
         let answer = match asker.question() {
             Question::Store => Answer::Store(self.listing()),
             Question::Drop { id } => Answer::Dropped(self.drop_code(&[CodeId(*id)])),
