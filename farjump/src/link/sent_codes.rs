@@ -13,15 +13,17 @@ use crate::{Error, InjectError, Mode};
 
 /// The codes that a link has used, by code index. Indexes are never reused within a link, and the target
 /// binds them in the order of frames.
+// The fields that every call uses come first, side by side.
+#[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Codes {
-    entries: Vec<Code>,
-    by_id: HashMap<CodeId, u16>,
     /// The library used last and its index, if its calls need nothing but the index. A program that injects
     /// one function again and again pays one comparison.
     quick: Option<(LibraryIdentity, u16)>,
     /// The library used last and its index, whatever its calls need.
     recent: Option<(LibraryIdentity, u16)>,
+    entries: Vec<Code>,
+    by_id: HashMap<CodeId, u16>,
 }
 
 #[derive(Debug)]

@@ -49,7 +49,7 @@ impl Inner {
         args: &[u8],
     ) -> Result<(), Box<Error>> {
         let max = library.payload_max_size(args);
-        if let Some(several) = &mut self.several
+        if let Some(several) = &mut self.connection.batch
             && self.codes.is_recent(library, several.index)
             && max <= LONGEST
             && several.used + max <= several.end
@@ -120,18 +120,20 @@ impl Inner {
         self.codes.cool();
         let stride = Messages::stride(len);
         let (used, end) = (MESSAGES_HEAD_LEN + stride, room.room - CANARY_LEN);
-        self.several = Some(Several { room, index, len, stride, count: 1, used, end });
+        self.connection.batch = Some(Several { room, index, len, stride, count: 1, used, end });
         self.stats.frames += 1;
         self.stats.payload_bytes += len as u64;
     }
 
     /// The index of `library`'s code, if messages of up to `max` bytes for it may share a frame.
     fn takes_several(&mut self, library: &Library, max: usize) -> Option<u16> {
-        let suits = self.gone.is_none() && self.going.is_none() && self.settings.mode == Mode::Cached;
-        if !suits || max > LONGEST || max as u64 > self.limits.payload {
+        let suits = self.connection.control.gone.is_none()
+            && self.connection.control.leaving.is_none()
+            && self.settings.mode == Mode::Cached;
+        if !suits || max > LONGEST || max as u64 > self.connection.target.limits.payload {
             return None;
         }
-        let index = self.codes.index(library, self.machine).ok()?;
+        let index = self.codes.index(library, self.connection.target.machine).ok()?;
         let code = self.codes.get(index.into());
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }
@@ -142,9 +144,9 @@ impl Inner {
         let most = ROOM.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
         loop {
-            match self.channel.reserve(&plan(index), most) {
+            match self.connection.channel.reserve(&plan(index), most) {
                 Ok(room) => {
-                    self.channel.prefetch_behind(&room);
+                    self.connection.channel.prefetch_behind(&room);
                     return Ok(Some(room));
                 }
                 Err(SendError::TooLarge { .. }) => return Ok(None),
@@ -161,7 +163,7 @@ impl Inner {
     /// A frame that was not sent for want of credit is kept, and goes with the next attempt.
     #[inline]
     pub(in super::super) fn send_several(&mut self, patience: Duration) -> Result<(), Box<Error>> {
-        if self.several.is_some() { self.send_filled(patience) } else { Ok(()) }
+        if self.connection.batch.is_some() { self.send_filled(patience) } else { Ok(()) }
     }
 
     /// As [`Inner::send_several`], with the patience of [`Link`](super::super::Link).
@@ -171,7 +173,7 @@ impl Inner {
 
     #[inline(never)]
     fn send_filled(&mut self, patience: Duration) -> Result<(), Box<Error>> {
-        let Some(several) = &mut self.several else { return Ok(()) };
+        let Some(several) = &mut self.connection.batch else { return Ok(()) };
         let messages = Messages { len: several.len as u32, count: several.count };
         // SAFETY: the space is lent until the frame is committed, is aligned to 8 bytes, and begins with the
         // head.
@@ -179,18 +181,18 @@ impl Inner {
         let (plan, room, used) = (plan(several.index), several.room, several.used);
         let mut wait = None;
         loop {
-            match self.channel.commit(&plan, &room, used) {
+            match self.connection.channel.commit(&plan, &room, used) {
                 Ok(()) => {
-                    self.several = None;
+                    self.connection.batch = None;
                     return Ok(());
                 }
                 Err(SendError::Full) => self.wait_for_room(&mut wait, patience)?,
                 Err(SendError::Failed(error)) => {
-                    self.several = None;
+                    self.connection.batch = None;
                     return Err(self.broken(&error).into());
                 }
                 Err(SendError::TooLarge { len, max }) => {
-                    self.several = None;
+                    self.connection.batch = None;
                     let name = self.codes.name(plan.index.into()).unwrap_or_default().into();
                     return Err(Error::Inject(InjectError::TooLarge { ifunc: name, len, max }).into());
                 }
@@ -200,7 +202,7 @@ impl Inner {
 
     /// Closes the frame that is being filled to further messages.
     pub(super) fn close_several(&mut self) {
-        if let Some(several) = &mut self.several {
+        if let Some(several) = &mut self.connection.batch {
             several.end = 0;
         }
     }

@@ -1,23 +1,72 @@
-//! The result of a handshake.
+//! A link's connection to its target.
+
+use std::time::Instant;
 
 use farjump_control::{Control, PassedOver, Rights};
 use farjump_core::channel::Channel;
 use farjump_core::image::Machine;
 
+use super::batching::Several;
+use super::large::Bigger;
 use crate::policy::Ceilings;
 
-/// A connection to a target, right after the handshake. A link keeps its parts apart from each other, where
-/// they share cache lines with what each call reads beside them.
+/// A connection to a target, with all state that ends with it: [`Inner::reconnect`](super::Inner::reconnect)
+/// replaces it whole.
+// The fields that every call uses come first, side by side.
+#[repr(C)]
 pub(in crate::link) struct Connection {
     pub(super) channel: Channel,
-    pub(super) control: Control,
+    /// The frame that calls are being put into. While there is one, no other frame may be begun.
+    pub(super) batch: Option<Several>,
+    pub(super) control: TargetControl,
+    pub(super) target: TargetInfo,
+    pub(super) large: Bigger,
+}
+
+/// The control connection of a link, and the end of its target.
+#[repr(C)]
+pub(super) struct TargetControl {
+    /// The reason and the deadline while the target is closing and the channel may still bring earlier
+    /// frames.
+    pub(super) leaving: Option<Box<(Instant, String)>>,
+    /// Whether messages are left from the last read, which took its maximum.
+    pub(super) unread: bool,
+    /// Whether a message was read since the link was last asked to sleep in an event loop.
+    pub(super) has_notice: bool,
+    /// When an idle link reads the connection again.
+    pub(super) next_check: Instant,
+    /// The reason if the target is gone.
+    pub(super) gone: Option<String>,
+    /// Refusals read since the link was made.
+    pub(super) refusals_read: u64,
+    pub(super) stream: Control,
+}
+
+/// What the handshake told of the target.
+pub(super) struct TargetInfo {
+    /// The target's limits.
+    pub(super) limits: Ceilings,
+    /// This source's rights there.
+    pub(super) rights: Rights,
     pub(super) machine: Machine,
     pub(super) epoch: u64,
+    /// Name of the transport taken.
     pub(super) transport: String,
-    /// The target's limits, as announced.
-    pub(super) limits: Ceilings,
-    /// This source's rights there, as announced.
-    pub(super) rights: Rights,
     /// Transports preferred to the one taken, and why they were not.
     pub(super) passed_over: Vec<PassedOver>,
+}
+
+impl Connection {
+    pub(super) fn new(channel: Channel, stream: Control, target: TargetInfo) -> Connection {
+        let control = TargetControl {
+            leaving: None,
+            unread: false,
+            has_notice: false,
+            next_check: Instant::now(),
+            gone: None,
+            refusals_read: 0,
+            stream,
+        };
+        Connection { channel, batch: None, control, target, large: Bigger::default() }
+    }
 }

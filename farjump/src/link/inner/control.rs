@@ -21,40 +21,40 @@ const MESSAGES: usize = 256;
 
 impl Inner {
     pub(super) fn read_control(&mut self) -> Result<(), Error> {
-        if self.gone.is_some() {
+        if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
         let now = Instant::now();
-        if let Some((until, why)) = self.going.as_deref() {
+        if let Some((until, why)) = self.connection.control.leaving.as_deref() {
             // The control connection has ended.
             let (late, why) = (*until <= now, why.clone());
             return if late { Err(self.end(why)) } else { Ok(()) };
         }
         self.shrink_if_unused(now)?;
-        self.control_due = now + self.settings.control_interval;
-        self.unread = true;
+        self.connection.control.next_check = now + self.settings.control_interval;
+        self.connection.control.unread = true;
         for _ in 0..MESSAGES {
-            match self.control.recv() {
+            match self.connection.control.stream.recv() {
                 Ok(Some((message, descriptors))) => {
-                    self.heard = true;
+                    self.connection.control.has_notice = true;
                     self.control_message(message, descriptors)?;
-                    if self.going.is_some() {
-                        self.unread = false;
+                    if self.connection.control.leaving.is_some() {
+                        self.connection.control.unread = false;
                         return Ok(());
                     }
                 }
                 Ok(None) => {
-                    self.unread = false;
+                    self.connection.control.unread = false;
                     break;
                 }
                 Err(error) => {
-                    self.unread = false;
+                    self.connection.control.unread = false;
                     return self.gone(&error);
                 }
             }
         }
-        if self.control.wants_write()
-            && let Err(error) = self.control.flush()
+        if self.connection.control.stream.wants_write()
+            && let Err(error) = self.connection.control.stream.flush()
         {
             return self.gone(&error);
         }
@@ -64,7 +64,7 @@ impl Inner {
     fn control_message(&mut self, message: Message, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
         match message {
             Message::Refused { token, cause, text } => {
-                self.refusals_read += 1;
+                self.connection.control.refusals_read += 1;
                 self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
@@ -111,7 +111,7 @@ impl Inner {
     /// Supplies code that the target requests.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
         // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
-        let most = usize::try_from(self.limits.image).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.connection.target.limits.image).unwrap_or(usize::MAX);
         let code = self.codes.by_id(&id);
         // An image that is too long travels in frames only: this frame is refused, and the next brings the
         // code along.
@@ -128,7 +128,7 @@ impl Inner {
     }
 
     pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
-        match self.control.send(message, &[]) {
+        match self.connection.control.stream.send(message, &[]) {
             Ok(()) => Ok(()),
             Err(error) => self.gone(&error),
         }
@@ -139,7 +139,7 @@ impl Inner {
         library: &Library,
         timeout: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let index = usize::from(self.codes.index(library, self.machine)?);
+        let index = usize::from(self.codes.index(library, self.connection.target.machine)?);
         let deadline = Deadline::after(timeout);
         loop {
             let code = self.codes.get(index);
@@ -164,12 +164,15 @@ impl Inner {
     /// for replies sent before, as long as the target's machine may be silent.
     #[cold]
     fn leaves(&mut self, why: String) -> Result<(), Error> {
-        if self.going.is_some() {
+        if self.connection.control.leaving.is_some() {
             return Ok(());
         }
         self.take_last_answers();
-        if self.gone.is_none() && self.channel.has_end() && !self.calls.none_in_flight() {
-            self.going = Some(Box::new((self.settings.silence_deadline(), why)));
+        if self.connection.control.gone.is_none()
+            && self.connection.channel.has_end()
+            && !self.calls.none_in_flight()
+        {
+            self.connection.control.leaving = Some(Box::new((self.settings.silence_deadline(), why)));
             self.codes.cool();
             return Ok(());
         }
@@ -179,7 +182,7 @@ impl Inner {
     /// Takes the replies that the target gave before its end from the mailbox: at most one for each call.
     fn take_last_answers(&mut self) {
         for _ in 0..MAX_CALLS {
-            if self.gone.is_some() || !matches!(self.step(), Ok(true)) {
+            if self.connection.control.gone.is_some() || !matches!(self.step(), Ok(true)) {
                 break;
             }
         }
@@ -190,7 +193,7 @@ impl Inner {
     #[cold]
     pub(super) fn broken(&mut self, error: &TransportError) -> Error {
         let text = error.clone().with_peer(self.settings.address.clone()).to_string();
-        if self.going.is_none() && is_gone(error) {
+        if self.connection.control.leaving.is_none() && is_gone(error) {
             return match self.leaves(text) {
                 Ok(()) => self.gone_error(),
                 Err(error) => error,
@@ -203,22 +206,26 @@ impl Inner {
     #[cold]
     pub(super) fn broken_for_now(&mut self, error: &TransportError) -> Result<(), Error> {
         let error = self.broken(error);
-        if self.going.is_some() && self.gone.is_none() { Ok(()) } else { Err(error) }
+        if self.connection.control.leaving.is_some() && self.connection.control.gone.is_none() {
+            Ok(())
+        } else {
+            Err(error)
+        }
     }
 
     /// Ends the link: the transport failed, the target broke the protocol, or a channel reported its end.
     #[cold]
     pub(super) fn finished(&mut self, error: &TransportError) -> Error {
-        if let Some((_, why)) = self.going.as_deref() {
+        if let Some((_, why)) = self.connection.control.leaving.as_deref() {
             let why = why.clone();
             return self.end(why);
         }
         let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
-        if self.gone.is_none() && is_gone(error) && self.channel.has_end() {
+        if self.connection.control.gone.is_none() && is_gone(error) && self.connection.channel.has_end() {
             // The target's last control messages explain more. Until here no reply is waited for.
-            self.going = Some(Box::new((Instant::now(), String::new())));
+            self.connection.control.leaving = Some(Box::new((Instant::now(), String::new())));
             for _ in 0..MESSAGES {
-                match self.control.recv() {
+                match self.connection.control.stream.recv() {
                     Ok(Some((Message::Closing { text }, _))) => {
                         why = format!("it closed the link: {}", plain(&text, MAX_TEXT));
                         break;
@@ -235,31 +242,34 @@ impl Inner {
     }
 
     fn end(&mut self, why: String) -> Error {
-        if self.gone.is_none() {
+        if self.connection.control.gone.is_none() {
             if let Some(handler) = &mut self.settings.on_peer_gone {
                 handler(&why);
             }
             let peer = self.settings.address.clone();
             self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.clone() }));
             self.codes.cool();
-            self.gone = Some(why);
-            self.going = None;
+            self.connection.control.gone = Some(why);
+            self.connection.control.leaving = None;
         }
         self.gone_error()
     }
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
-        let going = self.going.as_deref().map(|(_, why)| why);
-        let why = self.gone.as_ref().or(going).cloned().unwrap_or_default();
+        let leaving = self.connection.control.leaving.as_deref().map(|(_, why)| why);
+        let why = self.connection.control.gone.as_ref().or(leaving).cloned().unwrap_or_default();
         Error::Wait(WaitError::PeerGone { peer: self.settings.address.clone(), why })
     }
 
     /// Announces the close, so that the target need not detect it.
     pub(super) fn leave(&mut self) {
-        if self.gone.is_none() && self.going.is_none() && self.control.send(&Message::Bye, &[]).is_ok() {
+        if self.connection.control.gone.is_none()
+            && self.connection.control.leaving.is_none()
+            && self.connection.control.stream.send(&Message::Bye, &[]).is_ok()
+        {
             // Best effort: the end of the connection says the same.
-            drop(self.control.flush());
+            drop(self.connection.control.stream.flush());
         }
     }
 }

@@ -24,7 +24,7 @@ impl Inner {
         payload: &[u8],
         wants_reply: bool,
     ) -> Result<u32, Error> {
-        if self.gone.is_some() || self.going.is_some() {
+        if self.connection.control.gone.is_some() || self.connection.control.leaving.is_some() {
             return Err(self.gone_error());
         }
         let index = self.codes.index_held(linked)?;
@@ -39,12 +39,12 @@ impl Inner {
         let binds = code.known != Known::Bound;
         if binds {
             // Where this target may bring no code, its destination may have it in its store all the same.
-            let brings = self.rights.contains(Rights::INJECT);
+            let brings = self.connection.target.rights.contains(Rights::INJECT);
             let image = if brings { image } else { &[] };
             plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
-            plan.code = Some(PlanCode { image, id, epoch: self.epoch, name });
+            plan.code = Some(PlanCode { image, id, epoch: self.connection.target.epoch, name });
         }
-        match self.channel.send_bytes(&plan, payload) {
+        match self.connection.channel.send_bytes(&plan, payload) {
             Ok(()) => {
                 let code = plan.code.map_or(0, |code| code.image.len());
                 self.sent(index.into(), Sent { payload: payload.len(), code, binds });
@@ -71,35 +71,35 @@ impl Inner {
     /// Prepares to sleep on [`Inner::doorbell`] and [`Inner::control`]. [`Inner::disarm`] follows in any
     /// case.
     pub(in super::super) fn arm(&mut self) -> Result<Armed, TransportError> {
-        let armed = self.channel.arm()?;
-        Ok(if self.unread { Armed::Ready } else { armed })
+        let armed = self.connection.channel.arm()?;
+        Ok(if self.connection.control.unread { Armed::Ready } else { armed })
     }
 
     pub(in super::super) fn disarm(&mut self) -> Result<(), TransportError> {
-        self.channel.disarm()
+        self.connection.channel.disarm()
     }
 
     pub(in super::super) fn control(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.connection.control.stream.as_fd()
     }
 
     /// Whether to watch the control connection for writability.
     pub(in super::super) fn wants_write(&self) -> bool {
-        self.control.wants_write()
+        self.connection.control.stream.wants_write()
     }
 
     /// Whether to watch the doorbell for writability.
     pub(in super::super) fn doorbell_wants_write(&self) -> bool {
-        self.channel.wants_write() && self.going.is_none()
+        self.connection.channel.wants_write() && self.connection.control.leaving.is_none()
     }
 
     /// Whether the control connection has ended, and the channel not yet.
     pub(in super::super) fn is_going(&self) -> bool {
-        self.going.is_some()
+        self.connection.control.leaving.is_some()
     }
 
     /// The doorbell's descriptor; the same for the life of the channel.
     pub(in super::super) fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        self.channel.descriptor()
+        self.connection.channel.descriptor()
     }
 }

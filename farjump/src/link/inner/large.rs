@@ -48,27 +48,28 @@ impl Inner {
     /// Without a large mailbox, or without credit there, this behaves like a full mailbox.
     #[cold]
     pub(super) fn send_large(&mut self, call: &Call<'_>, len: usize, max: usize) -> Result<Sent, Failed> {
-        if self.channel.is_limited() {
+        if self.connection.channel.is_limited() {
             return Err(SendError::TooLarge { len, max }.into());
         }
         let index = usize::from(call.index);
         let (payload, frame) = call.extent(self.codes.get(index));
-        let capabilities = self.settings.transport(&self.transport).map(|own| own.capabilities());
+        let capabilities =
+            self.settings.transport(&self.connection.target.transport).map(|own| own.capabilities());
         let most = capabilities.map_or(max, |own| own.max_frame);
         if frame > most {
             return Err(SendError::TooLarge { len: frame, max: most }.into());
         }
-        let empty = self.bigger.is_empty();
-        match &mut self.bigger {
+        let empty = self.connection.large.is_empty();
+        match &mut self.connection.large {
             Bigger::Open(open) if frame <= open.channel.max_frame() => {
                 let sent = open.send(
-                    &mut self.channel,
+                    &mut self.connection.channel,
                     |channel| call.send(channel, self.codes.get(index)),
                     call.token,
                 );
                 if let Err(Failed::Send(SendError::Full)) = sent {
                     // The space may be taken by a skip, which the target passes when it looks around.
-                    self.channel.notify().map_err(SendError::Failed)?;
+                    self.connection.channel.notify().map_err(SendError::Failed)?;
                 }
                 sent
             }
@@ -78,7 +79,7 @@ impl Inner {
                 Err(SendError::Full.into())
             }
             Bigger::Asked(_) | Bigger::Joined(_) => Err(SendError::Full.into()),
-            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.bigger) {
+            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.connection.large) {
                 Bigger::Declined(_, Refusal { cause, text }) => {
                     let ifunc = call.library.name().to_owned();
                     Err(Failed::Other(Error::Call(CallError::Refused { ifunc, cause, text })))
@@ -86,10 +87,10 @@ impl Inner {
                 _ => Err(SendError::Full.into()),
             },
             Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
-                self.bigger = Bigger::Asked(frame);
+                self.connection.large = Bigger::Asked(frame);
                 let message = Message::Enlarge { frame: frame as u64, payload: payload as u64 };
                 self.tell(&message).map_err(Failed::Other)?;
-                self.channel.notify().map_err(SendError::Failed)?;
+                self.connection.channel.notify().map_err(SendError::Failed)?;
                 Err(SendError::Full.into())
             }
         }
@@ -98,7 +99,7 @@ impl Inner {
     /// Handles the target's offer of a large mailbox.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
-        let Bigger::Asked(frame) = self.bigger else { return Ok(()) };
+        let Bigger::Asked(frame) = self.connection.large else { return Ok(()) };
         let offers = end.max_frame as usize;
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
@@ -106,10 +107,11 @@ impl Inner {
             self.accept(end, descriptors)?
         };
         match taken {
-            Ok(channel) => self.bigger = Bigger::Joined(Box::new(channel)),
+            Ok(channel) => self.connection.large = Bigger::Joined(Box::new(channel)),
             Err(why) => {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
-                self.bigger = Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
+                self.connection.large =
+                    Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
                 self.tell(&Message::Shrink)?;
             }
         }
@@ -124,26 +126,28 @@ impl Inner {
     ) -> Result<Result<Channel, String>, Error> {
         let deadline = self.settings.connect_deadline();
         let request = OpenRequest::new(mailbox::region_len(UNUSED_RING), UNUSED_RING);
-        let Some(transport) = self.settings.transport(&self.transport) else {
-            return Ok(Err(format!("this process has {} no longer", self.transport)));
+        let Some(transport) = self.settings.transport(&self.connection.target.transport) else {
+            return Ok(Err(format!("this process has {} no longer", self.connection.target.transport)));
         };
         let opened = SecondEndpoint::open(transport, &request).and_then(|mut own| {
-            own.answers(self.control.peer(), &end)?;
+            own.answers(self.connection.control.stream.peer(), &end)?;
             Ok(own)
         });
         let own = match opened {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let told = own.tell(|end, descriptors| self.control.send(&Message::Accept { end }, descriptors));
+        let told = own.tell(|end, descriptors| {
+            self.connection.control.stream.send(&Message::Accept { end }, descriptors)
+        });
         if let Err(error) = told {
             self.gone(&error)?;
             return Ok(Err(error.to_string()));
         }
-        if let Err(error) = self.channel.notify() {
+        if let Err(error) = self.connection.channel.notify() {
             return Err(self.broken(&error));
         }
-        let peer = self.control.peer();
+        let peer = self.connection.control.stream.peer();
         let joined = own.join(peer, end, descriptors, deadline).map_err(Error::from);
         Ok(joined.and_then(|joined| joined_channel(joined, peer)).map_err(|error| error.to_string()))
     }
@@ -151,7 +155,7 @@ impl Inner {
     /// Handles the target's report that its endpoint is connected.
     #[cold]
     pub(super) fn enlarged(&mut self) {
-        self.bigger = match std::mem::take(&mut self.bigger) {
+        self.connection.large = match std::mem::take(&mut self.connection.large) {
             Bigger::Joined(channel) => {
                 Bigger::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))
             }
@@ -162,17 +166,17 @@ impl Inner {
     /// Handles the target's refusal to make a large mailbox.
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
-        match self.bigger {
-            Bigger::Asked(frame) => self.bigger = Bigger::Declined(frame, refusal),
+        match self.connection.large {
+            Bigger::Asked(frame) => self.connection.large = Bigger::Declined(frame, refusal),
             // This process was too slow to take it: the next frame makes a new request.
-            Bigger::Joined(_) => self.bigger = Bigger::Absent,
+            Bigger::Joined(_) => self.connection.large = Bigger::Absent,
             _ => {}
         }
     }
 
     /// Makes the large mailbox's transport progress.
     pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.bigger
+        if let Bigger::Open(open) = &mut self.connection.large
             && let Err(error) = open.channel.progress(true)
         {
             return Err(self.broken(&error));
@@ -182,11 +186,11 @@ impl Inner {
 
     /// Gives the large mailbox back if it is empty and was not used for a while.
     pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.bigger
+        if let Bigger::Open(open) = &mut self.connection.large
             && now.saturating_duration_since(open.used) >= KEPT
             && open.is_empty()
         {
-            self.bigger = Bigger::Absent;
+            self.connection.large = Bigger::Absent;
             self.tell(&Message::Shrink)?;
         }
         Ok(())
@@ -194,7 +198,7 @@ impl Inner {
 
     /// Whether an event is awaited for which there is no doorbell.
     pub(super) fn is_starved(&self) -> bool {
-        matches!(&self.bigger, Bigger::Open(open) if open.starved)
+        matches!(&self.connection.large, Bigger::Open(open) if open.starved)
     }
 }
 

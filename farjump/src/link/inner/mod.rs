@@ -11,12 +11,11 @@ mod settings;
 mod waiting;
 mod watched;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use farjump_control::{Control, PassedOver, PeerIdentity, Rights};
-use farjump_core::channel::{BESIDE, Channel, SendError};
+use farjump_control::{PeerIdentity, Rights};
+use farjump_core::channel::{BESIDE, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
-use farjump_core::image::Machine;
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 
@@ -26,11 +25,10 @@ use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init
 use super::sent_codes::{Codes, Known};
 use super::watch::Watch;
 use super::{Deadline, LinkStats, Path};
-use crate::policy::{Ceilings, may};
+use crate::policy::may;
 use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
-use batching::Several;
 pub(super) use connection::Connection;
-use large::Bigger;
+use connection::TargetInfo;
 pub(super) use settings::Settings;
 use waiting::Wait;
 
@@ -42,89 +40,49 @@ fn one_way_token(index: u16) -> u32 {
     ONE_WAY | u32::from(index) << 16
 }
 
+// The fields that every call uses come first, side by side.
+#[repr(C)]
 pub(super) struct Inner {
+    stats: LinkStats,
+    codes: Codes,
+    calls: Calls,
+    connection: Connection,
+    /// Memory of a long reply, kept for the next one.
+    spare: ReplyBytes,
+    /// First refusal of a one-way call, for the next flush.
+    refusal: Option<Error>,
     pub(super) settings: Settings,
     /// The process that made it.
     process: u32,
-    channel: Channel,
-    control: Control,
-    calls: Calls,
-    codes: Codes,
-    machine: Machine,
-    epoch: u64,
-    transport: String,
-    passed_over: Vec<PassedOver>,
-    /// The target's limits, as announced.
-    limits: Ceilings,
-    /// This source's rights there, as announced.
-    rights: Rights,
-    stats: LinkStats,
-    /// Refusals read since the link was made.
-    refusals_read: u64,
-    /// First refusal of a one-way call, for the next flush.
-    refusal: Option<Error>,
-    /// Memory of a long reply, kept for the next one.
-    spare: ReplyBytes,
-    /// When an idle link reads the control connection again.
-    control_due: Instant,
-    /// Whether the control connection has messages left from the last read, which took its maximum.
-    unread: bool,
-    /// Whether a message was read since the link was last asked to sleep in an event loop.
-    heard: bool,
-    /// The reason if the target is gone.
-    gone: Option<String>,
-    /// The reason and the deadline while the target is closing and the channel may still bring earlier
-    /// frames.
-    going: Option<Box<(Instant, String)>>,
-    bigger: Bigger,
-    /// The frame that calls are being put into. While there is one, no other frame may be begun.
-    several: Option<Several>,
 }
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Link")
             .field("address", &self.settings.address)
-            .field("transport", &self.transport)
-            .field("gone", &self.gone)
+            .field("transport", &self.connection.target.transport)
+            .field("gone", &self.connection.control.gone)
             .finish_non_exhaustive()
     }
 }
 
 impl Inner {
     pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
-        let Connection { channel, control, machine, epoch, transport, limits, rights, passed_over } =
-            settings.meet()?;
         Ok(Inner {
+            stats: LinkStats::default(),
+            codes: Codes::default(),
+            calls: Calls::default(),
+            connection: settings.meet()?,
+            spare: ReplyBytes::new(),
+            refusal: None,
             settings,
             process: std::process::id(),
-            channel,
-            control,
-            calls: Calls::default(),
-            codes: Codes::default(),
-            machine,
-            epoch,
-            transport,
-            passed_over,
-            limits,
-            rights,
-            stats: LinkStats::default(),
-            refusals_read: 0,
-            refusal: None,
-            spare: ReplyBytes::new(),
-            control_due: Instant::now(),
-            unread: false,
-            heard: false,
-            gone: None,
-            going: None,
-            bigger: Bigger::default(),
-            several: None,
         })
     }
 
     /// Connects to the target again. `watch` is the event loop's watch of the link, if there is one.
     pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
-        let next = self.settings.meet()?;
+        let mut next = self.settings.meet()?;
         if let Some(watch) = watch {
             self.move_watch(watch, &next)?;
         }
@@ -133,22 +91,9 @@ impl Inner {
         let peer = self.settings.address.clone();
         self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.into() }));
         self.codes.unbind();
-        self.bigger = Bigger::default();
-        self.several = None;
-        self.refusals_read = 0;
-        // Named one by one, so that a part of a connection that is added is not forgotten here.
-        let Connection { channel, control, machine, epoch, transport, limits, rights, passed_over } = next;
-        self.channel = channel;
-        self.control = control;
-        self.machine = machine;
-        self.epoch = epoch;
-        self.transport = transport;
-        self.passed_over = passed_over;
-        self.limits = limits;
-        self.rights = rights;
-        self.unread = false;
-        self.gone = None;
-        self.going = None;
+        // The outcomes above are news for a sleeper in an event loop.
+        next.control.has_notice = true;
+        self.connection = next;
         Ok(())
     }
 
@@ -169,7 +114,7 @@ impl Inner {
         wait: bool,
     ) -> Result<usize, Box<Error>> {
         if let Some(index) = self.codes.quick(library)
-            && let Some(line) = self.channel.line()
+            && let Some(line) = self.connection.channel.line()
             && let max = library.payload_max_size(args)
             && max <= INLINE_PAYLOAD
         {
@@ -205,13 +150,13 @@ impl Inner {
     ) -> Result<Option<u32>, Box<Error>> {
         let Some(index) = self.codes.quick(library) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max as u64 > self.limits.payload {
+        if max as u64 > self.connection.target.limits.payload {
             return Ok(None);
         }
         if max <= INLINE_PAYLOAD {
             return self.inject_delivered(library, args, index, max, wants_reply);
         }
-        let Some(lines) = self.channel.lines(max.saturating_add(CANARY_LEN)) else {
+        let Some(lines) = self.connection.channel.lines(max.saturating_add(CANARY_LEN)) else {
             return self.inject_delivered(library, args, index, max, wants_reply);
         };
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
@@ -244,7 +189,7 @@ impl Inner {
         if max >= BESIDE && library.payload_is_args() {
             return Ok(None);
         }
-        let Some(room) = self.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
+        let Some(room) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
             return Ok(None);
         };
         // SAFETY: the channel lends `max + CANARY_LEN` bytes until `commit`.
@@ -253,7 +198,7 @@ impl Inner {
         let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
         let kind = Kind::Call;
         let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-        match self.channel.commit(&plan, &room, used) {
+        match self.connection.channel.commit(&plan, &room, used) {
             Ok(()) => {}
             Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
             Err(_) => {
@@ -286,7 +231,7 @@ impl Inner {
         wants_reply: bool,
         wait: bool,
     ) -> Result<u32, Box<Error>> {
-        if self.gone.is_some() || self.going.is_some() {
+        if self.connection.control.gone.is_some() || self.connection.control.leaving.is_some() {
             return Err(self.gone_error().into());
         }
         let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
@@ -298,31 +243,32 @@ impl Inner {
             return Ok(token);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
-            && let Err(Refusal { cause, text }) = may(self.rights, Rights::INJECT)
+            && let Err(Refusal { cause, text }) = may(self.connection.target.rights, Rights::INJECT)
         {
             return Err(
                 Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
             );
         }
-        let index = self.codes.index(library, self.machine)?;
+        let index = self.codes.index(library, self.connection.target.machine)?;
         if mode == Mode::InPlace {
-            in_place::check(library, self.machine, &self.channel)?;
+            in_place::check(library, self.connection.target.machine, &self.connection.channel)?;
         }
-        if mode == Mode::Cached && self.limits.takes_lines() {
+        if mode == Mode::Cached && self.connection.target.limits.takes_lines() {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
         let token = self
             .token(index, wants_reply)
             .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
-        let (epoch, limits, rights) = (self.epoch, self.limits, self.rights);
+        let target = &self.connection.target;
+        let (epoch, limits, rights) = (target.epoch, target.limits, target.rights);
         let call =
             Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
-        let sent = match call.send(&mut self.channel, self.codes.get(index.into())) {
+        let sent = match call.send(&mut self.connection.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 if mode != Mode::Cached
                     && self.codes.stamped(library, mode).is_none()
-                    && let Some(stamp) = call.stamp(&self.channel, self.codes.get(index.into()))
+                    && let Some(stamp) = call.stamp(&self.connection.channel, self.codes.get(index.into()))
                 {
                     self.codes.set_stamp(index, mode, stamp);
                 }
@@ -351,11 +297,12 @@ impl Inner {
         let mode = self.settings.mode;
         let Some((index, stamp)) = self.codes.stamped(library, mode) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max as u64 > self.limits.payload {
+        if max as u64 > self.connection.target.limits.payload {
             return Ok(None);
         }
         let image_len = stamp.image_len();
-        let Some(room) = self.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN)) else {
+        let Some(room) = self.connection.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN))
+        else {
             return Ok(None);
         };
         let alone = wants_reply && self.calls.none_in_flight();
@@ -365,7 +312,7 @@ impl Inner {
         let sent = used.and_then(|used| {
             let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
             let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-            match self.channel.commit(&plan, &room, used) {
+            match self.connection.channel.commit(&plan, &room, used) {
                 Ok(()) => Ok(used),
                 // On a mapped ring this means that the peer cannot be woken.
                 Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
@@ -422,7 +369,7 @@ impl Inner {
                 Failed::Other(error) => return Err(error),
             }
             let index = usize::from(call.index);
-            match call.send(&mut self.channel, self.codes.get(index)) {
+            match call.send(&mut self.connection.channel, self.codes.get(index)) {
                 Ok(sent) => {
                     self.sent(index, sent);
                     return Ok(());
@@ -473,36 +420,36 @@ impl Inner {
     }
 
     pub(super) fn transport(&self) -> &str {
-        &self.transport
+        &self.connection.target.transport
     }
 
     pub(super) fn path(&self) -> Path {
         Path {
-            transport: self.transport.clone(),
-            rule: self.channel.rule(),
-            route: self.channel.path_info(),
-            passed_over: self.passed_over.clone(),
+            transport: self.connection.target.transport.clone(),
+            rule: self.connection.channel.rule(),
+            route: self.connection.channel.path_info(),
+            passed_over: self.connection.target.passed_over.clone(),
         }
     }
 
     pub(super) fn rule(&self) -> ArrivalRules {
-        self.channel.rule()
+        self.connection.channel.rule()
     }
 
     pub(super) fn peer(&self) -> &PeerIdentity {
-        self.control.peer()
+        self.connection.control.stream.peer()
     }
 
     pub(super) fn epoch(&self) -> u64 {
-        self.epoch
+        self.connection.target.epoch
     }
 
     pub(super) fn rights(&self) -> Rights {
-        self.rights
+        self.connection.target.rights
     }
 
     pub(super) fn max_frame(&self) -> usize {
-        self.channel.max_frame()
+        self.connection.channel.max_frame()
     }
 }
 

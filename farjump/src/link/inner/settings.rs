@@ -12,7 +12,7 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
-use super::Connection;
+use super::{Connection, TargetInfo};
 use crate::open_channel::{joined_channel, ring_len};
 use crate::{Error, Mailbox, Mode};
 
@@ -66,7 +66,8 @@ impl Settings {
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
         let Handshake { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        Ok(Connection { channel, control, machine, epoch, transport, limits, rights, passed_over })
+        let target = TargetInfo { limits, rights, machine, epoch, transport, passed_over };
+        Ok(Connection::new(channel, control, target))
     }
 
     /// The transports preferred to `transport`, and why they were not taken: `tried` failed to connect the

@@ -49,11 +49,11 @@ impl Inner {
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         if self.calls.waits(token) {
             for _ in 0..TURNS_TO_IDLE {
-                match self.channel.glance() {
+                match self.connection.channel.glance() {
                     Glance::Nothing => {}
                     Glance::Frame(frame) if is_done(frame, token) => {
                         // The next call is likely to follow at once.
-                        self.channel.prefetch_reserved();
+                        self.connection.channel.prefetch_reserved();
                         self.calls.close(token);
                         return self.take_reply();
                     }
@@ -67,8 +67,8 @@ impl Inner {
     /// Takes the payload of the reply that the channel holds, and releases the frame.
     #[inline(always)]
     fn take_reply(&mut self) -> Result<ReplyBytes, Error> {
-        let bytes = reply_bytes(&self.channel, &mut self.spare);
-        match self.channel.release() {
+        let bytes = reply_bytes(&self.connection.channel, &mut self.spare);
+        match self.connection.channel.release() {
             Ok(()) => Ok(bytes),
             Err(error) => Err(self.broken(&error)),
         }
@@ -149,7 +149,7 @@ impl Inner {
     }
 
     pub(in super::super) fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
-        if self.gone.is_some() {
+        if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
         self.send_several(timeout).map_err(|error| *error)?;
@@ -166,11 +166,13 @@ impl Inner {
         // The target reports them before its reply, on the control connection, which may be slower. If it is
         // gone by now, its reports have come.
         let mut wait = Wait::new(self.settings.wait, deadline);
-        while self.read_control().is_ok() && (self.unread || self.refusals_read < told) {
+        while self.read_control().is_ok()
+            && (self.connection.control.unread || self.connection.control.refusals_read < told)
+        {
             if deadline.passed() {
                 return Err(self.timeout(Awaited::Refusals, deadline));
             }
-            if !self.unread && self.turn(&mut wait).is_err() {
+            if !self.connection.control.unread && self.turn(&mut wait).is_err() {
                 break;
             }
         }
@@ -192,8 +194,8 @@ impl Inner {
         };
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
-            let room = self.channel.reserve(&plan, 0);
-            match room.and_then(|room| self.channel.commit(&plan, &room, 0)) {
+            let room = self.connection.channel.reserve(&plan, 0);
+            match room.and_then(|room| self.connection.channel.commit(&plan, &room, 0)) {
                 Ok(()) => return Ok(()),
                 Err(SendError::Full) if !deadline.passed() => self.turn(&mut wait)?,
                 Err(SendError::Failed(error)) => return Err(self.broken(&error)),
@@ -228,7 +230,7 @@ impl Inner {
 
     /// Polls for frames without waiting, and for the target's end as often as the interval allows.
     pub(in super::super) fn look(&mut self) -> Result<(), Error> {
-        if self.gone.is_some() {
+        if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
         self.take_frames()?;
@@ -255,16 +257,20 @@ impl Inner {
     /// end shows nowhere but on the control connection, which takes a system call to see.
     fn look_around(&mut self) -> Result<(), Error> {
         let called = self.progress()?;
-        if called || self.unread || self.control_due <= Instant::now() { self.read_control() } else { Ok(()) }
+        if called || self.connection.control.unread || self.connection.control.next_check <= Instant::now() {
+            self.read_control()
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes the transport progress. Returns whether the target has set a notice.
     fn progress(&mut self) -> Result<bool, Error> {
-        if self.going.is_some() {
+        if self.connection.control.leaving.is_some() {
             return Ok(true);
         }
         self.tend_bigger()?;
-        match self.channel.progress_idle() {
+        match self.connection.channel.progress_idle() {
             Ok(called) => Ok(called),
             Err(error) => self.broken_for_now(&error).map(|()| true),
         }
@@ -272,7 +278,7 @@ impl Inner {
 
     /// Takes one frame, if one is there.
     pub(super) fn step(&mut self) -> Result<bool, Error> {
-        let frame = match self.channel.poll() {
+        let frame = match self.connection.channel.poll() {
             Ok(Polled::Frame(frame)) => frame,
             Ok(Polled::Nothing | Polled::Partial) => return Ok(false),
             Err(error) => return Err(self.finished(&error)),
@@ -280,7 +286,7 @@ impl Inner {
         let header = frame.header();
         if header.kind == Kind::Reply {
             let (calls, codes, channel, spare) =
-                (&mut self.calls, &self.codes, &self.channel, &mut self.spare);
+                (&mut self.calls, &self.codes, &self.connection.channel, &mut self.spare);
             if header.index == ReplyStatus::Done as u16 {
                 calls.answer(header.token, || Ok(reply_bytes(channel, spare)));
             } else {
@@ -297,17 +303,17 @@ impl Inner {
             }
         }
         // A target sends no frames of other kinds; there is nothing to run here.
-        match self.channel.release() {
+        match self.connection.channel.release() {
             Ok(()) => Ok(true),
             Err(error) => Err(self.broken(&error)),
         }
     }
 
     pub(super) fn sleep(&mut self, deadline: Deadline) -> Result<(), Error> {
-        if self.unread {
+        if self.connection.control.unread {
             return Ok(());
         }
-        let armed = match self.channel.arm() {
+        let armed = match self.connection.channel.arm() {
             Ok(armed) => armed,
             Err(error) => return self.broken_for_now(&error),
         };
@@ -319,18 +325,21 @@ impl Inner {
         let interest = |wants_write| if wants_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let timeout = timespec(deadline.left().min(longest));
         let mut watched = SmallVec::<[PollFd<'_>; 2]>::new();
-        if self.going.is_none() {
+        if self.connection.control.leaving.is_none() {
             // An ended connection would stay readable for ever.
-            watched
-                .push(PollFd::from_borrowed_fd(self.control.as_fd(), interest(self.control.wants_write())));
+            watched.push(PollFd::from_borrowed_fd(
+                self.connection.control.stream.as_fd(),
+                interest(self.connection.control.stream.wants_write()),
+            ));
         }
-        if let Some(doorbell) = self.channel.descriptor().filter(|_| armed == Armed::Sleep) {
-            let wants_write = self.channel.wants_write() && self.going.is_none();
+        if let Some(doorbell) = self.connection.channel.descriptor().filter(|_| armed == Armed::Sleep) {
+            let wants_write =
+                self.connection.channel.wants_write() && self.connection.control.leaving.is_none();
             watched.push(PollFd::from_borrowed_fd(doorbell, interest(wants_write)));
         }
         let slept = rustix::event::poll(&mut watched, Some(&timeout));
         drop(watched);
-        if let Err(error) = self.channel.disarm() {
+        if let Err(error) = self.connection.channel.disarm() {
             return self.broken_for_now(&error);
         }
         match slept {

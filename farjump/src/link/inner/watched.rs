@@ -20,26 +20,26 @@ impl Inner {
     /// watches the old ones.
     pub(super) fn move_watch(&self, watch: &Watch, next: &Connection) -> Result<(), Error> {
         watch.remove(self.control(), self.doorbell());
-        let moved = watch.add(next.control.as_fd(), next.channel.descriptor());
+        let moved = watch.add(next.control.stream.as_fd(), next.channel.descriptor());
         moved.or_else(|error| self.watch(watch).and(Err(error)))
     }
 
     /// Counters of frames sent and bytes taken since the link was made.
     pub(in super::super) fn traffic(&self) -> Traffic {
-        Traffic { taken: self.channel.received(), sent: self.stats.frames }
+        Traffic { taken: self.connection.channel.received(), sent: self.stats.frames }
     }
 
     /// Prepares to sleep on `watch`. Returns the longest time to sleep; `None` if an event has come since the
     /// last time.
     pub(in super::super) fn arm_watch(&mut self, watch: &Watch) -> Result<Option<Duration>, Error> {
-        if self.gone.is_some() {
+        if self.connection.control.gone.is_some() {
             return Err(self.gone_error());
         }
         self.look_everywhere()?;
-        if watch.has_news(self.traffic()) | std::mem::take(&mut self.heard) {
+        if watch.has_news(self.traffic()) | std::mem::take(&mut self.connection.control.has_notice) {
             return Ok(None);
         }
-        match self.going {
+        match self.connection.control.leaving {
             // An ended connection would stay readable for ever.
             Some(_) => watch.forget(self.control()),
             None => watch.wants_write(self.control(), self.wants_write())?,
@@ -51,7 +51,11 @@ impl Inner {
         };
         let rings = armed == Armed::Sleep;
         if let Some(doorbell) = self.doorbell() {
-            watch.heed(doorbell, rings, self.channel.wants_write() && self.going.is_none())?;
+            watch.heed(
+                doorbell,
+                rings,
+                self.connection.channel.wants_write() && self.connection.control.leaving.is_none(),
+            )?;
         }
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }
