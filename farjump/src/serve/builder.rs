@@ -6,79 +6,20 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump_control::{
-    ArrivalOptions, Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions,
-};
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_control::{Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
 use farjump_core::image::CodeId;
-use farjump_core::mailbox::region_len;
-use farjump_core::transport::{OpenRequest, Transport};
+use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::Target;
 use super::forward::Choices;
-use super::session::Limits;
+use super::handlers::Handlers;
+use super::settings::Settings;
 use crate::executor::{ExecutorBuilder, ExportFn};
 use crate::open_channel::ring_len;
-use crate::policy::at_least;
 use crate::transports::transports_for;
-use crate::{Error, Limited, Mailbox, Refusal, ServeError};
-use crate::{Library, Mode};
-
-/// Default mailbox: bytes of frames that one source may have written and this target not yet run.
-const DEFAULT_MAILBOX: usize = 4 << 20;
-/// Default limit of payloads in bytes for which a large mailbox is made.
-const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
-/// Default capacity for placed code in bytes.
-const DEFAULT_CODE_ROOM: usize = 16 << 20;
-
-type RefusedHandler = Box<dyn FnMut(&PeerIdentity, &Refusal) + Send>;
-type CodeMissingHandler = Box<dyn FnMut(&PeerIdentity, &CodeId) + Send>;
-type PeerJoinedHandler = Box<dyn FnMut(&PeerIdentity) + Send>;
-type PeerGoneHandler = Box<dyn FnMut(&PeerIdentity, &str) + Send>;
-
-/// Handlers of a target's events. None of them can use the target.
-#[derive(Default)]
-pub(super) struct Handlers {
-    refused: Option<RefusedHandler>,
-    code_missing: Option<CodeMissingHandler>,
-    peer_joined: Option<PeerJoinedHandler>,
-    peer_gone: Option<PeerGoneHandler>,
-}
-
-impl Handlers {
-    pub(super) fn refused(&mut self, peer: &PeerIdentity, refusal: &Refusal) {
-        log::info!("refused a frame of {peer}: {refusal}");
-        if let Some(handler) = &mut self.refused {
-            handler(peer, refusal);
-        }
-    }
-
-    pub(super) fn code_missing(&mut self, peer: &PeerIdentity, id: &CodeId) {
-        log::debug!("asked {peer} for code {id}");
-        if let Some(handler) = &mut self.code_missing {
-            handler(peer, id);
-        }
-    }
-
-    pub(super) fn peer_joined(&mut self, peer: &PeerIdentity) {
-        match &peer.key {
-            Some(_) => log::info!("{peer} has connected"),
-            None => log::debug!("{peer} has connected"),
-        }
-        if let Some(handler) = &mut self.peer_joined {
-            handler(peer);
-        }
-    }
-
-    pub(super) fn peer_gone(&mut self, peer: &PeerIdentity, why: &str) {
-        log::debug!("{peer} is gone: {why}");
-        if let Some(handler) = &mut self.peer_gone {
-            handler(peer, why);
-        }
-    }
-}
+use crate::{Error, Library, Mailbox, Mode, Refusal};
 
 /// A target to be built. `'a` is the life of the value that [`TargetBuilder::args`] borrows.
 #[must_use]
@@ -98,73 +39,6 @@ pub struct TargetBuilder<'a> {
     args: PhantomData<&'a mut ()>,
 }
 
-/// The numbers of a target.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) mailbox: usize,
-    pub(super) wait: WaitPolicy,
-    pub(super) stall_limit: Duration,
-    pub(super) meeting_limit: Duration,
-    pub(super) control_interval: Duration,
-    pub(super) max_sources: usize,
-    pub(super) max_source_memory: usize,
-    pub(super) limits: Limits,
-    pub(super) rights: Rights,
-    allow_export: bool,
-    pub(super) program: String,
-    /// Whether UCX's TCP is allowed.
-    pub(super) ucx_tcp: bool,
-    /// Time for which a source's machine may be silent.
-    pub(super) peer_timeout: Duration,
-}
-
-impl Settings {
-    /// # Errors
-    /// [`crate::ServeError::Limit`] and [`crate::ServeError::NoSources`] for limits with which the target
-    /// would serve no source.
-    fn check(&self) -> Result<(), Error> {
-        if self.max_sources == 0 {
-            return Err(Error::Serve(ServeError::NoSources));
-        }
-        at_least(Limited::Frame, self.limits.frame, LINE)?;
-        at_least(Limited::SourceMemory, self.max_source_memory, region_len(self.mailbox))
-    }
-
-    /// Handshake options of a target that began in `epoch`.
-    pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
-        let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
-        let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
-        options.longest_delivered = self.longest_delivered();
-        options.patience = self.meeting_limit;
-        options.rights = self.rights();
-        options
-    }
-
-    /// Rights of processes that connect.
-    pub(super) fn rights(&self) -> Rights {
-        if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
-    }
-
-    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have
-    /// one at a time that is longer than its mailbox. Half of the rest of its memory is left for code and
-    /// replies.
-    pub(super) fn longest_delivered(&self) -> usize {
-        let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
-        self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
-    }
-
-    /// Bytes of memory that a source may take besides its mailbox; `None` if there is no limit.
-    pub(super) fn memory_besides_mailbox(&self) -> Option<usize> {
-        (self.max_source_memory != usize::MAX)
-            .then(|| self.max_source_memory.saturating_sub(region_len(self.mailbox)))
-    }
-
-    /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.
-    pub(super) fn memory_of_frames(&self, longest: usize) -> usize {
-        region_len(self.mailbox) + if longest > self.mailbox { longest } else { 0 }
-    }
-}
-
 impl std::fmt::Debug for TargetBuilder<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("TargetBuilder").field("address", &self.address).finish_non_exhaustive()
@@ -177,26 +51,7 @@ impl<'a> TargetBuilder<'a> {
             address: address.to_owned(),
             executor: ExecutorBuilder::default(),
             target_args: (std::ptr::null_mut(), None),
-            settings: Settings {
-                mailbox: DEFAULT_MAILBOX,
-                wait: crate::wait::default_wait(),
-                stall_limit: Duration::from_secs(1),
-                meeting_limit: Duration::from_secs(2),
-                control_interval: Duration::from_millis(1),
-                max_sources: 256,
-                max_source_memory: usize::MAX,
-                limits: Limits {
-                    frame: MAX_FRAME,
-                    payload: DEFAULT_MAX_PAYLOAD,
-                    code: DEFAULT_CODE_ROOM,
-                    patience: Duration::from_secs(2),
-                },
-                rights: Rights::default(),
-                allow_export: false,
-                program: crate::program_name(),
-                ucx_tcp: false,
-                peer_timeout: TcpOptions::default().peer_timeout,
-            },
+            settings: Settings::default(),
             handlers: Handlers::default(),
             transports: Vec::new(),
             only: None,
@@ -629,28 +484,5 @@ impl<'a> TargetBuilder<'a> {
             target.set_peer(name, address)?;
         }
         Ok(target)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
-        let mut settings = TargetBuilder::new("unix:nowhere").settings;
-        assert!(settings.longest_delivered() > DEFAULT_MAX_PAYLOAD);
-        for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
-            settings.max_source_memory = memory;
-            settings.check().unwrap();
-            let longest = settings.longest_delivered();
-            assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");
-            let taken = settings.memory_of_frames(longest);
-            assert!(taken <= memory, "{taken} of {memory}");
-            assert!(longest == DEFAULT_MAILBOX || memory - taken >= longest, "{taken} of {memory}");
-        }
-        settings.limits.frame = 1000;
-        assert_eq!(settings.longest_delivered(), 1000);
-        assert_eq!(settings.memory_of_frames(1000), region_len(DEFAULT_MAILBOX));
     }
 }

@@ -6,10 +6,12 @@ mod connections;
 mod ends;
 mod epoll;
 mod forward;
+mod handlers;
 mod keys;
 mod poll;
 mod session;
 mod sessions;
+mod settings;
 mod sleep;
 mod thread;
 
@@ -25,11 +27,12 @@ use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 
 pub use builder::TargetBuilder;
-use builder::{Handlers, Settings};
 use epoll::{Event, Watch};
 use forward::{Choices, Forwards};
+use handlers::Handlers;
 use session::{Scratch, Session, Shared};
 use sessions::Sessions;
+use settings::Settings;
 pub use thread::{Stopper, TargetThread};
 
 use crate::executor::{Executor, ExportFn};

@@ -1,0 +1,135 @@
+//! The numbers of a target, and the memory that they allow its sources.
+
+use std::time::Duration;
+
+use farjump_control::{ArrivalOptions, Rights, TcpOptions};
+use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_core::mailbox::region_len;
+use farjump_core::transport::OpenRequest;
+use farjump_core::wait::WaitPolicy;
+
+use super::session::Limits;
+use crate::policy::at_least;
+use crate::{Error, Limited, ServeError};
+
+/// Default mailbox: bytes of frames that one source may have written and this target not yet run.
+const DEFAULT_MAILBOX: usize = 4 << 20;
+/// Default limit of payloads in bytes for which a large mailbox is made.
+const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
+/// Default capacity for placed code in bytes.
+const DEFAULT_CODE_ROOM: usize = 16 << 20;
+
+/// The numbers of a target.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) mailbox: usize,
+    pub(super) wait: WaitPolicy,
+    pub(super) stall_limit: Duration,
+    pub(super) meeting_limit: Duration,
+    pub(super) control_interval: Duration,
+    pub(super) max_sources: usize,
+    pub(super) max_source_memory: usize,
+    pub(super) limits: Limits,
+    pub(super) rights: Rights,
+    pub(super) allow_export: bool,
+    pub(super) program: String,
+    /// Whether UCX's TCP is allowed.
+    pub(super) ucx_tcp: bool,
+    /// Time for which a source's machine may be silent.
+    pub(super) peer_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            mailbox: DEFAULT_MAILBOX,
+            wait: crate::wait::default_wait(),
+            stall_limit: Duration::from_secs(1),
+            meeting_limit: Duration::from_secs(2),
+            control_interval: Duration::from_millis(1),
+            max_sources: 256,
+            max_source_memory: usize::MAX,
+            limits: Limits {
+                frame: MAX_FRAME,
+                payload: DEFAULT_MAX_PAYLOAD,
+                code: DEFAULT_CODE_ROOM,
+                patience: Duration::from_secs(2),
+            },
+            rights: Rights::default(),
+            allow_export: false,
+            program: crate::program_name(),
+            ucx_tcp: false,
+            peer_timeout: TcpOptions::default().peer_timeout,
+        }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// [`crate::ServeError::Limit`] and [`crate::ServeError::NoSources`] for limits with which the target
+    /// would serve no source.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.max_sources == 0 {
+            return Err(Error::Serve(ServeError::NoSources));
+        }
+        at_least(Limited::Frame, self.limits.frame, LINE)?;
+        at_least(Limited::SourceMemory, self.max_source_memory, region_len(self.mailbox))
+    }
+
+    /// Handshake options of a target that began in `epoch`.
+    pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
+        let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
+        let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
+        options.longest_delivered = self.longest_delivered();
+        options.patience = self.meeting_limit;
+        options.rights = self.rights();
+        options
+    }
+
+    /// Rights of processes that connect.
+    pub(super) fn rights(&self) -> Rights {
+        if self.allow_export { self.rights | Rights::EXPORT } else { self.rights }
+    }
+
+    /// Longest frame in bytes that is taken over a transport that delivers whole ones: the source may have
+    /// one at a time that is longer than its mailbox. Half of the rest of its memory is left for code and
+    /// replies.
+    pub(super) fn longest_delivered(&self) -> usize {
+        let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
+        self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
+    }
+
+    /// Bytes of memory that a source may take besides its mailbox; `None` if there is no limit.
+    pub(super) fn memory_besides_mailbox(&self) -> Option<usize> {
+        (self.max_source_memory != usize::MAX)
+            .then(|| self.max_source_memory.saturating_sub(region_len(self.mailbox)))
+    }
+
+    /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.
+    pub(super) fn memory_of_frames(&self, longest: usize) -> usize {
+        region_len(self.mailbox) + if longest > self.mailbox { longest } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
+        let mut settings = Settings::default();
+        assert!(settings.longest_delivered() > DEFAULT_MAX_PAYLOAD);
+        for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
+            settings.max_source_memory = memory;
+            settings.check().unwrap();
+            let longest = settings.longest_delivered();
+            assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");
+            let taken = settings.memory_of_frames(longest);
+            assert!(taken <= memory, "{taken} of {memory}");
+            assert!(longest == DEFAULT_MAILBOX || memory - taken >= longest, "{taken} of {memory}");
+        }
+        settings.limits.frame = 1000;
+        assert_eq!(settings.longest_delivered(), 1000);
+        assert_eq!(settings.memory_of_frames(1000), region_len(DEFAULT_MAILBOX));
+    }
+}
