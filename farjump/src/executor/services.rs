@@ -63,7 +63,7 @@ unsafe extern "C" fn farjump_forward(
 }
 
 /// Ends this call; the source's wait fails with the message. Passes its own location on the stack to
-/// [`panic`].
+/// [`panic()`].
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
