@@ -21,7 +21,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     assert_eq!(image[24..26], 1_u16.to_le_bytes(), "the test needs an image of one import");
     let bad = [
         ("no image at all", b"nonsense".to_vec(), "truncated"),
-        ("a longer image", [&image[..], &[0; 16]].concat(), "overlong"),
+        ("a longer image", [&image[..], &[0; 16]].concat(), "too long"),
         ("a shorter image", image[..image.len() - 1].to_vec(), "truncated"),
         ("another magic", edit(0, b"ELF"), "start with FJI"),
         ("another version", edit(3, &[3]), "version 3"),
