@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     lines.push(tried("hot path", hot_path)?);
     lines.push(tried("reach of the fuzzers", coverage::check)?);
     let begun = Instant::now();
-    let mut tally: Tally = test::all(&[], None, interrupt)?;
+    let mut tally: Tally = test::all(&[], None, true, interrupt)?;
     suite::charge(&mut tally, &lacking);
     let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
     lines.push(format!("{word:6}  tests ({} s): {}", begun.elapsed().as_secs(), tally.times()));

@@ -29,9 +29,9 @@ enum Chore {
     /// Installs the tests' packages, runs all tests, and counts them.
     ///
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
-    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. Boots virtual
-    /// machines for the tests that need an RDMA device, as `vm-test` does. The last line is
-    /// `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
+    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With
+    /// `--vm`, boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The last line
+    /// is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
     /// reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
@@ -54,7 +54,7 @@ enum Chore {
     /// conformance suite, run on each of two kernels, and on two machines with a cable between them.
     /// docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test`, which runs this too. With
+    /// The last line is `N passed, N failed, N skipped`, as that of `test --vm`, which runs this too. With
     /// `-- COMMAND…` that command runs instead, as root, in /job.
     VmTest(vm::Options),
     /// Counts the instructions and the lines of memory of the hot path, and compares them with those
@@ -65,7 +65,7 @@ enum Chore {
     /// line were added; also names what decreased. docs/decisions/hot-path-guard.md has more.
     Guard(guard::Options),
     /// Measures the share of the code within peers' reach that the fuzzers execute, of core, loader, control,
-    /// shared memory, target and link.
+    /// shared memory, TCP, target and link.
     ///
     /// Builds the fuzzers once more, with counters, runs them alone and from fixed seeds, and prints a table.
     /// The last line is `reach: NN.N %`. Code that does not count is in fuzz/unreached, with its reasons.

@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
+    /// Run the virtual machines, too; the filter `vm` runs them alone.
+    #[arg(long, conflicts_with_all = ["device", "with"])]
+    pub(crate) vm: bool,
     /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to
     /// 1.22 are installed by pip, and checked by their hashes.
     #[arg(long, value_name = "VERSION,…", value_delimiter = ',', value_parser = ucx::Choice::parse)]
@@ -48,14 +51,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             "--with is for the tests of UCX: say `cargo xtask test ucx --with …`".to_owned(),
         ));
     }
-    let machines = options.with.is_empty() && options.device.is_none() && chosen(&options.filters, MACHINES);
-    let wanted = packages::wanted(machines);
+    let named = options.filters.iter().any(|filter| filter == MACHINES);
+    let machines = options.with.is_empty() && (options.vm || named);
+    let wanted = packages::wanted(machines && options.device.is_none());
     let lacking = match options.no_install {
         true => packages::missing(&wanted),
         false => packages::install(&wanted, interrupt)?,
     };
     let mut tally = match options.with.is_empty() {
-        true => all(&options.filters, options.device.as_deref(), interrupt)?,
+        true => all(&options.filters, options.device.as_deref(), machines, interrupt)?,
         false => ucx::run(&options.with, interrupt)?,
     };
     charge(&mut tally, &lacking);
@@ -68,14 +72,19 @@ fn chosen(filters: &[String], own: &str) -> bool {
     filters.is_empty() || filters.iter().any(|filter| filter == own)
 }
 
-/// Runs every suite; with `device`, on that RDMA device.
+/// Runs every suite, and the virtual machines if `machines`; with `device`, on that RDMA device.
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run. A suite that fails is noted in the tally.
-pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrupt) -> Result<Tally, Failed> {
+pub(crate) fn all(
+    filters: &[String],
+    device: Option<&str>,
+    machines: bool,
+    interrupt: &Interrupt,
+) -> Result<Tally, Failed> {
     let target = Workspace::load(false, interrupt)?.target();
     let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
-    let (models, machines) = (chosen(filters, MODELS), chosen(filters, MACHINES));
+    let models = chosen(filters, MODELS);
     let own = [MODELS, RACES, MACHINES];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
@@ -103,10 +112,15 @@ pub(crate) fn all(filters: &[String], device: Option<&str>, interrupt: &Interrup
     if chosen(filters, RACES) {
         tally.add(tsan::all(&target, interrupt)?);
     }
-    if machines && let Some(device) = device {
-        tally.skipped.push(("virtual machines".to_owned(), format!("{device} is there instead")));
-    } else if machines {
-        tally.add(vm::all(interrupt)?);
+    match device {
+        None if machines => tally.add(vm::all(interrupt)?),
+        Some(device) if machines || filters.is_empty() => {
+            tally.skipped.push(("virtual machines".to_owned(), format!("{device} is there instead")));
+        }
+        None if filters.is_empty() => {
+            tally.skipped.push(("virtual machines".to_owned(), "`--vm` runs them".to_owned()));
+        }
+        _ => {}
     }
     if tally.is_empty() {
         tally.fail(format!("no test has a name with {}", filters.join(" or ")));
