@@ -84,7 +84,7 @@ const LIES: [(Warp, &str); 7] = [
             bytes[6..8].copy_from_slice(&99_u16.to_le_bytes());
             sum_up(bytes);
         },
-        "the peer has UCX 1.99 and this side",
+        "the peer has UCX 1.99 and this process",
     ),
     (
         |bytes| {
