@@ -1,6 +1,6 @@
 //! `transports --to`: the path to a target, and the reasons against the others.
 
-use farjump::{ArrivalRules, Link, Path, Rights};
+use farjump::{ArrivalRules, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
@@ -34,7 +34,7 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
 }
 
 /// Renders the path as rows of text.
-pub(crate) fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -> String {
+pub(crate) fn as_text(path: &LinkPath, peer: &str, largest: usize, rights: Rights) -> String {
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
         row("target", peer.to_owned()),
@@ -54,7 +54,7 @@ pub(crate) fn as_text(path: &Path, peer: &str, largest: usize, rights: Rights) -
     output::table(&rows)
 }
 
-fn as_json(path: &Path, peer: &str, largest: usize, rights: Rights) -> Value {
+fn as_json(path: &LinkPath, peer: &str, largest: usize, rights: Rights) -> Value {
     let passed_over: Vec<_> = path
         .passed_over
         .iter()

@@ -307,7 +307,7 @@ impl Link {
     }
 
     /// The path of the link's frames, and the reasons against the others. For people; may take long.
-    pub fn path(&self) -> Path {
+    pub fn path(&self) -> LinkPath {
         self.inner.borrow().path()
     }
 
@@ -345,7 +345,7 @@ impl Link {
 /// The path of a link's frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Path {
+pub struct LinkPath {
     /// Name of the transport.
     pub transport: String,
     /// The arrival rule: the receiver's proof that all of a frame has arrived.
@@ -356,7 +356,7 @@ pub struct Path {
     pub passed_over: Vec<PassedOver>,
 }
 
-impl Path {
+impl LinkPath {
     /// The transport, and for a stream whether its frames are encrypted, in a few words:
     /// `tcp, sealed by AES-256-GCM`.
     pub fn summary(&self) -> String {
@@ -364,7 +364,7 @@ impl Path {
     }
 }
 
-/// As [`Path::summary`].
+/// As [`LinkPath::summary`].
 pub(crate) fn summary(transport: &str, route: &PathInfo) -> String {
     let note = route.notes.first().and_then(|note| note.split(':').next());
     match note.filter(|note| note.starts_with("sealed") || *note == "clear") {

@@ -24,7 +24,7 @@ use super::pending_calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Codes, Known};
 use super::watch::Watch;
-use super::{Deadline, LinkStats, Path};
+use super::{Deadline, LinkStats, LinkPath};
 use crate::policy::may;
 use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
 pub(super) use connection::Connection;
@@ -423,8 +423,8 @@ impl Inner {
         &self.connection.target.transport
     }
 
-    pub(super) fn path(&self) -> Path {
-        Path {
+    pub(super) fn path(&self) -> LinkPath {
+        LinkPath {
             transport: self.connection.target.transport.clone(),
             rule: self.connection.channel.rule(),
             route: self.connection.channel.path_info(),
