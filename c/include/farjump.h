@@ -1218,14 +1218,14 @@ farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t
  * Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
  * Default: 1 second.
  */
-farjump_status_t farjump_target_options_set_stall_limit(farjump_target_options_t *options,
+farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
                                                         uint64_t nanoseconds);
 
 /**
  * Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
  * requested, and for a link to a destination, in nanoseconds. Default: 2 seconds.
  */
-farjump_status_t farjump_target_options_set_meeting_limit(farjump_target_options_t *options,
+farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
                                                           uint64_t nanoseconds);
 
 /**

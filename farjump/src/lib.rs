@@ -42,7 +42,7 @@ pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
 pub use farjump_transports::{BackendInfo, BackendOptions, available, preferred};
-pub use link::{Batch, Link, LinkBuilder, LinkStats, LinkPath, Pending, Reply};
+pub use link::{Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply};
 pub use mode::Mode;
 pub use refusal::Refusal;
 pub use serve::{Stopper, Target, TargetBuilder, TargetThread};

@@ -111,14 +111,14 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
 /// Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
 /// Default: 1 second.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_stall_limit(
+pub unsafe extern "C" fn farjump_target_options_set_stall_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
     // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
-            options.stall_limit = Some(nanoseconds);
+            options.stall_timeout = Some(nanoseconds);
             Ok(())
         })
     }
@@ -127,14 +127,14 @@ pub unsafe extern "C" fn farjump_target_options_set_stall_limit(
 /// Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
 /// requested, and for a link to a destination, in nanoseconds. Default: 2 seconds.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_meeting_limit(
+pub unsafe extern "C" fn farjump_target_options_set_handshake_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
     // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
-            options.meeting_limit = Some(nanoseconds);
+            options.handshake_timeout = Some(nanoseconds);
             Ok(())
         })
     }

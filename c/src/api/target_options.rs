@@ -66,8 +66,8 @@ pub struct farjump_target_options_t {
     pub(crate) store: Option<(usize, usize)>,
     pub(crate) mailbox: Option<usize>,
     pub(crate) wait: Option<WaitPolicy>,
-    pub(crate) stall_limit: Option<u64>,
-    pub(crate) meeting_limit: Option<u64>,
+    pub(crate) stall_timeout: Option<u64>,
+    pub(crate) handshake_timeout: Option<u64>,
     pub(crate) control_interval: Option<u64>,
     pub(crate) max_sources: Option<usize>,
     pub(crate) allowed: Option<Vec<CodeId>>,
@@ -128,8 +128,8 @@ impl farjump_target_options_t {
             set(builder, self.store, |builder, (bytes, images)| builder.store_capacity(bytes, images));
         let builder = set(builder, self.mailbox, TargetBuilder::mailbox);
         let builder = set(builder, self.wait, TargetBuilder::wait_policy);
-        let builder = set(builder, self.stall_limit.map(duration), TargetBuilder::stall_limit);
-        let builder = set(builder, self.meeting_limit.map(duration), TargetBuilder::meeting_limit);
+        let builder = set(builder, self.stall_timeout.map(duration), TargetBuilder::stall_timeout);
+        let builder = set(builder, self.handshake_timeout.map(duration), TargetBuilder::handshake_timeout);
         let builder = set(builder, self.control_interval.map(duration), TargetBuilder::control_interval);
         let builder = set(builder, self.max_sources, TargetBuilder::max_sources);
         let builder = set(builder, self.allowed.clone(), TargetBuilder::allow_code);

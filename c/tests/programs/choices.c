@@ -90,8 +90,8 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     WORKS(farjump_target_options_set_max_image(options, 4096));
     WORKS(farjump_target_options_set_max_frame(options, 1 << 15));
     WORKS(farjump_target_options_set_max_source_memory(options, 1 << 20));
-    WORKS(farjump_target_options_set_stall_limit(options, PATIENCE));
-    WORKS(farjump_target_options_set_meeting_limit(options, PATIENCE));
+    WORKS(farjump_target_options_set_stall_timeout(options, PATIENCE));
+    WORKS(farjump_target_options_set_handshake_timeout(options, PATIENCE));
     WORKS(farjump_target_options_set_control_interval(options, 1000000));
     WORKS(farjump_target_options_set_transport(options, "shm"));
     WORKS(farjump_target_options_set_ucx_tcp(options, false));

@@ -245,8 +245,8 @@ impl<'a> TargetBuilder<'a> {
 
     /// Time limit for the rest of a frame after its signal, before its source's link is cut. A frame in a
     /// large mailbox ([`TargetBuilder::max_payload`]) has another second for each MiB. Default: 1 second.
-    pub fn stall_limit(mut self, limit: Duration) -> Self {
-        self.settings.stall_limit = limit;
+    pub fn stall_timeout(mut self, limit: Duration) -> Self {
+        self.settings.stall_timeout = limit;
         self
     }
 
@@ -256,8 +256,8 @@ impl<'a> TargetBuilder<'a> {
     /// `ucx-put` between machines connects in an exchange with the source, which may take as long again. The
     /// target does nothing else meanwhile, so the limit also bounds how long a source that falls silent then
     /// delays the others.
-    pub fn meeting_limit(mut self, limit: Duration) -> Self {
-        (self.settings.meeting_limit, self.settings.limits.patience) = (limit, limit);
+    pub fn handshake_timeout(mut self, limit: Duration) -> Self {
+        (self.settings.handshake_timeout, self.settings.limits.patience) = (limit, limit);
         self
     }
 
@@ -455,7 +455,7 @@ impl<'a> TargetBuilder<'a> {
         let choices = Choices {
             transport: self.only.clone().filter(built_in),
             room: ring_len(Mailbox::Calls, self.settings.mailbox)?,
-            patience: self.settings.meeting_limit,
+            patience: self.settings.handshake_timeout,
             program: self.settings.program.clone(),
             tcp: peers_tcp,
             backends: self.backends,

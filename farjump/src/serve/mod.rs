@@ -125,7 +125,7 @@ impl<'a> Target<'a> {
             shared: Shared {
                 executor,
                 handlers,
-                stall_limit: settings.stall_limit,
+                stall_timeout: settings.stall_timeout,
                 scratch: Scratch::default(),
                 forwards: Forwards::new(choices),
                 transports,

@@ -24,8 +24,8 @@ const DEFAULT_CODE_ROOM: usize = 16 << 20;
 pub(super) struct Settings {
     pub(super) mailbox: usize,
     pub(super) wait: WaitPolicy,
-    pub(super) stall_limit: Duration,
-    pub(super) meeting_limit: Duration,
+    pub(super) stall_timeout: Duration,
+    pub(super) handshake_timeout: Duration,
     pub(super) control_interval: Duration,
     pub(super) max_sources: usize,
     pub(super) max_source_memory: usize,
@@ -44,8 +44,8 @@ impl Default for Settings {
         Settings {
             mailbox: DEFAULT_MAILBOX,
             wait: crate::wait::default_wait(),
-            stall_limit: Duration::from_secs(1),
-            meeting_limit: Duration::from_secs(2),
+            stall_timeout: Duration::from_secs(1),
+            handshake_timeout: Duration::from_secs(2),
             control_interval: Duration::from_millis(1),
             max_sources: 256,
             max_source_memory: usize::MAX,
@@ -81,7 +81,7 @@ impl Settings {
         let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
         let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
         options.longest_delivered = self.longest_delivered();
-        options.patience = self.meeting_limit;
+        options.patience = self.handshake_timeout;
         options.rights = self.rights();
         options
     }

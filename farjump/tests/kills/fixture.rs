@@ -400,8 +400,8 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
         .code_room(1 << 23)
         .wait_policy(policies[policy])
         // A stopped source may be so for as long as the machine is busy with other work.
-        .stall_limit(PATIENCE)
-        .meeting_limit(PATIENCE);
+        .stall_timeout(PATIENCE)
+        .handshake_timeout(PATIENCE);
     // SAFETY: the ledger has the type that the injected function expects, and lives as long as this process.
     let mut target = unsafe { builder.args_raw(ledger.as_ptr()) }.build().unwrap();
     say(&target.address());

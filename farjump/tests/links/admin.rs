@@ -202,7 +202,7 @@ fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counte
 #[test]
 fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().max_sources(1).meeting_limit(FOREVER), place.link());
+    let mut pair = Pair::of(place.target().max_sources(1).handshake_timeout(FOREVER), place.link());
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
     let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
@@ -232,7 +232,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     let target = place
         .target()
         .store_capacity(usize::MAX, IMAGES as usize)
-        .meeting_limit(FOREVER)
+        .handshake_timeout(FOREVER)
         .build()
         .unwrap()
         .spawn()
@@ -274,7 +274,8 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
 #[test]
 fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     let place = Place::new();
-    let target = place.target().meeting_limit(Duration::from_millis(50)).build().unwrap().spawn().unwrap();
+    let target =
+        place.target().handshake_timeout(Duration::from_millis(50)).build().unwrap().spawn().unwrap();
     let mut raw = RawSource::connect(&place.address());
     call_new_ones(&mut raw, 8000);
     let mut idler = say(&place, &Message::Ask(Question::Store));

@@ -378,7 +378,7 @@ fn stream_among<S: Read + Write>(
 #[test]
 fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_same_process() {
     let place = Place::new();
-    let mut target = over(&place).0.meeting_limit(PATIENCE).build().unwrap();
+    let mut target = over(&place).0.handshake_timeout(PATIENCE).build().unwrap();
     let source = welcomed(&place, &mut target);
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let mut strangers = Vec::new();
@@ -404,7 +404,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_sa
 fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_elsewhere() {
     let _watchdog = Watchdog::new();
     let mut target =
-        Target::listen("tcp:127.0.0.1:0").transport("tcp").meeting_limit(PATIENCE).build().unwrap();
+        Target::listen("tcp:127.0.0.1:0").transport("tcp").handshake_timeout(PATIENCE).build().unwrap();
     let address = target.address();
     let port: SocketAddrV4 = address["tcp:".len()..].parse().unwrap();
     let from = |host: [u8; 4]| {

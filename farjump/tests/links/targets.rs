@@ -151,7 +151,7 @@ fn more_sources_than_allowed_are_turned_away_until_one_leaves() {
 fn a_process_that_connects_and_says_nothing_is_sent_away_after_the_limit_and_holds_up_nobody() {
     let place = Place::new();
     let limit = Duration::from_millis(50);
-    let mut target = place.target().max_sources(2).meeting_limit(limit).build().unwrap();
+    let mut target = place.target().max_sources(2).handshake_timeout(limit).build().unwrap();
     let start = Instant::now();
     let silent = UnixStream::connect(place.path("t.sock")).unwrap();
     silent.set_nonblocking(true).unwrap();

@@ -170,7 +170,7 @@ fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
 #[test]
 fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() {
     let ring = Ring::new(&[("a", None), ("b", None)]);
-    let target = ring.target().meeting_limit(PATIENCE).build().unwrap();
+    let target = ring.target().handshake_timeout(PATIENCE).build().unwrap();
     let address = target.address().parse().unwrap();
     let target = target.spawn().unwrap();
     let connected = |name: &str| {

@@ -99,7 +99,7 @@ fn play() {
         .transport("tcp")
         .key(key())
         .args(count)
-        .meeting_limit(Duration::from_millis(1500))
+        .handshake_timeout(Duration::from_millis(1500))
         .build()
         .unwrap();
     let address = target.address();

@@ -18,7 +18,7 @@ const MEETING: Duration = Duration::from_secs(3);
 /// Plays a target whose `target_args` are a word in which functions count.
 pub(crate) fn play(backend: &str, address: &str) {
     let mut word = 0_u64;
-    let target = Target::listen(address).transport(backend).args(&mut word).meeting_limit(MEETING);
+    let target = Target::listen(address).transport(backend).args(&mut word).handshake_timeout(MEETING);
     let target = target.on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}")));
     let mut target = match target.build() {
         Ok(target) => target,

@@ -118,7 +118,7 @@ impl Polls {
             .local(counter)
             .mailbox(set.ring)
             .max_sources(sources)
-            .meeting_limit(CONNECTING)
+            .handshake_timeout(CONNECTING)
             .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() })
             .build()?;
         place::announce(&set.folder, socket, transport, &target)?;

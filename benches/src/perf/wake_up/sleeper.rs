@@ -28,7 +28,7 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
         Sleeper::Farjump { transport, socket, sources } => {
             let builder = place::target(&set.folder, &set.host, socket, transport)?
                 .mailbox(set.ring)
-                .meeting_limit(CONNECTING)
+                .handshake_timeout(CONNECTING)
                 .max_sources(*sources)
                 .export("perf_ran", perf_ran as extern "C" fn(_));
             let stamp: *const AtomicU64 = memory.stamp();

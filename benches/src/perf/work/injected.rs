@@ -74,7 +74,7 @@ pub(crate) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn 
         .modes(&Mode::ALL)
         .local(&Library::open(&task.library)?)
         .mailbox(set.ring)
-        .meeting_limit(CONNECTING)
+        .handshake_timeout(CONNECTING)
         .wait_policy(WaitPolicy::spin_only())
         .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)
         .export("store_slot", store_slot as extern "C" fn(*const Store, u64, *mut Slot) -> i32)

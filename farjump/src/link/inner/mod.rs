@@ -24,7 +24,7 @@ use super::pending_calls::{Calls, MAX_CALLS, ReplyBytes};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Codes, Known};
 use super::watch::Watch;
-use super::{Deadline, LinkStats, LinkPath};
+use super::{Deadline, LinkPath, LinkStats};
 use crate::policy::may;
 use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
 pub(super) use connection::Connection;

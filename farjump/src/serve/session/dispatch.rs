@@ -20,7 +20,7 @@ impl Session {
             Polled::Nothing => return Ok(None),
             Polled::Partial => {
                 if !self.channel.is_summing() {
-                    self.head.check_age(shared.stall_limit)?;
+                    self.head.check_age(shared.stall_timeout)?;
                 }
                 return Ok(None);
             }

@@ -307,7 +307,7 @@ impl Session {
             if bigger.is_summing() {
                 return Ok(None);
             }
-            self.head.check_age(shared.stall_limit + self.large.journey())?;
+            self.head.check_age(shared.stall_timeout + self.large.journey())?;
             return Ok(None);
         };
         let held = HeldFrame::new(Mailbox::Large, frame);

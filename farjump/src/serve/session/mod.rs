@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) executor: Executor,
     pub(super) handlers: Handlers,
     /// Time limit of the rest of a frame after its signal.
-    pub(super) stall_limit: Duration,
+    pub(super) stall_timeout: Duration,
     /// Buffers for code and misaligned payload.
     pub(super) scratch: Scratch,
     /// Calls on their way to the target's destinations.

@@ -158,7 +158,7 @@ fn a_frame_whose_end_never_comes_holds_up_its_own_mailbox_for_as_long_as_is_allo
         .target()
         .transport("only")
         .with_transport(checked())
-        .stall_limit(Duration::from_millis(100))
+        .stall_timeout(Duration::from_millis(100))
         .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
         .build()
         .unwrap()

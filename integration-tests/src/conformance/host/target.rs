@@ -86,9 +86,9 @@ pub(super) fn serve(
             .mailbox(MAILBOX)
             .max_payload(MAX_PAYLOAD)
             .code_room(CODE_ROOM)
-            .meeting_limit(PATIENCE)
+            .handshake_timeout(PATIENCE)
             // A cable between busy emulated machines carries less than a MiB in a second.
-            .stall_limit(PATIENCE);
+            .stall_timeout(PATIENCE);
         local.iter().fold(target, |target, library| target.local(library))
     };
     match args {

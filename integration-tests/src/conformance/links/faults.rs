@@ -33,7 +33,7 @@ impl Place {
     }
 
     fn target(&self, transport: Option<Box<dyn Transport>>) -> TargetThread {
-        let mut builder = Target::listen(&self.address()).stall_limit(STALL);
+        let mut builder = Target::listen(&self.address()).stall_timeout(STALL);
         if let Some(transport) = transport {
             builder = builder.with_transport(transport);
         }
