@@ -86,7 +86,7 @@ fn main() {
     let mut buffer = Vec::with_capacity(64);
     // One call of each link stays untaken. A call that is the only one in flight may take the rest of the
     // mailbox with it until the target has run it, which it does not while others follow on this thread.
-    link.inject(&rust_library, &args).expect("there is room").into_number();
+    link.inject(&rust_library, &args).expect("there is room").into_raw();
     let mut held = 0;
     // SAFETY: an open link and library, so many bytes, and a variable for the number.
     let sent =
@@ -113,14 +113,14 @@ fn main() {
 
         let begun = Instant::now();
         let calls: [u32; CALLS] = std::array::from_fn(|_| {
-            link.inject(&rust_library, black_box(&args)).expect("there is room").into_number()
+            link.inject(&rust_library, black_box(&args)).expect("there is room").into_raw()
         });
         let mut taken = begun.elapsed();
         run(&mut target, CALLS);
         let begun = Instant::now();
         for call in calls {
             buffer.clear();
-            let call = link.pending(call).expect("it is in flight");
+            let call = link.pending_from_raw(call).expect("it is in flight");
             call.wait_into(PATIENCE, &mut buffer).expect("it was answered");
         }
         taken += begun.elapsed();

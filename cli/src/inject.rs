@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         mode: arguments.mode,
         path: link.path().summary(),
         transport: link.transport(),
-        rule: link.rule().describe(),
+        rule: link.arrival_rule().describe(),
         target: link.peer(),
         sent: link.stats(),
         reply: reply.len(),

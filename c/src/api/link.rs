@@ -49,7 +49,7 @@ impl farjump_link_t {
     #[inline(always)]
     pub(crate) fn pending(&self, number: farjump_pending_t) -> Result<farjump::Pending<'_>, Failure> {
         let own = number >> 32 == u64::from(self.serial);
-        own.then(|| self.link.pending(number as u32)).flatten().ok_or_else(no_call)
+        own.then(|| self.link.pending_from_raw(number as u32)).flatten().ok_or_else(no_call)
     }
 }
 
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn farjump_link_inject(
         // SAFETY: the header requires a link that only this thread uses, an open library, and so many bytes.
         let (link, library, args) =
             unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
-        *number = link.number(link.link.inject(library.rust(), args)?.into_number());
+        *number = link.number(link.link.inject(library.rust(), args)?.into_raw());
         Ok(FARJUMP_OK)
     })
 }
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn farjump_link_try_inject(
         // SAFETY: as in `farjump_link_inject`.
         let (link, library, args) =
             unsafe { (usable(link)?, object(library, "library")?, bytes(args, args_size, "args")?) };
-        *number = link.number(link.link.try_inject(library.rust(), args)?.into_number());
+        *number = link.number(link.link.try_inject(library.rust(), args)?.into_raw());
         Ok(FARJUMP_OK)
     })
 }

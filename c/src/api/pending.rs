@@ -51,7 +51,7 @@ pub unsafe extern "C" fn farjump_pending_poll(
         let mut call = unsafe { usable(link)? }.pending(pending)?;
         let Some(answer) = call.poll()? else {
             // Dropping it would cancel it.
-            let _ = call.into_number();
+            let _ = call.into_raw();
             return Ok(FARJUMP_NOT_YET);
         };
         // SAFETY: the header requires NULL or bytes that nothing else uses.

@@ -180,11 +180,11 @@ impl Link {
         inner.wait_into(token, timeout, into)
     }
 
-    /// The pending call with this number ([`Pending::into_number`]). `None` if its outcome was taken, or it
+    /// The pending call with this number ([`Pending::into_raw`]). `None` if its outcome was taken, or it
     /// was cancelled or timed out, or the link never gave the number. Numbers are used again after 65,535
     /// calls in the same slot.
     #[inline]
-    pub fn pending(&self, number: u32) -> Option<Pending<'_>> {
+    pub fn pending_from_raw(&self, number: u32) -> Option<Pending<'_>> {
         self.inner.borrow_mut().is_owned(number).then_some(Pending { link: self, token: number })
     }
 
@@ -312,7 +312,7 @@ impl Link {
     }
 
     /// The arrival rule in use.
-    pub fn rule(&self) -> ArrivalRules {
+    pub fn arrival_rule(&self) -> ArrivalRules {
         self.inner.borrow().rule()
     }
 
@@ -420,11 +420,11 @@ impl Pending<'_> {
     /// Cancels the call.
     pub fn cancel(self) {}
 
-    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending`] returns the
+    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending_from_raw`] returns the
     /// call for it. A call that is neither resumed nor has an outcome keeps its slot for as long as the link
     /// lives.
     #[inline]
-    pub fn into_number(self) -> u32 {
+    pub fn into_raw(self) -> u32 {
         std::mem::ManuallyDrop::new(self).token
     }
 }

@@ -84,17 +84,17 @@ fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered()
     let place = Place::new();
     let mut pair = Pair::new(&place);
     let echo = library("echo");
-    let number = pair.link.inject(&echo, b"put down").unwrap().into_number();
-    let given_up = pair.link.inject(&echo, b"given up").unwrap().into_number();
+    let number = pair.link.inject(&echo, b"put down").unwrap().into_raw();
+    let given_up = pair.link.inject(&echo, b"given up").unwrap().into_raw();
     // Taken by its number, and released unchanged.
-    assert_eq!(pair.link.pending(number).map(|call| call.into_number()), Some(number));
-    pair.link.pending(given_up).unwrap().cancel();
-    assert!(pair.link.pending(given_up).is_none() && pair.link.pending(0).is_none());
+    assert_eq!(pair.link.pending_from_raw(number).map(|call| call.into_raw()), Some(number));
+    pair.link.pending_from_raw(given_up).unwrap().cancel();
+    assert!(pair.link.pending_from_raw(given_up).is_none() && pair.link.pending_from_raw(0).is_none());
     assert_eq!(serve(&mut pair.target), 2);
     let mut reply = b"before: ".to_vec();
-    pair.link.pending(number).unwrap().wait_into(PATIENCE, &mut reply).unwrap();
+    pair.link.pending_from_raw(number).unwrap().wait_into(PATIENCE, &mut reply).unwrap();
     assert_eq!(reply, b"before: put down");
-    assert!(pair.link.pending(number).is_none(), "its answer was taken");
+    assert!(pair.link.pending_from_raw(number).is_none(), "its answer was taken");
     assert!(!pair.link.is_busy());
 }
 

@@ -446,7 +446,7 @@ impl<'s> Stage<'s> {
             }
             _ => {
                 assert!(link.progress().is_ok(), "the honest link has ended");
-                let _ = (link.stats(), link.path(), link.rule(), link.max_frame(), link.is_busy());
+                let _ = (link.stats(), link.path(), link.arrival_rule(), link.max_frame(), link.is_busy());
                 if link.arm().is_ok() {
                     link.disarm();
                 }

@@ -322,7 +322,7 @@ impl<'a> Bench<'a> {
 
     fn arrival(&self, case: &Case<'_>) -> Option<String> {
         match case {
-            Case::Farjump { link, .. } => Some(self.links[*link].rule().describe()),
+            Case::Farjump { link, .. } => Some(self.links[*link].arrival_rule().describe()),
             _ => None,
         }
     }

@@ -128,7 +128,7 @@ impl<'a> Crowd<'a> {
     pub(super) fn way(&self) -> (Option<String>, Option<String>) {
         let link = self.links.first();
         let lane = link.and_then(place::lane);
-        (link.map(|link| link.rule().describe()), lane)
+        (link.map(|link| link.arrival_rule().describe()), lane)
     }
 
     /// Returns the target's memory for each source after the first.

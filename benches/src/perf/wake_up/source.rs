@@ -99,7 +99,7 @@ impl<'a> Waker<'a> {
 
     pub(super) fn arrival(&self) -> Option<String> {
         match &self.way {
-            Way::Links(links) => links.first().map(|link| link.rule().describe()),
+            Way::Links(links) => links.first().map(|link| link.arrival_rule().describe()),
             _ => None,
         }
     }

@@ -119,11 +119,11 @@ impl Role<'_> {
                 target.poll()?;
             }
             Role::Asking { link, calls, answers, .. } => {
-                let Some(mut call) = calls.first().and_then(|number| link.pending(*number)) else {
+                let Some(mut call) = calls.first().and_then(|number| link.pending_from_raw(*number)) else {
                     return Ok(());
                 };
                 let reply = call.poll()?;
-                call.into_number();
+                call.into_raw();
                 if let Some(reply) = reply {
                     answers.push(Answer::read(&reply).ok_or("the answer is none of hottest")?);
                     calls.remove(0);
@@ -190,7 +190,7 @@ fn run(world: &SimpleCommunicator) -> Result<(), Failed> {
         if let Role::Asking { link, calls, .. } = &mut role
             && step % ASKED == 0
         {
-            calls.push(link.inject(&library, &WARM.to_ne_bytes())?.into_number());
+            calls.push(link.inject(&library, &WARM.to_ne_bytes())?.into_raw());
         }
         let [before, behind] = neighbours(world, &mut role)?;
         role.slab()?.advance(before, behind);

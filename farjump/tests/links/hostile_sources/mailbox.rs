@@ -165,7 +165,7 @@ fn a_frame_whose_end_never_comes_holds_up_its_own_mailbox_for_as_long_as_is_allo
         .spawn()
         .unwrap();
     let honest = place.link().with_transport(checked()).transport("only").connect().unwrap();
-    assert_eq!(honest.rule(), ArrivalRules::CHECKED);
+    assert_eq!(honest.arrival_rule(), ArrivalRules::CHECKED);
     let sequence = library("sequence");
     let mut liar = RawSource::connect_by(&place.address(), checked());
     // Two lines whose trailer, a checksum in the last word, does not come.

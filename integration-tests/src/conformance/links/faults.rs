@@ -111,7 +111,7 @@ fn a_target_whose_transport_breaks_ends_its_links_and_tells() {
     let name_of_own: Box<dyn Transport> = Box::new(injector);
     let target = place.target(Some(name_of_own));
     let link = place.link(shm());
-    assert_eq!(link.rule(), ArrivalRules::FENCED, "the injector is not in between");
+    assert_eq!(link.arrival_rule(), ArrivalRules::FENCED, "the injector is not in between");
     place.echo(&link, 1).unwrap();
     let call = link.inject(&place.libraries.echo, b"in flight").unwrap();
     handle.kill();
