@@ -4,7 +4,7 @@
 //! frame in it. Nothing here waits, connects or moves a byte, and there is no control connection. The caller
 //! that moves the buffer guarantees that it has arrived whole, and supplies missing code by sending it again.
 //!
-//! A [`Caller`] is for interfaces that have frames of their own, and need only the call.
+//! A [`DirectCaller`] is for interfaces that have frames of their own, and need only the call.
 //!
 //! Writer and runner count frames: the `n`-th written is the `n`-th run. A buffer that holds an earlier
 //! frame, or anything else, reads as empty, so buffers need not be cleared between uses.
@@ -13,7 +13,7 @@
 //! # fn library() -> Option<farjump::Library> { None }
 //! # fn main() -> Result<(), farjump::Error> {
 //! use farjump::Executor;
-//! use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+//! use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 //! use farjump::core::signal::LinkKey;
 //!
 //! let mut executor = Executor::builder().build()?;
@@ -26,7 +26,7 @@
 //! // … move `len` bytes to where the other side's buffer is …
 //! // SAFETY: the bytes come from a writer that is trusted with this process.
 //! match unsafe { runner.run(&mut executor, &mut buffer) }? {
-//!     Ran::Done { reply, .. } => println!("it replied {} bytes", reply.len()),
+//!     RunOutcome::Done { reply, .. } => println!("it replied {} bytes", reply.len()),
 //!     other => println!("{other:?}"),
 //! }
 //! # Ok(())
@@ -40,7 +40,7 @@ use farjump_core::image::{CodeId, Machine};
 use farjump_core::signal::LinkKey;
 use farjump_loader::Library;
 
-pub use crate::executor::{Called, Caller};
+pub use crate::executor::{CallOutcome, DirectCaller};
 use crate::executor::{CodeTable, Ended, Executor, Named, Ready};
 use crate::link::run_payload_init;
 use crate::{Error, InjectError, Refusal};
@@ -158,8 +158,8 @@ impl FrameWriter {
 
     /// Forgets which code was sent, because the receiver does not have it: the next frame of each function
     /// carries it again. That frame replaces the first of the last `not_run` frames, those that the receiver
-    /// did not consume: after [`Ran::NeedsCode`] the frame in question and all behind it, after
-    /// [`Ran::Refused`] those behind it. The caller writes them again.
+    /// did not consume: after [`RunOutcome::NeedsCode`] the frame in question and all behind it, after
+    /// [`RunOutcome::Refused`] those behind it. The caller writes them again.
     pub fn resend_code(&mut self, not_run: u64) {
         self.codes.clear();
         self.written = self.written.saturating_sub(not_run);
@@ -169,7 +169,7 @@ impl FrameWriter {
 /// Result of [`FrameRunner::run`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Ran<'a> {
+pub enum RunOutcome<'a> {
     /// No frame, or not the one that is due.
     Empty,
     /// It ran.
@@ -217,7 +217,7 @@ impl FrameRunner {
     ///
     /// # Errors
     /// [`Error::Misaligned`] when `buffer` is not aligned to 64 bytes. A defect of a frame is no error but
-    /// [`Ran::Refused`].
+    /// [`RunOutcome::Refused`].
     ///
     /// # Safety
     /// The code that the buffer brings or names runs in this process, and may do anything that this process
@@ -230,11 +230,11 @@ impl FrameRunner {
         &mut self,
         executor: &'e mut Executor,
         buffer: &mut [u8],
-    ) -> Result<Ran<'e>, Error> {
+    ) -> Result<RunOutcome<'e>, Error> {
         check_alignment(buffer, 0)?;
         let due = self.key.header(self.run);
         if buffer.len() < LINE || buffer[..8] != due.to_le_bytes() {
-            return Ok(Ran::Empty);
+            return Ok(RunOutcome::Empty);
         }
         let mut len = [0; 4];
         len.copy_from_slice(&buffer[8..12]);
@@ -282,19 +282,19 @@ impl FrameRunner {
         };
         match ready {
             Ok(Ready::Yes) => {}
-            Ok(Ready::Needs(id)) => return Ok(Ran::NeedsCode(id)),
+            Ok(Ready::Needs(id)) => return Ok(RunOutcome::NeedsCode(id)),
             // Only binding needs capacity, and it ended above.
-            Ok(Ready::Crowded(_)) => return Ok(Ran::Empty),
+            Ok(Ready::Crowded(_)) => return Ok(RunOutcome::Empty),
             Err(refusal) => return Ok(self.refuse(refusal)),
         }
         self.run += 1;
         let payload = &mut buffer[parts.payload as usize..][..header.payload_len as usize];
         let bound = || self.table.bound(header.index).map(|(code, _)| code);
-        let Some(code) = local.or_else(bound) else { return Ok(Ran::Empty) };
+        let Some(code) = local.or_else(bound) else { return Ok(RunOutcome::Empty) };
         let align = code.align;
         if payload.as_ptr().align_offset(align) != 0 {
             let text = format!("its payload wants an alignment of {align} bytes: use a buffer that has it");
-            return Ok(Ran::Refused(Refusal::new(crate::RefusalCause::BadFrame, text)));
+            return Ok(RunOutcome::Refused(Refusal::new(crate::RefusalCause::BadFrame, text)));
         }
         let (address, len) = (payload.as_mut_ptr(), payload.len());
         let reply_limit = executor.reply_limit();
@@ -304,21 +304,21 @@ impl FrameRunner {
         // SAFETY: the code is still bound: nothing unbound it since the call.
         unsafe { executor.count(code) };
         Ok(match ended {
-            Ended::Panicked => Ran::Panicked { frame_len, message: executor.reply() },
-            Ended::Returned => Ran::Done { frame_len, reply: executor.reply() },
+            Ended::Panicked => RunOutcome::Panicked { frame_len, message: executor.reply() },
+            Ended::Returned => RunOutcome::Done { frame_len, reply: executor.reply() },
             Ended::ReplyTooLarge => {
                 let text = "the function ran and replied more than the executor's limit: set a larger one"
                     .to_owned();
-                Ran::Refused(Refusal { cause: crate::RefusalCause::ReplyTooLarge, text })
+                RunOutcome::Refused(Refusal { cause: crate::RefusalCause::ReplyTooLarge, text })
             }
             // Only targets have destinations: `farjump_forward` finds none here.
-            Ended::Forwarded => Ran::Empty,
+            Ended::Forwarded => RunOutcome::Empty,
         })
     }
 
-    fn refuse(&mut self, refusal: Refusal) -> Ran<'static> {
+    fn refuse(&mut self, refusal: Refusal) -> RunOutcome<'static> {
         self.run += 1;
-        Ran::Refused(refusal)
+        RunOutcome::Refused(refusal)
     }
 }
 

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farjump::buffer::{Called, Caller};
+use farjump::buffer::{CallOutcome, DirectCaller};
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, ImageView};
 use farjump_loader::library::MainRoutine;
@@ -115,11 +115,11 @@ impl Function {
         target_args: *mut c_void,
     ) -> Result<(), Refused> {
         let Code::Placed(linked) = &self.code else { return Ok(()) };
-        let mut caller = Caller::new();
+        let mut caller = DirectCaller::new();
         // SAFETY: this function's caller gives the same guarantees.
         match unsafe { caller.call(linked, payload, len, target_args) } {
-            Called::Returned(_) => Ok(()),
-            Called::Panicked(message) => {
+            CallOutcome::Returned(_) => Ok(()),
+            CallOutcome::Panicked(message) => {
                 let message = String::from_utf8_lossy(message);
                 Err(Refused::new(UCS_ERR_CANCELED, format!("`{}` panicked: {message}", linked.name())))
             }
@@ -277,7 +277,7 @@ impl All {
 
 /// This process's exports to code: services, this interface's own functions, and all symbols of the process.
 fn resolver() -> Resolver {
-    let mut exports = Caller::exports();
+    let mut exports = DirectCaller::exports();
     symbols::offer(&mut exports);
     let mut resolver = Resolver::new(exports);
     resolver.allow_process_symbols();

@@ -12,21 +12,21 @@ use super::{Context, Ended, services};
 ///
 /// Making one costs nothing. A call may make another one inside it, with a caller of its own.
 #[derive(Debug)]
-pub struct Caller(Context);
+pub struct DirectCaller(Context);
 
 /// The end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Called<'a> {
+pub enum CallOutcome<'a> {
     /// It returned, with this reply.
     Returned(&'a [u8]),
     /// It called `farjump_panic` with this message.
     Panicked(&'a [u8]),
 }
 
-impl Caller {
+impl DirectCaller {
     /// A caller that has called nothing yet.
-    pub fn new() -> Caller {
-        Caller(Context::new())
+    pub fn new() -> DirectCaller {
+        DirectCaller(Context::new())
     }
 
     /// Exports for code called by this: the services, and `memcpy` and the other three that always exist.
@@ -48,20 +48,22 @@ impl Caller {
         payload: *mut c_void,
         len: usize,
         target_args: *mut c_void,
-    ) -> Called<'_> {
+    ) -> CallOutcome<'_> {
         let main: Main = linked.main();
         // SAFETY: the code is placed as long as `linked` is borrowed, and the caller guarantees the
         // arguments.
         let ended = unsafe { self.0.call(main, payload, len, target_args, usize::MAX) };
         match ended {
-            Ended::Panicked => Called::Panicked(self.0.reply()),
-            Ended::Returned | Ended::ReplyTooLarge | Ended::Forwarded => Called::Returned(self.0.reply()),
+            Ended::Panicked => CallOutcome::Panicked(self.0.reply()),
+            Ended::Returned | Ended::ReplyTooLarge | Ended::Forwarded => {
+                CallOutcome::Returned(self.0.reply())
+            }
         }
     }
 }
 
-impl Default for Caller {
-    fn default() -> Caller {
-        Caller::new()
+impl Default for DirectCaller {
+    fn default() -> DirectCaller {
+        DirectCaller::new()
     }
 }

@@ -41,7 +41,7 @@ pub use builder::ExecutorBuilder;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready};
 pub(crate) use context::{Context, Ended, running};
-pub use direct_call::{Called, Caller};
+pub use direct_call::{CallOutcome, DirectCaller};
 pub use export::ExportFn;
 pub(crate) use forward_requests::{Forwarding, Gate};
 

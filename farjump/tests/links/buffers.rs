@@ -1,6 +1,6 @@
 //! Frames in buffers of the caller's.
 
-use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
 use farjump::core::image::Machine;
 use farjump::core::signal::LinkKey;
@@ -41,7 +41,7 @@ impl Floor {
         len
     }
 
-    fn run(&mut self) -> Ran<'_> {
+    fn run(&mut self) -> RunOutcome<'_> {
         // SAFETY: the frame is from this test's writer, spoilt only in fields that are checked.
         unsafe { self.runner.run(&mut self.executor, &mut self.moved) }.unwrap()
     }
@@ -49,7 +49,7 @@ impl Floor {
     fn call(&mut self, library: &Library, args: &[u8]) -> Vec<u8> {
         let len = self.carry(library, args);
         match self.run() {
-            Ran::Done { frame_len, reply } => {
+            RunOutcome::Done { frame_len, reply } => {
                 assert_eq!(frame_len, len);
                 reply.to_vec()
             }
@@ -113,7 +113,7 @@ fn code_travels_in_the_first_frame_of_each_function_only() {
 impl Floor {
     fn carry_and_run(&mut self, library: &Library) -> usize {
         let len = self.carry(library, b"x");
-        assert!(matches!(self.run(), Ran::Done { .. }));
+        assert!(matches!(self.run(), RunOutcome::Done { .. }));
         len
     }
 }
@@ -122,18 +122,18 @@ impl Floor {
 fn a_frame_that_is_not_due_reads_as_empty() {
     let mut floor = Floor::new();
     let tally = library("tally");
-    assert_eq!(floor.run(), Ran::Empty, "a buffer of zeros");
+    assert_eq!(floor.run(), RunOutcome::Empty, "a buffer of zeros");
     floor.carry(&tally, b"");
     let first = floor.moved[..].to_vec();
     floor.carry(&tally, b"");
-    assert_eq!(floor.run(), Ran::Empty, "the second before the first");
+    assert_eq!(floor.run(), RunOutcome::Empty, "the second before the first");
     let second = floor.moved[..].to_vec();
     floor.moved.copy_from_slice(&first);
-    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [1]));
-    assert_eq!(floor.run(), Ran::Empty, "the first again");
+    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [1]));
+    assert_eq!(floor.run(), RunOutcome::Empty, "the first again");
     floor.moved.copy_from_slice(&second);
-    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [2]));
-    assert_eq!(floor.run(), Ran::Empty);
+    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [2]));
+    assert_eq!(floor.run(), RunOutcome::Empty);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
         assert_eq!(
             // SAFETY: the frame is from this test's writer, as in `Floor::run`.
             unsafe { floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]) }.unwrap(),
-            Ran::Empty
+            RunOutcome::Empty
         );
     }
     // None of these counts.
@@ -204,7 +204,10 @@ fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_me
     floor.moved.copy_within(..len, 64);
     // SAFETY: the frame is from this test's writer, as in `Floor::run`.
     let ran = unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]) }.unwrap();
-    assert!(matches!(ran, Ran::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame), "{ran:?}");
+    assert!(
+        matches!(ran, RunOutcome::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame),
+        "{ran:?}"
+    );
     floor.call(&aligned, b"x");
 }
 
@@ -213,10 +216,10 @@ fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
     let mut floor = Floor::with(Executor::builder().reply_limit(100).build().unwrap());
     let (speech, lookup) = (library("speech"), library("lookup"));
     let len = floor.carry(&speech, &[&words(&[1, 1])[..], b"oh no"].concat());
-    assert_eq!(floor.run(), Ran::Panicked { frame_len: len, message: b"oh no" });
+    assert_eq!(floor.run(), RunOutcome::Panicked { frame_len: len, message: b"oh no" });
     floor.carry(&speech, &words(&[200, 10]));
     match floor.run() {
-        Ran::Refused(refusal) => {
+        RunOutcome::Refused(refusal) => {
             assert_eq!(refusal.cause, RefusalCause::ReplyTooLarge);
             assert!(refusal.text.contains("limit"), "{refusal}");
         }
@@ -225,7 +228,7 @@ fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
     for _ in 0..2 {
         floor.carry(&lookup, &words(&[1]));
         match floor.run() {
-            Ran::Refused(refusal) => assert!(refusal.text.contains("exports no `store_"), "{refusal}"),
+            RunOutcome::Refused(refusal) => assert!(refusal.text.contains("exports no `store_"), "{refusal}"),
             other => panic!("{other:?}"),
         }
     }
@@ -263,7 +266,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     frame[64..69].copy_from_slice(b"tally");
     floor.moved[..frame.len()].copy_from_slice(&frame);
     for _ in 0..2 {
-        assert_eq!(floor.run(), Ran::NeedsCode(image.id()), "as often as it is looked at");
+        assert_eq!(floor.run(), RunOutcome::NeedsCode(image.id()), "as often as it is looked at");
     }
     // This writer has written three frames, none of which ran.
     for _ in 0..3 {
@@ -276,7 +279,7 @@ fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
     // And now the id is enough.
     floor.moved[..frame.len()].copy_from_slice(&frame);
     floor.moved[..8].copy_from_slice(&key.header(3).to_le_bytes());
-    assert!(matches!(floor.run(), Ran::Done { reply, .. } if to_words(reply) == [4]));
+    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [4]));
 }
 
 #[test]
@@ -286,7 +289,7 @@ fn frames_for_another_epoch_or_machine_are_refused() {
     let key = LinkKey::from_bytes(*b"0123456789abcdef");
     let mut stale = FrameWriter::new(key, floor.executor.epoch() ^ 1);
     stale.write(&mut floor.moved, &echo, b"").unwrap();
-    assert!(matches!(floor.run(), Ran::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch));
+    assert!(matches!(floor.run(), RunOutcome::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch));
     let mut foreign = FrameWriter::new(key, floor.executor.epoch()).for_machine(Machine::AARCH64);
     let error = foreign.write(&mut floor.written, &echo, b"").unwrap_err();
     assert!(error.to_string().contains("aarch64"), "{error}");
@@ -313,8 +316,8 @@ proptest! {
         }
         floor.moved[..8].copy_from_slice(&key.header(0).to_le_bytes());
         match floor.run() {
-            Ran::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
-            Ran::NeedsCode(_) => {}
+            RunOutcome::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
+            RunOutcome::NeedsCode(_) => {}
             other => prop_assert!(false, "{other:?}"),
         }
     }
@@ -336,10 +339,10 @@ proptest! {
         // The payload is data: if changed, it is replied as it is, cut, or at another alignment. Everything
         // else is checked.
         match floor.run() {
-            Ran::Empty => prop_assert!(at < 8),
-            Ran::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
-            Ran::NeedsCode(_) => prop_assert!((16..32).contains(&at)),
-            Ran::Done { .. } => {}
+            RunOutcome::Empty => prop_assert!(at < 8),
+            RunOutcome::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
+            RunOutcome::NeedsCode(_) => prop_assert!((16..32).contains(&at)),
+            RunOutcome::Done { .. } => {}
             other => prop_assert!(false, "{other:?}"),
         }
     }

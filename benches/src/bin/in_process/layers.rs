@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, Ran};
+use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::build::{Options, build};
 use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
@@ -132,7 +132,7 @@ impl Layers {
             let written = self.writer.write(&mut self.buffer, &self.counter, b"cached!!");
             // SAFETY: `self.writer` wrote the frame.
             let ran = unsafe { self.runner.run(&mut self.executor, &mut self.buffer) };
-            assert!(matches!((written, ran), (Ok(_), Ok(Ran::Done { .. }))), "the frame did not run");
+            assert!(matches!((written, ran), (Ok(_), Ok(RunOutcome::Done { .. }))), "the frame did not run");
         }
     }
 }

@@ -256,7 +256,12 @@ impl Host<'_> {
         let link = choose(builder).connect()?;
         ensure!(link.transport() == name, "the link is over {}", link.transport());
         let rule = self.stage.subject.rule();
-        ensure!(link.arrival_rule() == rule, "the link uses {} and not {}", link.arrival_rule().describe(), rule.describe());
+        ensure!(
+            link.arrival_rule() == rule,
+            "the link uses {} and not {}",
+            link.arrival_rule().describe(),
+            rule.describe()
+        );
         Ok(link)
     }
 }
