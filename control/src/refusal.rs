@@ -67,7 +67,7 @@ pub enum RefusalCause {
     /// The code imports a symbol that the target does not offer.
     UnresolvedImport,
     /// The target has no memory left, for code or for a large mailbox.
-    NoRoom,
+    OutOfMemory,
     /// The frame was made for an earlier run of the target.
     StaleEpoch,
     /// A code index that is not bound.
@@ -81,11 +81,11 @@ pub enum RefusalCause {
     /// The target's policy.
     Policy,
     /// The ifunc's name is invalid: empty, too long, or with `/` or `..`.
-    Name,
+    BadName,
     /// The code called `farjump_panic`, and the call was one-way, so no reply could say so.
     Panicked,
     /// The code ran and forwarded itself to a destination, and no outcome of that came.
-    Forward,
+    ForwardFailed,
     /// The source has no right to the frame's request.
     Rights,
 }
@@ -99,16 +99,16 @@ impl RefusalCause {
         RefusalCause::IdMismatch,
         RefusalCause::WrongMachine,
         RefusalCause::UnresolvedImport,
-        RefusalCause::NoRoom,
+        RefusalCause::OutOfMemory,
         RefusalCause::StaleEpoch,
         RefusalCause::UnknownIndex,
         RefusalCause::TooLarge,
         RefusalCause::CodeMissing,
         RefusalCause::ReplyTooLarge,
         RefusalCause::Policy,
-        RefusalCause::Name,
+        RefusalCause::BadName,
         RefusalCause::Panicked,
-        RefusalCause::Forward,
+        RefusalCause::ForwardFailed,
         RefusalCause::Rights,
     ];
 
@@ -132,16 +132,16 @@ impl fmt::Display for RefusalCause {
             RefusalCause::IdMismatch => "code does not match its id",
             RefusalCause::WrongMachine => "code for another machine",
             RefusalCause::UnresolvedImport => "unresolved import",
-            RefusalCause::NoRoom => "no room",
+            RefusalCause::OutOfMemory => "no room",
             RefusalCause::StaleEpoch => "frame for an earlier run of the target",
             RefusalCause::UnknownIndex => "unknown code index",
             RefusalCause::TooLarge => "too large",
             RefusalCause::CodeMissing => "code missing",
             RefusalCause::ReplyTooLarge => "reply too large",
             RefusalCause::Policy => "policy",
-            RefusalCause::Name => "impossible name",
+            RefusalCause::BadName => "impossible name",
             RefusalCause::Panicked => "panicked",
-            RefusalCause::Forward => "not forwarded",
+            RefusalCause::ForwardFailed => "not forwarded",
             RefusalCause::Rights => "missing right",
         })
     }

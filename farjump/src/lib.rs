@@ -47,7 +47,7 @@ pub use mode::Mode;
 pub use refusal::Refusal;
 pub use serve::{Stopper, Target, TargetBuilder, TargetThread};
 pub use stats::{Stats, StoreStats};
-pub use stored_image::HeldImage;
+pub use stored_image::StoredImage;
 
 pub use farjump_core as core;
 #[cfg(feature = "build")]

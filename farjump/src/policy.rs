@@ -181,13 +181,13 @@ impl Budget {
     /// Takes `bytes` for `what`, to be returned with [`Budget::give_back`].
     ///
     /// # Errors
-    /// A refusal for [`RefusalCause::NoRoom`] if that is more than is left. Nothing was taken then.
+    /// A refusal for [`RefusalCause::OutOfMemory`] if that is more than is left. Nothing was taken then.
     pub(crate) fn take(&mut self, what: &str, bytes: usize) -> Result<(), Refusal> {
         if self.try_take(bytes) {
             return Ok(());
         }
         Err(Refusal::new(
-            RefusalCause::NoRoom,
+            RefusalCause::OutOfMemory,
             format_args!(
                 "{what} takes {bytes} bytes, and its source has {} left of the {} that it may take: have the target \
                  allow more (TargetBuilder::max_source_memory), or have it drop code",
@@ -279,7 +279,7 @@ mod tests {
         budget.take("a thing", 60).unwrap();
         budget.take("a thing", 40).unwrap();
         let refusal = budget.take("a thing", 1).unwrap_err();
-        assert_eq!(refusal.cause, RefusalCause::NoRoom);
+        assert_eq!(refusal.cause, RefusalCause::OutOfMemory);
         assert!(
             refusal.text.contains("a thing takes 1 bytes, and its source has 0 left of the 100"),
             "{refusal}"

@@ -28,7 +28,7 @@ impl std::fmt::Display for Refusal {
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let cause = match &refused {
-            Refused::Name { .. } => RefusalCause::Name,
+            Refused::Name { .. } => RefusalCause::BadName,
             Refused::Misplaced { .. } => RefusalCause::BadFrame,
             Refused::BadImage { .. } | Refused::Statics { .. } => RefusalCause::BadImage,
             Refused::IdMismatch { .. } => RefusalCause::IdMismatch,
@@ -36,7 +36,7 @@ impl From<Refused> for Refusal {
             Refused::UnresolvedImport { .. }
             | Refused::WantedLibraries { .. }
             | Refused::WantedUnopened { .. } => RefusalCause::UnresolvedImport,
-            _ => RefusalCause::NoRoom,
+            _ => RefusalCause::OutOfMemory,
         };
         Refusal { cause, text: refused.to_string() }
     }

@@ -8,7 +8,7 @@ use farjump_loader::Linked;
 /// One image in a target's store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct HeldImage {
+pub struct StoredImage {
     /// Its code id.
     pub id: CodeId,
     /// The name under which it first came.
@@ -27,11 +27,11 @@ pub struct HeldImage {
     pub source: String,
 }
 
-impl HeldImage {
+impl StoredImage {
     /// `now` is the time in nanoseconds by the clock that stamps calls.
     pub(crate) fn of(linked: &Linked, now: u64) -> Self {
         let usage = linked.usage();
-        HeldImage {
+        StoredImage {
             id: linked.id(),
             name: linked.name().to_owned(),
             bytes: linked.image().len(),

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use farjump::HeldImage;
+use farjump::StoredImage;
 use farjump::admin::HeldCode;
 
 use crate::api::catch::{c_text, guarded};
@@ -42,8 +42,8 @@ pub(crate) struct Told {
     texts: [CString; 2],
 }
 
-impl From<&HeldImage> for Told {
-    fn from(held: &HeldImage) -> Told {
+impl From<&StoredImage> for Told {
+    fn from(held: &StoredImage) -> Told {
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Told {
             image: farjump_image_t {

@@ -327,7 +327,7 @@ mod tests {
             (Message::Go, vec![3]),
             (Message::Reject { cause: RejectCause::Policy, text: "t".into() }, vec![4, 8, 1, b't']),
             (
-                Message::Refused { token: 300, cause: RefusalCause::Name, text: String::new() },
+                Message::Refused { token: 300, cause: RefusalCause::BadName, text: String::new() },
                 vec![5, 0xac, 2, 13, 0],
             ),
             (Message::NeedCode { index: 4, id }, with(&[6, 4], &id)),

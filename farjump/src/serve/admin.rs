@@ -15,7 +15,7 @@ use farjump_core::image::CodeId;
 use super::Target;
 use super::epoll::Event;
 use super::session::Session;
-use crate::HeldImage;
+use crate::StoredImage;
 
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
@@ -97,7 +97,7 @@ impl Target<'_> {
         let now = executor.clock.now();
         let left_out = held.len().saturating_sub(MAX_LISTED) as u64;
         let described = held.into_iter().take(MAX_LISTED).map(|linked| {
-            let image = HeldImage::of(linked, now);
+            let image = StoredImage::of(linked, now);
             HeldCode {
                 id: image.id.0,
                 name: image.name,

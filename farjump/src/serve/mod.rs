@@ -37,7 +37,7 @@ pub use thread::{Stopper, TargetThread};
 
 use crate::executor::{Executor, ExportFn};
 use crate::wait::NAPS;
-use crate::{Error, HeldImage, Library, Stats};
+use crate::{Error, Library, Stats, StoredImage};
 
 /// A process, or a thread of one, that injected functions run in.
 ///
@@ -198,10 +198,10 @@ impl<'a> Target<'a> {
     }
 
     /// The code in the store.
-    pub fn images(&self) -> Vec<HeldImage> {
+    pub fn images(&self) -> Vec<StoredImage> {
         let executor = &self.shared.executor;
         let now = executor.clock.now();
-        executor.images().map(|linked| HeldImage::of(linked, now)).collect()
+        executor.images().map(|linked| StoredImage::of(linked, now)).collect()
     }
 
     /// This target's epoch: another one each time a target is built.

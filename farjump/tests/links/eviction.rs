@@ -129,7 +129,10 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_the_others_stay
     let mut pair = Pair::of(place.target().store_capacity(capacity, 10), place.link());
     assert_eq!(*pair.call(&echo, b"here").unwrap(), *b"here");
     let error = pair.call(&tally, b"").unwrap_err();
-    assert!(matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::NoRoom, .. })), "{error}");
+    assert!(
+        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::OutOfMemory, .. })),
+        "{error}"
+    );
     let (needed, capacity) = (format!("{} bytes", bytes_of(&tally)), format!("{capacity} bytes"));
     let text = error.to_string();
     assert!(text.contains(&needed) && text.contains(&capacity) && text.contains("--store-bytes"), "{text}");
@@ -143,7 +146,10 @@ fn functions_of_the_target_itself_are_never_dropped() {
     let (tally, echo) = (library("tally"), library("echo"));
     let mut pair = Pair::of(one_image(&place).local(&tally), place.link());
     let error = pair.call(&echo, b"").unwrap_err();
-    assert!(matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::NoRoom, .. })), "{error}");
+    assert!(
+        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::OutOfMemory, .. })),
+        "{error}"
+    );
     assert!(error.to_string().contains("its store is full, with 1 images"), "{error}");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     // It is no longer the target's own, and is dropped like any other.

@@ -89,7 +89,7 @@ fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
 #[track_caller]
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> String {
     match result {
-        Err(Error::Call(CallError::Refused { ifunc, cause: RefusalCause::Forward, text }))
+        Err(Error::Call(CallError::Refused { ifunc, cause: RefusalCause::ForwardFailed, text }))
             if ifunc == "onward" =>
         {
             text
@@ -308,7 +308,7 @@ fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
     assert_eq!(&*call(b">next;there").unwrap(), b"there");
     drop(peer);
     let target = target.stop().unwrap();
-    assert_eq!(target.stats().refused(RefusalCause::Forward), 3);
+    assert_eq!(target.stats().refused(RefusalCause::ForwardFailed), 3);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
             assert!(text.contains("peer `next`: ") && text.contains("is gone"), "round {round}: {text}");
         }
     }
-    assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::Forward), 60);
+    assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::ForwardFailed), 60);
 }
 
 #[test]

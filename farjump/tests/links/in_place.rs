@@ -207,7 +207,7 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
     liar.send_plan(&call_in_place("echo", &echo, id, epoch ^ 1), b"");
     refused(&mut liar, RefusalCause::StaleEpoch, "connect again");
     liar.send_plan(&call_in_place("../echo", &echo, id, epoch), b"");
-    refused(&mut liar, RefusalCause::Name, "../echo");
+    refused(&mut liar, RefusalCause::BadName, "../echo");
     // The layout of `core/src/wire/image/mod.rs`: the entry is at 12, the first import's site at 32.
     for (image, words) in [
         (edit(12, &u32_of(8).to_le_bytes()), "entry"),

@@ -115,7 +115,7 @@ impl Oracle {
                                 self.table.insert(header.index, Err(RefusalCause::CodeMissing));
                                 return (Some(header), Fate::Asks(code.id));
                             }
-                            _ if !is_name(&String::from_utf8_lossy(&name)) => Err(RefusalCause::Name),
+                            _ if !is_name(&String::from_utf8_lossy(&name)) => Err(RefusalCause::BadName),
                             Some((_, whole, function)) if *whole == image => Ok(*function),
                             _ => {
                                 assert_ne!(code_id(&image), code.id, "nobody finds code by chance");
@@ -157,7 +157,7 @@ impl Oracle {
         if code.epoch != self.epoch {
             RefusalCause::StaleEpoch
         } else if !is_name(&name) {
-            RefusalCause::Name
+            RefusalCause::BadName
         } else if code_id(image) != code.id {
             RefusalCause::IdMismatch
         } else {

@@ -357,7 +357,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         let second = pair.call(&echo, b"here");
         if !fits {
             let (cause, text) = refusal(second);
-            assert_eq!(cause, RefusalCause::NoRoom);
+            assert_eq!(cause, RefusalCause::OutOfMemory);
             let (price, left) = (price(&echo), price(&echo) - 1);
             assert!(
                 text.contains(&format!(
@@ -371,7 +371,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         }
         assert_eq!(*second.unwrap(), *b"here");
         for _ in 0..3 {
-            assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::NoRoom);
+            assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::OutOfMemory);
         }
         // Another source has its own memory, and code that it brings first costs the first source nothing.
         let address = place.address();
@@ -383,7 +383,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         assert!(pair.target.forget(&id_of(&one)));
         pair.call(&one, b"").unwrap();
         assert!(pair.target.forget(&id_of(&two)));
-        assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::NoRoom);
+        assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::OutOfMemory);
         assert!(pair.target.forget(&id_of(&one)));
         pair.call(&two, b"").unwrap();
         assert_eq!(*pair.call(&echo, b"still").unwrap(), *b"still");

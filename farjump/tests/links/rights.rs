@@ -311,7 +311,7 @@ fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_
         )
     };
     match call(&mut pair, &mut peer) {
-        Err(Error::Call(CallError::Refused { cause: RefusalCause::Forward, text, .. })) => {
+        Err(Error::Call(CallError::Refused { cause: RefusalCause::ForwardFailed, text, .. })) => {
             assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap().to_string()), "{text}");
         }
         other => panic!("{other:?}"),

@@ -465,7 +465,7 @@ impl<'s> Liar<'s> {
             }
             3 => {
                 let text = "not now".to_owned();
-                let _ = control.send(&Message::Decline { cause: RefusalCause::NoRoom, text }, &[]);
+                let _ = control.send(&Message::Decline { cause: RefusalCause::OutOfMemory, text }, &[]);
             }
             _ => drop(control.send(&Message::Offer { end }, borrowed)),
         });
@@ -508,7 +508,7 @@ impl<'s> Liar<'s> {
                 wire.send(&plan, &vec![1; rng.usize(..300)], None, Signal::Due);
             }
             Turn::Refuses(seed) => {
-                let causes = [RefusalCause::Policy, RefusalCause::NoRoom, RefusalCause::CodeMissing];
+                let causes = [RefusalCause::Policy, RefusalCause::OutOfMemory, RefusalCause::CodeMissing];
                 let (cause, text) = (causes[(seed % 3) as usize], "\u{1b}[31mno\n".to_owned());
                 let token = if seed % 4 == 0 { seed as u32 } else { self.last };
                 let _ = control.send(&Message::Refused { token, cause, text }, &[]);

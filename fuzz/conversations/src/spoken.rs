@@ -41,7 +41,7 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         13 => Message::Enlarge { frame: 1 << 16, payload: 1 << 15 },
         14 => Message::Offer { end },
         15 => Message::Accept { end },
-        16 => Message::Decline { cause: RefusalCause::NoRoom, text },
+        16 => Message::Decline { cause: RefusalCause::OutOfMemory, text },
         17 => Message::Shrink,
         18 => Message::Ask(Question::Stats),
         19 => Message::Answer { bytes: vec![1, 1, 0] },

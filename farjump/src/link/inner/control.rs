@@ -284,6 +284,9 @@ fn is_gone(error: &TransportError) -> bool {
 fn bound_still(cause: RefusalCause) -> bool {
     matches!(
         cause,
-        RefusalCause::ReplyTooLarge | RefusalCause::Panicked | RefusalCause::Policy | RefusalCause::Forward
+        RefusalCause::ReplyTooLarge
+            | RefusalCause::Panicked
+            | RefusalCause::Policy
+            | RefusalCause::ForwardFailed
     )
 }

@@ -111,7 +111,7 @@ impl Inner {
             Err(why) => {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
                 self.connection.large =
-                    Bigger::Declined(frame, Refusal { cause: RefusalCause::NoRoom, text });
+                    Bigger::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
                 self.tell(&Message::Shrink)?;
             }
         }

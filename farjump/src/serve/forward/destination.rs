@@ -211,7 +211,7 @@ impl Peer {
                     Answer::Panicked(message.into_bytes())
                 }
                 // Lost at a later destination, which has given its reason.
-                Err(Error::Call(CallError::Refused { cause: RefusalCause::Forward, text, .. })) => {
+                Err(Error::Call(CallError::Refused { cause: RefusalCause::ForwardFailed, text, .. })) => {
                     Answer::Failed(text)
                 }
                 Err(error) => Answer::Failed(reason(&self.name, &error.to_string())),

@@ -26,7 +26,7 @@ impl Session {
         let caller = Caller { session: self.id, token: header.token, wants_reply };
         let refusal = match shared.executor.held(&self.codes.table, header.index, code) {
             Some(_) if wants_reply && self.replies.forwarded_calls >= MOST_FORWARDED => Refusal::new(
-                RefusalCause::Forward,
+                RefusalCause::ForwardFailed,
                 format_args!(
                     "{MOST_FORWARDED} forwarded calls of this source are pending: wait for some of them first"
                 ),
@@ -38,7 +38,7 @@ impl Session {
                 return Ok(());
             }
             None => Refusal::new(
-                RefusalCause::Forward,
+                RefusalCause::ForwardFailed,
                 "code that runs in place is not in the store, and cannot forward itself: call it in mode cached",
             ),
         };
@@ -76,7 +76,7 @@ impl Session {
                 );
                 Err(Refusal { cause: RefusalCause::Panicked, text })
             }
-            Answer::Failed(text) => Err(Refusal { cause: RefusalCause::Forward, text: text.clone() }),
+            Answer::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
         };
         match sent {
             Ok((status, bytes)) => {

@@ -122,7 +122,7 @@ impl Limits {
         pay(request.region_len)?;
         SecondEndpoint::open(transport, &request).map_err(|error| {
             let what = format!("there is no memory for a mailbox for its {frame} bytes: {error}");
-            Refusal::new(RefusalCause::NoRoom, what)
+            Refusal::new(RefusalCause::OutOfMemory, what)
         })
     }
 }
@@ -210,7 +210,7 @@ impl Session {
             let what = format!(
                 "it requested a mailbox for such a frame less than {PAUSE:?} ago: keep the large mailbox for some time"
             );
-            return Err(Refusal::new(RefusalCause::NoRoom, what));
+            return Err(Refusal::new(RefusalCause::OutOfMemory, what));
         }
         let (budget, price) = (&mut self.codes.table.budget, &mut self.large.price);
         let made = shared.limits.open(transport.as_mut(), frame, payload, |bytes| {
@@ -221,7 +221,7 @@ impl Session {
         if made.is_err() {
             budget.give_back(std::mem::take(price));
         }
-        if made.as_ref().map_or_else(|refusal| refusal.cause == RefusalCause::NoRoom, |_| true) {
+        if made.as_ref().map_or_else(|refusal| refusal.cause == RefusalCause::OutOfMemory, |_| true) {
             // Success and failure both take this target's time.
             self.large.last = Some((Instant::now(), usize::try_from(frame).unwrap_or(usize::MAX)));
         }

@@ -67,7 +67,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     );
     for name in ["", "..", "../tally", "a/b", "/", "1st", "a b", "a\0", "größe", &"x".repeat(255)] {
         // 255 letters make a name; everything before does not.
-        let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::Name };
+        let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::BadName };
         let image = if name.len() == 255 { b"nonsense".to_vec() } else { image.clone() };
         refused(&mut scene, name, &image, code_id(&image), cause, "", &format!("the name {name:?}"));
     }
@@ -75,7 +75,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     assert_eq!(stats.refused(RefusalCause::BadImage), 2 * (bad.len() as u64 + 1));
     assert_eq!(stats.refused(mismatch), 4);
     assert_eq!(stats.refused(machine), 2);
-    assert_eq!(stats.refused(RefusalCause::Name), 18);
+    assert_eq!(stats.refused(RefusalCause::BadName), 18);
     assert_eq!(stats.images_linked, 2, "echo and sequence");
 }
 
@@ -100,7 +100,7 @@ fn code_sent_on_request_is_checked_like_any_other() {
     scene.refuses(&mut liar, RefusalCause::CodeMissing, "did not send it", "code that is not to be had");
     ask(&mut liar, 3, "../tally", id);
     liar.control.send(&Message::Code { id: id.0, image: image.clone() }, &[]).unwrap();
-    scene.refuses(&mut liar, RefusalCause::Name, "../tally", "code by a name that is none");
+    scene.refuses(&mut liar, RefusalCause::BadName, "../tally", "code by a name that is none");
     ask(&mut liar, 4, "tally", id);
     // Until the code comes no frame behind this one runs, and no other source waits.
     liar.send_plan(&call(), b"behind");

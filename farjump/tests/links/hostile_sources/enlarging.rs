@@ -79,7 +79,7 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
                 offers += 1;
                 liar.control.send(&Message::Shrink, &[]).unwrap();
             }
-            Told::Message(Message::Decline { cause: RefusalCause::NoRoom, text }) => {
+            Told::Message(Message::Decline { cause: RefusalCause::OutOfMemory, text }) => {
                 declined += 1;
                 assert!(text.contains("less than 1s ago"), "{text}");
             }
@@ -89,7 +89,7 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
     assert!(offers <= 1 + begun.elapsed().as_secs(), "{offers} were offered");
     assert_eq!(offers + declined, 200);
     scene.serves_on();
-    assert_eq!(scene.end().refused(RefusalCause::NoRoom), declined);
+    assert_eq!(scene.end().refused(RefusalCause::OutOfMemory), declined);
 }
 
 #[test]
