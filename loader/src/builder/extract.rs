@@ -1,7 +1,7 @@
 //! From a linked ELF file to a canonical image: the two spans, the imports and the relative sites.
 //!
 //! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
-//! [`super::blame`] adds its object and section.
+//! [`super::locate_symbol`] adds its object and section.
 
 use farjump_core::image::{ImageParts, Import, Place, Relative, SPAN_DISTANCE};
 use object::elf;
