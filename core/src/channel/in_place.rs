@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{Channel, Path, failed};
+use super::{Channel, Path, Taken, failed};
 use crate::transport::{Cause, Operation, TransportError};
 
 /// An image in a frame that can run where it is. Valid until the frame is released.
@@ -18,23 +18,24 @@ pub struct InPlace {
 }
 
 impl Channel {
-    /// The image of the frame that [`Channel::poll`] returned last, ready to run in the mailbox.
+    /// The image of a frame that was taken, ready to run in the mailbox.
     ///
     /// # Errors
     /// [`Cause::Unsupported`] on two-sided paths, on transports without
-    /// [`in_place`](crate::transport::Capabilities::in_place), and if no frame with an image is held. The
+    /// [`in_place`](crate::transport::Capabilities::in_place), and for a frame without an image or of another channel. The
     /// system's error if it forbids executable memory. The link stays usable in every case.
-    pub fn in_place(&mut self) -> Result<InPlace, TransportError> {
+    pub fn in_place(&mut self, frame: &Taken) -> Result<InPlace, TransportError> {
+        let is_own = self.holds(frame);
         let unsupported = |what| failed(Operation::Receive, Cause::Unsupported(what));
         let Path::OneSided(path) = &mut self.path else {
             return Err(unsupported("running code in messages that are delivered"));
         };
-        let (Some(frame), Some(code)) = (&self.held, &self.code) else {
+        let (Some(start), Some(code), true) = (self.held.start, &self.code, is_own) else {
             return Err(unsupported("running code of a frame that brings none"));
         };
         let executable = path.local.executable()?;
         // SAFETY: `Header::check` found the image inside the frame, which is held.
-        let image = unsafe { frame.start.add(code.image_offset as usize) };
+        let image = unsafe { start.add(code.image_offset as usize) };
         let offset = image.addr().get() - path.local.base().addr().get();
         let address = (executable.addr().get() + offset) as u64;
         Ok(InPlace { image, len: code.image_len as usize, address })

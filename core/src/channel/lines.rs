@@ -30,7 +30,7 @@ impl Channel {
     #[inline]
     pub fn lines(&mut self, payload: usize) -> Option<Lines<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
-        if !path.is_mapped() || self.trailer != Trailer::Never || payload > self.terms.send_limit {
+        if !path.lines_are_open() || self.trailer != Trailer::Never || payload > self.terms.send_limit {
             return None;
         }
         // Same rule as `Plan::layout` for a payload that does not fit the header's line.

@@ -1,7 +1,8 @@
 //! An endpoint with framing, arrival rule and credit, over either family of transports.
 //!
 //! Everything above core works with a [`Channel`]. To send: [`Channel::reserve`] space for a frame, write its
-//! payload, [`Channel::commit`]. To receive: [`Channel::poll`], use the frame, [`Channel::release`]. Only
+//! payload, [`Reserved::commit`]. To receive: [`Channel::poll`], use the frame,
+//! [`Received::release`]. Only
 //! [`Channel::rule`] shows the arrival rule of the transport below.
 //!
 //! Over mapped memory (`Stores`) the hot path has no virtual call: a small frame is one line written and one
@@ -13,6 +14,7 @@ use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, PathInfo, TransportError};
 
+mod contents;
 mod credit;
 mod in_place;
 mod line;
@@ -27,13 +29,16 @@ mod switched;
 mod template;
 mod two_sided;
 
+pub use contents::Contents;
 use credit::IdleRounds;
 pub use in_place::InPlace;
 pub use line::Line;
 pub use lines::Lines;
 use one_sided::OneSided;
 pub use receive::{Glance, Polled};
-pub use received_frame::Received;
+use received_frame::Held;
+pub use received_frame::{Received, Taken};
+use send::Space;
 pub use send::{BESIDE, Reserved, SendError};
 pub use template::Stamp;
 use two_sided::TwoSided;
@@ -79,10 +84,14 @@ pub struct Channel {
     trailer: Trailer,
     /// The frame that `poll` returned and that is not released. It is not read again while it is held,
     /// because on a one-sided path the peer can change its bytes in the mailbox.
-    held: Option<Received>,
+    held: Held,
+    /// Whether the held frame was taken: no poll returns it.
+    taken: bool,
     /// The code part of the held frame, read with it.
     code: Option<CodePart>,
     idle_rounds: IdleRounds,
+    /// The frame that was reserved and is kept. While there is one, `OneSided::lines_open` is `false`.
+    kept: Option<Space>,
 }
 
 // Both variants are large and exist once for each link. Boxing one would put a pointer into the hot path.
@@ -123,7 +132,16 @@ impl Channel {
             }
         };
         let idle_rounds = IdleRounds::new(terms.rule);
-        Ok(Channel { path, terms, trailer, held: None, code: None, idle_rounds })
+        Ok(Channel {
+            path,
+            terms,
+            trailer,
+            held: Held::NOTHING,
+            taken: false,
+            code: None,
+            idle_rounds,
+            kept: None,
+        })
     }
 
     /// The arrival rule in use.

@@ -22,6 +22,8 @@ pub(super) struct OneSided {
     /// The peer's control page, if it is mapped.
     peer: Option<Region>,
     rule: ArrivalRules,
+    /// The ring is mapped, and no frame is kept: the fast paths may write the next frame.
+    lines_open: bool,
     /// A fence is needed between "store the frame" and "is the peer asleep?".
     fence: bool,
     waker: Waker,
@@ -124,6 +126,7 @@ impl OneSided {
             returns,
             peer: mapped.map(|region| region.part(0, CONTROL_LEN)),
             rule: terms.rule,
+            lines_open: mapped.is_some(),
             fence: !remote.store_load_ordered(),
             waker: Waker::default(),
             notice: 0,
@@ -145,6 +148,23 @@ impl OneSided {
     #[inline(always)]
     pub(super) fn is_mapped(&self) -> bool {
         self.peer.is_some()
+    }
+
+    #[inline(always)]
+    pub(super) fn lines_are_open(&self) -> bool {
+        self.lines_open
+    }
+
+    /// Keeps the fast paths from the space of the next frame.
+    #[inline]
+    pub(super) fn close_lines(&mut self) {
+        self.lines_open = false;
+    }
+
+    /// Ends [`OneSided::close_lines`].
+    #[inline]
+    pub(super) fn open_lines(&mut self) {
+        self.lines_open = self.is_mapped();
     }
 
     #[inline]
@@ -223,10 +243,11 @@ impl OneSided {
         Ok(())
     }
 
-    /// Offset and address of a frame of one line, if the ring is mapped and has space for it.
+    /// Offset and address of a frame of one line, if the ring is mapped and has space for it, and no frame is
+    /// kept.
     #[inline(always)]
     pub(super) fn line(&mut self) -> Option<(usize, NonNull<u8>)> {
-        if !self.is_mapped() {
+        if !self.lines_open {
             return None;
         }
         let at = self.out.line()?;

@@ -2,35 +2,142 @@
 
 use core::ptr::NonNull;
 
-use super::{Channel, Line, Path, failed};
+use super::{Channel, Line, Path};
 use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::shared;
 use crate::sync::Ordering;
-use crate::transport::{Cause, Operation, TransportError};
+use crate::transport::{Cause, TransportError};
 
 /// Shortest payload in bytes that [`Channel::send_beside`] sends. Below this, a copy costs less than separate
 /// pieces.
 pub const BESIDE: usize = 64 << 10;
 
-/// Space reserved for a frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Reserved {
-    /// Address of the payload: aligned as the plan asks, valid for writes of `room` bytes until
-    /// [`Channel::commit`] or the next `reserve`. The bytes start with arbitrary contents.
-    pub payload: NonNull<u8>,
+/// Space reserved for a frame, borrowed from the channel until the frame is committed, kept or dropped. The peer
+/// sees nothing before the commit.
+///
+/// A frame is committed once:
+/// ```compile_fail,E0382
+/// # use farjump_core::{channel::Reserved, frame::Plan};
+/// fn twice(reserved: Reserved<'_>, plan: &Plan<'_>) {
+///     reserved.commit(plan, 0);
+///     reserved.commit(plan, 0);
+/// }
+/// ```
+/// And nothing else is sent in between:
+/// ```compile_fail,E0499
+/// # use farjump_core::{channel::Channel, frame::Plan};
+/// fn in_between(channel: &mut Channel, plan: &Plan<'_>) {
+///     let reserved = channel.reserve(plan, 8).unwrap();
+///     channel.send_bytes(plan, &[]).unwrap();
+///     reserved.commit(plan, 8);
+/// }
+/// ```
+#[must_use = "a frame is sent by `commit`"]
+pub struct Reserved<'c> {
+    channel: &'c mut Channel,
+    space: Space,
+}
+
+/// The space of a frame that was reserved last in its channel.
+#[derive(Clone, Copy)]
+pub(super) struct Space {
+    /// Address of the payload.
+    pub(super) payload: NonNull<u8>,
     /// Payload bytes that fit.
-    pub room: usize,
-    /// Bytes from the end of the payload to the end of the frame. They may be written, and mean nothing.
-    pub slack: usize,
+    pub(super) room: usize,
     pub(super) layout: Layout,
-    /// Position of the frame.
-    pub(super) position: u64,
 }
 
 // SAFETY: the value is an address and lengths. Writing through the address takes `unsafe` code of the
 // caller's, in the thread that has the channel.
-unsafe impl Send for Reserved {}
+unsafe impl Send for Space {}
+
+impl core::fmt::Debug for Reserved<'_> {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.debug_struct("Reserved").field("room", &self.space.room).finish_non_exhaustive()
+    }
+}
+
+impl<'c> Reserved<'c> {
+    #[inline(always)]
+    pub(super) fn new(channel: &'c mut Channel, space: Space) -> Self {
+        Reserved { channel, space }
+    }
+
+    /// Address of the payload: aligned as the plan asks, valid for writes of [`Reserved::room`] bytes while
+    /// this value lives. After [`Reserved::keep`] valid until [`Channel::kept`] or the next
+    /// [`Channel::reserve`]. The bytes start with arbitrary contents.
+    #[inline(always)]
+    pub fn payload(&self) -> NonNull<u8> {
+        self.space.payload
+    }
+
+    /// Payload bytes that fit.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        self.space.room
+    }
+
+    /// Bytes from the end of the payload to the end of the frame. They may be written, and mean nothing.
+    #[inline(always)]
+    pub fn slack(&self) -> usize {
+        let Space { room, layout, .. } = &self.space;
+        layout.frame_len - layout.payload - room
+    }
+
+    /// Sends the frame with the first `used` bytes of its payload space. `plan` is the one that the space was
+    /// reserved for, but for its token, index and flags.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] when the backend cannot take it now. The frame is kept then: [`Channel::kept`]
+    /// returns it.
+    #[inline]
+    pub fn commit(self, plan: &Plan<'_>, used: usize) -> Result<(), SendError> {
+        let Reserved { channel, space } = self;
+        debug_assert!(used <= space.room);
+        let used = used.min(space.room);
+        let header = plan.header(&space.layout, used);
+        match &mut channel.path {
+            Path::OneSided(path) => path.commit(header),
+            Path::TwoSided(path) => {
+                // SAFETY: `payload` lies in the buffer that the backend lent for this frame. `path` is the
+                // buffer's own, since this value borrows the channel, and nothing was sent or reserved since:
+                // a channel with a kept frame forgets it first.
+                let sent = unsafe {
+                    let start = space.payload.sub(space.layout.payload);
+                    path.commit(start, header, space.layout.payload + used)
+                };
+                if let Err(SendError::Full) = sent {
+                    channel.kept = Some(space);
+                }
+                sent
+            }
+        }
+    }
+
+    /// Ends the borrow and keeps the space, as what is written there, until [`Channel::kept`]. Frames may be
+    /// received meanwhile, and none may be sent: the fast paths find no space, and [`Channel::reserve`] forgets
+    /// the kept frame.
+    pub fn keep(self) {
+        let Reserved { channel, space } = self;
+        channel.kept = Some(space);
+        if let Path::OneSided(path) = &mut channel.path {
+            path.close_lines();
+        }
+    }
+
+    /// Prefetches the lines behind this frame in a mapped ring for writing, for a next frame of the same
+    /// length.
+    #[inline]
+    pub fn prefetch_behind(&self) {
+        if let Path::OneSided(path) = &self.channel.path
+            && path.is_mapped()
+        {
+            path.out.prefetch_behind(self.space.layout.frame_len);
+        }
+    }
+}
 
 /// The reason why a frame could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -65,24 +172,27 @@ impl SendError {
 
 impl Channel {
     /// Reserves space for the frame `plan` with up to `payload` bytes of payload, and writes its code and
-    /// name. The space stays reserved until `commit`. A second `reserve` discards the first.
+    /// name. A kept frame is forgotten.
     ///
     /// # Errors
     /// [`SendError::Full`] when the peer must consume first.
     #[inline]
-    pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved, SendError> {
+    pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved<'_>, SendError> {
+        if self.kept.is_some() {
+            self.forget_kept();
+        }
         let trailer = self.trailer;
         // Keeps the sums below from overflowing.
         if payload > self.terms.send_limit {
             return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
         }
-        let (start, layout, position) = match &mut self.path {
+        let (start, layout) = match &mut self.path {
             Path::OneSided(path) => {
                 let (at, layout) = path.reserve(|base| plan.layout(base, payload, trailer), trailer)?;
                 if layout.frame_len > self.terms.send_limit {
                     return Err(SendError::TooLarge { len: layout.frame_len, max: self.max_frame() });
                 }
-                (path.out.ring().pointer(at, layout.frame_len), layout, path.out.position())
+                (path.out.ring().pointer(at, layout.frame_len), layout)
             }
             Path::TwoSided(path) => {
                 let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
@@ -94,7 +204,7 @@ impl Channel {
                         start.add(LINE).write_bytes(0, layout.payload - LINE);
                     }
                 }
-                (start, layout, path.position())
+                (start, layout)
             }
         };
         if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
@@ -120,16 +230,32 @@ impl Channel {
         }
         // SAFETY: the layout keeps the payload inside the frame.
         let at = unsafe { start.add(layout.payload) };
-        let slack = layout.frame_len - layout.payload - payload;
-        Ok(Reserved { payload: at, room: payload, slack, layout, position })
+        Ok(Reserved::new(self, Space { payload: at, room: payload, layout }))
+    }
+
+    /// The frame that [`Reserved::keep`] kept last, or that [`Reserved::commit`] could not send. `None` if another
+    /// one was reserved since.
+    #[inline]
+    pub fn kept(&mut self) -> Option<Reserved<'_>> {
+        let space = self.kept?;
+        self.forget_kept();
+        Some(Reserved::new(self, space))
+    }
+
+    #[cold]
+    fn forget_kept(&mut self) {
+        self.kept = None;
+        if let Path::OneSided(path) = &mut self.path {
+            path.open_lines();
+        }
     }
 
     /// [`Channel::reserve`] for a frame on a two-sided path that names no code and wants no alignment.
     /// Faster; `None` when the fast path does not apply.
     #[inline]
-    pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved> {
+    pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved<'_>> {
         let Path::TwoSided(path) = &mut self.path else { return None };
-        if payload > self.terms.send_limit {
+        if payload > self.terms.send_limit || self.kept.is_some() {
             return None;
         }
         let layout = Plan::of(Kind::Call).layout(0, payload, Trailer::Never);
@@ -142,24 +268,7 @@ impl Channel {
             clear_line(start);
             start.add(layout.payload)
         };
-        let slack = layout.frame_len - layout.payload - payload;
-        Some(Reserved { payload: at, room: payload, slack, layout, position: path.position() })
-    }
-
-    /// Sends the frame reserved last, with the first `used` bytes of its payload space.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] when the backend cannot take it now. The space stays reserved: commit again.
-    #[inline]
-    pub fn commit(&mut self, plan: &Plan<'_>, reserved: &Reserved, used: usize) -> Result<(), SendError> {
-        debug_assert!(used <= reserved.room);
-        let header = plan.header(&reserved.layout, used.min(reserved.room));
-        match &mut self.path {
-            Path::OneSided(path) if path.out.position() != reserved.position => Err(stale()),
-            Path::OneSided(path) => path.commit(header),
-            Path::TwoSided(path) if path.position() != reserved.position => Err(stale()),
-            Path::TwoSided(path) => path.commit(header, reserved.layout.payload + used.min(reserved.room)),
-        }
+        Some(Reserved::new(self, Space { payload: at, room: payload, layout }))
     }
 
     /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
@@ -174,10 +283,11 @@ impl Channel {
         {
             return None;
         }
-        let room = self.reserve_delivered(bytes.len())?;
-        let header = plan.header(&room.layout, bytes.len());
-        let Path::TwoSided(path) = &mut self.path else { return None };
-        Some(path.commit_beside(header, bytes))
+        let Reserved { channel, space } = self.reserve_delivered(bytes.len())?;
+        let header = plan.header(&space.layout, bytes.len());
+        let Path::TwoSided(path) = &mut channel.path else { return None };
+        // SAFETY: the buffer was lent just now, for a frame of this length.
+        Some(unsafe { path.commit_beside(space.payload.sub(space.layout.payload), header, bytes) })
     }
 
     /// Reserves space for a frame of one line. `None` unless the ring is mapped and has the space now.
@@ -205,21 +315,10 @@ impl Channel {
         }
     }
 
-    /// Prefetches the lines behind this frame in a mapped ring for writing, for a next frame of the same
-    /// length.
-    #[inline]
-    pub fn prefetch_behind(&self, reserved: &Reserved) {
-        if let Path::OneSided(path) = &self.path
-            && path.is_mapped()
-        {
-            path.out.prefetch_behind(reserved.layout.frame_len);
-        }
-    }
-
     /// Sends a frame with the payload `bytes`: reserve, copy and commit in one step.
     ///
     /// # Errors
-    /// Those of [`Channel::reserve`] and [`Channel::commit`]. Nothing was sent then.
+    /// Those of [`Channel::reserve`] and [`Reserved::commit`]. Nothing was sent then.
     #[inline]
     pub fn send_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Result<(), SendError> {
         if bytes.len() <= INLINE_PAYLOAD
@@ -242,8 +341,8 @@ impl Channel {
         };
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the
         // caller's bytes.
-        unsafe { shared::copy_in(bytes.as_ptr(), room.payload.as_ptr(), bytes.len()) };
-        self.commit(plan, &room, bytes.len())
+        unsafe { shared::copy_in(bytes.as_ptr(), room.payload().as_ptr(), bytes.len()) };
+        room.commit(plan, bytes.len())
     }
 }
 
@@ -286,9 +385,4 @@ unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
             to = to.add(1);
         }
     }
-}
-
-#[cold]
-fn stale() -> SendError {
-    failed(Operation::Send, Cause::Unsupported("committing what was not reserved last")).into()
 }

@@ -22,7 +22,7 @@ impl Channel {
         let room = self.reserve(&switch, 0)?;
         let sent = send(bigger)?;
         // The frame is there before the `Large`: a receiver that sees the `Large` finds the frame.
-        self.commit(&switch, &room, 0)?;
+        room.commit(&switch, 0)?;
         Ok(sent)
     }
 }

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use super::send::Space;
 use super::{Channel, Path, Reserved};
 use crate::frame::{
     DEFAULT_ALIGN_LOG2, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, LINE, Layout, Plan, Trailer,
@@ -54,9 +55,9 @@ impl Channel {
     /// [`Channel::reserve`] for a plan like the one that `stamp` was made of. `None` without space before the
     /// ring's end: call `reserve` then.
     #[inline]
-    pub fn reserve_stamped(&mut self, stamp: &Stamp, payload: usize) -> Option<Reserved> {
+    pub fn reserve_stamped(&mut self, stamp: &Stamp, payload: usize) -> Option<Reserved<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
-        if payload > self.terms.send_limit {
+        if payload > self.terms.send_limit || !path.lines_are_open() {
             return None;
         }
         // Same rule as `Plan::layout`: frames start on a line, so the position does not matter.
@@ -78,13 +79,8 @@ impl Channel {
             trailer: Trailer::Never,
             image: stamp.image_offset,
         };
-        Some(Reserved {
-            // SAFETY: the payload lies inside the frame's space, which `pointer` has checked.
-            payload: unsafe { start.add(offset) },
-            room: payload,
-            slack: frame_len - offset - payload,
-            layout,
-            position: path.out.position(),
-        })
+        // SAFETY: the payload lies inside the frame's space, which `pointer` has checked.
+        let at = unsafe { start.add(offset) };
+        Some(Reserved::new(self, Space { payload: at, room: payload, layout }))
     }
 }

@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use super::{Armed, ChannelParams, SendError, failed, protocol};
+use super::{Armed, SendError, ChannelParams, protocol};
 use crate::frame::{FrameError, FrameView, Header, Kind, LINE, Layout, Parts, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
-use crate::transport::{Cause, Messages, Operation, TransportError};
+use crate::transport::{Messages, TransportError};
 
 pub(super) struct TwoSided {
     pub(super) messages: Box<dyn Messages>,
@@ -25,8 +25,6 @@ pub(super) struct TwoSided {
     sent: u64,
     /// Position of the next frame to receive.
     pub(super) received: u64,
-    /// The buffer that the backend lends: its address and length in bytes.
-    room: Option<(NonNull<u8>, usize)>,
 }
 
 /// The result of a fast poll.
@@ -38,10 +36,6 @@ pub(super) enum Glance {
     /// Something else: call [`TwoSided::poll`].
     Look,
 }
-
-// SAFETY: the pointer is to a buffer that belongs to `messages`, which may move between threads and is owned
-// here.
-unsafe impl Send for TwoSided {}
 
 impl TwoSided {
     pub(super) fn new(messages: Box<dyn Messages>, terms: &ChannelParams) -> Self {
@@ -55,12 +49,7 @@ impl TwoSided {
             refused: None,
             sent: 0,
             received: 0,
-            room: None,
         }
-    }
-
-    pub(super) fn position(&self) -> u64 {
-        self.sent
     }
 
     pub(super) fn reserve(
@@ -69,7 +58,6 @@ impl TwoSided {
         payload: usize,
         limit: usize,
     ) -> Result<(NonNull<u8>, Layout), SendError> {
-        self.room = None;
         let layout = plan.layout(0, payload, Trailer::Never);
         if layout.frame_len > limit {
             return Err(SendError::TooLarge { len: layout.frame_len, max: limit });
@@ -78,19 +66,27 @@ impl TwoSided {
             return Err(SendError::from_transport(*error));
         }
         let start = self.messages.reserve(layout.frame_len).map_err(SendError::from_transport)?;
-        self.room = Some((start, layout.frame_len));
         Ok((start, layout))
     }
 
-    /// Sends the frame in the buffer with this header and a payload that ends at `end`.
+    /// Sends the frame in the buffer at `start` with this header and a payload that ends at `end`.
+    ///
+    /// # Safety
+    /// [`TwoSided::reserve`] or [`TwoSided::lend`] returned `start` last, for a frame at least as long, and no
+    /// commit has taken it since.
     #[inline]
-    pub(super) fn commit(&mut self, header: Header, end: usize) -> Result<(), SendError> {
+    pub(super) unsafe fn commit(
+        &mut self,
+        start: NonNull<u8>,
+        header: Header,
+        end: usize,
+    ) -> Result<(), SendError> {
         let len = header.frame_len as usize;
-        let start = self.begin(header, len)?;
+        // SAFETY: the caller's (see Safety).
+        unsafe { self.begin(start, header, len) };
         // In a single line `clear_line` did this.
         if len > LINE && end < len {
-            // SAFETY: the buffer has `len` bytes. It is this value's own, whatever `Reserved` the caller
-            // passes.
+            // SAFETY: the buffer has `len` bytes.
             unsafe { start.add(end).write_bytes(0, len - end) };
         }
         let sent = self.messages.commit(len, self.sent);
@@ -99,28 +95,36 @@ impl TwoSided {
 
     /// [`TwoSided::commit`] for a frame whose payload, `bytes`, lies elsewhere. Its first line is in the
     /// buffer.
+    ///
+    /// # Safety
+    /// As [`TwoSided::commit`].
     #[inline]
-    pub(super) fn commit_beside(&mut self, header: Header, bytes: &[u8]) -> Result<(), SendError> {
+    pub(super) unsafe fn commit_beside(
+        &mut self,
+        start: NonNull<u8>,
+        header: Header,
+        bytes: &[u8],
+    ) -> Result<(), SendError> {
         let len = header.frame_len as usize;
-        self.begin(header, len)?;
+        // SAFETY: the caller's (see Safety).
+        unsafe { self.begin(start, header, len) };
         let sent = self.messages.commit_beside(LINE, bytes, self.sent);
         self.ended(sent, len)
     }
 
-    /// Writes the header of a frame of `len` bytes into the buffer, and returns the buffer's start.
+    /// Writes the header of a frame of `len` bytes into the buffer at `start`.
+    ///
+    /// # Safety
+    /// As [`TwoSided::commit`].
     #[inline]
-    fn begin(&mut self, header: Header, len: usize) -> Result<NonNull<u8>, SendError> {
-        let Some((start, _)) = self.room.filter(|(_, room)| len <= *room) else {
-            return Err(failed(Operation::Send, Cause::Unsupported("committing without reserving")).into());
-        };
+    unsafe fn begin(&mut self, start: NonNull<u8>, header: Header, len: usize) {
         let [lengths, rest] = header.to_words();
         // SAFETY: the backend lends at least `len` bytes at `start`, aligned to 64, until its commit or the
-        // next `reserve`. Both replace `room`.
+        // next `reserve`. There was neither since (see Safety).
         let frame = unsafe { Region::new(start, len) };
         frame.store(0, self.send_key.header(self.sent), Ordering::Relaxed);
         frame.store(8, lengths, Ordering::Relaxed);
         frame.store(16, rest, Ordering::Relaxed);
-        Ok(start)
     }
 
     /// Records the result of handing over a frame of `len` bytes.
@@ -128,7 +132,6 @@ impl TwoSided {
     fn ended(&mut self, sent: Result<(), TransportError>, len: usize) -> Result<(), SendError> {
         sent.map_err(SendError::from_transport)?;
         self.sent += len as u64;
-        self.room = None;
         Ok(())
     }
 
@@ -136,15 +139,11 @@ impl TwoSided {
     /// "full" are kept for the next `reserve`.
     #[inline]
     pub(super) fn lend(&mut self, frame_len: usize) -> Option<NonNull<u8>> {
-        self.room = None;
         if self.refused.is_some() {
             return None;
         }
         match self.messages.reserve(frame_len) {
-            Ok(start) => {
-                self.room = Some((start, frame_len));
-                Some(start)
-            }
+            Ok(start) => Some(start),
             Err(error) if error.is_full() => None,
             Err(error) => {
                 // The error may end the link; the backend is not asked twice.

@@ -101,12 +101,6 @@ impl<M: Memory> Outbound<M> {
         self.consumed
     }
 
-    /// Position of the next frame.
-    #[inline]
-    pub(crate) fn position(&self) -> u64 {
-        self.position
-    }
-
     /// Reads the credit line. The peer may lie: a position that is not between the last known one and this
     /// sender's changes nothing.
     fn refresh(&mut self) {
@@ -257,7 +251,7 @@ impl<M: Memory> Outbound<M> {
 
     /// The length to give a frame that was laid out in a mapped ring, where it need not end with its
     /// contents. A frame of one line, for which [`Outbound::line`] exists, keeps its length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stretched(&mut self, frame_len: usize, alone: bool) -> usize {
         self.ahead = (frame_len / frame::LINE).min(SHORT_LINES);
         let lies_apart = alone || frame_len <= SHORT_LINES * frame::LINE;

@@ -51,7 +51,7 @@ impl Waker {
     /// Whether the peer fell asleep since the last check and must be woken. To be called after every stored
     /// frame, with `fenced` unless the sleeper provides the order. `returns` is the region that the peer
     /// writes. `in_flight` returns the bytes that the peer is not known to have consumed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn must_wake(
         &mut self,
         returns: &impl Memory,

@@ -143,17 +143,20 @@ impl Call<'_> {
         // Space for the canary too; it does not travel, because the frame ends where the payload does.
         let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
-        let used = unsafe { run_payload_init(self.library, room.payload.as_ptr(), max, self.args)? };
+        let used = unsafe { run_payload_init(self.library, room.payload().as_ptr(), max, self.args)? };
         if used as u64 > self.limits.payload {
             return Err(self.over_limit(Part::Payload, used, self.limits.payload));
         }
+        let mut sent = room.commit(plan, used);
         let mut deadline = None;
-        while let Err(error) = channel.commit(plan, &room, used) {
-            // A backend that cannot take it now keeps the space; only progress empties its queue.
+        while let Err(error) = sent {
+            // The frame is kept; only progress empties the backend's queue.
             let deadline = deadline.get_or_insert_with(|| Deadline::after(self.patience));
             match error {
                 SendError::Full if !deadline.passed() => {
                     channel.progress(false).map_err(SendError::Failed)?;
+                    let Some(room) = channel.kept() else { return Err(error.into()) };
+                    sent = room.commit(plan, used);
                 }
                 error => return Err(error.into()),
             }

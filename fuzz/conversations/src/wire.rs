@@ -207,9 +207,9 @@ impl Wire {
             && let Ok(Polled::Frame(frame)) = self.channel.poll()
         {
             let mut payload = Vec::new();
-            self.channel.copy_payload(&mut payload);
+            frame.contents().copy_payload(&mut payload);
             all.push(Came { header: frame.header(), payload });
-            if self.channel.release().is_err() {
+            if frame.release().is_err() {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farjump_core::channel::{Channel, ChannelParams, SendError};
+use farjump_core::channel::{Channel, Polled, SendError, ChannelParams};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
 use farjump_core::transport::{ArrivalRules, Cause, TransportError};
@@ -104,11 +104,11 @@ fn rings_of_different_lengths_each_way_work() {
     assert_eq!((left.max_frame(), right.max_frame()), (1 << 16, 4096));
     for _ in 0..5 {
         left.send_bytes(&plan(Kind::Call, 0), &[3; 40_000]).unwrap();
-        right.poll().unwrap();
+        let Polled::Frame(frame) = right.poll().unwrap() else { panic!("a frame was sent") };
         let mut payload = Vec::new();
-        right.copy_payload(&mut payload);
+        frame.contents().copy_payload(&mut payload);
         assert_eq!(payload, [3; 40_000]);
-        right.release().unwrap();
+        frame.release().unwrap();
         assert!(matches!(
             right.send_bytes(&plan(Kind::Reply, 0), &[3; 4_096]),
             Err(SendError::TooLarge { .. })

@@ -1,6 +1,6 @@
 //! Lying peers and suppliers of payload: bytes that are no frame of this position never pass for one.
 
-use farjump_core::channel::{Armed, Glance, Polled, SendError};
+use farjump_core::channel::{Armed, Glance, Polled};
 use farjump_core::frame::{Flags, FrameError, Header, Kind};
 use farjump_core::mailbox::CONTROL_LEN;
 use farjump_core::transport::{ArrivalRules, Cause};
@@ -268,29 +268,33 @@ fn a_frame_changed_after_it_was_checked_keeps_the_lengths_it_was_checked_with() 
     assert!(pair.right.look().is_some());
     // Lengths up to the end of memory and beyond.
     pair.right.scribble(8, &u64::MAX.to_le_bytes());
-    let mut payload = Vec::new();
-    pair.right.channel.copy_payload(&mut payload);
-    assert_eq!(payload, pattern(0, 200));
-    pair.right.channel.release().unwrap();
+    assert_eq!(pair.right.take(), Some((0, pattern(0, 200))));
     assert_eq!(pair.right.take(), Some((1, pattern(1, 10))));
 }
 
 #[test]
-fn what_was_not_reserved_last_cannot_be_committed() {
+fn no_line_is_written_over_a_kept_frame() {
     use super::peers::plan;
     for (rule, line_whole) in RULES {
         let mut pair = Pair::new(rule, line_whole, RING);
         let plan = plan(Kind::Call, 0);
+        let is_mapped = pair.left.channel.line().is_some();
         let room = pair.left.channel.reserve(&plan, 100).unwrap();
-        pair.left.channel.commit(&plan, &room, 100).unwrap();
-        for _ in 0..2 {
-            let again = pair.left.channel.commit(&plan, &room, 100);
-            assert!(matches!(again, Err(SendError::Failed(_))), "{rule:?}: {again:?}");
-            // Nor after another reservation.
-            pair.settle();
-            pair.left.channel.reserve(&plan, 3_000).unwrap();
-        }
-        assert!(pair.right.take().is_some());
+        // SAFETY: `reserve` lends 100 bytes.
+        unsafe { room.payload().write_bytes(0x55, 100) };
+        room.keep();
+        assert!(pair.left.channel.line().is_none() && pair.left.channel.lines(100).is_none(), "{rule:?}");
+        pair.left.channel.kept().unwrap().commit(&plan, 100).unwrap();
+        assert!(pair.left.channel.kept().is_none());
+        assert_eq!(pair.left.channel.line().is_some(), is_mapped, "{rule:?}");
+        pair.settle();
+        assert_eq!(pair.right.take(), Some((0, vec![0x55; 100])), "{rule:?}");
+        // Nor after another reservation.
+        pair.left.channel.reserve(&plan, 100).unwrap().keep();
+        drop(pair.left.channel.reserve(&plan, 3_000).unwrap());
+        assert!(pair.left.channel.kept().is_none(), "{rule:?}");
+        assert_eq!(pair.left.channel.line().is_some(), is_mapped, "{rule:?}");
+        pair.settle();
         assert_eq!(pair.right.take(), None, "{rule:?}");
     }
 }
@@ -304,7 +308,7 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
         pair.left.send(7, &payload).unwrap();
         pair.settle();
         let Polled::Frame(found) = pair.right.channel.poll().unwrap() else { panic!("{rule:?}") };
-        let header = found.header();
+        let (header, payload_at) = (found.header(), found.payload());
         let over = |kind, frame_len, payload_len, index| {
             let flags = Flags::from_bits(3).unwrap();
             Header { frame_len, payload_len, kind, flags, index, token: 0xbad }
@@ -323,11 +327,47 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
             let channel = &mut pair.right.channel;
             assert!(matches!(channel.glance(), Glance::Other), "{rule:?}: {over:?}");
             let Ok(Polled::Frame(again)) = channel.poll() else { panic!("{rule:?}: {over:?}") };
-            assert_eq!((again.header(), again.payload()), (header, found.payload()), "{rule:?}");
+            assert_eq!((again.header(), again.payload()), (header, payload_at), "{rule:?}");
+            assert_eq!(again.contents().payload_len(), 100, "{rule:?}");
             assert_eq!(channel.arm().unwrap(), Armed::Ready, "{rule:?}");
-            assert_eq!((channel.received(), channel.payload_len()), (0, 100), "{rule:?}");
+            assert_eq!(channel.received(), 0, "{rule:?}");
         }
         assert_eq!(pair.right.take(), Some((7, payload)), "{rule:?}");
         assert_eq!(pair.right.channel.received(), u64::from(header.frame_len), "{rule:?}");
+    }
+}
+
+#[test]
+fn a_taken_frame_is_found_by_no_poll_and_released_in_its_own_channel_alone() {
+    for (rule, line_whole) in RULES {
+        let mut pair = Pair::new(rule, line_whole, RING);
+        let mut other = Pair::new(rule, line_whole, RING);
+        for pair in [&mut pair, &mut other] {
+            pair.left.send(1, &pattern(1, 100)).unwrap();
+            pair.left.send(2, &[]).unwrap();
+            pair.settle();
+        }
+        let take = |pair: &mut Pair| match pair.right.channel.poll().unwrap() {
+            Polled::Frame(frame) => frame.take(),
+            polled => panic!("{rule:?}: {polled:?}"),
+        };
+        let (own, foreign) = (take(&mut pair), take(&mut other));
+        assert!(matches!(pair.right.channel.poll().unwrap(), Polled::Nothing), "{rule:?}");
+        assert!(matches!(pair.right.channel.glance(), Glance::Other), "{rule:?}");
+        assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
+        pair.right.channel.disarm().unwrap();
+        let mut payload = Vec::new();
+        pair.right.channel.contents(&foreign).copy_payload(&mut payload);
+        assert!(payload.is_empty(), "{rule:?}");
+        let error = pair.right.channel.release(foreign).unwrap_err();
+        assert!(error.to_string().contains("of another channel"), "{error}");
+        // Replies go out meanwhile.
+        pair.right.send(3, &pattern(3, 10)).unwrap();
+        pair.right.channel.contents(&own).copy_payload(&mut payload);
+        assert_eq!(payload, pattern(1, 100), "{rule:?}");
+        pair.right.channel.release(own).unwrap();
+        assert_eq!(pair.right.take(), Some((2, vec![])), "{rule:?}");
+        pair.settle();
+        assert_eq!(pair.left.take(), Some((3, pattern(3, 10))), "{rule:?}");
     }
 }

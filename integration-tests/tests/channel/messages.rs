@@ -141,9 +141,10 @@ fn send(channel: &mut Channel, token: u32, len: usize) -> Result<(), SendError> 
 fn take(channel: &mut Channel) -> Option<(u32, Vec<u8>)> {
     let Polled::Frame(frame) = channel.poll().unwrap() else { return None };
     let mut payload = Vec::new();
-    channel.copy_payload(&mut payload);
-    channel.release().unwrap();
-    Some((frame.header().token, payload))
+    frame.contents().copy_payload(&mut payload);
+    let token = frame.header().token;
+    frame.release().unwrap();
+    Some((token, payload))
 }
 
 /// The receiver's error after `change` was applied to a line with three messages of 1, 100 and 200 bytes of
@@ -157,7 +158,8 @@ fn refusal(change: impl FnOnce(&mut VecDeque<Message>)) -> FrameError {
     change(&mut line.0.lock().unwrap().messages);
     for _ in 0..3 {
         match right.poll() {
-            Ok(_) => right.release().unwrap(),
+            Ok(Polled::Frame(frame)) => frame.release().unwrap(),
+            Ok(_) => {}
             Err(error) => match error.cause() {
                 Cause::Protocol(error) => return error.clone(),
                 other => panic!("{other}"),
@@ -193,10 +195,12 @@ proptest! {
                     };
                     let payload = pattern(sent, len);
                     // SAFETY: `reserve` lends at least `len` bytes.
-                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), room.payload.as_ptr(), len) };
+                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), room.payload().as_ptr(), len) };
                     // After "full" the buffer is unchanged: committing again sends its contents.
-                    while let Err(error) = left.commit(&plan(Kind::Call, sent), &room, len) {
+                    let mut result = room.commit(&plan(Kind::Call, sent), len);
+                    while let Err(error) = result {
                         prop_assert!(matches!(error, SendError::Full), "{}", error);
+                        result = left.kept().unwrap().commit(&plan(Kind::Call, sent), len);
                     }
                     lens.push_back(len);
                     sent += 1;
@@ -304,8 +308,8 @@ fn what_room_held_before_does_not_travel() {
         // More space than is used.
         let room = left.reserve(&call, len + 100).unwrap();
         // SAFETY: `reserve` lends at least `len` bytes.
-        unsafe { room.payload.write_bytes(0, len) };
-        left.commit(&call, &room, len).unwrap();
+        unsafe { room.payload().write_bytes(0, len) };
+        room.commit(&call, len).unwrap();
     }
     let messages = std::mem::take(&mut line.0.lock().unwrap().messages);
     assert_eq!(messages.len(), 11 * 13);
@@ -317,39 +321,27 @@ fn what_room_held_before_does_not_travel() {
 }
 
 #[test]
-fn room_that_was_given_back_is_not_written_again() {
+fn a_kept_frame_is_forgotten_with_the_next_reservation() {
     let (mut left, mut right, line) = pair();
     let plan = plan(Kind::Call, 0);
-    let refused = |result: Result<(), SendError>| matches!(result, Err(SendError::Failed(_)));
+    assert!(left.kept().is_none(), "nothing is reserved");
     let first = left.reserve(&plan, 100).unwrap();
-    left.commit(&plan, &first, 100).unwrap();
-    assert!(refused(left.commit(&plan, &first, 100)), "nothing is reserved");
-    left.reserve(&plan, 4_000).unwrap();
-    assert!(refused(left.commit(&plan, &first, 100)), "something else is reserved");
-    let large = left.reserve(&plan, 1_000).unwrap();
-    left.reserve(&plan, 10).unwrap();
-    assert!(refused(left.commit(&plan, &large, 1_000)), "less is reserved now");
+    // SAFETY: `reserve` lends 100 bytes.
+    unsafe { first.payload().write_bytes(0x55, 100) };
+    first.keep();
+    assert!(left.reserve_delivered(10).is_none(), "a frame is kept");
+    left.kept().unwrap().commit(&plan, 100).unwrap();
+    assert!(left.kept().is_none(), "nothing is reserved");
+    left.reserve(&plan, 1_000).unwrap().keep();
+    drop(left.reserve(&plan, 10).unwrap());
+    assert!(left.kept().is_none(), "something else was reserved");
+    left.reserve(&plan, 1_000).unwrap().keep();
     line.0.lock().unwrap().full_reserves = 1;
     assert!(matches!(left.reserve(&plan, 1_000), Err(SendError::Full)));
-    assert!(refused(left.commit(&plan, &large, 1_000)), "what was reserved is forgotten");
-    assert!(take(&mut right).is_some());
+    assert!(left.kept().is_none(), "what was reserved is forgotten");
+    assert!(left.reserve_delivered(10).is_some());
+    assert_eq!(take(&mut right), Some((0, vec![0x55; 100])));
     assert_eq!(take(&mut right), None);
-}
-
-#[test]
-fn room_of_another_channel_at_the_same_position_is_not_written() {
-    let (mut left, _right, _) = pair();
-    let (mut other, mut taker, _) = pair();
-    let plan = plan(Kind::Call, 0);
-    let foreign = other.reserve(&plan, 100).unwrap();
-    // SAFETY: `reserve` lends 100 bytes.
-    unsafe { foreign.payload.write_bytes(0x55, 100) };
-    // Less of it, so that there is a rest to clear: without a buffer of its own, and with one.
-    assert!(matches!(left.commit(&plan, &foreign, 50), Err(SendError::Failed(_))));
-    left.reserve(&plan, 100).unwrap();
-    left.commit(&plan, &foreign, 50).unwrap();
-    other.commit(&plan, &foreign, 100).unwrap();
-    assert_eq!(take(&mut taker), Some((0, vec![0x55; 100])));
 }
 
 #[test]

@@ -267,8 +267,8 @@ impl Peer {
         let plan = plan(Kind::Call, token);
         let room = self.channel.reserve(&plan, payload.len())?;
         // SAFETY: `reserve` lends at least `payload.len()` bytes.
-        unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-        self.channel.commit(&plan, &room, payload.len())
+        unsafe { room.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        room.commit(&plan, payload.len())
     }
 
     pub(crate) fn send(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
@@ -280,7 +280,7 @@ impl Peer {
         match self.channel.poll().unwrap() {
             Polled::Frame(frame) => {
                 let mut payload = Vec::new();
-                self.channel.copy_payload(&mut payload);
+                frame.contents().copy_payload(&mut payload);
                 Some((frame.header().token, payload))
             }
             Polled::Nothing | Polled::Partial => None,
@@ -289,7 +289,11 @@ impl Peer {
 
     pub(crate) fn take(&mut self) -> Option<(u32, Vec<u8>)> {
         let frame = self.look();
-        self.channel.release().unwrap();
+        if let Polled::Frame(held) = self.channel.poll().unwrap()
+            && frame.is_some()
+        {
+            held.release().unwrap();
+        }
         frame
     }
 

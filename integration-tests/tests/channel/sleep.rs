@@ -79,7 +79,7 @@ fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
     *right.bell.before_sleep.lock().unwrap() = Some(Box::new(move || {
         // Too long for the rest of the ring: a skip is sent, and wakes the sleeper. The sleeper discards this
         // wake-up.
-        sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap();
+        drop(sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap());
         assert_eq!(bell.rings.swap(0, Ordering::Relaxed), 1);
     }));
     assert_eq!(right.channel.arm().unwrap(), Armed::Ready, "the frame behind the skip rings nobody");
@@ -244,6 +244,6 @@ fn disarming_a_side_that_is_awake_does_nothing() {
     pair.right.channel.disarm().unwrap();
     assert_eq!(pair.left.pages.read(0, CONTROL_LEN), before);
     let room = pair.left.channel.reserve(&plan(Kind::Flush, 0), 0).unwrap();
-    pair.left.channel.commit(&plan(Kind::Flush, 0), &room, 0).unwrap();
+    room.commit(&plan(Kind::Flush, 0), 0).unwrap();
     assert_eq!(pair.right.rings(), 0);
 }

@@ -102,16 +102,16 @@ impl Run {
             }
             Err(error) => panic!("{error}"),
         };
-        assert_eq!(room.room, len + slack);
-        let place = room.payload.as_ptr();
+        assert_eq!(room.room(), len + slack);
+        let place = room.payload().as_ptr();
         assert!(place.addr().is_multiple_of(1 << if align_log2 == 0 { 3 } else { align_log2 }));
         // SAFETY: the channel lends `room` and `slack` bytes here until `commit`; the bytes behind the
         // payload mean nothing.
         unsafe {
-            place.write_bytes(0xdd, room.room + room.slack);
+            place.write_bytes(0xdd, room.room() + room.slack());
             std::ptr::copy_nonoverlapping(payload.as_ptr(), place, len);
         }
-        channel.commit(&plan, &room, len).unwrap();
+        room.commit(&plan, len).unwrap();
         self.expected[usize::from(left)].push_back((token, payload, name.as_bytes().to_vec(), image));
         self.sent += 1;
     }
@@ -123,10 +123,10 @@ impl Run {
             return false;
         };
         let (mut payload, mut image) = (Vec::new(), Vec::new());
-        peer.channel.copy_payload(&mut payload);
-        peer.channel.copy_image(&mut image);
+        frame.contents().copy_payload(&mut payload);
+        frame.contents().copy_image(&mut image);
         let mut name = [0xee; 255];
-        let len = peer.channel.copy_name_to(&mut name);
+        let len = frame.contents().copy_name_to(&mut name);
         let name = &name[..len];
         let expected = self.expected[usize::from(!left)].front().expect("a frame that nobody sent");
         assert_eq!(expected.0, frame.header().token, "order");
@@ -136,16 +136,16 @@ impl Run {
             expected.0
         );
         assert!(frame.payload_is_aligned(1 << frame.header().align_log2()));
-        assert_eq!(peer.channel.code().is_some(), frame.header().kind == Kind::CallCode);
+        assert_eq!(frame.contents().code().is_some(), frame.header().kind == Kind::CallCode);
         self.held[usize::from(left)] = true;
         true
     }
 
     fn release(&mut self, left: bool) {
-        let channel = &mut self.pair.side(left).channel;
-        channel.release().unwrap();
-        assert_eq!(channel.code(), None, "nothing is held");
         if std::mem::take(&mut self.held[usize::from(left)]) {
+            let polled = self.pair.side(left).channel.poll().unwrap();
+            let Polled::Frame(frame) = polled else { panic!("a frame that was seen is gone") };
+            frame.release().unwrap();
             self.expected[usize::from(!left)].pop_front();
         }
     }

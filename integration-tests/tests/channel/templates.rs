@@ -1,6 +1,6 @@
 //! Frame templates and header prediction: frames that bring or name the same code again and again.
 
-use farjump_core::channel::{Channel, Polled, Reserved};
+use farjump_core::channel::{Channel, Polled, Received, Reserved};
 use farjump_core::frame::{CodePart, Header, Kind, Plan, PlanCode};
 use farjump_core::image::CodeId;
 use farjump_core::transport::ArrivalRules;
@@ -15,28 +15,29 @@ fn named(kind: Kind, image: &[u8], token: u32) -> Plan<'_> {
     Plan { code: Some(code), ..plan(kind, token) }
 }
 
-fn finish(channel: &mut Channel, plan: &Plan<'_>, room: &Reserved, payload: &[u8]) {
-    assert!(room.room >= payload.len());
+fn finish(plan: &Plan<'_>, room: Reserved<'_>, payload: &[u8]) {
+    assert!(room.room() >= payload.len());
     // SAFETY: `reserve` lends at least `payload.len()` bytes.
-    unsafe { room.payload.as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-    channel.commit(plan, room, payload.len()).unwrap();
+    unsafe { room.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+    room.commit(plan, payload.len()).unwrap();
 }
 
 /// Everything visible of the held frame, except its length: header, code, payload, image and name.
 type Seen = (Header, Option<CodePart>, Vec<u8>, Vec<u8>, Vec<u8>);
 
-fn seen(channel: &Channel, header: Header) -> Seen {
+fn seen(frame: &Received<'_>) -> Seen {
+    let contents = frame.contents();
     let (mut payload, mut image, mut name) = (Vec::new(), Vec::new(), [0; 255]);
-    channel.copy_payload(&mut payload);
-    channel.copy_image(&mut image);
-    let len = channel.copy_name_to(&mut name);
-    (Header { frame_len: 0, ..header }, channel.code(), payload, image, name[..len].to_vec())
+    contents.copy_payload(&mut payload);
+    contents.copy_image(&mut image);
+    let len = contents.copy_name_to(&mut name);
+    (Header { frame_len: 0, ..frame.header() }, contents.code(), payload, image, name[..len].to_vec())
 }
 
 fn poll(channel: &mut Channel) -> Seen {
     let Polled::Frame(frame) = channel.poll().unwrap() else { panic!("a frame was sent") };
-    let seen = seen(channel, frame.header());
-    channel.release().unwrap();
+    let seen = seen(&frame);
+    frame.release().unwrap();
     seen
 }
 
@@ -50,14 +51,14 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
             let (first, again) = (named(kind, &image, 1), named(kind, &image, 1));
             let payload = pattern(len, len as usize);
             let room = pair.left.channel.reserve(&first, payload.len() + 8).unwrap();
-            finish(&mut pair.left.channel, &first, &room, &payload);
+            finish(&first, room, &payload);
             let stamp = pair.left.channel.stamp(&first).unwrap();
             assert_eq!(stamp.image_len(), first.code.unwrap().image.len());
             let expected = poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
             // At the ring's end there may be no space.
             let Some(room) = pair.left.channel.reserve_stamped(&stamp, payload.len() + 8) else { continue };
-            finish(&mut pair.left.channel, &Plan { code: None, ..again }, &room, &payload);
+            finish(&Plan { code: None, ..again }, room, &payload);
             assert_eq!(poll(&mut pair.right.channel), expected, "{kind:?}, {len}");
             pair.right.channel.progress(true).unwrap();
             stamped += 1;
@@ -87,7 +88,7 @@ fn a_stamped_frame_needs_room_as_any_other_does() {
     }
     let mut sent = 0;
     while let Some(room) = pair.left.channel.reserve_stamped(&stamp, 8) {
-        finish(&mut pair.left.channel, &Plan { token: sent, ..code }, &room, &[3; 8]);
+        finish(&Plan { token: sent, ..code }, room, &[3; 8]);
         sent += 1;
         assert!(sent <= 4096 / 128, "frames over frames that nobody has taken");
     }
@@ -104,14 +105,13 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         let code = named(Kind::CallCode, &image, 1);
         let send = |pair: &mut Pair, plan: &Plan<'_>, payload: &[u8]| {
             let room = pair.left.channel.reserve(plan, payload.len()).unwrap();
-            finish(&mut pair.left.channel, plan, &room, payload);
+            finish(plan, room, payload);
             pair.settle();
         };
         send(&mut pair, &code, &[4; 8]);
-        assert!(pair.right.channel.template().is_none(), "nothing is held");
-        let Polled::Frame(_) = pair.right.channel.poll().unwrap() else { panic!("a frame was sent") };
-        let template = pair.right.channel.template().unwrap();
-        pair.right.channel.release().unwrap();
+        let Polled::Frame(frame) = pair.right.channel.poll().unwrap() else { panic!("a frame was sent") };
+        let template = frame.contents().template().unwrap();
+        frame.release().unwrap();
         assert!(pair.right.channel.repeats(&template).is_none(), "nothing is there");
         let mut known = 0;
         for token in 2..200 {
@@ -119,7 +119,7 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
             send(&mut pair, &again, &[5; 8]);
             // At the ring's end a skip may precede it.
             let found = pair.right.channel.repeats(&template);
-            let found = found.map(|frame| seen(&pair.right.channel, frame.header()));
+            let found = found.map(|frame| seen(&frame));
             let expected = poll(&mut pair.right.channel);
             assert!(found.as_ref().is_none_or(|found| *found == expected), "{token}");
             known += usize::from(found.is_some());
@@ -140,13 +140,12 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         for (other, len) in others {
             send(&mut pair, &other, &vec![6; len]);
             assert!(pair.right.channel.repeats(&template).is_none(), "{other:?}");
-            pair.right.channel.poll().unwrap();
-            pair.right.channel.release().unwrap();
+            poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
         }
         // Name and image, which the words do not cover, may differ: the caller compares them.
         send(&mut pair, &Plan { code: Some(PlanCode { image: &[2; 40], ..part }), ..code }, &[7; 8]);
-        assert!(pair.right.channel.repeats(&template).is_some());
-        assert!(pair.right.channel.image_is(&[2; 40]) && !pair.right.channel.image_is(&image));
+        let frame = pair.right.channel.repeats(&template).unwrap();
+        assert!(frame.contents().image_is(&[2; 40]) && !frame.contents().image_is(&image));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farjump_core::channel::{Armed, Channel, Polled, SendError};
+use farjump_core::channel::{Armed, Channel, Polled, Received, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -147,8 +147,8 @@ impl<'c> Side<'c> {
         let token = plan.token;
         let reserve = |channel: &mut Channel, more: usize| {
             let room = channel.reserve(plan, len + more)?;
-            fill(room.payload, token, len);
-            channel.commit(plan, &room, len)
+            fill(room.payload(), token, len);
+            room.commit(plan, len)
         };
         match way {
             Way::Line if let Some(line) = self.channel.line() => {
@@ -189,13 +189,13 @@ impl<'c> Side<'c> {
         let header = frame.header();
         assert_eq!(header.kind, Kind::Reply);
         if header.token == HEARD {
-            self.heard.push(self.channel.payload_word());
+            self.heard.push(frame.contents().payload_word());
         } else {
             assert_eq!(header.payload_len as usize, answer_len(header.token));
             check(frame.payload(), header.token, answer_len(header.token));
             self.answers += 1;
         }
-        self.channel.release().unwrap();
+        frame.release().unwrap();
         self.idle = 0;
         true
     }
@@ -211,25 +211,28 @@ impl<'c> Side<'c> {
         assert_eq!(frame.header().token, token, "order");
         let is_switch = frame.header().kind == Kind::Large;
         assert_eq!(is_switch, step.way == Way::Bigger);
-        let frame = match &mut self.bigger {
+        let looked_at = |frame: Received<'_>| {
+            let header = frame.header();
+            assert_eq!((header.kind, header.token), (Kind::Call, token));
+            assert_eq!(header.payload_len as usize, step.len);
+            check(frame.payload(), token, step.len);
+            frame.take()
+        };
+        let (own, large) = match &mut self.bigger {
             Some(bigger) if is_switch => match bigger.poll().unwrap() {
-                Polled::Frame(frame) => frame,
+                Polled::Frame(large) => (frame.take(), Some(looked_at(large))),
                 _ => panic!("a Large without its frame"),
             },
-            _ => frame,
+            _ => (looked_at(frame), None),
         };
-        let header = frame.header();
-        assert_eq!((header.kind, header.token), (Kind::Call, token));
-        assert_eq!(header.payload_len as usize, step.len);
-        check(frame.payload(), token, step.len);
         if step.answer {
             self.answer(token, Way::Line, answer_len(token));
         }
-        if let Some(bigger) = self.bigger.as_mut().filter(|_| is_switch) {
-            bigger.release().unwrap();
+        if let (Some(bigger), Some(large)) = (&mut self.bigger, large) {
+            bigger.release(large).unwrap();
             bigger.progress(true).unwrap();
         }
-        self.channel.release().unwrap();
+        self.channel.release(own).unwrap();
         self.idle = 0;
         true
     }

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::{Armed, Channel, ChannelParams, Polled, SendError};
+use super::{Armed, Channel, Polled, SendError, Taken, ChannelParams};
 use crate::descriptor::BorrowedFd;
 use crate::frame::{Kind, LINE, Plan};
 use crate::mailbox;
@@ -240,7 +240,7 @@ enum Way {
     Line,
     /// [`Channel::lines`].
     Lines,
-    /// [`Channel::reserve`] and [`Channel::commit`].
+    /// [`Channel::reserve`] and [`Reserved::commit`](super::Reserved::commit).
     Reserve,
 }
 
@@ -280,18 +280,18 @@ fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bo
         }
         Way::Reserve => {
             let room = channel.reserve(&plan, words * 8)?;
-            fill(room.payload, token, words);
-            channel.commit(&plan, &room, words * 8)
+            fill(room.payload(), token, words);
+            room.commit(&plan, words * 8)
         }
     }
 }
 
 /// Takes the pending frame. Checks that it is `token` and whole, then writes to it as an injected function
 /// may.
-fn take_held(channel: &mut Channel, token: u32, words: usize) -> bool {
+fn take_held(channel: &mut Channel, token: u32, words: usize) -> Option<Taken> {
     let frame = match channel.poll().expect("nobody breaks the protocol") {
         Polled::Frame(frame) => frame,
-        Polled::Nothing => return false,
+        Polled::Nothing => return None,
         Polled::Partial => panic!("stores are never partial"),
     };
     let header = frame.header();
@@ -306,7 +306,7 @@ fn take_held(channel: &mut Channel, token: u32, words: usize) -> bool {
         .map(|index| unsafe { frame.payload().cast::<u64>().add(index).read() })
         .collect();
     assert_eq!(read, payload(token, words), "a torn frame");
-    true
+    Some(frame.take())
 }
 
 impl Side {
@@ -355,10 +355,8 @@ impl Side {
 
     fn try_take(&mut self, token: u32, words: usize) -> bool {
         barrier::interruptible();
-        if !take_held(&mut self.channel, token, words) {
-            return false;
-        }
-        self.channel.release().expect("telling the peer is a store");
+        let Some(frame) = take_held(&mut self.channel, token, words) else { return false };
+        self.channel.release(frame).expect("telling the peer is a store");
         true
     }
 

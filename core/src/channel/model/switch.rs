@@ -32,8 +32,8 @@ fn send(
     let plan = plan(Kind::Call, token, false);
     let room = bigger.reserve(&plan, words * 8)?;
     left.channel.send_bytes(&super::plan(Kind::Large, token, false), &[])?;
-    fill(room.payload, token, words);
-    bigger.commit(&plan, &room, words * 8)
+    fill(room.payload(), token, words);
+    room.commit(&plan, words * 8)
 }
 
 /// One peer sends these frames, the other takes them in order, as `take_switched` and `tend_bigger` of a
@@ -76,7 +76,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
     for (token, (is_big, words)) in frames.iter().enumerate() {
         while !take(&mut right, &mut right_bigger.channel, token as u32, *is_big, *words) {
             right.channel.progress(true).expect("nothing fails in the model");
-            right_bigger.channel.poll().expect("nobody breaks the protocol");
+            drop(right_bigger.channel.poll().expect("nobody breaks the protocol"));
             right_bigger.channel.progress(true).expect("nothing fails in the model");
             right.rest();
         }
@@ -92,16 +92,16 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
     }
     barrier::interruptible();
     let switch = match right.channel.poll().expect("nobody breaks the protocol") {
-        Polled::Frame(frame) => frame.header(),
+        Polled::Frame(frame) => frame.take(),
         Polled::Nothing => return false,
         Polled::Partial => panic!("stores are never partial"),
     };
-    assert_eq!((switch.kind, switch.token), (Kind::Large, token), "order");
+    assert_eq!((switch.header().kind, switch.header().token), (Kind::Large, token), "order");
     // The frame and its `Large` are plain stores in this order: the frame is there.
-    assert!(take_held(bigger, token, words), "a Large without its frame");
-    bigger.release().expect("telling the peer is a store");
+    let frame = take_held(bigger, token, words).expect("a Large without its frame");
+    bigger.release(frame).expect("telling the peer is a store");
     bigger.progress(true).expect("nothing fails in the model");
-    right.channel.release().expect("telling the peer is a store");
+    right.channel.release(switch).expect("telling the peer is a store");
     true
 }
 

@@ -1,9 +1,10 @@
 //! Batches: several small calls of one function in one frame, and when it is sent.
 
+use std::ptr::NonNull;
 use std::time::Duration;
 
-use farjump_core::channel::{Reserved, SendError};
-use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MAX_BATCH, MESSAGES_HEAD_LEN, Messages, Plan};
+use farjump_core::channel::SendError;
+use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MAX_BATCH, Messages, Plan};
 use farjump_core::shared;
 use farjump_loader::Library;
 
@@ -18,10 +19,10 @@ const ROOM: usize = 16 * LINE - 24;
 /// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
 const LONGEST: usize = 256;
 
-/// A frame that is being filled.
+/// A frame that is being filled. The channel keeps its space meanwhile.
 #[derive(Debug)]
 pub(super) struct Several {
-    room: Reserved,
+    room: Room,
     index: u16,
     /// Bytes of each message, as the first one has, and the distance between two.
     len: usize,
@@ -32,6 +33,16 @@ pub(super) struct Several {
     /// Latest end of the last message, for the canary to fit behind it; 0 once no more are taken.
     end: usize,
 }
+
+/// The space of a frame that the channel keeps: bytes for its payload.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    payload: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an address and a length. `Inner` writes there, which has the channel.
+unsafe impl Send for Room {}
 
 fn plan(index: u16) -> Plan<'static> {
     let token = one_way_token(index);
@@ -55,7 +66,7 @@ impl Inner {
             && several.used + max <= several.end
             && several.count < MAX_BATCH
         {
-            // SAFETY: the space is lent until the frame is committed, and `end` keeps `used` inside it.
+            // SAFETY: the channel keeps the space while `several` is there, and `end` keeps `used` inside it.
             let at = unsafe { several.room.payload.add(several.used) };
             // SAFETY: `end` leaves `max` bytes and a canary's from there on.
             let len = unsafe { run_payload_init(library, at.as_ptr(), max, args)? };
@@ -103,7 +114,7 @@ impl Inner {
             && let Some(room) = self.room_for_several(index, max)?
         {
             // SAFETY: `room_for_several` guarantees `max` bytes and a canary's behind the head, which the
-            // channel lends until the frame is committed.
+            // channel keeps.
             let len = unsafe {
                 let at = room.payload.add(MESSAGES_HEAD_LEN);
                 run_payload_init(library, at.as_ptr(), max, args)?
@@ -115,11 +126,11 @@ impl Inner {
     }
 
     /// Begins a batch whose first message, of `len` bytes, is written.
-    fn begin_several(&mut self, room: Reserved, index: u16, len: usize) {
+    fn begin_several(&mut self, room: Room, index: u16, len: usize) {
         // All other sends then take the general path, which sends this frame first.
         self.codes.cool();
         let stride = Messages::stride(len);
-        let (used, end) = (MESSAGES_HEAD_LEN + stride, room.room - CANARY_LEN);
+        let (used, end) = (MESSAGES_HEAD_LEN + stride, room.len - CANARY_LEN);
         self.connection.batch = Some(Several { room, index, len, stride, count: 1, used, end });
         self.stats.frames += 1;
         self.stats.payload_bytes += len as u64;
@@ -140,13 +151,15 @@ impl Inner {
 
     /// Space for a frame of messages of which the first has up to `max` bytes; `None` where this link can
     /// never have enough for one.
-    fn room_for_several(&mut self, index: u16, max: usize) -> Result<Option<Reserved>, Box<Error>> {
+    fn room_for_several(&mut self, index: u16, max: usize) -> Result<Option<Room>, Box<Error>> {
         let most = ROOM.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
         loop {
             match self.connection.channel.reserve(&plan(index), most) {
-                Ok(room) => {
-                    self.connection.channel.prefetch_behind(&room);
+                Ok(reserved) => {
+                    reserved.prefetch_behind();
+                    let room = Room { payload: reserved.payload(), len: reserved.room() };
+                    reserved.keep();
                     return Ok(Some(room));
                 }
                 Err(SendError::TooLarge { .. }) => return Ok(None),
@@ -175,13 +188,18 @@ impl Inner {
     fn send_filled(&mut self, patience: Duration) -> Result<(), Box<Error>> {
         let Some(several) = &mut self.connection.batch else { return Ok(()) };
         let messages = Messages { len: several.len as u32, count: several.count };
-        // SAFETY: the space is lent until the frame is committed, is aligned to 8 bytes, and begins with the
-        // head.
+        // SAFETY: the channel keeps the space while `several` is there. It is aligned to 8 bytes, and begins with
+        // the head.
         unsafe { several.room.payload.cast::<u64>().write(messages.to_word().to_le()) };
-        let (plan, room, used) = (plan(several.index), several.room, several.used);
+        let (plan, used) = (plan(several.index), several.used);
         let mut wait = None;
         loop {
-            match self.connection.channel.commit(&plan, &room, used) {
+            let Some(kept) = self.connection.channel.kept() else {
+                // Something else was reserved, which no other method does while `several` is there.
+                self.connection.batch = None;
+                return Err(Error::Inject(InjectError::Full).into());
+            };
+            match kept.commit(&plan, used) {
                 Ok(()) => {
                     self.connection.batch = None;
                     return Ok(());

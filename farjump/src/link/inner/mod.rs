@@ -40,6 +40,12 @@ fn one_way_token(index: u16) -> u32 {
     ONE_WAY | u32::from(index) << 16
 }
 
+/// The token of a call of this code; `None` if there are too many calls.
+#[inline(always)]
+fn token(calls: &mut Calls, index: u16, wants_reply: bool) -> Option<u32> {
+    if wants_reply { calls.open(index) } else { Some(one_way_token(index)) }
+}
+
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 pub(super) struct Inner {
@@ -120,7 +126,7 @@ impl Inner {
         {
             let used = make_payload(library, args, max, &line)?;
             let alone = wants_reply && self.calls.none_in_flight();
-            let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
+            let token = token(&mut self.calls, index, wants_reply);
             if let Some(token) = token {
                 let kind = Kind::Call;
                 let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
@@ -162,7 +168,7 @@ impl Inner {
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
         let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
         let alone = wants_reply && self.calls.none_in_flight();
-        let token = if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) };
+        let token = token(&mut self.calls, index, wants_reply);
         let Some(token) = token else { return Ok(None) };
         let kind = Kind::Call;
         let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
@@ -192,13 +198,13 @@ impl Inner {
         let Some(room) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
             return Ok(None);
         };
-        // SAFETY: the channel lends `max + CANARY_LEN` bytes until `commit`.
-        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args)? };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `room`.
+        let used = unsafe { run_payload_init(library, room.payload().as_ptr(), max, args)? };
         let alone = wants_reply && self.calls.none_in_flight();
-        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
+        let Some(token) = token(&mut self.calls, index, wants_reply) else { return Ok(None) };
         let kind = Kind::Call;
         let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-        match self.connection.channel.commit(&plan, &room, used) {
+        match room.commit(&plan, used) {
             Ok(()) => {}
             Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
             Err(_) => {
@@ -209,11 +215,6 @@ impl Inner {
         self.stats.frames += 1;
         self.stats.payload_bytes += used as u64;
         Ok(Some(token))
-    }
-
-    #[inline(always)]
-    fn token(&mut self, index: u16, wants_reply: bool) -> Option<u32> {
-        if wants_reply { self.calls.open(index) } else { Some(one_way_token(index)) }
     }
 
     /// Frees a token for which nothing was sent.
@@ -257,9 +258,7 @@ impl Inner {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
-        let token = self
-            .token(index, wants_reply)
-            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
+        let token = token(&mut self.calls, index, wants_reply).ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let target = &self.connection.target;
         let (epoch, limits, rights) = (target.epoch, target.limits, target.rights);
         let call =
@@ -306,19 +305,21 @@ impl Inner {
             return Ok(None);
         };
         let alone = wants_reply && self.calls.none_in_flight();
-        let Some(token) = self.token(index, wants_reply) else { return Ok(None) };
-        // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
-        let used = unsafe { run_payload_init(library, room.payload.as_ptr(), max, args) };
-        let sent = used.and_then(|used| {
+        let Some(token) = token(&mut self.calls, index, wants_reply) else { return Ok(None) };
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `room`.
+        let used = unsafe { run_payload_init(library, room.payload().as_ptr(), max, args) };
+        let sent = used.map(|used| {
             let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
             let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-            match self.connection.channel.commit(&plan, &room, used) {
-                Ok(()) => Ok(used),
-                // On a mapped ring this means that the peer cannot be woken.
-                Err(SendError::Failed(error)) => Err(self.broken(&error).into()),
-                Err(_) => Err(Error::Inject(InjectError::Full).into()),
-            }
+            room.commit(&plan, used).map(|()| used)
         });
+        let sent = match sent {
+            Ok(Ok(used)) => Ok(used),
+            // On a mapped ring this means that the peer cannot be woken.
+            Ok(Err(SendError::Failed(error))) => Err(self.broken(&error).into()),
+            Ok(Err(_)) => Err(Error::Inject(InjectError::Full).into()),
+            Err(error) => Err(error),
+        };
         match sent {
             Ok(payload) => {
                 self.sent(index.into(), Sent { payload, code: image_len, binds: false });

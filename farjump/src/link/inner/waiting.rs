@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::plain;
-use farjump_core::channel::{Armed, Channel, Glance, Polled, Received, SendError};
+use farjump_core::channel::{Armed, Contents, Glance, Polled, Received, SendError};
 use farjump_core::frame::{Kind, Plan, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
@@ -51,27 +51,21 @@ impl Inner {
             for _ in 0..TURNS_TO_IDLE {
                 match self.connection.channel.glance() {
                     Glance::Nothing => {}
-                    Glance::Frame(frame) if is_done(frame, token) => {
+                    Glance::Frame(frame) if is_done(&frame, token) => {
                         // The next call is likely to follow at once.
-                        self.connection.channel.prefetch_reserved();
+                        frame.prefetch_reserved();
                         self.calls.close(token);
-                        return self.take_reply();
+                        let bytes = reply_bytes(frame.contents(), &mut self.spare);
+                        return match frame.release() {
+                            Ok(()) => Ok(bytes),
+                            Err(error) => Err(self.broken(&error)),
+                        };
                     }
                     _ => break,
                 }
             }
         }
         self.wait_slowly(token, timeout)
-    }
-
-    /// Takes the payload of the reply that the channel holds, and releases the frame.
-    #[inline(always)]
-    fn take_reply(&mut self) -> Result<ReplyBytes, Error> {
-        let bytes = reply_bytes(&self.connection.channel, &mut self.spare);
-        match self.connection.channel.release() {
-            Ok(()) => Ok(bytes),
-            Err(error) => Err(self.broken(&error)),
-        }
     }
 
     #[inline(never)]
@@ -194,8 +188,7 @@ impl Inner {
         };
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
-            let room = self.connection.channel.reserve(&plan, 0);
-            match room.and_then(|room| self.connection.channel.commit(&plan, &room, 0)) {
+            match self.connection.channel.send_bytes(&plan, &[]) {
                 Ok(()) => return Ok(()),
                 Err(SendError::Full) if !deadline.passed() => self.turn(&mut wait)?,
                 Err(SendError::Failed(error)) => return Err(self.broken(&error)),
@@ -285,16 +278,16 @@ impl Inner {
         };
         let header = frame.header();
         if header.kind == Kind::Reply {
-            let (calls, codes, channel, spare) =
-                (&mut self.calls, &self.codes, &self.connection.channel, &mut self.spare);
+            let (calls, codes, contents, spare) =
+                (&mut self.calls, &self.codes, frame.contents(), &mut self.spare);
             if header.index == ReplyStatus::Done as u16 {
-                calls.answer(header.token, || Ok(reply_bytes(channel, spare)));
+                calls.answer(header.token, || Ok(reply_bytes(contents, spare)));
             } else {
                 let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
                 let ifunc = ifunc.unwrap_or_default().to_owned();
                 calls.answer(header.token, || {
                     let mut message = Vec::new();
-                    channel.copy_payload(&mut message);
+                    contents.copy_payload(&mut message);
                     Err(Error::Call(CallError::Panicked {
                         ifunc,
                         message: plain(&String::from_utf8_lossy(&message).replace('\n', " "), MAX_TEXT),
@@ -303,7 +296,7 @@ impl Inner {
             }
         }
         // A target sends no frames of other kinds; there is nothing to run here.
-        match self.connection.channel.release() {
+        match frame.release() {
             Ok(()) => Ok(true),
             Err(error) => Err(self.broken(&error)),
         }
@@ -360,22 +353,22 @@ impl Inner {
 
 /// Whether `frame` is the reply of a successful call with this token.
 #[inline(always)]
-fn is_done(frame: &Received, token: u32) -> bool {
+fn is_done(frame: &Received<'_>, token: u32) -> bool {
     let header = frame.header();
     header.kind == Kind::Reply && header.token == token && header.index == ReplyStatus::Done as u16
 }
 
-/// The payload of the reply that `channel` holds; in the memory of `spare` if it needs any.
+/// The payload of a reply; in the memory of `spare` if it needs any.
 #[inline(always)]
-fn reply_bytes(channel: &Channel, spare: &mut ReplyBytes) -> ReplyBytes {
-    let len = channel.payload_len();
+fn reply_bytes(reply: Contents<'_>, spare: &mut ReplyBytes) -> ReplyBytes {
+    let len = reply.payload_len();
     let mut bytes = ReplyBytes::new();
     if len > bytes.inline_size() {
         bytes = std::mem::take(spare);
     }
     if len != 0 {
         bytes.resize(len, 0);
-        channel.copy_payload_to(&mut bytes);
+        reply.copy_payload_to(&mut bytes);
     }
     bytes
 }

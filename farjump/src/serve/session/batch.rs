@@ -1,10 +1,10 @@
 //! Batches: frames with several calls of one function.
 
 use farjump_control::RefusalCause;
-use farjump_core::channel::Received;
-use farjump_core::frame::{Header, MESSAGES_HEAD_LEN, Messages};
+use farjump_core::channel::Taken;
+use farjump_core::frame::{MESSAGES_HEAD_LEN, Messages};
 
-use super::head::{BegunBatch, HeldFrame, Mailbox};
+use super::head::{BegunBatch, HeldFrame};
 use super::{Ended, Session, Shared, Stop};
 use crate::Refusal;
 use crate::executor::Callable;
@@ -16,10 +16,10 @@ impl Session {
     /// Runs the function for the calls of the held batch and releases it. If a wait comes in between, it
     /// runs the messages up to there, and keeps the frame. Returns how many ran, and at least 1.
     #[cold]
-    pub(super) fn call_batch(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
+    pub(super) fn call_batch(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
         let index = held.header().index;
         match self.codes.table.callable(index) {
-            Some(code) => self.run_batch(&held.frame, held.begun_batch.as_ref(), code, shared),
+            Some(code) => self.run_batch(held.frame, held.begun_batch.as_ref(), code, shared),
             None => {
                 let ready = shared.executor.ready(&self.codes.table, index);
                 self.not_ready(held, ready, shared).map(|()| 1)
@@ -31,21 +31,21 @@ impl Session {
     #[inline(never)]
     pub(super) fn run_batch(
         &mut self,
-        frame: &Received,
+        frame: Taken,
         before: Option<&BegunBatch>,
         code: Callable,
         shared: &mut Shared,
     ) -> Result<usize, Stop> {
         let header = frame.header();
-        let messages = match self.messages(&header, before, code, shared) {
+        let messages = match self.messages(&frame, before, code, shared) {
             Ok(messages) => messages,
             Err(refusal) => {
-                return self.refuse_frame(header.token, refusal, shared).map(|()| 1);
+                return self.refuse_frame(HeldFrame::own(frame), refusal, shared).map(|()| 1);
             }
         };
         let start = match frame.payload_is_aligned(ALIGN) {
             true => frame.payload().as_ptr(),
-            false => shared.scratch.align(&self.channel, frame, ALIGN),
+            false => shared.scratch.align(&header, self.channel.contents(&frame), ALIGN),
         };
         let len = messages.len as usize;
         let stride = Messages::stride(len);
@@ -68,27 +68,27 @@ impl Session {
                 // Messages that have run do not run again, even if the link fails.
                 match done + 1 < messages.count {
                     true => self.keep_batch(frame, messages, done + 1),
-                    false => self.channel.release()?,
+                    false => self.channel.release(frame)?,
                 }
                 return told.map(|()| (done + 1 - first) as usize);
             }
         }
-        self.channel.release()?;
+        self.channel.release(frame)?;
         Ok((messages.count - first) as usize)
     }
 
     /// Keeps a frame of which `done` messages have run.
     #[cold]
-    fn keep_batch(&mut self, frame: &Received, messages: Messages, done: u32) {
+    fn keep_batch(&mut self, frame: Taken, messages: Messages, done: u32) {
         let begun_batch = Some(BegunBatch { messages, done });
-        self.head.keep(HeldFrame { begun_batch, ..HeldFrame::new(Mailbox::Own, *frame) });
+        self.head.keep(HeldFrame { begun_batch, ..HeldFrame::own(frame) });
     }
 
     /// The head of the frame's messages, which is read once; or why they do not run.
     #[inline]
     fn messages(
         &self,
-        header: &Header,
+        frame: &Taken,
         before: Option<&BegunBatch>,
         code: Callable,
         shared: &Shared,
@@ -96,7 +96,7 @@ impl Session {
         let bad = |text: String| Refusal { cause: RefusalCause::BadFrame, text };
         let messages = match before {
             Some(begun) => begun.messages,
-            None => Messages::of(header, || self.channel.payload_word())
+            None => Messages::of(&frame.header(), || self.channel.contents(frame).payload_word())
                 .map_err(|error| bad(error.to_string()))?,
         };
         if code.align > ALIGN {

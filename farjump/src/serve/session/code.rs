@@ -61,12 +61,13 @@ impl Session {
             Kind::CallCode => {
                 // The index may stand for other code meanwhile, or none.
                 let (code, linked) = self.codes.table.bound(header.index)?;
-                let same = self.channel.code().is_some_and(|part| part.id == linked.id());
-                (same && self.channel.image_is(linked.image())).then_some(code)?
+                let contents = frame.contents();
+                let same = contents.code().is_some_and(|part| part.id == linked.id());
+                (same && contents.image_is(linked.image())).then_some(code)?
             }
             Kind::CallLocal => {
                 let mut name = [0; MAX_NAME];
-                let len = self.channel.copy_name_to(&mut name);
+                let len = frame.contents().copy_name_to(&mut name);
                 shared.executor.local(&name[..len]).ok()?
             }
             _ => return None,
@@ -74,7 +75,9 @@ impl Session {
         if !frame.payload_is_aligned(code.align) {
             return None;
         }
-        Some(self.run(&header, frame.payload().as_ptr(), code, shared))
+        let payload = frame.payload().as_ptr();
+        let frame = frame.take();
+        Some(self.run(frame, payload, code, shared))
     }
 
     /// The payload of a frame, aligned as the code asks: in place, or in a copy.
@@ -82,16 +85,16 @@ impl Session {
         if held.frame.payload_is_aligned(code.align) {
             return held.frame.payload().as_ptr();
         }
-        shared.scratch.align(self.mailbox(held.mailbox), &held.frame, code.align)
+        shared.scratch.align(&held.header(), self.contents(held), code.align)
     }
 
     /// Runs the code bound to the frame's index.
-    pub(super) fn call(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn call(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
         match self.codes.table.callable(header.index) {
             Some(code) => {
-                let payload = self.payload(held, code, shared);
-                self.run(&header, payload, code, shared)
+                let payload = self.payload(&held, code, shared);
+                self.run_code_of(held, payload, code, shared)
             }
             None => {
                 let ready = shared.executor.ready(&self.codes.table, header.index);
@@ -101,25 +104,24 @@ impl Session {
     }
 
     #[cold]
-    pub(super) fn bind(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn bind(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         if held.code_settled {
             return self.call(held, shared);
         }
-        let (header, mailbox) = (held.header(), held.mailbox);
-        let Some(code) = self.mailbox(mailbox).code() else { return Ok(()) };
-        let index = header.index;
+        let Some(code) = self.contents(&held).code() else { return self.release_held(held) };
+        let index = held.header().index;
         if let Some((callable, linked)) = self.codes.table.bound(index)
             && linked.id() == code.id
             && code.epoch == shared.executor.epoch()
-            && self.mailbox(mailbox).image_is(linked.image())
+            && self.contents(&held).image_is(linked.image())
         {
             // Mode always: the code equals the stored copy, which runs.
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(held, Err(refusal), shared);
             }
-            self.prediction = self.template(held);
-            let payload = self.payload(held, callable, shared);
-            return self.run(&held.header(), payload, callable, shared);
+            self.prediction = self.template(&held);
+            let payload = self.payload(&held, callable, shared);
+            return self.run_code_of(held, payload, callable, shared);
         }
         // Checked before it takes any memory here.
         if let Err(refusal) = shared.executor.policy.image(code.image_len as usize) {
@@ -127,9 +129,9 @@ impl Session {
             return self.not_ready(held, Err(refusal), shared);
         }
         // Copied before it is checked: the source can write the mailbox meanwhile.
-        self.mailbox(mailbox).copy_image(&mut shared.scratch.image);
+        self.contents(&held).copy_image(&mut shared.scratch.image);
         let mut name = [0; MAX_NAME];
-        let name_len = self.mailbox(mailbox).copy_name_to(&mut name);
+        let name_len = self.contents(&held).copy_name_to(&mut name);
         let placed = shared.executor.stats.images_linked;
         let image = &shared.scratch.image;
         let named = Named {
@@ -141,9 +143,12 @@ impl Session {
         };
         match shared.executor.bind(&mut self.codes.table, index, &named) {
             Ok(Ready::Yes) => {
-                if let Some((code, _)) = self.codes.table.bound(index) {
-                    let payload = self.payload(held, code, shared);
-                    self.run(&held.header(), payload, code, shared)?;
+                match self.codes.table.bound(index) {
+                    Some((code, _)) => {
+                        let payload = self.payload(&held, code, shared);
+                        self.run_code_of(held, payload, code, shared)?;
+                    }
+                    None => self.head.keep(held),
                 }
                 if shared.executor.stats.images_linked != placed {
                     self.codes.unreported_links.push(index);
@@ -156,14 +161,14 @@ impl Session {
 
     /// Runs a function of the target's own.
     #[cold]
-    pub(super) fn call_local(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn call_local(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let mut name = [0; MAX_NAME];
-        let len = self.mailbox(held.mailbox).copy_name_to(&mut name);
+        let len = self.contents(&held).copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
-                self.prediction = self.template(held);
-                let payload = self.payload(held, code, shared);
-                self.run(&held.header(), payload, code, shared)
+                self.prediction = self.template(&held);
+                let payload = self.payload(&held, code, shared);
+                self.run_code_of(held, payload, code, shared)
             }
             Err(refusal) => self.not_ready(held, Err(refusal), shared),
         }
@@ -185,35 +190,38 @@ impl Session {
     #[cold]
     pub(super) fn not_ready(
         &mut self,
-        held: &HeldFrame,
+        held: HeldFrame,
         ready: Result<Ready, Refusal>,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
         let header = held.header();
         match ready {
-            Ok(Ready::Yes) => Ok(()),
+            Ok(Ready::Yes) => {
+                self.head.keep(held);
+                Ok(())
+            }
             Ok(Ready::Crowded(need)) => {
-                self.head.keep(*held);
+                self.head.keep(held);
                 Err(End::Crowded(need, 0).into())
             }
             Ok(Ready::Needs(_)) if self.control.is_source_gone() => {
-                self.refuse_frame(header.token, code_missing(), shared)
+                self.refuse_frame(held, code_missing(), shared)
             }
             Ok(Ready::Needs(id)) => {
                 if let Err(refusal) = may(self.control.rights, Rights::INJECT) {
                     // Code that the source may not bring is not requested.
-                    return self.refuse_frame(header.token, refusal, shared);
+                    return self.refuse_frame(held, refusal, shared);
                 }
                 // The frame and those behind it stay in their place: their order is kept and none is lost.
                 self.head.block(BlockedOn::Code(id));
-                self.head.keep(*held);
+                self.head.keep(held);
                 shared.handlers.code_missing(&self.control.peer, &id);
                 self.notify(&Message::NeedCode { index: header.index, id: id.0 })?;
                 // Counted here because the frames of a poll that ends the link are not counted either.
                 shared.executor.stats.waited += 1;
                 Ok(())
             }
-            Err(refusal) => self.refuse_frame(header.token, refusal, shared),
+            Err(refusal) => self.refuse_frame(held, refusal, shared),
         }
     }
 }

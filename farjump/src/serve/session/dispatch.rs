@@ -1,7 +1,7 @@
 //! Taking the next frame, and handling it by its kind.
 
 use farjump_control::{RefusalCause, Rights};
-use farjump_core::channel::{Polled, Received};
+use farjump_core::channel::Polled;
 use farjump_core::frame::{Header, Kind, ReplyStatus};
 
 use crate::Refusal;
@@ -26,6 +26,7 @@ impl Session {
             }
         };
         if frame.header().kind == Kind::Large {
+            // It stays at the head until its frame is whole.
             return self.take_switched(shared);
         }
         self.head.note_whole();
@@ -36,29 +37,25 @@ impl Session {
             && frame.payload_is_aligned(code.align)
             && may_run(&header, Mailbox::Own, shared).is_ok()
         {
-            return self.run(&header, frame.payload().as_ptr(), code, shared).map(|()| Some(1));
+            let payload = frame.payload().as_ptr();
+            let frame = frame.take();
+            return self.run(frame, payload, code, shared).map(|()| Some(1));
         }
-        self.take_other(&frame, shared).map(Some)
+        let held = HeldFrame::own(frame.take());
+        self.run_held(held, shared).map(Some)
     }
 
+    /// Handles a frame, and releases it; or keeps it, where its code has to come first.
     #[cold]
-    #[inline(never)]
-    pub(super) fn take_other(&mut self, frame: &Received, shared: &mut Shared) -> Result<usize, Stop> {
-        self.run_held(&HeldFrame::new(Mailbox::Own, *frame), shared)
-    }
-
-    /// Handles a frame, and releases it in the link's own mailbox; or keeps it, where its code has to come
-    /// first.
-    #[cold]
-    pub(super) fn dispatch(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+    pub(super) fn dispatch(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
         let header = held.header();
-        let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox, shared));
+        let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox(), shared));
         if let Err(refusal) = allowed {
             if matches!(header.kind, Kind::CallCode | Kind::CallId) {
                 // The frame was to bind other code than the index stood for before.
                 self.codes.table.refuse(header.index, &refusal);
             }
-            return self.refuse_frame(header.token, refusal, shared);
+            return self.refuse_frame(held, refusal, shared);
         }
         match header.kind {
             Kind::Call => self.call(held, shared),
@@ -68,12 +65,12 @@ impl Session {
             Kind::Flush => {
                 let sent = self.control.refusals_sent().to_le_bytes();
                 let answered = self.answer(header.token, ReplyStatus::Done, &sent, false);
-                self.channel.release()?;
+                self.release_held(held)?;
                 answered
             }
             Kind::Reply | Kind::Skip | Kind::Large | Kind::CallBatch => {
                 let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";
-                self.refuse_frame(header.token, Refusal::new(RefusalCause::BadFrame, text), shared)
+                self.refuse_frame(held, Refusal::new(RefusalCause::BadFrame, text), shared)
             }
         }
     }

@@ -3,13 +3,13 @@
 //! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or a
 //! reply has been sent. So it is read once. The values read are kept here as one, together with the mailbox
 //! that the frame lies in, and the session continues with them: later contents of the mailboxes are ignored
-//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it is released, with its
-//! fields about the code that it names.
+//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it has the `Taken` back, with
+//! its fields about the code that it names.
 
 use std::time::{Duration, Instant};
 
 use farjump_control::RefusalCause;
-use farjump_core::channel::Received;
+use farjump_core::channel::Taken;
 use farjump_core::frame::{Header, Kind, Messages, ReplyStatus, Template};
 use farjump_core::image::CodeId;
 
@@ -27,10 +27,11 @@ pub(super) enum Mailbox {
 }
 
 /// A frame, as it was read when it was found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct HeldFrame {
-    pub(super) mailbox: Mailbox,
-    pub(super) frame: Received,
+    pub(super) frame: Taken,
+    /// The `Switch` in the link's own mailbox that stands for the frame, if that lies in the large one.
+    pub(super) switch: Option<Taken>,
     /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
     /// is not requested again.
     pub(super) code_settled: bool,
@@ -47,8 +48,18 @@ pub(super) struct BegunBatch {
 }
 
 impl HeldFrame {
-    pub(super) fn new(mailbox: Mailbox, frame: Received) -> HeldFrame {
-        HeldFrame { mailbox, frame, code_settled: false, begun_batch: None }
+    /// A frame of the link's own mailbox.
+    pub(super) fn own(frame: Taken) -> HeldFrame {
+        HeldFrame { frame, switch: None, code_settled: false, begun_batch: None }
+    }
+
+    /// A frame of the large mailbox.
+    pub(super) fn large(frame: Taken, switch: Taken) -> HeldFrame {
+        HeldFrame { switch: Some(switch), ..HeldFrame::own(frame) }
+    }
+
+    pub(super) fn mailbox(&self) -> Mailbox {
+        if self.switch.is_some() { Mailbox::Large } else { Mailbox::Own }
     }
 
     pub(super) fn header(&self) -> Header {
@@ -134,14 +145,9 @@ impl HeadFrame {
         }
     }
 
-    /// Whether a frame is kept.
-    pub(super) fn is_kept(&self) -> bool {
-        self.frame.is_some()
-    }
-
     /// Whether a frame of the large mailbox is kept.
     pub(super) fn is_large(&self) -> bool {
-        self.frame.as_ref().is_some_and(|held| held.mailbox == Mailbox::Large)
+        self.frame.as_ref().is_some_and(|held| held.mailbox() == Mailbox::Large)
     }
 
     /// Whether the code with this id is awaited.
@@ -205,7 +211,7 @@ impl HeadFrame {
 impl Session {
     /// Header prediction for later frames that equal `held`: only for those of the link's own mailbox.
     pub(super) fn template(&self, held: &HeldFrame) -> Option<Template> {
-        if held.mailbox == Mailbox::Own { self.channel.template() } else { None }
+        if held.mailbox() == Mailbox::Own { self.contents(held).template() } else { None }
     }
 
     /// Continues with the kept frame, if the awaited event has come. Returns the number of calls; `None`
@@ -216,7 +222,7 @@ impl Session {
             return Ok(None);
         }
         match self.head.frame.take() {
-            Some(held) => self.run_held(&held, shared).map(Some),
+            Some(held) => self.run_held(*held, shared).map(Some),
             None => Ok(Some(0)),
         }
     }
@@ -265,18 +271,10 @@ impl Session {
 
     /// Handles `held`, which is then released or kept. Returns the number of calls.
     #[cold]
-    pub(super) fn run_held(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
-        let done = match (held.mailbox, held.header().kind) {
+    pub(super) fn run_held(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<usize, Stop> {
+        match (held.mailbox(), held.header().kind) {
             (Mailbox::Own, Kind::CallBatch) => self.call_batch(held, shared),
             _ => self.dispatch(held, shared).map(|()| 1),
-        };
-        if held.mailbox == Mailbox::Own || self.head.is_kept() {
-            return done;
         }
-        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
-        // gone source's frames.
-        let released = self.release_bigger();
-        let done = done?;
-        released.map(|()| done)
     }
 }

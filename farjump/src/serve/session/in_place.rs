@@ -3,7 +3,7 @@
 use farjump_control::RefusalCause;
 use farjump_core::frame::{CodePart, MAX_NAME};
 
-use super::head::{HeldFrame, Mailbox};
+use super::head::HeldFrame;
 use super::{Session, Shared, Stop};
 use crate::Refusal;
 use crate::executor::{Callable, Named};
@@ -12,13 +12,13 @@ impl Session {
     /// Runs the code of the held frame in place. The frame is held until the code has returned, so an honest
     /// source writes nothing there meanwhile.
     #[cold]
-    pub(super) fn call_in_place(&mut self, held: &HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
-        let Some(part) = self.mailbox(held.mailbox).code() else { return Ok(()) };
+    pub(super) fn call_in_place(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
+        let Some(part) = self.contents(&held).code() else { return self.release_held(held) };
         let header = held.header();
-        match self.prepare_in_place(held.mailbox, header.index, &part, shared) {
+        match self.prepare_in_place(&held, &part, shared) {
             Ok(code) => {
-                let payload = self.payload(held, code, shared);
-                let done = self.run(&header, payload, code, shared);
+                let payload = self.payload(&held, code, shared);
+                let done = self.run_code_of(held, payload, code, shared);
                 self.codes.table.over(header.index);
                 done
             }
@@ -28,21 +28,21 @@ impl Session {
 
     fn prepare_in_place(
         &mut self,
-        mailbox: Mailbox,
-        index: u16,
+        held: &HeldFrame,
         part: &CodePart,
         shared: &mut Shared,
     ) -> Result<Callable, Refusal> {
         shared.executor.allow_in_place(part.epoch)?;
-        let place = self.mailbox_mut(mailbox).in_place().map_err(|error| {
+        let index = held.header().index;
+        let place = self.mailbox_mut(held.mailbox()).in_place(&held.frame).map_err(|error| {
             let text = format_args!("its mailbox cannot run code in place ({error}): choose another mode");
             Refusal::new(RefusalCause::Policy, text)
         })?;
         if !self.codes.table.is_checked(index, &part.id, place.len) {
             // Copied before it is checked: the source can write the mailbox meanwhile.
-            self.mailbox(mailbox).copy_image(&mut shared.scratch.image);
+            self.contents(held).copy_image(&mut shared.scratch.image);
             let mut name = [0; MAX_NAME];
-            let len = self.mailbox(mailbox).copy_name_to(&mut name);
+            let len = self.contents(held).copy_name_to(&mut name);
             let (name, image) = (&name[..len], &shared.scratch.image);
             let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.control.peer };
             shared.executor.check_in_place(&mut self.codes.table, index, &named)?;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use farjump_control::{DeferredFd, EndpointInfo, Message, RefusalCause, SecondEndpoint};
-use farjump_core::channel::{Channel, Polled};
+use farjump_core::channel::{Channel, Contents, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
@@ -151,15 +151,15 @@ impl LargeMailbox {
 }
 
 impl Session {
-    /// The channel of a mailbox.
-    pub(super) fn mailbox(&self, which: Mailbox) -> &Channel {
+    /// The parts of a frame.
+    pub(super) fn contents(&self, held: &HeldFrame) -> Contents<'_> {
         match &self.large.state {
-            State::Open(channel) if which == Mailbox::Large => channel,
-            _ => &self.channel,
+            State::Open(channel) if held.mailbox() == Mailbox::Large => channel.contents(&held.frame),
+            _ => self.channel.contents(&held.frame),
         }
     }
 
-    /// As [`Session::mailbox`], mutable.
+    /// The channel of a mailbox.
     pub(super) fn mailbox_mut(&mut self, which: Mailbox) -> &mut Channel {
         match &mut self.large.state {
             State::Open(channel) if which == Mailbox::Large => channel,
@@ -310,20 +310,26 @@ impl Session {
             self.head.check_age(shared.stall_timeout + self.large.journey())?;
             return Ok(None);
         };
-        let held = HeldFrame::new(Mailbox::Large, frame);
+        let frame = frame.take();
+        // As first read: it is at the head until it is released.
+        let Polled::Frame(switch) = self.channel.poll_slowly()? else { return Ok(None) };
+        let held = HeldFrame::large(frame, switch.take());
         self.head.note_whole();
-        self.run_held(&held, shared).map(Some)
+        self.run_held(held, shared).map(Some)
     }
 
-    /// Releases the frame at the head of the large mailbox.
+    /// Releases a frame, in the large mailbox together with its `Switch`.
     #[cold]
-    pub(in crate::serve) fn release_bigger(&mut self) -> Result<(), Stop> {
-        if let State::Open(bigger) = &mut self.large.state {
-            bigger.release()?;
+    pub(super) fn release_held(&mut self, held: HeldFrame) -> Result<(), Stop> {
+        let HeldFrame { frame, switch, .. } = held;
+        let Some(switch) = switch else { return Ok(self.channel.release(frame)?) };
+        let released = self.channel.release(switch);
+        if let State::Open(large) = &mut self.large.state {
+            large.release(frame)?;
             // Credit is returned at once: the source may be waiting for so much.
-            bigger.progress(true)?;
+            large.progress(true)?;
         }
-        Ok(())
+        Ok(released?)
     }
 
     /// Periodic tasks for the large mailbox.
@@ -344,7 +350,7 @@ impl Session {
             State::Open(bigger) => {
                 // A skip at the ring's end has no `Large`, and the source may need its space. A frame found
                 // by this is held, as it is now, until its `Large` has come.
-                bigger.poll()?;
+                drop(bigger.poll()?);
                 bigger.progress(true)?;
                 Ok(())
             }

@@ -15,7 +15,7 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
-use farjump_core::channel::{Armed, Channel, Glance, Received};
+use farjump_core::channel::{Armed, Channel, Contents, Glance, Taken};
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus, Template};
 use farjump_core::transport::{PathInfo, Transport};
 
@@ -23,7 +23,7 @@ use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
 pub(super) use self::end::{End, Stop, cut};
 use self::events::ChannelEvents;
-use self::head::{BlockedOn, HeadFrame};
+use self::head::{BlockedOn, HeadFrame, HeldFrame};
 use self::large::LargeMailbox;
 pub(super) use self::large::Limits;
 use self::reply::{Replies, reply};
@@ -124,7 +124,8 @@ impl Session {
                         && frame.payload_is_aligned(code.align)
                     {
                         let payload = frame.payload().as_ptr();
-                        self.run(&header, payload, code, shared)?;
+                        let frame = frame.take();
+                        self.run(frame, payload, code, shared)?;
                         ran += 1;
                         if self.head.is_blocked() {
                             return Ok(ran);
@@ -134,8 +135,8 @@ impl Session {
                     if header.kind == Kind::CallBatch
                         && let Some(code) = self.codes.table.callable(header.index)
                     {
-                        let frame = *frame;
-                        ran += self.run_batch(&frame, None, code, shared)?;
+                        let frame = frame.take();
+                        ran += self.run_batch(frame, None, code, shared)?;
                         if self.head.is_blocked() {
                             return Ok(ran);
                         }
@@ -196,9 +197,41 @@ impl Session {
         })
     }
 
-    /// Runs code on the payload of the held frame, and replies.
+    /// Runs code on the payload of a frame of the link's own mailbox, replies, and releases the frame.
     #[inline(always)]
     fn run(
+        &mut self,
+        frame: Taken,
+        payload: *mut u8,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let answered = self.run_code(&frame.header(), payload, code, shared);
+        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
+        // gone source's frames.
+        let released = self.channel.release(frame);
+        answered?;
+        Ok(released?)
+    }
+
+    /// As [`Session::run`], for a frame of either mailbox.
+    #[cold]
+    fn run_code_of(
+        &mut self,
+        held: HeldFrame,
+        payload: *mut u8,
+        code: Callable,
+        shared: &mut Shared,
+    ) -> Result<(), Stop> {
+        let answered = self.run_code(&held.header(), payload, code, shared);
+        let released = self.release_held(held);
+        answered?;
+        released
+    }
+
+    /// Runs code on the payload of a frame, which is released afterwards, and replies.
+    #[inline(always)]
+    fn run_code(
         &mut self,
         header: &Header,
         payload: *mut u8,
@@ -209,7 +242,7 @@ impl Session {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
         // A source that waits for one reply at a time gets it alone.
         let alone = header.flags.contains(Flags::ALONE);
-        // SAFETY: the payload is `len` bytes lent by the channel until `release` below, or in the scratch
+        // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the scratch
         // buffer, aligned as the image asks; the code is of this session's table, which holds it, or in the
         // frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.replies.max_len) };
@@ -223,11 +256,7 @@ impl Session {
         };
         // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
         unsafe { shared.executor.count(code) };
-        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
-        // gone source's frames.
-        let released = self.channel.release();
-        answered?;
-        Ok(released?)
+        answered
     }
 
     /// Makes the transport progress; reads the control connection if the source has set a notice.
@@ -250,15 +279,15 @@ impl Session {
 }
 
 impl Scratch {
-    /// Copies the payload of `frame`, which `channel` holds, to an address aligned to `align` bytes: as many
-    /// bytes as its header says, whatever there is to copy.
+    /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes as
+    /// the header says, whatever there is to copy.
     #[cold]
-    fn align(&mut self, channel: &Channel, frame: &Received, align: usize) -> *mut u8 {
-        let len = frame.header().payload_len as usize;
+    fn align(&mut self, header: &Header, frame: Contents<'_>, align: usize) -> *mut u8 {
+        let len = header.payload_len as usize;
         self.payload.clear();
         self.payload.resize(len + align, 0);
         let skip = self.payload.as_ptr().align_offset(align).min(align);
-        channel.copy_payload_to(&mut self.payload[skip..skip + len]);
+        frame.copy_payload_to(&mut self.payload[skip..skip + len]);
         self.payload[skip..].as_mut_ptr()
     }
 }

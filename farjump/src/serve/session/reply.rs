@@ -4,7 +4,7 @@ use farjump_control::{Message, RefusalCause};
 use farjump_core::channel::{Channel, SendError};
 use farjump_core::frame::{Flags, Header, Kind, Plan, ReplyStatus};
 
-use super::head::BlockedOn;
+use super::head::{BlockedOn, HeldFrame};
 use super::{Session, Shared, Stop, cut};
 use crate::Refusal;
 use crate::executor::{Callable, Ended};
@@ -140,16 +140,16 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Session::refuse`], for the held frame, which ends by that.
+    /// As [`Session::refuse`], for a frame, which ends by that.
     #[cold]
-    pub(in crate::serve) fn refuse_frame(
+    pub(super) fn refuse_frame(
         &mut self,
-        token: u32,
+        held: HeldFrame,
         refusal: Refusal,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let told = self.refuse(token, refusal, shared);
-        self.channel.release()?;
+        let told = self.refuse(held.header().token, refusal, shared);
+        self.release_held(held)?;
         told
     }
 }

@@ -82,7 +82,7 @@ impl RawTarget {
         loop {
             if let Polled::Frame(frame) = self.channel.poll().unwrap() {
                 let header = frame.header();
-                self.channel.release().unwrap();
+                frame.release().unwrap();
                 return header;
             }
             self.channel.progress(true).unwrap();

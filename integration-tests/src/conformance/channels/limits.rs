@@ -1,6 +1,6 @@
 //! Capabilities: each verifiable claim, and both sides of each limit.
 
-use farjump_core::channel::{Polled, Reserved, SendError};
+use farjump_core::channel::{Polled, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, LINE, Plan};
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, Messages, RemoteMemory, Transport,
@@ -153,12 +153,12 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
 }
 
 /// Reserves until the result is not "full".
-fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<Reserved, SendError>, Failure> {
+fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<(), SendError>, Failure> {
     let mut patience = Patience::new();
     loop {
         match ends.left.reserve(plan, payload) {
             Err(SendError::Full) => {}
-            answer => return Ok(answer),
+            answer => return Ok(answer.map(drop)),
         }
         // The rest of the ring is skipped first, which the other end must see.
         let seen = ends.right.poll()?;

@@ -112,13 +112,13 @@ impl Shape {
 pub(super) struct Sender<'a> {
     style: Style<'a>,
     number: u64,
-    /// The frame is finished, and the backend could not take it.
-    made: Option<Reserved>,
+    /// The frame is finished and kept: the backend could not take it.
+    made: bool,
 }
 
 impl<'a> Sender<'a> {
     pub(super) fn new(style: Style<'a>) -> Self {
-        Sender { style, number: 0, made: None }
+        Sender { style, number: 0, made: false }
     }
 
     /// Frames sent.
@@ -134,22 +134,23 @@ impl<'a> Sender<'a> {
         if shape.in_one && shape.spare == 0 {
             return self.send_in_one(channel, &plan, shape.payload);
         }
-        let room = match self.made {
-            Some(room) => room,
-            None => match channel.reserve(&plan, shape.payload + shape.spare) {
+        let room = if self.made {
+            channel.kept().ok_or_else(|| Failure::new("a kept frame is gone"))?
+        } else {
+            match channel.reserve(&plan, shape.payload + shape.spare) {
                 Ok(room) => self.fill(room, &shape)?,
                 Err(SendError::Full) => return Ok(false),
                 Err(error) => return Err(Failure::from(error).at(format!("reserving frame {}", self.number))),
-            },
+            }
         };
-        match channel.commit(&plan, &room, shape.payload) {
+        match room.commit(&plan, shape.payload) {
             Ok(()) => {
-                self.made = None;
+                self.made = false;
                 self.number += 1;
                 Ok(true)
             }
             Err(SendError::Full) => {
-                self.made = Some(room);
+                self.made = true;
                 Ok(false)
             }
             Err(error) => Err(Failure::from(error).at(format!("committing frame {}", self.number))),
@@ -172,18 +173,19 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn fill(&self, room: Reserved, shape: &Shape) -> Result<Reserved, Failure> {
+    fn fill<'c>(&self, room: Reserved<'c>, shape: &Shape) -> Result<Reserved<'c>, Failure> {
         ensure!(
-            room.room == shape.payload + shape.spare,
+            room.room() == shape.payload + shape.spare,
             "room for {} bytes was reserved and {} given",
             shape.payload + shape.spare,
-            room.room
+            room.room()
         );
         let bytes = pattern::bytes(shape.payload, self.style.seed, self.number);
         // SAFETY: the channel lends `room` bytes at `payload`, and `slack` behind them, until the commit.
         unsafe {
-            room.payload.copy_from_nonoverlapping(std::ptr::NonNull::from(&bytes[..]).cast(), bytes.len());
-            room.payload.add(bytes.len()).write_bytes(UNUSED, room.room - bytes.len() + room.slack);
+            room.payload().copy_from_nonoverlapping(std::ptr::NonNull::from(&bytes[..]).cast(), bytes.len());
+            let rest = room.payload().add(bytes.len());
+            rest.write_bytes(UNUSED, room.room() - bytes.len() + room.slack());
         }
         Ok(room)
     }
@@ -227,21 +229,21 @@ impl<'a> Receiver<'a> {
                 return Ok(false);
             }
             Ok(Polled::Frame(frame)) => {
-                if let Err(failure) = self.compare(channel, &frame) {
+                if let Err(failure) = self.compare(&frame) {
                     thread::sleep(LATE);
-                    self.torn = self.compare(channel, &frame).is_ok();
+                    self.torn = self.compare(&frame).is_ok();
                     let failure = if self.torn { failure.at("torn") } else { failure };
                     return Err(place(failure, self.number));
                 }
+                frame.release()?;
             }
             Err(error) => return Err(place(error.into(), self.number)),
         }
-        channel.release()?;
         self.number += 1;
         Ok(true)
     }
 
-    fn compare(&self, channel: &Channel, frame: &Received) -> Result<(), Failure> {
+    fn compare(&self, frame: &Received<'_>) -> Result<(), Failure> {
         let shape = self.style.shape(self.number);
         // The payload first, in place: a torn one may be whole a moment later.
         let (header, at) = (frame.header(), frame.payload());
@@ -257,15 +259,16 @@ impl<'a> Receiver<'a> {
             (header.kind, header.index, header.token) == (shape.kind, shape.index, shape.token),
             "its header is {header:?}"
         );
-        let code = channel.code();
+        let contents = frame.contents();
+        let code = contents.code();
         ensure!(code.is_some() == shape.kind.names_code(), "it names code {code:?}");
         if let Some(code) = code {
             ensure!((code.id, code.epoch) == (shape.id, shape.epoch), "it names code {code:?}");
             let mut name = [0; MAX_NAME];
-            let len = channel.copy_name_to(&mut name);
+            let len = contents.copy_name_to(&mut name);
             ensure!(&name[..len] == shape.name.as_bytes(), "its name is not {}", shape.name);
             let mut found = Vec::new();
-            channel.copy_image(&mut found);
+            contents.copy_image(&mut found);
             ensure!(found == image(shape.image, self.style.seed, self.number), "its image is wrong");
         }
         Ok(())
@@ -275,17 +278,17 @@ impl<'a> Receiver<'a> {
 /// Polls for a frame. Under the rule with a checksum, polls as often as one more sum of a torn frame needs. A
 /// poll sums up a part of it, and polls in between save up for the next sum. Background movers of frames run
 /// only between two of these calls.
-fn look(channel: &mut Channel) -> Result<Polled, TransportError> {
+fn look(channel: &mut Channel) -> Result<Polled<'_>, TransportError> {
     let before = channel.summed();
     for _ in 0..LOOKS {
-        match channel.poll()? {
-            Polled::Partial
-                if channel.rule() == ArrivalRules::CHECKED
-                    && (channel.is_summing() || channel.summed() == before) => {}
-            other => return Ok(other),
+        if !matches!(channel.poll()?, Polled::Partial)
+            || channel.rule() != ArrivalRules::CHECKED
+            || !(channel.is_summing() || channel.summed() == before)
+        {
+            break;
         }
     }
-    Ok(Polled::Partial)
+    channel.poll()
 }
 
 /// Reports when nothing has moved for too long.
