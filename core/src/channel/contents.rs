@@ -33,7 +33,7 @@ impl Contents<'_> {
     /// The code part; `None` if the frame names no code.
     #[inline]
     pub fn code(self) -> Option<CodePart> {
-        self.channel.code.filter(|_| self.is_own)
+        self.code_part().copied()
     }
 
     /// The header prediction for later frames that name the same code, for
@@ -82,8 +82,8 @@ impl Contents<'_> {
     /// names no code.
     pub fn copy_name_to(self, into: &mut [u8; MAX_NAME]) -> usize {
         // `Header::check` refuses longer names.
-        let part = |code: CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
-        copy_part(self.part(|| self.code().map(part)), into)
+        let part = |code: &CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
+        copy_part(self.part(|| self.code_part().map(part)), into)
     }
 
     /// Length in bytes of the payload.
@@ -111,6 +111,11 @@ impl Contents<'_> {
     }
 
     #[inline]
+    fn code_part(&self) -> Option<&CodePart> {
+        (self.is_own && self.channel.names_code).then_some(&self.channel.code)
+    }
+
+    #[inline]
     fn payload_part(self) -> Option<(NonNull<u8>, usize)> {
         let held = &self.channel.held;
         self.part(|| Some((held.payload as usize, held.header().payload_len as usize)))
@@ -118,7 +123,7 @@ impl Contents<'_> {
 
     #[inline]
     fn image_part(self) -> Option<(NonNull<u8>, usize)> {
-        self.part(|| self.code().map(|code| (code.image_offset as usize, code.image_len as usize)))
+        self.part(|| self.code_part().map(|code| (code.image_offset as usize, code.image_len as usize)))
     }
 
     /// Address and length of the part of the frame at the offset and length that `place` returns. The frame's

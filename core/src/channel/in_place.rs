@@ -30,14 +30,14 @@ impl Channel {
         let Path::OneSided(path) = &mut self.path else {
             return Err(unsupported("running code in messages that are delivered"));
         };
-        let (Some(start), Some(code), true) = (self.held.start, &self.code, is_own) else {
+        let (Some(start), true) = (self.held.start, is_own && self.names_code) else {
             return Err(unsupported("running code of a frame that brings none"));
         };
         let executable = path.local.executable()?;
         // SAFETY: `Header::check` found the image inside the frame, which is held.
-        let image = unsafe { start.add(code.image_offset as usize) };
+        let image = unsafe { start.add(self.code.image_offset as usize) };
         let offset = image.addr().get() - path.local.base().addr().get();
         let address = (executable.addr().get() + offset) as u64;
-        Ok(InPlace { image, len: code.image_len as usize, address })
+        Ok(InPlace { image, len: self.code.image_len as usize, address })
     }
 }

@@ -30,12 +30,12 @@ impl Channel {
     #[inline]
     pub fn lines(&mut self, payload: usize) -> Option<Lines<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
-        if !path.lines_are_open() || self.trailer != Trailer::Never || payload > self.terms.send_limit {
+        if !path.lines_are_open() || self.trailer != Trailer::Never || payload > self.send_limit {
             return None;
         }
         // Same rule as `Plan::layout` for a payload that does not fit the header's line.
         let frame_len = LINE + payload.next_multiple_of(LINE);
-        if frame_len > self.terms.send_limit {
+        if frame_len > self.send_limit {
             return None;
         }
         let at = path.out.room(frame_len)?;

@@ -9,6 +9,7 @@
 //! line read.
 
 use crate::frame::{CodePart, FrameError, MAX_FRAME, Trailer};
+use crate::image::CodeId;
 use crate::mailbox;
 use crate::memory::Memory;
 use crate::signal::LinkKey;
@@ -78,19 +79,26 @@ pub enum Armed {
 }
 
 /// An endpoint with framing, arrival rule and credit.
+// What each call touches lies in few cache lines: the frame at the head in the first, then the path.
+#[repr(C, align(64))]
 pub struct Channel {
-    path: Path,
-    terms: ChannelParams,
-    trailer: Trailer,
     /// The frame that `poll` returned and that is not released. It is not read again while it is held,
     /// because on a one-sided path the peer can change its bytes in the mailbox.
     held: Held,
     /// Whether the held frame was taken: no poll returns it.
     taken: bool,
+    /// Whether the held frame has the code part `code`.
+    names_code: bool,
+    trailer: Trailer,
+    /// Whether `kept` is a frame that was reserved and is kept. Then `OneSided::lines_open` is `false`.
+    keeps: bool,
+    /// Largest frame that the peer accepts, in bytes.
+    send_limit: usize,
+    path: Path,
     /// The code part of the held frame, read with it.
-    code: Option<CodePart>,
+    code: CodePart,
+    terms: ChannelParams,
     idle_rounds: IdleRounds,
-    /// The frame that was reserved and is kept. While there is one, `OneSided::lines_open` is `false`.
     kept: Option<Space>,
 }
 
@@ -131,15 +139,17 @@ impl Channel {
                 Path::TwoSided(TwoSided::new(messages, &terms))
             }
         };
-        let idle_rounds = IdleRounds::new(terms.rule);
         Ok(Channel {
-            path,
-            terms,
-            trailer,
             held: Held::NOTHING,
             taken: false,
-            code: None,
-            idle_rounds,
+            names_code: false,
+            trailer,
+            keeps: false,
+            send_limit: terms.send_limit,
+            path,
+            code: CodePart { image_offset: 0, image_len: 0, id: CodeId([0; 16]), epoch: 0, name_len: 0 },
+            idle_rounds: IdleRounds::new(terms.rule),
+            terms,
             kept: None,
         })
     }
@@ -166,8 +176,8 @@ impl Channel {
     /// Largest frame that can be sent, in bytes, header and code included.
     pub fn max_frame(&self) -> usize {
         match &self.path {
-            Path::OneSided(path) => path.out.ring().len().min(self.terms.send_limit),
-            Path::TwoSided(_) => self.terms.send_limit,
+            Path::OneSided(path) => path.out.ring().len().min(self.send_limit),
+            Path::TwoSided(_) => self.send_limit,
         }
     }
 
@@ -175,7 +185,7 @@ impl Channel {
     /// then.
     pub fn is_limited(&self) -> bool {
         match &self.path {
-            Path::OneSided(path) => self.terms.send_limit < path.out.ring().len(),
+            Path::OneSided(path) => self.send_limit < path.out.ring().len(),
             Path::TwoSided(_) => true,
         }
     }
@@ -200,7 +210,7 @@ impl Channel {
     /// Whether frames move only while [`Channel::progress`] is called. `false` where memory is mapped.
     #[inline]
     pub fn needs_progress(&self) -> bool {
-        self.terms.rule != ArrivalRules::STORES
+        !matches!(&self.path, Path::OneSided(path) if path.is_mapped())
     }
 
     /// Sends the peer a notice: something for it is on the control connection.

@@ -14,31 +14,35 @@ use crate::memory::{Memory, Region};
 use crate::sync::{Handover, Ordering, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
 
+// What a poll touches comes first, then what each send touches.
+#[repr(C)]
 pub(super) struct OneSided {
-    pub(super) out: Outbound<Region>,
     pub(super) inbound: Inbound<Region>,
     /// The whole local region, for its credit line.
     returns: Region,
-    /// The peer's control page, if it is mapped.
-    peer: Option<Region>,
-    rule: ArrivalRules,
+    /// The peer's region is mapped here.
+    is_mapped: bool,
     /// The ring is mapped, and no frame is kept: the fast paths may write the next frame.
     lines_open: bool,
     /// A fence is needed between "store the frame" and "is the peer asleep?".
     fence: bool,
-    waker: Waker,
+    /// The frame at the head is held: an event is pending, and the frame is not read again.
+    holds: bool,
     /// The last notice of the peer that was reported to the caller.
     notice: u32,
+    pub(super) out: Outbound<Region>,
+    waker: Waker,
+    /// The peer's control page, if it is mapped.
+    peer: Option<Region>,
     /// The state of this endpoint, and the state that the peer was sent: equal unless the backend's queue was
     /// full.
     state: State,
     told: State,
+    rule: ArrivalRules,
     /// The peer's consumed position when credit ran out. No doorbell reports new credit.
     starved: Option<u64>,
     /// A frame finished in the shadow ring that the backend could not take yet.
     pending: Option<Pending>,
-    /// The frame at the head is held: an event is pending, and the frame is not read again.
-    holds: bool,
     // The regions above point into these and into the shadow ring: dropped last, in this order.
     remote: Box<dyn RemoteMemory>,
     pub(super) local: Box<dyn LocalMemory>,
@@ -126,6 +130,7 @@ impl OneSided {
             returns,
             peer: mapped.map(|region| region.part(0, CONTROL_LEN)),
             rule: terms.rule,
+            is_mapped: mapped.is_some(),
             lines_open: mapped.is_some(),
             fence: !remote.store_load_ordered(),
             waker: Waker::default(),
@@ -147,7 +152,7 @@ impl OneSided {
 
     #[inline(always)]
     pub(super) fn is_mapped(&self) -> bool {
-        self.peer.is_some()
+        self.is_mapped
     }
 
     #[inline(always)]

@@ -77,11 +77,16 @@ impl Channel {
                 }
                 // The length was checked; the compiler knows this only for one line.
                 let start = path.inbound.ring().pointer(at, LINE);
-                (self.held, self.taken, self.code) = (Held::new(header, payload, start), false, None);
+                self.hold(Held::new(header, payload, start), false);
                 Found::Frame
             }
             mailbox::Glance::Look => Found::Other,
         }
+    }
+
+    #[inline(always)]
+    fn hold(&mut self, frame: Held, names_code: bool) {
+        (self.held, self.taken, self.names_code) = (frame, false, names_code);
     }
 
     /// [`Channel::find`] on a two-sided path.
@@ -94,7 +99,7 @@ impl Channel {
         match path.glance() {
             two_sided::Glance::Nothing => Found::Nothing,
             two_sided::Glance::Plain(header, payload, start) => {
-                (self.held, self.taken, self.code) = (Held::new(header, payload, start), false, None);
+                self.hold(Held::new(header, payload, start), false);
                 Found::Frame
             }
             two_sided::Glance::Look => Found::Other,
@@ -135,7 +140,10 @@ impl Channel {
                 Some((header, parts, start)) => (Held::new(header, parts.payload, start), parts.code),
             },
         };
-        (self.held, self.taken, self.code) = (frame, false, code);
+        if let Some(code) = code {
+            self.code = code;
+        }
+        self.hold(frame, code.is_some());
         if frame.header().flags.contains(Flags::WANTS_REPLY) {
             self.prefetch();
         }
@@ -156,8 +164,8 @@ impl Channel {
             path.out.prefetch();
         }
         let start = path.inbound.ring().pointer(at, header.frame_len as usize);
-        self.held = Held::new(header, template.payload(), start);
-        (self.taken, self.code) = (false, Some(template.part()));
+        self.code = template.part();
+        self.hold(Held::new(header, template.payload(), start), true);
         Some(Received { channel: self })
     }
 

@@ -87,14 +87,14 @@ impl Held {
         Header::of_checked([self.lengths, self.rest])
     }
 
-    /// Address of the payload; dangling without a frame.
+    /// Address of the payload.
+    ///
+    /// # Safety
+    /// There must be a frame.
     #[inline(always)]
-    fn payload_at(&self) -> NonNull<u8> {
-        match self.start {
-            // SAFETY: the payload was checked to lie within the frame, which starts at `start`.
-            Some(start) => unsafe { start.add(self.payload as usize) },
-            None => NonNull::dangling(),
-        }
+    unsafe fn payload_at(&self) -> NonNull<u8> {
+        // SAFETY: the caller's (see Safety). The payload was checked to lie within the frame.
+        unsafe { self.start.unwrap_unchecked().add(self.payload as usize) }
     }
 }
 
@@ -115,7 +115,8 @@ impl Received<'_> {
     /// released.
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
-        self.channel.held.payload_at()
+        // SAFETY: the channel holds a frame while it is lent as this value.
+        unsafe { self.channel.held.payload_at() }
     }
 
     /// Whether the payload is aligned to `align` bytes, a power of two. In a mailbox, always true for the
@@ -164,7 +165,8 @@ impl Taken {
     /// As [`Received::payload`].
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
-        self.held.payload_at()
+        // SAFETY: made of a frame that was held (`Received::take`).
+        unsafe { self.held.payload_at() }
     }
 
     /// As [`Received::payload_is_aligned`].

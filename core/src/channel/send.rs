@@ -109,7 +109,7 @@ impl<'c> Reserved<'c> {
                     path.commit(start, header, space.layout.payload + used)
                 };
                 if let Err(SendError::Full) = sent {
-                    channel.kept = Some(space);
+                    channel.set_kept(space);
                 }
                 sent
             }
@@ -121,7 +121,7 @@ impl<'c> Reserved<'c> {
     /// the kept frame.
     pub fn keep(self) {
         let Reserved { channel, space } = self;
-        channel.kept = Some(space);
+        channel.set_kept(space);
         if let Path::OneSided(path) = &mut channel.path {
             path.close_lines();
         }
@@ -178,24 +178,24 @@ impl Channel {
     /// [`SendError::Full`] when the peer must consume first.
     #[inline]
     pub fn reserve(&mut self, plan: &Plan<'_>, payload: usize) -> Result<Reserved<'_>, SendError> {
-        if self.kept.is_some() {
+        if self.keeps {
             self.forget_kept();
         }
         let trailer = self.trailer;
         // Keeps the sums below from overflowing.
-        if payload > self.terms.send_limit {
+        if payload > self.send_limit {
             return Err(SendError::TooLarge { len: payload, max: self.max_frame() });
         }
         let (start, layout) = match &mut self.path {
             Path::OneSided(path) => {
                 let (at, layout) = path.reserve(|base| plan.layout(base, payload, trailer), trailer)?;
-                if layout.frame_len > self.terms.send_limit {
+                if layout.frame_len > self.send_limit {
                     return Err(SendError::TooLarge { len: layout.frame_len, max: self.max_frame() });
                 }
                 (path.out.ring().pointer(at, layout.frame_len), layout)
             }
             Path::TwoSided(path) => {
-                let (start, layout) = path.reserve(plan, payload, self.terms.send_limit)?;
+                let (start, layout) = path.reserve(plan, payload, self.send_limit)?;
                 // SAFETY: a frame has at least one line. Without code, only padding lies between that line
                 // and the payload.
                 unsafe {
@@ -237,14 +237,18 @@ impl Channel {
     /// one was reserved since.
     #[inline]
     pub fn kept(&mut self) -> Option<Reserved<'_>> {
-        let space = self.kept?;
+        let space = self.kept.filter(|_| self.keeps)?;
         self.forget_kept();
         Some(Reserved::new(self, space))
     }
 
+    fn set_kept(&mut self, space: Space) {
+        (self.kept, self.keeps) = (Some(space), true);
+    }
+
     #[cold]
     fn forget_kept(&mut self) {
-        self.kept = None;
+        (self.kept, self.keeps) = (None, false);
         if let Path::OneSided(path) = &mut self.path {
             path.open_lines();
         }
@@ -255,11 +259,11 @@ impl Channel {
     #[inline]
     pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved<'_>> {
         let Path::TwoSided(path) = &mut self.path else { return None };
-        if payload > self.terms.send_limit || self.kept.is_some() {
+        if payload > self.send_limit || self.keeps {
             return None;
         }
         let layout = Plan::of(Kind::Call).layout(0, payload, Trailer::Never);
-        if layout.frame_len > self.terms.send_limit {
+        if layout.frame_len > self.send_limit {
             return None;
         }
         let start = path.lend(layout.frame_len)?;

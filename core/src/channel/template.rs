@@ -57,14 +57,14 @@ impl Channel {
     #[inline]
     pub fn reserve_stamped(&mut self, stamp: &Stamp, payload: usize) -> Option<Reserved<'_>> {
         let Path::OneSided(path) = &mut self.path else { return None };
-        if payload > self.terms.send_limit || !path.lines_are_open() {
+        if payload > self.send_limit || !path.lines_are_open() {
             return None;
         }
         // Same rule as `Plan::layout`: frames start on a line, so the position does not matter.
         let align_log2 = if payload <= INLINE_PAYLOAD { INLINE_ALIGN_LOG2 } else { DEFAULT_ALIGN_LOG2 };
         let offset = (HEADER_LEN + stamp.bytes.len()).next_multiple_of(1 << align_log2);
         let frame_len = (offset + payload).next_multiple_of(LINE);
-        if frame_len > self.terms.send_limit {
+        if frame_len > self.send_limit {
             return None;
         }
         let at = path.out.room(frame_len)?;

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::ptr::NonNull;
 
-use super::{Armed, SendError, ChannelParams, protocol};
+use super::{Armed, ChannelParams, SendError, protocol};
 use crate::frame::{FrameError, FrameView, Header, Kind, LINE, Layout, Parts, Plan, Trailer};
 use crate::memory::{Memory, Region};
 use crate::signal::LinkKey;

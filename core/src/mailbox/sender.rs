@@ -25,22 +25,24 @@ const SHORT_LINES: usize = 4;
 
 /// The sending half of a ring: tracks sent and consumed positions, and writes frames into `ring`. That is the
 /// peer's ring itself (mapped) or a shadow ring from which a backend moves the bytes.
+// What each send touches comes first.
+#[repr(C)]
 pub(crate) struct Outbound<M> {
     ring: M,
-    /// The region that the peer writes, with the credit line.
-    returns: M,
-    key: LinkKey,
     position: u64,
     /// Last known position up to which the peer has consumed.
     consumed: u64,
     /// Signal for `position`, computed in advance.
     signal: u64,
-    /// Largest frame that the peer accepts, in bytes.
-    limit: usize,
+    key: LinkKey,
     /// Counts frames that are placed apart.
     turn: usize,
+    /// Largest frame that the peer accepts, in bytes.
+    limit: usize,
     /// Lines of the next frame that are prefetched: as many as the last frame took.
     ahead: usize,
+    /// The region that the peer writes, with the credit line.
+    returns: M,
 }
 
 /// A frame whose bytes are in the ring, and the data needed to publish it.

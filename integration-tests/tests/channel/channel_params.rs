@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farjump_core::channel::{Channel, Polled, SendError, ChannelParams};
+use farjump_core::channel::{Channel, ChannelParams, Polled, SendError};
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::mailbox::{CONTROL_LEN, MIN_RING, region_len, ring_len};
 use farjump_core::transport::{ArrivalRules, Cause, TransportError};

@@ -291,7 +291,7 @@ fn no_line_is_written_over_a_kept_frame() {
         assert_eq!(pair.right.take(), Some((0, vec![0x55; 100])), "{rule:?}");
         // Nor after another reservation.
         pair.left.channel.reserve(&plan, 100).unwrap().keep();
-        drop(pair.left.channel.reserve(&plan, 3_000).unwrap());
+        let _ = pair.left.channel.reserve(&plan, 3_000).unwrap();
         assert!(pair.left.channel.kept().is_none(), "{rule:?}");
         assert_eq!(pair.left.channel.line().is_some(), is_mapped, "{rule:?}");
         pair.settle();

@@ -333,7 +333,7 @@ fn a_kept_frame_is_forgotten_with_the_next_reservation() {
     left.kept().unwrap().commit(&plan, 100).unwrap();
     assert!(left.kept().is_none(), "nothing is reserved");
     left.reserve(&plan, 1_000).unwrap().keep();
-    drop(left.reserve(&plan, 10).unwrap());
+    let _ = left.reserve(&plan, 10).unwrap();
     assert!(left.kept().is_none(), "something else was reserved");
     left.reserve(&plan, 1_000).unwrap().keep();
     line.0.lock().unwrap().full_reserves = 1;

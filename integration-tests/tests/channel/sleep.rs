@@ -79,7 +79,7 @@ fn a_sleeper_that_passes_a_skip_does_not_sleep_on() {
     *right.bell.before_sleep.lock().unwrap() = Some(Box::new(move || {
         // Too long for the rest of the ring: a skip is sent, and wakes the sleeper. The sleeper discards this
         // wake-up.
-        drop(sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap());
+        let _ = sender.lock().unwrap().channel.reserve(&plan(Kind::Call, 1), 300).unwrap();
         assert_eq!(bell.rings.swap(0, Ordering::Relaxed), 1);
     }));
     assert_eq!(right.channel.arm().unwrap(), Armed::Ready, "the frame behind the skip rings nobody");

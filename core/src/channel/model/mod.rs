@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicBool;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
-use super::{Armed, Channel, Polled, SendError, Taken, ChannelParams};
+use super::{Armed, Channel, ChannelParams, Polled, SendError, Taken};
 use crate::descriptor::BorrowedFd;
 use crate::frame::{Kind, LINE, Plan};
 use crate::mailbox;

@@ -76,7 +76,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
     for (token, (is_big, words)) in frames.iter().enumerate() {
         while !take(&mut right, &mut right_bigger.channel, token as u32, *is_big, *words) {
             right.channel.progress(true).expect("nothing fails in the model");
-            drop(right_bigger.channel.poll().expect("nobody breaks the protocol"));
+            right_bigger.channel.poll().expect("nobody breaks the protocol");
             right_bigger.channel.progress(true).expect("nothing fails in the model");
             right.rest();
         }

@@ -13,25 +13,27 @@ use crate::transport::ArrivalRules;
 const TOLD_EVERY: u64 = 64 << 10;
 
 /// The receiving half of a ring: polls for the frame at its position, and returns credit.
+// What each poll and release touches comes first.
+#[repr(C)]
 pub(crate) struct Inbound<M> {
     ring: M,
-    key: LinkKey,
-    trailer: Trailer,
-    /// The signal is ordered behind the whole frame.
-    signal_proves: bool,
-    /// Largest frame accepted, in bytes.
-    limit: usize,
-    /// Largest frame that the fast poll takes, in bytes.
-    quick_limit: usize,
     position: u64,
     /// Signal expected at `position`, computed in advance.
     signal: u64,
+    key: LinkKey,
+    /// Largest frame that the fast poll takes, in bytes.
+    quick_limit: usize,
+    /// The signal is ordered behind the whole frame.
+    signal_proves: bool,
+    trailer: Trailer,
+    /// Frames and skips consumed, for the rule that counts completions.
+    taken: u64,
     /// Position last returned to the sender.
     reported: u64,
     /// Bytes consumed before credit is returned.
     told_every: u64,
-    /// Frames and skips consumed, for the rule that counts completions.
-    taken: u64,
+    /// Largest frame accepted, in bytes.
+    limit: usize,
     /// The checksum state, under the rule that has one.
     summing: Option<Box<Summing>>,
 }

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use farjump_core::channel::SendError;
-use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MESSAGES_HEAD_LEN, MAX_BATCH, Messages, Plan};
+use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MAX_BATCH, MESSAGES_HEAD_LEN, Messages, Plan};
 use farjump_core::shared;
 use farjump_loader::Library;
 

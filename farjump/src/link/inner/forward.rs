@@ -28,8 +28,8 @@ impl Inner {
             return Err(self.gone_error());
         }
         let index = self.codes.index_held(linked)?;
-        let token =
-            super::token(&mut self.calls, index, wants_reply).ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
+        let token = super::token(&mut self.calls, index, wants_reply)
+            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let code = self.codes.get(index.into());
         let (image, id, name) = (linked.image(), linked.id(), linked.name());
         let align_log2 = code.align_log2;

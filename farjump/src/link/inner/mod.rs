@@ -258,7 +258,8 @@ impl Inner {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.calls.none_in_flight();
-        let token = token(&mut self.calls, index, wants_reply).ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
+        let token = token(&mut self.calls, index, wants_reply)
+            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let target = &self.connection.target;
         let (epoch, limits, rights) = (target.epoch, target.limits, target.rights);
         let call =

@@ -30,7 +30,7 @@ pub(super) enum Mailbox {
 #[derive(Debug)]
 pub(super) struct HeldFrame {
     pub(super) frame: Taken,
-    /// The `Switch` in the link's own mailbox that stands for the frame, if that lies in the large one.
+    /// The `Large` in the link's own mailbox that stands for the frame, if that lies in the large one.
     pub(super) switch: Option<Taken>,
     /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
     /// is not requested again.

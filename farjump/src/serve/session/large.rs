@@ -318,7 +318,7 @@ impl Session {
         self.run_held(held, shared).map(Some)
     }
 
-    /// Releases a frame, in the large mailbox together with its `Switch`.
+    /// Releases a frame, in the large mailbox together with its `Large`.
     #[cold]
     pub(super) fn release_held(&mut self, held: HeldFrame) -> Result<(), Stop> {
         let HeldFrame { frame, switch, .. } = held;
@@ -350,7 +350,7 @@ impl Session {
             State::Open(bigger) => {
                 // A skip at the ring's end has no `Large`, and the source may need its space. A frame found
                 // by this is held, as it is now, until its `Large` has come.
-                drop(bigger.poll()?);
+                bigger.poll()?;
                 bigger.progress(true)?;
                 Ok(())
             }
