@@ -171,7 +171,7 @@ pub enum BuildError {
     /// Both forms of the payload routine.
     #[error(
         "`{name}` has both `{name}_payload_init` and `{name}_payload_init_shrink`: keep one. The second may use less \
-         than the room it is given"
+         than the space it is given"
     )]
     TwoPayloadInits {
         /// Name of the ifunc.
