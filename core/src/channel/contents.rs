@@ -7,8 +7,8 @@ use super::{Channel, Taken};
 use crate::frame::{CODE_HEADER_LEN, CodePart, MAX_NAME, Template};
 use crate::shared;
 
-/// What a frame consists of besides its header and the address of its payload. The peer may change the bytes of a
-/// one-sided path's frames at any time, so they are only copied and compared.
+/// What a frame consists of besides its header and the address of its payload. The peer may change the bytes
+/// of a one-sided path's frames at any time, so they are only copied and compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'c> {
     channel: &'c Channel,
@@ -56,7 +56,8 @@ impl Contents<'_> {
         }
     }
 
-    /// Copies the image to `into`, memory that the peer cannot write. `into` is empty if the frame has no image.
+    /// Copies the image to `into`, memory that the peer cannot write. `into` is empty if the frame has no
+    /// image.
     pub fn copy_image(self, into: &mut Vec<u8>) {
         into.clear();
         let Some((image, len)) = self.image_part() else { return };
@@ -92,8 +93,8 @@ impl Contents<'_> {
         if self.is_own { self.channel.held.header().payload_len as usize } else { 0 }
     }
 
-    /// Copies as much of the payload as fits to the start of `into`, and returns the length copied. Faster than
-    /// [`Contents::copy_payload`] for a few bytes.
+    /// Copies as much of the payload as fits to the start of `into`, and returns the length copied. Faster
+    /// than [`Contents::copy_payload`] for a few bytes.
     #[inline]
     pub fn copy_payload_to(self, into: &mut [u8]) -> usize {
         copy_part(self.payload_part(), into)

@@ -22,8 +22,9 @@ impl Channel {
     ///
     /// # Errors
     /// [`Cause::Unsupported`] on two-sided paths, on transports without
-    /// [`in_place`](crate::transport::Capabilities::in_place), and for a frame without an image or of another channel. The
-    /// system's error if it forbids executable memory. The link stays usable in every case.
+    /// [`in_place`](crate::transport::Capabilities::in_place), and for a frame without an image or of
+    /// another channel. The system's error if it forbids executable memory. The link stays usable in every
+    /// case.
     pub fn in_place(&mut self, frame: &Taken) -> Result<InPlace, TransportError> {
         let is_own = self.holds(frame);
         let unsupported = |what| failed(Operation::Receive, Cause::Unsupported(what));

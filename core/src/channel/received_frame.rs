@@ -32,8 +32,8 @@ pub struct Received<'c> {
     pub(super) channel: &'c mut Channel,
 }
 
-/// A frame that stays held while its channel sends. There is one for each frame: until [`Channel::release`] has
-/// it back, polls find nothing.
+/// A frame that stays held while its channel sends. There is one for each frame: until [`Channel::release`]
+/// has it back, polls find nothing.
 ///
 /// A frame is released once:
 /// ```compile_fail,E0382
@@ -177,7 +177,8 @@ impl Taken {
 }
 
 impl Channel {
-    /// Releases a frame that was taken, and its space. The bytes of its payload may be overwritten from now on.
+    /// Releases a frame that was taken, and its space. The bytes of its payload may be overwritten from now
+    /// on.
     ///
     /// # Errors
     /// When returning credit to the peer fails, and for a frame of another channel.

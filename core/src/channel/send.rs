@@ -13,8 +13,8 @@ use crate::transport::{Cause, TransportError};
 /// pieces.
 pub const BESIDE: usize = 64 << 10;
 
-/// Space reserved for a frame, borrowed from the channel until the frame is committed, kept or dropped. The peer
-/// sees nothing before the commit.
+/// Space reserved for a frame, borrowed from the channel until the frame is committed, kept or dropped. The
+/// peer sees nothing before the commit.
 ///
 /// A frame is committed once:
 /// ```compile_fail,E0382
@@ -117,8 +117,8 @@ impl<'c> Reserved<'c> {
     }
 
     /// Ends the borrow and keeps the space, as what is written there, until [`Channel::kept`]. Frames may be
-    /// received meanwhile, and none may be sent: the fast paths find no space, and [`Channel::reserve`] forgets
-    /// the kept frame.
+    /// received meanwhile, and none may be sent: the fast paths find no space, and [`Channel::reserve`]
+    /// forgets the kept frame.
     pub fn keep(self) {
         let Reserved { channel, space } = self;
         channel.set_kept(space);
@@ -233,8 +233,8 @@ impl Channel {
         Ok(Reserved::new(self, Space { payload: at, room: payload, layout }))
     }
 
-    /// The frame that [`Reserved::keep`] kept last, or that [`Reserved::commit`] could not send. `None` if another
-    /// one was reserved since.
+    /// The frame that [`Reserved::keep`] kept last, or that [`Reserved::commit`] could not send. `None` if
+    /// another one was reserved since.
     #[inline]
     pub fn kept(&mut self) -> Option<Reserved<'_>> {
         let space = self.kept.filter(|_| self.keeps)?;

@@ -72,8 +72,8 @@ impl TwoSided {
     /// Sends the frame in the buffer at `start` with this header and a payload that ends at `end`.
     ///
     /// # Safety
-    /// [`TwoSided::reserve`] or [`TwoSided::lend`] returned `start` last, for a frame at least as long, and no
-    /// commit has taken it since.
+    /// [`TwoSided::reserve`] or [`TwoSided::lend`] returned `start` last, for a frame at least as long, and
+    /// no commit has taken it since.
     #[inline]
     pub(super) unsafe fn commit(
         &mut self,

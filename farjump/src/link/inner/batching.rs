@@ -188,8 +188,8 @@ impl Inner {
     fn send_filled(&mut self, patience: Duration) -> Result<(), Box<Error>> {
         let Some(several) = &mut self.connection.batch else { return Ok(()) };
         let messages = Messages { len: several.len as u32, count: several.count };
-        // SAFETY: the channel keeps the space while `several` is there. It is aligned to 8 bytes, and begins with
-        // the head.
+        // SAFETY: the channel keeps the space while `several` is there. It is aligned to 8 bytes, and begins
+        // with the head.
         unsafe { several.room.payload.cast::<u64>().write(messages.to_word().to_le()) };
         let (plan, used) = (plan(several.index), several.used);
         let mut wait = None;

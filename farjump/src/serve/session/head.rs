@@ -3,8 +3,8 @@
 //! It stays in its mailbox, where its source can write, and sometimes for long: until code has come, or a
 //! reply has been sent. So it is read once. The values read are kept here as one, together with the mailbox
 //! that the frame lies in, and the session continues with them: later contents of the mailboxes are ignored
-//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it has the `Taken` back, with
-//! its fields about the code that it names.
+//! (`docs/decisions/need-code.md`). The mailbox's channel holds the same frame until it has the `Taken`
+//! back, with its fields about the code that it names.
 
 use std::time::{Duration, Instant};
 

@@ -242,9 +242,9 @@ impl Session {
         let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
         // A source that waits for one reply at a time gets it alone.
         let alone = header.flags.contains(Flags::ALONE);
-        // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the scratch
-        // buffer, aligned as the image asks; the code is of this session's table, which holds it, or in the
-        // frame, which is held until then.
+        // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the
+        // scratch buffer, aligned as the image asks; the code is of this session's table, which holds it, or
+        // in the frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.replies.max_len) };
         // The reply first: the source waits for it.
         let answered = if ended != Ended::Returned {
@@ -279,8 +279,8 @@ impl Session {
 }
 
 impl Scratch {
-    /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes as
-    /// the header says, whatever there is to copy.
+    /// Copies the payload of a frame with this header to an address aligned to `align` bytes: as many bytes
+    /// as the header says, whatever there is to copy.
     #[cold]
     fn align(&mut self, header: &Header, frame: Contents<'_>, align: usize) -> *mut u8 {
         let len = header.payload_len as usize;
