@@ -68,7 +68,7 @@ fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there
     let (tally, echo) = (library("tally"), library("echo"));
     let (ifunc, cause, text) = refusal(pair.call(&tally, b""));
     assert_eq!((&*ifunc, cause), ("tally", RefusalCause::CodeMissing));
-    assert!(text.contains("`tally`") && text.contains("--local"), "{text}");
+    assert!(text.contains("`tally`") && text.contains("TargetBuilder::local"), "{text}");
     pair.target.set_local(&tally).unwrap();
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     assert_eq!(refusal(pair.call(&echo, b"")).0, "echo");

@@ -430,7 +430,7 @@ fn limits_that_make_no_sense_fail_the_target_when_it_is_built() {
         (place.target().max_payload(0), "0 bytes on the payload"),
         (place.target().max_image(32), "32 bytes on the image"),
         (place.target().max_frame(LINE - 1), "63 bytes on the frame"),
-        (place.target().max_sources(0), "no sources"),
+        (place.target().max_sources(0), "0 sources"),
         (place.target().mailbox(mailbox).max_source_memory(least - 1), "memory of a source"),
     ];
     for (target, words) in wrong {
