@@ -1,8 +1,8 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
-//! [`sections`] lists the runs, [`kept`] stores each run, [`bounds`] has the bounds on figures, [`results`]
-//! writes the page. The page is made from the stored runs: a section that is run alone changes nothing of the
-//! others.
+//! [`sections`] lists the runs, [`section_file`] stores each run, [`goals`] has the bounds on figures,
+//! [`results`] writes the page. The page is made from the stored runs: a section that is run alone changes
+//! nothing of the others.
 
 mod goal_table;
 mod goals;
