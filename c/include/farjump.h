@@ -1219,14 +1219,14 @@ farjump_status_t farjump_target_options_set_wait_policy(farjump_target_options_t
  * Default: 1 second.
  */
 farjump_status_t farjump_target_options_set_stall_timeout(farjump_target_options_t *options,
-                                                        uint64_t nanoseconds);
+                                                          uint64_t nanoseconds);
 
 /**
  * Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
  * requested, and for a link to a destination, in nanoseconds. Default: 2 seconds.
  */
 farjump_status_t farjump_target_options_set_handshake_timeout(farjump_target_options_t *options,
-                                                          uint64_t nanoseconds);
+                                                              uint64_t nanoseconds);
 
 /**
  * Shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1

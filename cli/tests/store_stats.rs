@@ -109,7 +109,7 @@ fn what_a_target_has_done_is_shown_with_the_causes_of_refusals_and_its_sources()
     let bench = Workbench::new();
     let (crc32, hello) = (bench.sample("crc32"), bench.sample("hello"));
     let serving = bench.serve(&["--max-source-memory", "8M", "--store-images", "5"]);
-    assert!(ask(&bench, "stats", &[]).worked().text().ends_with("sources    none\n"));
+    assert!(ask(&bench, "stats", &[]).worked().text().ends_with("sources  none\n"));
     bench.inject(&crc32, &["--repeat", "10"]).worked();
     // It calls printf, which is not offered.
     assert_eq!(bench.inject(&hello, &[]).code, 3);

@@ -132,7 +132,7 @@ impl fmt::Display for RefusalCause {
             RefusalCause::IdMismatch => "code does not match its id",
             RefusalCause::WrongMachine => "code for another machine",
             RefusalCause::UnresolvedImport => "unresolved import",
-            RefusalCause::OutOfMemory => "no room",
+            RefusalCause::OutOfMemory => "out of memory",
             RefusalCause::StaleEpoch => "frame for an earlier run of the target",
             RefusalCause::UnknownIndex => "unknown code index",
             RefusalCause::TooLarge => "too large",

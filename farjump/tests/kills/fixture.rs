@@ -207,13 +207,8 @@ impl<'t> Stage<'t> {
         }
         let address = &self.address;
         let error = played.expect_err("the target is gone");
-        assert!(
-            matches!(
-                error,
-                Error::Wait(WaitError::PeerGone { .. }) | Error::Connect(ConnectError::Handshake(_))
-            ),
-            "{error}"
-        );
+        let unmet = matches!(error, Error::Connect(ConnectError::Handshake(_) | ConnectError::Connection(_)));
+        assert!(unmet || matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         let text = error.to_string();
         // Until its preamble has come, a target on TCP goes by the address that was connected to.
         let number = address.strip_prefix("tcp:").unwrap_or(address);
@@ -236,7 +231,7 @@ impl<'t> Stage<'t> {
         assert_eq!(again, *address);
         self.target = target;
         self.witness.reconnect().unwrap();
-        (Fate::TargetKilled, matches!(error, Error::Connect(ConnectError::Handshake(_))))
+        (Fate::TargetKilled, unmet)
     }
 
     /// Hits a source; both are other processes.

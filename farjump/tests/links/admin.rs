@@ -275,7 +275,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
 fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     let place = Place::new();
     let target =
-        place.target().handshake_timeout(Duration::from_millis(50)).build().unwrap().spawn().unwrap();
+        place.target().handshake_timeout(Duration::from_millis(500)).build().unwrap().spawn().unwrap();
     let mut raw = RawSource::connect(&place.address());
     call_new_ones(&mut raw, 8000);
     let mut idler = say(&place, &Message::Ask(Question::Store));

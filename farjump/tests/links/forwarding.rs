@@ -315,7 +315,7 @@ fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
 fn a_peer_that_never_answers_is_given_up_and_holds_up_nobody() {
     let place = Place::new();
     let _mute = UnixListener::bind(place.path("1.sock")).unwrap();
-    let target = member(&place, 0, 2).handshake_timeout(Duration::from_millis(200)).build().unwrap();
+    let target = member(&place, 0, 2).handshake_timeout(Duration::from_secs(1)).build().unwrap();
     let target = target.spawn().unwrap();
     let link = Link::connect(&address(&place, 0)).unwrap();
     let onward = library("onward");

@@ -16,10 +16,20 @@ use crate::support::{FOREVER, PATIENCE, Place, library, words};
 /// Length of an observation, of which one hundredth may be work.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// The share of a processor that `used` grows by, over [`WATCHED`].
+/// Length of a look for the end of earlier work, and of the spinning after it.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The share of a processor that `used` grows by, over [`WATCHED`], once earlier work is over.
 fn share(used: impl Fn() -> Duration) -> f64 {
-    // Earlier work, and the spinning after it, is over by then.
-    thread::sleep(Duration::from_millis(100));
+    // On a busy machine earlier work takes its time. A process that never rests is watched in the end, too.
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let before = used();
+        thread::sleep(LOOK);
+        if used() - before < LOOK / 100 || Instant::now() > patience {
+            break;
+        }
+    }
     let (start, before) = (Instant::now(), used());
     thread::sleep(WATCHED);
     (used() - before).as_secs_f64() / start.elapsed().as_secs_f64()

@@ -150,7 +150,8 @@ fn more_sources_than_allowed_are_turned_away_until_one_leaves() {
 #[test]
 fn a_process_that_connects_and_says_nothing_is_sent_away_after_the_limit_and_holds_up_nobody() {
     let place = Place::new();
-    let limit = Duration::from_millis(50);
+    // Long enough for the honest source on a busy machine: the limit holds for its handshake, too.
+    let limit = Duration::from_millis(500);
     let mut target = place.target().max_sources(2).handshake_timeout(limit).build().unwrap();
     let start = Instant::now();
     let silent = UnixStream::connect(place.path("t.sock")).unwrap();
