@@ -13,6 +13,7 @@ use crate::mailbox::{
 use crate::memory::{Memory, Region};
 use crate::sync::{Handover, Ordering, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
+use crate::wire::layout::frame::LENGTHS;
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
@@ -297,7 +298,7 @@ impl OneSided {
         let result = loop {
             let taken = match (self.rule, step) {
                 (ArrivalRules::FENCED, Step::Body) => {
-                    self.remote.put(ring_at + 8, &bytes[8..], frame.position)
+                    self.remote.put(ring_at + LENGTHS, &bytes[LENGTHS..], frame.position)
                 }
                 (ArrivalRules::FENCED, Step::Fence) => self.remote.fence(),
                 (ArrivalRules::FENCED, Step::Signal) => {

@@ -9,17 +9,15 @@ use crate::frame::{
 };
 use crate::memory::Memory;
 use crate::sync::Ordering;
-
-/// Offset in bytes of the word that holds the payload's offset and the name's length.
-const PAYLOAD_WORD: usize = 56;
+use crate::wire::layout::frame::PAYLOAD;
 
 /// The bytes between header and payload of frames that name the same code. Made by [`Channel::stamp`], for
 /// frames of that channel.
 #[derive(Debug)]
 pub struct Stamp {
-    /// The frame's bytes from 24 on, with a payload offset of 0.
+    /// The frame's bytes from the code header on, with a payload offset of 0.
     bytes: Box<[u8]>,
-    /// The word at [`PAYLOAD_WORD`], with a payload offset of 0.
+    /// The word at [`PAYLOAD`], with a payload offset of 0.
     word: u64,
     image_offset: u32,
     image_len: usize,
@@ -47,7 +45,7 @@ impl Channel {
         let end = (part.image_offset + part.image_len) as usize;
         let end = end.max(crate::frame::CODE_HEADER_LEN + usize::from(part.name_len));
         let [.., word] = part.to_words(0);
-        frame[PAYLOAD_WORD..][..8].copy_from_slice(&word.to_le_bytes());
+        frame[PAYLOAD..][..8].copy_from_slice(&word.to_le_bytes());
         let (image_offset, image_len) = (part.image_offset, part.image_len as usize);
         Some(Stamp { bytes: frame.get(HEADER_LEN..end)?.into(), word, image_offset, image_len })
     }
@@ -70,7 +68,7 @@ impl Channel {
         let at = path.out.room(frame_len)?;
         let ring = path.out.ring();
         ring.write(at + HEADER_LEN, &stamp.bytes);
-        ring.store(at + PAYLOAD_WORD, stamp.word | offset as u64, Ordering::Relaxed);
+        ring.store(at + PAYLOAD, stamp.word | offset as u64, Ordering::Relaxed);
         let start = ring.pointer(at, frame_len);
         let layout = Layout {
             payload: offset,

@@ -6,6 +6,7 @@ use crate::signal::LinkKey;
 use crate::sync::{Handover, Ordering, release};
 
 use super::CONSUMED_AT;
+use crate::wire::layout::frame::{LENGTHS, REST};
 
 /// Lengths of consecutive frames of one line, in lines. No two distances are equal, and no frame ends in the
 /// line next to the start of the following one (`docs/decisions/frames-apart.md`).
@@ -206,8 +207,8 @@ impl<M: Memory> Outbound<M> {
         let at = self.offset();
         let len = header.frame_len as usize;
         let [lengths, rest] = header.to_words();
-        self.ring.store(at + 8, lengths, Ordering::Relaxed);
-        self.ring.store(at + 16, rest, Ordering::Relaxed);
+        self.ring.store(at + LENGTHS, lengths, Ordering::Relaxed);
+        self.ring.store(at + REST, rest, Ordering::Relaxed);
         let finished = Finished { at, len: header.extent(), signal: self.signal, position: self.position };
         self.advance(len);
         finished
@@ -290,7 +291,7 @@ impl<M: Memory> Outbound<M> {
     pub(crate) fn trail(&self, frame: &Finished, checked: bool) {
         let end = frame.at + frame.len - TRAILER_LEN;
         let word = if checked {
-            let words = (frame.at + 8..end).step_by(8).map(|at| self.ring.load(at, Ordering::Relaxed));
+            let words = (frame.at + LENGTHS..end).step_by(8).map(|at| self.ring.load(at, Ordering::Relaxed));
             self.key.checksum(frame.position, words)
         } else {
             self.key.trailer(frame.position)

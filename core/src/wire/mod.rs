@@ -1,5 +1,8 @@
 //! The bytes that travel: frames, the signals that announce them, and the images of code inside them.
 
+mod align;
+mod code_id;
 pub mod frame;
 pub mod image;
+pub(crate) mod layout;
 pub mod signal;

@@ -8,6 +8,7 @@ use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
+use crate::wire::layout::frame::{CODE, LENGTHS, REST};
 
 /// Bytes consumed before credit is returned, but at most a quarter of the ring.
 const TOLD_EVERY: u64 = 64 << 10;
@@ -128,7 +129,7 @@ impl<M: Memory> Inbound<M> {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, as in `glance`.
         let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
-        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
+        let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
         let header = template.header(words, self.ring.len() - at, self.limit, code)?;
         Some((at, header))
     }
@@ -187,13 +188,13 @@ impl<M: Memory> Inbound<M> {
     }
 
     fn check(&self, at: usize, header: &Header) -> Result<Parts, FrameError> {
-        let code = || [24, 32, 40, 48, 56].map(|word| self.ring.load(at + word, Ordering::Relaxed));
+        let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
         header.check(at & 4095, self.ring.len() - at, self.limit, code)
     }
 
     #[inline(always)]
     fn header_words(&self, at: usize) -> [u64; 2] {
-        [self.ring.load(at + 8, Ordering::Relaxed), self.ring.load(at + 16, Ordering::Relaxed)]
+        [LENGTHS, REST].map(|word| self.ring.load(at + word, Ordering::Relaxed))
     }
 
     #[inline]

@@ -9,6 +9,7 @@ use crate::frame::{Header, TRAILER_LEN};
 use crate::memory::Memory;
 use crate::signal::{Checksum, LinkKey};
 use crate::sync::{Ordering, fence};
+use crate::wire::layout::frame::LENGTHS;
 
 /// Most bytes that one poll sums up. The poll that finds a shorter frame whole takes it.
 pub(super) const AT_ONCE: usize = 16 << 10;
@@ -92,13 +93,13 @@ impl Summing {
             }
         };
         let end = len.min(done + AT_ONCE);
-        sum.add((done..end).step_by(8).map(|offset| ring.load(at + 8 + offset, Ordering::Relaxed)));
+        sum.add((done..end).step_by(8).map(|offset| ring.load(at + LENGTHS + offset, Ordering::Relaxed)));
         self.total += (end - done) as u64;
         if end < len {
             self.sum = Some((sum, end));
             return false;
         }
-        let found = ring.load(at + 8 + len, Ordering::Acquire);
+        let found = ring.load(at + LENGTHS + len, Ordering::Acquire);
         // Later reads of the frame return nothing older than the summed words.
         fence(Ordering::Acquire);
         self.whole = found == sum.value();

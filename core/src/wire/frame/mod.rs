@@ -34,7 +34,9 @@
 //! before the rest, a trailer would prove nothing and cost the reader a line
 //! (`docs/decisions/trailer-by-rule.md`).
 
-use crate::image::{CodeId, MAX_ALIGN_LOG2};
+use super::align::MAX_ALIGN_LOG2;
+use super::code_id::CodeId;
+use super::layout;
 
 mod batch;
 mod error;
@@ -42,6 +44,7 @@ mod plan;
 mod prediction;
 mod view;
 
+pub use super::align::INLINE_ALIGN_LOG2;
 pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
@@ -51,7 +54,7 @@ pub use view::FrameView;
 /// Length of a line, in bytes: frames start on a line and consist of whole lines.
 pub const LINE: usize = 64;
 /// Length of the header that every frame has, in bytes.
-pub const HEADER_LEN: usize = 24;
+pub const HEADER_LEN: usize = layout::frame::CODE[0];
 /// Length of the header of a frame that names code, in bytes: one line.
 pub const CODE_HEADER_LEN: usize = 64;
 /// Length of the trailer, in bytes.
@@ -64,8 +67,6 @@ pub const MAX_FRAME: usize = 1 << 31;
 pub const MAX_NAME: usize = 255;
 /// Default alignment of payloads that do not share the header's line: log2 of 64 bytes.
 pub const DEFAULT_ALIGN_LOG2: u8 = 6;
-/// Alignment of a payload that shares the header's line: log2 of 8 bytes.
-pub const INLINE_ALIGN_LOG2: u8 = 3;
 
 /// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -283,7 +284,7 @@ impl Header {
         if matches!(self.kind, Kind::Skip) { LINE } else { self.frame_len as usize }
     }
 
-    /// Checks every length and offset. `code` returns the five words at 24, read once; it is called only for
+    /// Checks every length and offset. `code` returns the five words of the code header, read once; it is called only for
     /// frames that name code and are long enough. `base` is the frame's address modulo 4096: a payload is
     /// aligned in memory, not relative to its frame.
     ///
@@ -413,7 +414,7 @@ impl CodePart {
         }
     }
 
-    /// The five words at 24. The last of them also holds the payload's offset.
+    /// The five words of the code header. The last of them also holds the payload's offset.
     pub fn to_words(&self, payload: u32) -> [u64; 5] {
         let half = |at: usize| {
             let mut word = [0; 8];

@@ -1,5 +1,6 @@
 //! Frames in plain memory.
 
+use super::layout::frame::{CODE, LENGTHS, REST, SIGNAL};
 use super::{CODE_HEADER_LEN, Flags, FrameError, Header, LINE, Parts};
 
 /// A frame in plain memory whose lengths and offsets have all been checked: the frame of a delivered message.
@@ -26,7 +27,7 @@ impl<'a> FrameView<'a> {
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        let header = Header::from_words([word(8), word(16)])?;
+        let header = Header::from_words([word(LENGTHS), word(REST)])?;
         if header.flags.contains(Flags::TRAILER) {
             return Err(FrameError::Flags(header.flags.bits()));
         }
@@ -37,8 +38,8 @@ impl<'a> FrameView<'a> {
         if frame_len < bytes.len() && frame_len != 0 {
             return Err(FrameError::Overlong { frame: frame_len, found: bytes.len() });
         }
-        let parts = header.check(base, bytes.len(), limit, || [24, 32, 40, 48, 56].map(word))?;
-        Ok(FrameView { bytes, signal: word(0), header, parts })
+        let parts = header.check(base, bytes.len(), limit, || CODE.map(word))?;
+        Ok(FrameView { bytes, signal: word(SIGNAL), header, parts })
     }
 
     /// The header's fields.

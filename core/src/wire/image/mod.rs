@@ -34,15 +34,20 @@
 
 use core::fmt;
 
-use crate::frame::INLINE_ALIGN_LOG2;
+use super::align::INLINE_ALIGN_LOG2;
+use super::layout::image as field;
 
 mod encode;
 mod error;
+mod machine;
 mod names;
 mod patch;
 
+pub use super::align::MAX_ALIGN_LOG2;
+pub use super::code_id::CodeId;
 pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
+pub use machine::Machine;
 pub use patch::Patches;
 
 /// Length of the fixed part of an image, in bytes.
@@ -52,8 +57,6 @@ pub const HEADER_LEN: usize = 32;
 pub const SPAN_DISTANCE: u64 = 1 << 30;
 /// Largest length of either span, in bytes: a location has one bit for the span.
 pub const MAX_SPAN: usize = 1 << 30;
-/// Largest alignment of an image or of its payload: log2 of 4096 bytes.
-pub const MAX_ALIGN_LOG2: u8 = 12;
 /// Longest name of an import, in bytes.
 pub const MAX_SYMBOL: usize = 4096;
 /// Most libraries that an image can want.
@@ -62,73 +65,10 @@ pub const MAX_WANTED: usize = 16;
 pub const MAX_SONAME: usize = 255;
 
 const MAGIC: [u8; 4] = *b"FJI\x02";
-/// Bits of the word at 28 that hold the length of the name table.
+/// Bits of the word [`field::NAMES`] that hold the length of the name table.
 const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
 const SPAN2: u32 = 1 << 31;
-const IMPORT_LEN: usize = 16;
-const RELATIVE_LEN: usize = 8;
-
-/// An instruction set, by its ELF `e_machine` number (System V gABI, chapter 4).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Machine(pub u16);
-
-impl Machine {
-    /// x86-64, `EM_X86_64`.
-    pub const X86_64: Machine = Machine(62);
-    /// 64-bit Arm, `EM_AARCH64`.
-    pub const AARCH64: Machine = Machine(183);
-    /// 64-bit RISC-V, `EM_RISCV`.
-    pub const RISCV: Machine = Machine(243);
-
-    /// The machine that this program was compiled for; `None` if farjump has no name for it.
-    pub const fn native() -> Option<Machine> {
-        if cfg!(target_arch = "x86_64") {
-            Some(Machine::X86_64)
-        } else if cfg!(target_arch = "aarch64") {
-            Some(Machine::AARCH64)
-        } else if cfg!(target_arch = "riscv64") {
-            Some(Machine::RISCV)
-        } else {
-            None
-        }
-    }
-
-    /// The compilers' target triple of this machine, on Linux with glibc.
-    pub const fn triple(self) -> &'static str {
-        match self {
-            Machine::X86_64 => "x86_64-unknown-linux-gnu",
-            Machine::AARCH64 => "aarch64-unknown-linux-gnu",
-            Machine::RISCV => "riscv64gc-unknown-linux-gnu",
-            Machine(_) => "unknown",
-        }
-    }
-}
-
-impl fmt::Display for Machine {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Machine::X86_64 | Machine::AARCH64 | Machine::RISCV => out.write_str(self.triple()),
-            Machine(number) => write!(out, "machine {number}"),
-        }
-    }
-}
-
-/// A code id: the first 16 bytes of the BLAKE3 hash of the canonical image.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CodeId(pub [u8; 16]);
-
-impl fmt::Display for CodeId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for CodeId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "CodeId({self})")
-    }
-}
 
 /// A location inside an image: a span, and the offset in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -209,7 +149,7 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
 
 /// Length in bytes of the name table of the image with this header.
 fn names_len(bytes: &[u8]) -> usize {
-    (u32_at(bytes, 28) & ((1 << NAMES_BITS) - 1)) as usize
+    (u32_at(bytes, field::NAMES) & ((1 << NAMES_BITS) - 1)) as usize
 }
 
 /// Whether a target may search for a library with this name, which comes from another process. A name with a
@@ -231,9 +171,10 @@ pub(crate) struct Text {
 /// [`ImageView::new_checked`] checks images from other processes.
 pub(crate) fn text(bytes: &[u8]) -> Option<Text> {
     let head = bytes.get(..HEADER_LEN)?;
-    let sites = usize::from(u16_at(head, 24)) * IMPORT_LEN + usize::from(u16_at(head, 26)) * RELATIVE_LEN;
+    let sites = usize::from(u16_at(head, field::IMPORTS)) * field::import::LEN
+        + usize::from(u16_at(head, field::RELATIVES)) * field::relative::LEN;
     let offset = (HEADER_LEN + sites + names_len(head)).next_multiple_of(16);
-    let align_log2 = (head[7] & 15).max(INLINE_ALIGN_LOG2);
+    let align_log2 = (head[field::ALIGN] & 15).max(INLINE_ALIGN_LOG2);
     (offset < bytes.len() && align_log2 <= MAX_ALIGN_LOG2).then_some(Text { offset, align_log2 })
 }
 
@@ -248,24 +189,27 @@ impl<'a> ImageView<'a> {
         if bytes.len() < HEADER_LEN {
             return Err(ImageError::Truncated { needed: HEADER_LEN as u64, found });
         }
-        if bytes[..3] != MAGIC[..3] {
+        if bytes[..field::VERSION] != MAGIC[..field::VERSION] {
             return Err(ImageError::Magic);
         }
-        if bytes[3] != MAGIC[3] {
-            return Err(ImageError::Version(bytes[3]));
+        if bytes[field::VERSION] != MAGIC[field::VERSION] {
+            return Err(ImageError::Version(bytes[field::VERSION]));
         }
-        if bytes[6] != ABI_LINUX {
-            return Err(ImageError::Abi(bytes[6]));
+        if bytes[field::ABI] != ABI_LINUX {
+            return Err(ImageError::Abi(bytes[field::ABI]));
         }
-        let (align_log2, payload_log2) = (bytes[7] & 15, bytes[7] >> 4);
+        let (align_log2, payload_log2) = (bytes[field::ALIGN] & 15, bytes[field::ALIGN] >> 4);
         if align_log2 > MAX_ALIGN_LOG2 {
             return Err(ImageError::Alignment(align_log2));
         }
         if payload_log2 != 0 && !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&payload_log2) {
             return Err(ImageError::PayloadAlignment(payload_log2));
         }
-        let (span1, data, bss) =
-            (u64::from(u32_at(bytes, 8)), u64::from(u32_at(bytes, 16)), u64::from(u32_at(bytes, 20)));
+        let (span1, data, bss) = (
+            u64::from(u32_at(bytes, field::SPAN1_LEN)),
+            u64::from(u32_at(bytes, field::DATA_LEN)),
+            u64::from(u32_at(bytes, field::BSS_LEN)),
+        );
         if span1 == 0 {
             return Err(ImageError::Empty);
         }
@@ -274,13 +218,13 @@ impl<'a> ImageView<'a> {
                 return Err(ImageError::SpanTooLong { span, len });
             }
         }
-        let entry = u32_at(bytes, 12);
+        let entry = u32_at(bytes, field::ENTRY);
         if u64::from(entry) >= span1 {
             return Err(ImageError::Entry { entry, len: span1 as u32 });
         }
         // No sum here can overflow: each term is below 2^36.
-        let sites = u64::from(u16_at(bytes, 24)) * IMPORT_LEN as u64
-            + u64::from(u16_at(bytes, 26)) * RELATIVE_LEN as u64;
+        let sites = u64::from(u16_at(bytes, field::IMPORTS)) * field::import::LEN as u64
+            + u64::from(u16_at(bytes, field::RELATIVES)) * field::relative::LEN as u64;
         let names_at = HEADER_LEN as u64 + sites;
         let names_end = names_at + names_len(bytes) as u64;
         let span1_at = names_end.next_multiple_of(16);
@@ -319,8 +263,8 @@ impl<'a> ImageView<'a> {
         let (mut i, mut r) = (0, 0);
         let mut last: Option<Place> = None;
         while i < imports || r < self.relative_count() {
-            let import =
-                (i < imports).then(|| Place::from_word(u32_at(self.bytes, HEADER_LEN + i * IMPORT_LEN)));
+            let import = (i < imports)
+                .then(|| Place::from_word(u32_at(self.bytes, HEADER_LEN + i * field::import::LEN)));
             let relative = (r < self.relative_count()).then(|| self.relative_words(r));
             let take_import = match (import, relative) {
                 (Some(import), Some((site, _))) => import <= site,
@@ -371,11 +315,11 @@ impl<'a> ImageView<'a> {
     }
 
     fn wanted_count(&self) -> usize {
-        (u32_at(self.bytes, 28) >> NAMES_BITS) as usize
+        (u32_at(self.bytes, field::NAMES) >> NAMES_BITS) as usize
     }
 
     fn name_offset(&self, index: usize) -> u32 {
-        u32_at(self.bytes, HEADER_LEN + index * IMPORT_LEN + 4) & !SPAN2
+        u32_at(self.bytes, HEADER_LEN + index * field::import::LEN + field::import::NAME) & !SPAN2
     }
 
     fn name(&self, index: usize) -> &'a str {
@@ -384,16 +328,17 @@ impl<'a> ImageView<'a> {
     }
 
     fn relative_words(&self, index: usize) -> (Place, Place) {
-        let at = HEADER_LEN + self.import_count() * IMPORT_LEN + index * RELATIVE_LEN;
-        (Place::from_word(u32_at(self.bytes, at)), Place::from_word(u32_at(self.bytes, at + 4)))
+        let at = HEADER_LEN + self.import_count() * field::import::LEN + index * field::relative::LEN;
+        let place = |field: usize| Place::from_word(u32_at(self.bytes, at + field));
+        (place(field::relative::SITE), place(field::relative::TO))
     }
 
     fn import_count(&self) -> usize {
-        usize::from(u16_at(self.bytes, 24))
+        usize::from(u16_at(self.bytes, field::IMPORTS))
     }
 
     fn relative_count(&self) -> usize {
-        usize::from(u16_at(self.bytes, 26))
+        usize::from(u16_at(self.bytes, field::RELATIVES))
     }
 
     /// The whole image as it travels; its hash gives the code id.
@@ -403,28 +348,28 @@ impl<'a> ImageView<'a> {
 
     /// The instruction set it was linked for.
     pub fn machine(&self) -> Machine {
-        Machine(u16_at(self.bytes, 4))
+        Machine(u16_at(self.bytes, field::MACHINE))
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.
     pub fn entry(&self) -> u32 {
-        u32_at(self.bytes, 12)
+        u32_at(self.bytes, field::ENTRY)
     }
 
     /// log2 of the alignment that both spans need, in bytes: 0 to 12.
     pub fn align_log2(&self) -> u8 {
-        self.bytes[7] & 15
+        self.bytes[field::ALIGN] & 15
     }
 
     /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`:
     /// 64 bytes, or 8 where the payload shares a line with its header).
     pub fn payload_align_log2(&self) -> u8 {
-        self.bytes[7] >> 4
+        self.bytes[field::ALIGN] >> 4
     }
 
     /// Text, read-only data and GOT, as they travel (sites hold zero).
     pub fn span1(&self) -> &'a [u8] {
-        &self.bytes[self.span1_at..self.span1_at + u32_at(self.bytes, 8) as usize]
+        &self.bytes[self.span1_at..self.span1_at + u32_at(self.bytes, field::SPAN1_LEN) as usize]
     }
 
     /// Offset of span 1 in the image, in bytes.
@@ -439,19 +384,19 @@ impl<'a> ImageView<'a> {
 
     /// Length of span 2, data and bss together, in bytes. 0 for code without writable statics.
     pub fn span2_len(&self) -> usize {
-        u32_at(self.bytes, 16) as usize + u32_at(self.bytes, 20) as usize
+        u32_at(self.bytes, field::DATA_LEN) as usize + u32_at(self.bytes, field::BSS_LEN) as usize
     }
 
     /// The imports, ascending by site.
     pub fn imports(&self) -> impl ExactSizeIterator<Item = Import<'a>> + 'a {
         let view = *self;
         (0..self.import_count()).map(move |index| {
-            let at = HEADER_LEN + index * IMPORT_LEN;
+            let at = HEADER_LEN + index * field::import::LEN;
             Import {
-                site: Place::from_word(u32_at(view.bytes, at)),
+                site: Place::from_word(u32_at(view.bytes, at + field::import::SITE)),
                 name: view.name(index),
-                addend: i64_at(view.bytes, at + 8),
-                weak: u32_at(view.bytes, at + 4) & SPAN2 != 0,
+                addend: i64_at(view.bytes, at + field::import::ADDEND),
+                weak: u32_at(view.bytes, at + field::import::NAME) & SPAN2 != 0,
             }
         })
     }
