@@ -1191,7 +1191,7 @@ farjump_status_t farjump_target_options_set_rights(farjump_target_options_t *opt
 /**
  * Capacity for placed code in bytes. Default: 16 MiB.
  */
-farjump_status_t farjump_target_options_set_code_room(farjump_target_options_t *options, size_t bytes);
+farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t *options, size_t bytes);
 
 /**
  * Capacity of the code store, in bytes of images as they travel and in images. When more comes, the least

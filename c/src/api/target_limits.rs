@@ -46,14 +46,14 @@ pub unsafe extern "C" fn farjump_target_options_set_rights(
 
 /// Capacity for placed code in bytes. Default: 16 MiB.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_code_room(
+pub unsafe extern "C" fn farjump_target_options_set_arena_size(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
     // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
-            options.code_room = Some(bytes);
+            options.arena_size = Some(bytes);
             Ok(())
         })
     }

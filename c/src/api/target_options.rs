@@ -62,7 +62,7 @@ pub struct farjump_target_options_t {
     local: Vec<Library>,
     perf_map: bool,
     crash_report: bool,
-    pub(crate) code_room: Option<usize>,
+    pub(crate) arena_size: Option<usize>,
     pub(crate) store: Option<(usize, usize)>,
     pub(crate) mailbox: Option<usize>,
     pub(crate) wait: Option<WaitPolicy>,
@@ -123,7 +123,7 @@ impl farjump_target_options_t {
             .crash_report(self.crash_report);
         let builder = set(builder, self.rights, TargetBuilder::rights);
         let builder = set(builder, self.modes.as_deref(), TargetBuilder::modes);
-        let builder = set(builder, self.code_room, TargetBuilder::code_room);
+        let builder = set(builder, self.arena_size, TargetBuilder::arena_size);
         let builder =
             set(builder, self.store, |builder, (bytes, images)| builder.store_capacity(bytes, images));
         let builder = set(builder, self.mailbox, TargetBuilder::mailbox);

@@ -84,7 +84,7 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     farjump_code_id_t id;
     uint64_t link_ns = 0;
     int images = 0;
-    WORKS(farjump_target_options_set_code_room(options, 1 << 20));
+    WORKS(farjump_target_options_set_arena_size(options, 1 << 20));
     WORKS(farjump_target_options_set_store_capacity(options, 1 << 16, 7));
     WORKS(farjump_target_options_set_mailbox(options, 1 << 16));
     WORKS(farjump_target_options_set_max_image(options, 4096));

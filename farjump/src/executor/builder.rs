@@ -144,7 +144,7 @@ impl ExecutorBuilder {
 
     /// Capacity for placed code in bytes. Default: 16 MiB. Reserved and touched once.
     #[must_use]
-    pub fn code_room(mut self, bytes: usize) -> Self {
+    pub fn arena_size(mut self, bytes: usize) -> Self {
         self.arena = bytes;
         self
     }

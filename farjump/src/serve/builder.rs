@@ -213,8 +213,8 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// Capacity for placed code in bytes. Default: 16 MiB.
-    pub fn code_room(mut self, bytes: usize) -> Self {
-        self.executor = self.executor.code_room(bytes);
+    pub fn arena_size(mut self, bytes: usize) -> Self {
+        self.executor = self.executor.arena_size(bytes);
         self.settings.limits.code = bytes;
         self
     }

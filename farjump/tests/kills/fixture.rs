@@ -392,7 +392,7 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     ];
     let builder = listen(address)
         .mailbox(mailbox)
-        .code_room(1 << 23)
+        .arena_size(1 << 23)
         .wait_policy(policies[policy])
         // A stopped source may be so for as long as the machine is busy with other work.
         .stall_timeout(PATIENCE)

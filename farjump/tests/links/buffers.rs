@@ -351,6 +351,6 @@ proptest! {
 impl Floor {
     /// With little capacity for code, so that many of them can be made.
     fn new_small() -> Floor {
-        Floor::with(Executor::builder().code_room(1 << 16).build().unwrap())
+        Floor::with(Executor::builder().arena_size(1 << 16).build().unwrap())
     }
 }

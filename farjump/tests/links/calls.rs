@@ -330,7 +330,7 @@ fn an_answer_given_just_before_the_target_ends_is_not_lost() {
     let place = Place::new();
     for round in 0..200_u64 {
         let policy = if round % 2 == 0 { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() };
-        let builder = place.target().mailbox(4096).code_room(1 << 16);
+        let builder = place.target().mailbox(4096).arena_size(1 << 16);
         let Pair { link, mut target } = Pair::of(builder, place.link().reply_room(4096).wait_policy(policy));
         let first = link.inject(&echo, b"first").unwrap();
         serve(&mut target);

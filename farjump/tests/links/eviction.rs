@@ -111,7 +111,7 @@ fn the_function_called_last_stays() {
 #[test]
 fn room_for_code_that_is_full_makes_the_oldest_go() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().code_room(1 << 20), place.link());
+    let mut pair = Pair::of(place.target().arena_size(1 << 20), place.link());
     let (one, two, echo) = (library("bulky_one"), library("bulky_two"), library("echo"));
     pair.call(&one, b"").unwrap();
     pair.call(&echo, b"").unwrap();

@@ -124,7 +124,7 @@ fn large_frames_and_small_ones_run_in_the_order_of_their_calls() {
 fn frames_longer_than_half_the_bigger_mailbox_find_room_wherever_the_last_one_ended() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
-        let target = place.target().mailbox(4096).code_room(4096).max_payload(100_000).wait_policy(policy);
+        let target = place.target().mailbox(4096).arena_size(4096).max_payload(100_000).wait_policy(policy);
         let target = target.build().unwrap().spawn().unwrap();
         let link = place.link().wait_policy(policy).connect().unwrap();
         let sequence = library("sequence");

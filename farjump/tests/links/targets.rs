@@ -194,7 +194,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
     let missing = unsafe { Target::listen("unix:x").export_library("libno-such.so") };
     assert!(text(missing.build()).contains("libno-such.so"));
     for bytes in [0, usize::MAX, 1 << 40] {
-        let said = text(Target::listen("unix:x").code_room(bytes).build());
+        let said = text(Target::listen("unix:x").arena_size(bytes).build());
         assert!(said.contains("arena") || said.contains("bytes"), "{said}");
     }
     for bytes in [usize::MAX, 1 << 40] {
@@ -215,7 +215,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
 #[test]
 fn the_smallest_sizes_work() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().mailbox(0).code_room(1), place.link().reply_room(0));
+    let mut pair = Pair::of(place.target().mailbox(0).arena_size(1), place.link().reply_room(0));
     assert_eq!(pair.link.max_frame(), 4096);
     let echo = library("echo");
     for len in [0, 1, 40, 41, 1000] {

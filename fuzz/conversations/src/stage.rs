@@ -217,8 +217,8 @@ impl<'s> Stage<'s> {
         let mut builder = Target::listen(&listen)
             .args(counted)
             .mailbox(settings.mailbox)
-            .code_room(settings.code_room)
-            .store_capacity(2 * settings.code_room, settings.images)
+            .arena_size(settings.arena_size)
+            .store_capacity(2 * settings.arena_size, settings.images)
             .stall_timeout(if settings.way == Way::Shared { LIMITS.0 } else { STALL })
             .handshake_timeout(LIMITS.1)
             .control_interval(Duration::ZERO)
@@ -276,7 +276,7 @@ impl<'s> Stage<'s> {
         let mut peer = None;
         if settings.has_peer {
             let at = unix("peer.sock");
-            let other = Target::listen(&at).code_room(1 << 20).mailbox(1 << 14).build().expect("a peer");
+            let other = Target::listen(&at).arena_size(1 << 20).mailbox(1 << 14).build().expect("a peer");
             peer = Some(other.spawn().expect("a thread"));
             builder = builder.peer("next", &at).peer("gone", &unix("nobody.sock"));
         }

@@ -60,7 +60,7 @@ pub struct Settings {
     /// Bytes of a mailbox.
     pub mailbox: usize,
     /// Size of the arena.
-    pub code_room: usize,
+    pub arena_size: usize,
     /// Most stored images.
     pub images: usize,
     /// Whether it may run code in place.
@@ -110,7 +110,7 @@ impl Settings {
         Settings {
             way,
             mailbox: 1 << rng.usize(12..18),
-            code_room: if small { 300 << 10 } else { 2 << 20 },
+            arena_size: if small { 300 << 10 } else { 2 << 20 },
             images: if one_in(rng, 3) { 3 } else { 64 },
             in_place,
             only_local: one_in(rng, 12),

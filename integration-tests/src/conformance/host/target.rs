@@ -21,7 +21,7 @@ pub(crate) const MAILBOX: usize = 256 << 10;
 pub(crate) const MAX_PAYLOAD: usize = 16 << 20;
 /// Size of the arena, in bytes: a target touches all of it first, which takes a slow machine longer than many
 /// a check.
-const CODE_ROOM: usize = 1 << 20;
+const ARENA_SIZE: usize = 1 << 20;
 /// Polls that ran something between two checks for commands.
 const BUSY: u32 = 512;
 
@@ -85,7 +85,7 @@ pub(super) fn serve(
             .modes(&Mode::ALL)
             .mailbox(MAILBOX)
             .max_payload(MAX_PAYLOAD)
-            .code_room(CODE_ROOM)
+            .arena_size(ARENA_SIZE)
             .handshake_timeout(PATIENCE)
             // A cable between busy emulated machines carries less than a MiB in a second.
             .stall_timeout(PATIENCE);
