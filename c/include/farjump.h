@@ -767,7 +767,7 @@ farjump_status_t farjump_link_options_set_send_timeout(farjump_link_options_t *o
  * Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
  * to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
  */
-farjump_status_t farjump_link_options_set_reply_room(farjump_link_options_t *options, size_t bytes);
+farjump_status_t farjump_link_options_set_reply_mailbox_size(farjump_link_options_t *options, size_t bytes);
 
 /**
  * The spinning of a wait before it sleeps.
@@ -1206,7 +1206,7 @@ farjump_status_t farjump_target_options_set_store_capacity(farjump_target_option
  * Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two,
  * and at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
  */
-farjump_status_t farjump_target_options_set_mailbox(farjump_target_options_t *options, size_t bytes);
+farjump_status_t farjump_target_options_set_mailbox_size(farjump_target_options_t *options, size_t bytes);
 
 /**
  * The spinning before sleep when there is nothing to do.

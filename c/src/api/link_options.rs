@@ -33,7 +33,7 @@ pub struct farjump_link_options_t {
     mode: Option<Mode>,
     connect_timeout: Option<u64>,
     send_timeout: Option<u64>,
-    reply_room: Option<usize>,
+    reply_mailbox_size: Option<usize>,
     wait: Option<WaitPolicy>,
     control_interval: Option<u64>,
     key: Option<Key>,
@@ -52,7 +52,7 @@ impl farjump_link_options_t {
         let builder = set(builder, self.mode, LinkBuilder::mode);
         let builder = set(builder, self.connect_timeout.map(duration), LinkBuilder::connect_timeout);
         let builder = set(builder, self.send_timeout.map(duration), LinkBuilder::send_timeout);
-        let builder = set(builder, self.reply_room, LinkBuilder::reply_room);
+        let builder = set(builder, self.reply_mailbox_size, LinkBuilder::reply_mailbox_size);
         let builder = set(builder, self.wait, LinkBuilder::wait_policy);
         let builder = set(builder, self.control_interval.map(duration), LinkBuilder::control_interval);
         let builder = set(builder, self.key.clone(), LinkBuilder::key);
@@ -203,14 +203,14 @@ pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
 /// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
 /// to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_link_options_set_reply_room(
+pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     options: *mut farjump_link_options_t,
     bytes: usize,
 ) -> farjump_status_t {
     // SAFETY: the header requires options that nothing else uses.
     unsafe {
         change(options, |options| {
-            options.reply_room = Some(bytes);
+            options.reply_mailbox_size = Some(bytes);
             Ok(())
         })
     }

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
 /// Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two,
 /// and at most 2 GiB. Each source has its own mailbox. Default: 4 MiB.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_set_mailbox(
+pub unsafe extern "C" fn farjump_target_options_set_mailbox_size(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {

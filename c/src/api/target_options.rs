@@ -126,7 +126,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.arena_size, TargetBuilder::arena_size);
         let builder =
             set(builder, self.store, |builder, (bytes, images)| builder.store_capacity(bytes, images));
-        let builder = set(builder, self.mailbox, TargetBuilder::mailbox);
+        let builder = set(builder, self.mailbox, TargetBuilder::mailbox_size);
         let builder = set(builder, self.wait, TargetBuilder::wait_policy);
         let builder = set(builder, self.stall_timeout.map(duration), TargetBuilder::stall_timeout);
         let builder = set(builder, self.handshake_timeout.map(duration), TargetBuilder::handshake_timeout);

@@ -175,7 +175,7 @@ static void numbers_that_make_no_sense(void)
         FAILS(FARJUMP_ERROR_ARGUMENT, "is no mode", farjump_link_set_mode(link_, no_modes[i]));
     }
     IS_NULL("name", farjump_link_options_set_transport(options, NULL));
-    IS_NULL("options", farjump_link_options_set_reply_room(NULL, 1));
+    IS_NULL("options", farjump_link_options_set_reply_mailbox_size(NULL, 1));
     FAILS(FARJUMP_ERROR_ARGUMENT, "nothing at NULL", farjump_link_options_set_key(options, NULL));
     GIVES(FARJUMP_ERROR_CONNECT, farjump_link_options_set_key_file(options, "/nowhere/key"));
     WORKS(farjump_link_options_free(&options));
@@ -190,9 +190,9 @@ static void numbers_that_make_no_sense(void)
     WORKS(farjump_target_options_set_max_payload(serving, 0));
     FAILS(FARJUMP_ERROR_ARGUMENT, "admits nothing", farjump_target_listen("unix:n.sock", serving, &none));
     WORKS(farjump_target_options_set_max_payload(serving, 1000));
-    WORKS(farjump_target_options_set_mailbox(serving, SIZE_MAX));
+    WORKS(farjump_target_options_set_mailbox_size(serving, SIZE_MAX));
     FAILS(FARJUMP_ERROR_ARGUMENT, "a mailbox", farjump_target_listen("unix:n.sock", serving, &none));
-    WORKS(farjump_target_options_set_mailbox(serving, 65536));
+    WORKS(farjump_target_options_set_mailbox_size(serving, 65536));
     WORKS(farjump_target_options_allow_code(serving, &id));
     WORKS(farjump_target_options_set_modes(serving, FARJUMP_MODE_CACHED | FARJUMP_MODE_IN_PLACE));
     FAILS(FARJUMP_ERROR_ARGUMENT, "in-place", farjump_target_listen("unix:n.sock", serving, &none));

@@ -86,7 +86,7 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     int images = 0;
     WORKS(farjump_target_options_set_arena_size(options, 1 << 20));
     WORKS(farjump_target_options_set_store_capacity(options, 1 << 16, 7));
-    WORKS(farjump_target_options_set_mailbox(options, 1 << 16));
+    WORKS(farjump_target_options_set_mailbox_size(options, 1 << 16));
     WORKS(farjump_target_options_set_max_image(options, 4096));
     WORKS(farjump_target_options_set_max_frame(options, 1 << 15));
     WORKS(farjump_target_options_set_max_source_memory(options, 1 << 20));

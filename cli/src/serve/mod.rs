@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .ucx_tcp(arguments.ucx.tcp)
         .clear(arguments.clear.clear)
         .store_capacity(arguments.store_bytes, arguments.store_images)
-        .mailbox(arguments.mailbox);
+        .mailbox_size(arguments.mailbox);
     for library in &arguments.exports {
         // SAFETY: the user names `library` for this process to load (`--export`).
         builder = unsafe { builder.export_library(path_or_soname(library)) };

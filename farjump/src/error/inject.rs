@@ -12,7 +12,7 @@ pub enum InjectError {
     /// A frame that can never be sent on this link.
     #[error(
         "`{ifunc}` needs a frame of {len} bytes, this link takes at most {max}: send less at a time, or have the target take more \
-         (TargetBuilder::mailbox, TargetBuilder::max_payload; TargetBuilder::max_frame, TargetBuilder::max_source_memory if it has these limits)"
+         (TargetBuilder::mailbox_size, TargetBuilder::max_payload; TargetBuilder::max_frame, TargetBuilder::max_source_memory if it has these limits)"
     )]
     TooLarge {
         /// Name of the ifunc.

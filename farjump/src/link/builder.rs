@@ -99,7 +99,7 @@ impl LinkBuilder {
 
     /// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded
     /// up to a power of two. Also the largest reply. At most 2 GiB. Default: 1 MiB.
-    pub fn reply_room(mut self, bytes: usize) -> Self {
+    pub fn reply_mailbox_size(mut self, bytes: usize) -> Self {
         self.settings.reply_ring = bytes;
         self
     }

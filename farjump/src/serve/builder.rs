@@ -232,7 +232,7 @@ impl<'a> TargetBuilder<'a> {
     /// two, and at most 2 GiB. Each source has its own mailbox. A frame that exceeds it gets a large mailbox,
     /// or comes alone where the transport delivers whole frames, see [`TargetBuilder::max_payload`]. Default:
     /// 4 MiB.
-    pub fn mailbox(mut self, bytes: usize) -> Self {
+    pub fn mailbox_size(mut self, bytes: usize) -> Self {
         self.settings.mailbox = bytes;
         self
     }

@@ -391,7 +391,7 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
         WaitPolicy::for_cores(2, 2),
     ];
     let builder = listen(address)
-        .mailbox(mailbox)
+        .mailbox_size(mailbox)
         .arena_size(1 << 23)
         .wait_policy(policies[policy])
         // A stopped source may be so for as long as the machine is busy with other work.

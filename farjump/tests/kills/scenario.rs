@@ -14,7 +14,7 @@ use crate::journal::{LINKS, LOG, Ledger};
 use crate::support::PATIENCE;
 
 /// Capacity for replies, in bytes.
-const REPLY_ROOM: usize = 256 * 1024;
+const REPLY_MAILBOX_SIZE: usize = 256 * 1024;
 /// Most bytes of a mailbox. Over streams a single frame may have more, which would wait for an empty window.
 const MAILBOX: usize = 1 << 22;
 /// Words of the longest reply: 100 KiB.
@@ -148,7 +148,7 @@ impl Source<'_> {
         ];
         let policy = if scene == Scene::Asleep { 0 } else { dice.usize(..policies.len()) };
         link(&self.address)
-            .reply_room(REPLY_ROOM)
+            .reply_mailbox_size(REPLY_MAILBOX_SIZE)
             .wait_policy(policies[policy])
             .connect_timeout(PATIENCE)
             .send_timeout(PATIENCE)

@@ -148,7 +148,8 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
 #[test]
 fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     let place = Place::new();
-    let target = place.target().mailbox(1 << 16).max_source_memory(1 << 20).max_payload(64).max_sources(2);
+    let target =
+        place.target().mailbox_size(1 << 16).max_source_memory(1 << 20).max_payload(64).max_sources(2);
     let mut pair = Pair::of(target, place.link());
     let (tally, echo) = (library("tally"), library("echo"));
     pair.call(&tally, b"").unwrap();
@@ -182,7 +183,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
 #[test]
 fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counted_without_a_limit() {
     let place = Place::new();
-    let target = open(&place).mailbox(1 << 16).max_source_memory(1 << 20);
+    let target = open(&place).mailbox_size(1 << 16).max_source_memory(1 << 20);
     let mut pair = Pair::of(target, place.link());
     let used = |pair: &mut Pair<'_>| {
         let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();

@@ -41,7 +41,7 @@ fn frames(link: &Link) -> u64 {
 #[test]
 fn messages_of_any_lengths_run_once_each_in_the_order_in_which_they_were_sent() {
     let (place, library) = (Place::new(), library("chronicle"));
-    let mut pair = Pair::of(place.target().mailbox(1 << 18), place.link());
+    let mut pair = Pair::of(place.target().mailbox_size(1 << 18), place.link());
     warm(&mut pair, &library);
     let mut sent = vec![vec![]];
     let mut dice = fastrand::Rng::with_seed(5);
@@ -103,7 +103,7 @@ fn nothing_of_a_frame_runs_before_it_is_sent_and_all_of_it_does_then() {
 #[test]
 fn what_else_is_sent_on_the_link_goes_behind_the_messages_before_it() {
     let (place, sequence, other) = (Place::new(), library("sequence"), library("echo"));
-    let mut pair = Pair::of(place.target().modes(&Mode::ALL).mailbox(1 << 16), place.link());
+    let mut pair = Pair::of(place.target().modes(&Mode::ALL).mailbox_size(1 << 16), place.link());
     warm(&mut pair, &sequence);
     warm(&mut pair, &other);
     let mut next = 0;
@@ -159,7 +159,7 @@ fn a_function_that_panics_ends_its_own_message_and_those_behind_it_run() {
 #[test]
 fn a_source_that_reads_no_refusals_gets_the_rest_of_a_frame_run_when_it_does() {
     let (place, speech, tally) = (Place::new(), library("speech"), library("tally"));
-    let mut pair = Pair::of(place.target().mailbox(1 << 16), place.link());
+    let mut pair = Pair::of(place.target().mailbox_size(1 << 16), place.link());
     warm(&mut pair, &tally);
     assert!(pair.call(&speech, &panicking("first")).is_err());
     let before = pair.target.stats().calls;
@@ -242,7 +242,7 @@ fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
 #[test]
 fn functions_that_want_more_alignment_than_messages_have_go_by_themselves() {
     let (place, aligned) = (Place::new(), library("aligned"));
-    let mut pair = Pair::of(place.target().mailbox(1 << 16), place.link());
+    let mut pair = Pair::of(place.target().mailbox_size(1 << 16), place.link());
     warm(&mut pair, &aligned);
     let before = frames(&pair.link);
     let mut batch = pair.link.batch();
@@ -255,7 +255,7 @@ fn functions_that_want_more_alignment_than_messages_have_go_by_themselves() {
 fn messages_for_which_there_is_no_room_in_time_wait_for_the_next_try_and_none_is_lost() {
     let (place, tally) = (Place::new(), library("tally"));
     let link = place.link().send_timeout(Duration::from_millis(20));
-    let mut pair = Pair::of(place.target().mailbox(8192), link);
+    let mut pair = Pair::of(place.target().mailbox_size(8192), link);
     warm(&mut pair, &tally);
     let mut sent = 0_u64;
     let mut batch = pair.link.batch();

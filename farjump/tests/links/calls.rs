@@ -28,7 +28,7 @@ fn replies_of_any_length_are_taken_in_any_order() {
 #[test]
 fn answers_that_nobody_takes_use_all_the_room_there_is_for_them() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target(), place.link().reply_room(64 << 10));
+    let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(64 << 10));
     let tally = library("tally");
     let calls: Vec<_> = (0..600).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
     assert_eq!(serve(&mut pair.target), 600, "each answer is a line of 64 bytes");
@@ -117,7 +117,7 @@ fn call_into_appends_replies_to_what_is_there() {
 fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothing() {
     let place = Place::new();
     let limit = Duration::from_millis(20);
-    let mut pair = Pair::of(place.target().mailbox(4096), place.link().send_timeout(limit));
+    let mut pair = Pair::of(place.target().mailbox_size(4096), place.link().send_timeout(limit));
     let sequence = library("sequence");
     let mut sent = 0_u64;
     let mut calls = Vec::new();
@@ -143,8 +143,8 @@ fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothin
 #[test]
 fn frames_of_all_lengths_run_once_and_in_order_through_many_laps_of_a_small_mailbox() {
     let place = Place::new();
-    let builder = place.link().reply_room(4096);
-    let Pair { link, mut target } = Pair::of(place.target().mailbox(8192), builder);
+    let builder = place.link().reply_mailbox_size(4096);
+    let Pair { link, mut target } = Pair::of(place.target().mailbox_size(8192), builder);
     let sequence = library("sequence");
     const FRAMES: u64 = 20_000;
     let seen = meanwhile(&mut target, move || {
@@ -162,7 +162,7 @@ fn frames_of_all_lengths_run_once_and_in_order_through_many_laps_of_a_small_mail
 #[test]
 fn replies_wait_for_room_and_hold_up_only_their_own_source() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target(), place.link().reply_room(4096));
+    let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(4096));
     let other = meet(&mut pair.target, || place.link().connect()).unwrap();
     let echo = library("echo");
     let message = [5; 1000];
@@ -182,7 +182,7 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
 #[test]
 fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target(), place.link().reply_room(4096));
+    let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(4096));
     let speech = library("speech");
     let most = 4096 - 128;
     // The last byte is the return value of farjump_reply.
@@ -302,7 +302,7 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
 fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() {
     let place = Place::new();
     let Pair { link, mut target } =
-        Pair::of(place.target().mailbox(1 << 16).max_frame(1 << 16), place.link());
+        Pair::of(place.target().mailbox_size(1 << 16).max_frame(1 << 16), place.link());
     let sequence = library("sequence");
     meanwhile(&mut target, move || {
         let call = |payload: &[u8]| link.inject(&sequence, payload)?.wait(PATIENCE);
@@ -330,8 +330,9 @@ fn an_answer_given_just_before_the_target_ends_is_not_lost() {
     let place = Place::new();
     for round in 0..200_u64 {
         let policy = if round % 2 == 0 { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() };
-        let builder = place.target().mailbox(4096).arena_size(1 << 16);
-        let Pair { link, mut target } = Pair::of(builder, place.link().reply_room(4096).wait_policy(policy));
+        let builder = place.target().mailbox_size(4096).arena_size(1 << 16);
+        let Pair { link, mut target } =
+            Pair::of(builder, place.link().reply_mailbox_size(4096).wait_policy(policy));
         let first = link.inject(&echo, b"first").unwrap();
         serve(&mut target);
         let second = link.inject(&echo, b"never runs").unwrap();

@@ -131,7 +131,7 @@ fn a_source_with_nothing_to_wait_for_sleeps_soundly_and_is_not_woken_by_what_it_
 #[test]
 fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().mailbox(4096), place.link());
+    let mut pair = Pair::of(place.target().mailbox_size(4096), place.link());
     let echo = library("echo");
     let mut sent = 0;
     while pair.link.try_send(&echo, &[1; 500]).is_ok() {
@@ -149,7 +149,7 @@ fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
 #[test]
 fn a_source_that_sleeps_is_woken_for_the_bigger_mailbox_that_its_frame_needs() {
     let place = Place::new();
-    let Pair { link, mut target } = Pair::of(place.target().mailbox(4096), place.link());
+    let Pair { link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
     let (echo, payload) = (library("echo"), vec![9; 100_000]);
     let mut slept = 0;
     while let Err(error) = link.try_send(&echo, &payload) {

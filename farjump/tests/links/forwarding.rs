@@ -75,7 +75,7 @@ impl<'a> Turned<'a> {
 
 /// A link to the first target, which is turned meanwhile.
 fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
-    let link = Link::builder(&address(place, 0)).reply_room(4096);
+    let link = Link::builder(&address(place, 0)).reply_mailbox_size(4096);
     alongside(
         || link.connect().unwrap(),
         || {
@@ -167,7 +167,7 @@ fn code_that_peer_or_target_forgot_comes_again() {
 fn a_function_is_told_what_it_may_not_and_replies_drop_once_it_goes_on() {
     let place = Place::new();
     let (mut here, mut there) = (Counts::default(), Counts::default());
-    let second = member(&place, 1, 2).args(&mut there).mailbox(1 << 16);
+    let second = member(&place, 1, 2).args(&mut there).mailbox_size(1 << 16);
     let turned = Turned::new(&place, [member(&place, 0, 2).args(&mut here), second]);
     assert_eq!(turned.call("!;there").unwrap(), "there");
     assert_eq!(turned.target(0).args_mut::<Counts>().unwrap()[1], 1, "the codes are not those of the header");
@@ -198,7 +198,7 @@ fn a_call_that_panics_does_not_go_on_and_one_that_panics_there_says_so_here() {
 fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
     let place = Place::new();
     let targets = ring(&place, 3);
-    let link = Link::builder(&address(&place, 0)).reply_room(4 << 20).connect().unwrap();
+    let link = Link::builder(&address(&place, 0)).reply_mailbox_size(4 << 20).connect().unwrap();
     let expected: Vec<u8> = (b'a'..=b'p').flat_map(|letter| vec![letter; 64 << 10]).collect();
     for hops in [0, 1, 2, 7] {
         let steps = format!("{}#;", ">next;".repeat(hops));
@@ -206,7 +206,7 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
         assert!(*reply == expected[..], "{hops} hops: {} bytes of another kind", reply.len());
     }
     // A source with a smaller reply ring gets an error.
-    let small = Link::builder(&address(&place, 0)).reply_room(4096).connect().unwrap();
+    let small = Link::builder(&address(&place, 0)).reply_mailbox_size(4096).connect().unwrap();
     let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
     let Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, text, .. }) = error else {
         panic!("{error}")

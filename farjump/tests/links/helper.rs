@@ -101,7 +101,7 @@ fn play_target(address: &str, data: &str) {
 }
 
 fn play_counting_target(address: &str) {
-    let mut target = Target::listen(address).mailbox(1 << 16).modes(&Mode::ALL).build().unwrap();
+    let mut target = Target::listen(address).mailbox_size(1 << 16).modes(&Mode::ALL).build().unwrap();
     let stopper = target.stopper();
     let stopped = thread::spawn(move || {
         // An end without a command means that the parent is gone.
@@ -121,7 +121,7 @@ fn play_counting_target(address: &str) {
 fn play_source(address: &str) {
     let sequence = library("sequence");
     let echo = library("echo");
-    let link = Link::builder(address).reply_room(4096).send_timeout(PATIENCE).connect().unwrap();
+    let link = Link::builder(address).reply_mailbox_size(4096).send_timeout(PATIENCE).connect().unwrap();
     say("connected");
     let mut sent = 0_u64;
     for order in commands() {

@@ -42,7 +42,7 @@ fn protection(address: u64) -> String {
 #[test]
 fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_placed() {
     let place = Place::new();
-    let target = place.target().mailbox(1 << 16).modes(&[Mode::InPlace]);
+    let target = place.target().mailbox_size(1 << 16).modes(&[Mode::InPlace]);
     let mut pair = Pair::of(target, place.link().mode(Mode::InPlace));
     let (whereabouts, echo) = (library("whereabouts"), library("echo"));
     let mut places = BTreeSet::new();
@@ -88,7 +88,7 @@ fn no_page_is_writable_and_executable_and_none_is_executable_unless_it_is_asked_
     };
     assert!(mine(&mut pair));
     drop(pair);
-    let allowing_only = place.target().modes(&Mode::ALL).mailbox(1 << 17);
+    let allowing_only = place.target().modes(&Mode::ALL).mailbox_size(1 << 17);
     let mut cached = Pair::of(allowing_only, place.link());
     let payload = to_words(&cached.call(&library("whereabouts"), b"").unwrap())[1];
     assert_eq!(protection(payload), "rw-s");
@@ -142,7 +142,8 @@ fn a_target_allows_code_in_place_only_if_it_is_told_to() {
 fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
     let place = Place::new();
     let echo = library("echo");
-    let mut pair = Pair::of(place.target().modes(&Mode::ALL).local(&echo).mailbox(1 << 14), place.link());
+    let mut pair =
+        Pair::of(place.target().modes(&Mode::ALL).local(&echo).mailbox_size(1 << 14), place.link());
     for round in 0..100_u64 {
         for mode in Mode::ALL {
             pair.link.set_mode(mode);
@@ -163,7 +164,7 @@ fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
 
 /// A hostile source of a target that allows everything. Each is served in the thread of the test.
 fn liar(place: &Place) -> (RawSource, farjump::TargetThread) {
-    let target = place.target().modes(&Mode::ALL).mailbox(1 << 16).build().unwrap().spawn().unwrap();
+    let target = place.target().modes(&Mode::ALL).mailbox_size(1 << 16).build().unwrap().spawn().unwrap();
     (RawSource::connect(&place.address()), target)
 }
 

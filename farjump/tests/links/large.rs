@@ -53,7 +53,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 }
 
 fn spawn(place: &Place, mailbox: usize) -> TargetThread {
-    place.target().mailbox(mailbox).build().unwrap().spawn().unwrap()
+    place.target().mailbox_size(mailbox).build().unwrap().spawn().unwrap()
 }
 
 /// Calls `chronicle` with payloads of these lengths, which have to arrive as they were sent.
@@ -124,7 +124,8 @@ fn large_frames_and_small_ones_run_in_the_order_of_their_calls() {
 fn frames_longer_than_half_the_bigger_mailbox_find_room_wherever_the_last_one_ended() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
-        let target = place.target().mailbox(4096).arena_size(4096).max_payload(100_000).wait_policy(policy);
+        let target =
+            place.target().mailbox_size(4096).arena_size(4096).max_payload(100_000).wait_policy(policy);
         let target = target.build().unwrap().spawn().unwrap();
         let link = place.link().wait_policy(policy).connect().unwrap();
         let sequence = library("sequence");
@@ -149,7 +150,7 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
     let told = refusals.clone();
     let target = place
         .target()
-        .mailbox(1 << 16)
+        .mailbox_size(1 << 16)
         .max_payload(1 << 20)
         .on_refused(move |_, refusal| told.push(refusal.cause))
         .build()
@@ -213,7 +214,7 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
 #[test]
 fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
     let place = Place::new();
-    let Pair { mut link, mut target } = Pair::of(place.target().mailbox(4096), place.link());
+    let Pair { mut link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
     let (sequence, id) = (library("sequence"), library("sequence").images()[0].id());
     let called = sequence.clone();
     let call = &move |link: &Link, number: u64, len: usize| {
@@ -245,7 +246,7 @@ fn trying_to_send_a_large_frame_never_waits() {
     let place = Place::new();
     // Only this thread polls: any wait here would hang.
     let Pair { link, mut target } =
-        Pair::of(place.target().mailbox(4096), place.link().send_timeout(FOREVER));
+        Pair::of(place.target().mailbox_size(4096), place.link().send_timeout(FOREVER));
     let echo = library("echo");
     let payload = pattern(100_000, 1);
     let mut tries = 0;

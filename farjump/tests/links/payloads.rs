@@ -116,7 +116,7 @@ fn a_payload_smaller_than_its_maximum_travels_at_its_own_length() {
 #[test]
 fn payloads_lie_as_the_image_asks() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().mailbox(1 << 16), place.link());
+    let mut pair = Pair::of(place.target().mailbox_size(1 << 16), place.link());
     let (aligned, echo) = (library("aligned"), library("echo"));
     for round in 0..100 {
         // A line or two between, so that the next frame starts elsewhere.

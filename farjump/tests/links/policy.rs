@@ -81,7 +81,7 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
     assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: Some(500), image: None });
     assert_eq!(limits(|target| target.max_image(5000)), Limits { payload: None, image: Some(5000) });
     // Besides its mailbox.
-    let told = limits(|target| target.mailbox(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
+    let told = limits(|target| target.mailbox_size(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
     assert_eq!(told, Limits { payload: None, image: Some(7000) });
 }
 
@@ -351,7 +351,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
     let exactly = region_len(mailbox) + price(&one) + price(&echo);
     for (memory, fits) in [(exactly, true), (exactly - 1, false)] {
         let place = Place::new();
-        let target = place.target().mailbox(mailbox).max_source_memory(memory);
+        let target = place.target().mailbox_size(mailbox).max_source_memory(memory);
         let mut pair = Pair::of(target, place.link());
         pair.call(&one, b"").unwrap();
         let second = pair.call(&echo, b"here");
@@ -398,8 +398,8 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
     for (spare, kept) in [(long.len(), true), (long.len() - 1, false)] {
         let place = Place::new();
         let memory = region_len(mailbox) + price(&echo) + spare;
-        let target = place.target().mailbox(mailbox).max_source_memory(memory);
-        let mut pair = Pair::of(target, place.link().reply_room(4096));
+        let target = place.target().mailbox_size(mailbox).max_source_memory(memory);
+        let mut pair = Pair::of(target, place.link().reply_mailbox_size(4096));
         // Space for one such reply only.
         let mut first = pair.link.inject(&echo, &long).unwrap();
         let mut second = pair.link.inject(&echo, &long).unwrap();
@@ -431,14 +431,14 @@ fn limits_that_make_no_sense_fail_the_target_when_it_is_built() {
         (place.target().max_image(32), "32 bytes on the image"),
         (place.target().max_frame(LINE - 1), "63 bytes on the frame"),
         (place.target().max_sources(0), "0 sources"),
-        (place.target().mailbox(mailbox).max_source_memory(least - 1), "memory of a source"),
+        (place.target().mailbox_size(mailbox).max_source_memory(least - 1), "memory of a source"),
     ];
     for (target, words) in wrong {
         let error = target.build().unwrap_err().to_string();
         assert!(error.contains(words) && error.contains("leave"), "{error}");
     }
     let target = place.target().max_payload(1).max_image(33).max_frame(LINE).max_sources(1);
-    drop(target.mailbox(mailbox).max_source_memory(least).build().unwrap());
+    drop(target.mailbox_size(mailbox).max_source_memory(least).build().unwrap());
 }
 
 #[test]

@@ -147,8 +147,8 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
 fn a_frame_of_the_bigger_mailbox_brings_no_code_either() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
-    let target = with_rights(&place, CALLERS).local(&echo).mailbox(1 << 16);
-    let mut pair = Pair::of(target, place.link().reply_room(4 << 20));
+    let target = with_rights(&place, CALLERS).local(&echo).mailbox_size(1 << 16);
+    let mut pair = Pair::of(target, place.link().reply_mailbox_size(4 << 20));
     let payload = vec![7; 1 << 20];
     let long = |pair: &mut Pair<'_>, library: &Library| {
         let (link, payload) = (&mut pair.link, &payload);

@@ -216,8 +216,8 @@ fn no_frame_is_lost_over_thousands_of_falling_asleep_and_waking() {
 fn a_source_that_waits_for_room_wakes_when_there_is_some() {
     let place = Place::new();
     let policy = WaitPolicy::sleep_only();
-    let target = place.target().mailbox(4096).wait_policy(policy).build().unwrap().spawn().unwrap();
-    let link = place.link().reply_room(4096).wait_policy(policy).connect().unwrap();
+    let target = place.target().mailbox_size(4096).wait_policy(policy).build().unwrap().spawn().unwrap();
+    let link = place.link().reply_mailbox_size(4096).wait_policy(policy).connect().unwrap();
     let echo = library("echo");
     for round in 0..300_u64 {
         // Each frame is half of the mailbox and its reply a quarter of the reply ring: both sides wait all

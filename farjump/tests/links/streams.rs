@@ -98,7 +98,7 @@ fn answers_that_a_target_gave_before_its_end_arrive() {
         for (ifunc, args, count, len) in [("echo", &b"an answer"[..], 40, 9), ("onward", b"#", 1, 1 << 20)] {
             let place = Place::new();
             let (target, link) = over(&place);
-            let mut pair = Pair::of(target, link.wait_policy(policy).reply_room(8 << 20));
+            let mut pair = Pair::of(target, link.wait_policy(policy).reply_mailbox_size(8 << 20));
             let library = library(ifunc);
             pair.call(&library, b"").unwrap();
             let pending: Vec<_> = (0..count).map(|_| pair.link.inject(&library, args).unwrap()).collect();
@@ -188,7 +188,7 @@ fn a_link_that_has_more_to_send_than_there_is_room_for_is_woken_by_room() {
 fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
     let place = Place::new();
     let (target, link) = over(&place);
-    let mut pair = Pair::of(target, link.reply_room(2 * LONG));
+    let mut pair = Pair::of(target, link.reply_mailbox_size(2 * LONG));
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
     let target = &mut pair.target;

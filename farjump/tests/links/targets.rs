@@ -198,7 +198,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
         assert!(said.contains("arena") || said.contains("bytes"), "{said}");
     }
     for bytes in [usize::MAX, 1 << 40] {
-        let said = text(Target::listen("unix:x").mailbox(bytes).build());
+        let said = text(Target::listen("unix:x").mailbox_size(bytes).build());
         assert!(said.contains("mailbox"), "{said}");
     }
     let error = |link: farjump::LinkBuilder| link.connect().map(drop).unwrap_err().to_string();
@@ -207,7 +207,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
     assert!(error(Link::builder("nonsense")).contains("unix:PATH"));
     assert!(error(place.link().transport("carrier-pigeon")).contains("carrier-pigeon"));
     for bytes in [usize::MAX, 1 << 40] {
-        let said = error(place.link().reply_room(bytes));
+        let said = error(place.link().reply_mailbox_size(bytes));
         assert!(said.contains("reply mailbox"), "{said}");
     }
 }
@@ -215,7 +215,7 @@ fn addresses_transports_and_sizes_that_do_not_work_are_errors_that_say_why() {
 #[test]
 fn the_smallest_sizes_work() {
     let place = Place::new();
-    let mut pair = Pair::of(place.target().mailbox(0).arena_size(1), place.link().reply_room(0));
+    let mut pair = Pair::of(place.target().mailbox_size(0).arena_size(1), place.link().reply_mailbox_size(0));
     assert_eq!(pair.link.max_frame(), 4096);
     let echo = library("echo");
     for len in [0, 1, 40, 41, 1000] {
@@ -264,7 +264,7 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     let place = Place::new();
     // The system is not asked for events.
     let never = Duration::from_secs(100_000);
-    let mut target = place.target().mailbox(1 << 16).control_interval(never).build().unwrap();
+    let mut target = place.target().mailbox_size(1 << 16).control_interval(never).build().unwrap();
     let echo = library("echo");
     let links: Vec<_> = (0..10).map(|_| meet(&mut target, || place.link().connect()).unwrap()).collect();
     for link in &links {

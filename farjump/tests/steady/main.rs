@@ -44,11 +44,14 @@ impl Steady {
         let target = place
             .target()
             .args(count)
-            .mailbox(1 << 16)
+            .mailbox_size(1 << 16)
             .control_interval(NEVER)
             .wait_policy(WaitPolicy::spin_only());
-        let link =
-            place.link().reply_room(1 << 16).control_interval(NEVER).wait_policy(WaitPolicy::spin_only());
+        let link = place
+            .link()
+            .reply_mailbox_size(1 << 16)
+            .control_interval(NEVER)
+            .wait_policy(WaitPolicy::spin_only());
         let (counter, echo) = (library("counter"), library("echo"));
         let pair = Pair::of(target.modes(&Mode::ALL).local(&counter).local(&echo), link);
         let mut steady = Steady { pair, counter, echo, long: vec![3; 1000] };

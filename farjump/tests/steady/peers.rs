@@ -22,15 +22,20 @@ fn for_each_source(transport: &'static str) -> Option<i64> {
     }
     let place = Place::new();
     let mut count = 0_u64;
-    let mut target =
-        place.target().args(&mut count).mailbox(1 << 16).transport(transport).build().expect("it is usable");
+    let mut target = place
+        .target()
+        .args(&mut count)
+        .mailbox_size(1 << 16)
+        .transport(transport)
+        .build()
+        .expect("it is usable");
     let (go, turns) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let sources = scope.spawn(|| {
             let counter = library("counter");
             let mut links = Vec::new();
             for () in turns {
-                let link = place.link().transport(transport).reply_room(1 << 16).connect().unwrap();
+                let link = place.link().transport(transport).reply_mailbox_size(1 << 16).connect().unwrap();
                 link.inject(&counter, b"12345678").unwrap().wait(PATIENCE).unwrap();
                 links.push(link);
             }

@@ -63,7 +63,7 @@ fn payloads_up_to_64_mib_arrive_whole_though_nobody_sets_anything() {
 fn long_frames_and_short_ones_run_in_the_order_of_their_calls() {
     on_every_path(this_test!(), |path, _| {
         let place = Place::new();
-        let target = path.listen(&place).mailbox(1 << 14);
+        let target = path.listen(&place).mailbox_size(1 << 14);
         let target = target.build().unwrap();
         let (address, target) = (target.address(), target.spawn().unwrap());
         let link = path.link_to(&address).connect().unwrap();
@@ -111,7 +111,7 @@ fn a_payload_over_a_limit_is_refused_with_what_to_do_and_the_link_goes_on() {
             Err(Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })) => {}
             other => panic!("{other:?}"),
         }
-        let roomy = path.link_to(&address).reply_room(4 << 20).connect().unwrap();
+        let roomy = path.link_to(&address).reply_mailbox_size(4 << 20).connect().unwrap();
         assert_eq!(call(&roomy, &vec![0; 2 << 20]).unwrap(), 2 << 20);
         target.stop().unwrap();
     });
@@ -124,11 +124,11 @@ fn what_one_source_can_have_held_is_bounded_by_the_targets_limits_and_told() {
         let mailbox = 1 << 16;
         for (limit, memory) in [(1 << 20, usize::MAX), (usize::MAX, 6 << 20)] {
             let place = Place::new();
-            let target = path.listen(&place).mailbox(mailbox);
+            let target = path.listen(&place).mailbox_size(mailbox);
             let target = target.max_frame(limit).max_source_memory(memory);
             let target = target.build().unwrap();
             let (address, target) = (target.address(), target.spawn().unwrap());
-            let link = path.link_to(&address).reply_room(8 << 20).connect().unwrap();
+            let link = path.link_to(&address).reply_mailbox_size(8 << 20).connect().unwrap();
             let most = link.max_frame();
             assert_eq!(most, limit.min((memory - mailbox - 4096) / 2), "half of what the mailbox leaves");
             assert_eq!(call(&link, &vec![0; most / 64 * 64 - 512]).unwrap(), most / 64 * 64 - 512);

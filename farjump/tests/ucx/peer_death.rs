@@ -53,7 +53,7 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
             let place = Place::new();
             let mut target = path.target(test, &place);
             let address = path.address(&place);
-            let link = path.link(&place).reply_room(1 << 24).send_timeout(FOREVER).connect().unwrap();
+            let link = path.link(&place).reply_mailbox_size(1 << 24).send_timeout(FOREVER).connect().unwrap();
             call(&link, &vec![1; len]).unwrap();
             let (echo, payload) = (library("echo"), vec![2; len]);
             let mut calls = Vec::new();

@@ -179,7 +179,7 @@ impl Source<'_> {
         let mut builder = Link::builder(&self.address)
             .connect_timeout(CONNECTING)
             .send_timeout(PATIENCE)
-            .reply_room(1 << (12 + self.seed % 4))
+            .reply_mailbox_size(1 << (12 + self.seed % 4))
             .mode([Mode::Cached, Mode::Always, Mode::Local][(self.seed % 3) as usize])
             .on_refused(|refusal| assert!(!refusal.text.chars().any(char::is_control)))
             .on_peer_gone(|why| assert!(!why.is_empty()))

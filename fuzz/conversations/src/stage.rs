@@ -216,7 +216,7 @@ impl<'s> Stage<'s> {
         let counted: &'static mut u64 = Box::leak(Box::new(0));
         let mut builder = Target::listen(&listen)
             .args(counted)
-            .mailbox(settings.mailbox)
+            .mailbox_size(settings.mailbox)
             .arena_size(settings.arena_size)
             .store_capacity(2 * settings.arena_size, settings.images)
             .stall_timeout(if settings.way == Way::Shared { LIMITS.0 } else { STALL })
@@ -276,7 +276,8 @@ impl<'s> Stage<'s> {
         let mut peer = None;
         if settings.has_peer {
             let at = unix("peer.sock");
-            let other = Target::listen(&at).arena_size(1 << 20).mailbox(1 << 14).build().expect("a peer");
+            let other =
+                Target::listen(&at).arena_size(1 << 20).mailbox_size(1 << 14).build().expect("a peer");
             peer = Some(other.spawn().expect("a thread"));
             builder = builder.peer("next", &at).peer("gone", &unix("nobody.sock"));
         }
@@ -337,7 +338,7 @@ impl<'s> Stage<'s> {
             () => Mode::Cached,
         });
         match self.seed % 3 {
-            0 => builder.wait_policy(WaitPolicy::sleep_only()).reply_room(1 << 18),
+            0 => builder.wait_policy(WaitPolicy::sleep_only()).reply_mailbox_size(1 << 18),
             1 => builder.wait_policy(WaitPolicy::spin_only()),
             _ => builder,
         }

@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
             .ucx_tcp(true)
             .key(Key::from_bytes(KEY))
             .peer_timeout(SILENCE)
-            .reply_room(4 << 20)
+            .reply_mailbox_size(4 << 20)
             .send_timeout(SHORT)
             .connect_timeout(PATIENCE)
     }

@@ -116,7 +116,7 @@ impl Polls {
             .args(count)
             .modes(&Mode::ALL)
             .local(counter)
-            .mailbox(set.ring)
+            .mailbox_size(set.ring)
             .max_sources(sources)
             .handshake_timeout(CONNECTING)
             .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() })

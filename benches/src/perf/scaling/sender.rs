@@ -24,7 +24,8 @@ pub(super) fn connect(
     room: usize,
     library: &Library,
 ) -> Result<Link, Failure> {
-    let link = place::link(folder, socket, transport)?.wait_policy(WAIT).reply_room(room).connect()?;
+    let link =
+        place::link(folder, socket, transport)?.wait_policy(WAIT).reply_mailbox_size(room).connect()?;
     link.inject(library, &[])?.wait(PATIENCE)?;
     Ok(link)
 }

@@ -27,7 +27,7 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
     match sleeper {
         Sleeper::Farjump { transport, socket, sources } => {
             let builder = place::target(&set.folder, &set.host, socket, transport)?
-                .mailbox(set.ring)
+                .mailbox_size(set.ring)
                 .handshake_timeout(CONNECTING)
                 .max_sources(*sources)
                 .export("perf_ran", perf_ran as extern "C" fn(_));

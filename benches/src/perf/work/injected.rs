@@ -73,7 +73,7 @@ pub(crate) fn listen(task: &Task, transport: &str, set: &Set) -> Result<Box<dyn 
     let builder = place::target(&set.folder, &set.host, &socket, transport)?
         .modes(&Mode::ALL)
         .local(&Library::open(&task.library)?)
-        .mailbox(set.ring)
+        .mailbox_size(set.ring)
         .handshake_timeout(CONNECTING)
         .wait_policy(WaitPolicy::spin_only())
         .export("store_get", store_get as extern "C" fn(*const Store, u64) -> u64)

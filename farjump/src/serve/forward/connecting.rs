@@ -72,7 +72,7 @@ impl Meeting {
         let (sender, receiver) = sync_channel(1);
         let mut link = Link::builder(address)
             .connect_timeout(choices.patience)
-            .reply_room(choices.room)
+            .reply_mailbox_size(choices.room)
             .program(&choices.program)
             .peer_timeout(choices.tcp.peer_timeout)
             .clear(choices.tcp.clear)

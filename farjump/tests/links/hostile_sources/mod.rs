@@ -39,7 +39,7 @@ impl Scene {
         let (refusals, gone) = (Seen::default(), Seen::default());
         let (refusals_to, gone_to) = (refusals.clone(), gone.clone());
         let target = change(place.target())
-            .mailbox(1 << 16)
+            .mailbox_size(1 << 16)
             .on_refused(move |_, refusal| refusals_to.push(refusal.to_string()))
             .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
             .build()

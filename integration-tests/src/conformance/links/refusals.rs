@@ -19,8 +19,9 @@ pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
     let mut host = stage.host(Args::Word)?;
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
-    let link = host
-        .link_with(|builder| builder.reply_room(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed)))?;
+    let link = host.link_with(|builder| {
+        builder.reply_mailbox_size(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
+    })?;
     let Libraries { echo, fill, missing, panics, .. } = stage.libraries;
     // A target cannot have this one itself.
     let (due, word) = match stage.mode() {

@@ -19,7 +19,7 @@ const OTHERS: u64 = 20;
 pub(in crate::conformance) fn unread(stage: &Stage) -> Counted {
     let one_sided = stage.subject().make().source.capabilities().inbox == InboxKind::OneSided;
     let mut host = stage.host(Args::Word)?;
-    let link = host.link_with(|builder| builder.reply_room(ROOM))?;
+    let link = host.link_with(|builder| builder.reply_mailbox_size(ROOM))?;
     let other = host.link()?;
     let calls: Vec<_> = (0..CALLS)
         .map(|number| link.inject(&stage.libraries.fill, &fill_args(REPLY, 21, number)))
