@@ -1429,7 +1429,7 @@ farjump_status_t farjump_target_set_peer(farjump_target_t *target, const char *n
  * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
  * again is asked for it.
  */
-farjump_status_t farjump_target_forget(farjump_target_t *target, const farjump_code_id_t *id);
+farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjump_code_id_t *id);
 
 /**
  * Ends all links, and gives sources the reason. The target continues, and takes new ones.
@@ -1551,7 +1551,7 @@ farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_
 
 /**
  * Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
- * linked before keeps its addresses, also for sources to come; farjump_target_forget() has it linked again.
+ * linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked again.
  * The function must be valid until the target is closed. Names that begin with `farjump_` are reserved for
  * services.
  */

@@ -373,14 +373,14 @@ pub unsafe extern "C" fn farjump_target_set_peer(
 /// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
 /// again is asked for it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_forget(
+pub unsafe extern "C" fn farjump_target_drop_code(
     target: *mut farjump_target_t,
     id: *const farjump_code_id_t,
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires a target that only this thread uses, and for an id.
         let (mut target, id) = unsafe { (usable(target)?, object(id, "id")?) };
-        Ok(if target.forget(&CodeId(id.bytes)) { FARJUMP_OK } else { FARJUMP_NOT_YET })
+        Ok(if target.drop_code(&CodeId(id.bytes)) { FARJUMP_OK } else { FARJUMP_NOT_YET })
     })
 }
 

@@ -108,7 +108,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("name", farjump_target_remove_local(target, NULL));
     IS_NULL("name", farjump_target_set_peer(target, NULL, "unix:x"));
     IS_NULL("address", farjump_target_set_peer(target, "x", NULL));
-    IS_NULL("id", farjump_target_forget(target, NULL));
+    IS_NULL("id", farjump_target_drop_code(target, NULL));
     IS_NULL("why", farjump_target_end_links(target, NULL));
     IS_NULL("target", farjump_target_close(NULL));
     IS_NULL("target", farjump_stopper_new(NULL, &stopper));
@@ -227,7 +227,7 @@ static void numbers_that_make_no_sense(void)
     CHECK(id.bytes[0] == 9);
     WORKS(farjump_code_id_parse(digits, &id));
     CHECK(id.bytes[0] == 1 && id.bytes[2] == 3);
-    GIVES(FARJUMP_NOT_YET, farjump_target_forget(target, &id));
+    GIVES(FARJUMP_NOT_YET, farjump_target_drop_code(target, &id));
 }
 
 /* Invalid pending calls: made up, cancelled, another link's. */

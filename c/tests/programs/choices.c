@@ -111,8 +111,8 @@ static void code_that_is_held_is_listed_and_forgotten(void)
     CHECK(stats.calls == 1 && stats.images_linked == 1 && stats.links == 1 && stats.links_ended == 1 && stats.sources == 0);
     CHECK(stats.store_capacity_images == 7 && stats.store_capacity_bytes == 1 << 16 && stats.store_images == 1);
     WORKS(farjump_library_code_id(sum, &id));
-    WORKS(farjump_target_forget(target, &id));
-    GIVES(FARJUMP_NOT_YET, farjump_target_forget(target, &id));
+    WORKS(farjump_target_drop_code(target, &id));
+    GIVES(FARJUMP_NOT_YET, farjump_target_drop_code(target, &id));
     WORKS(farjump_target_close(&target));
 }
 

@@ -121,7 +121,7 @@ impl Target<'_> {
             match executor.image(id).map(|linked| executor.is_local(linked)) {
                 None => {}
                 Some(true) => dropped.kept += 1,
-                Some(false) => dropped.images += u64::from(self.forget(id)),
+                Some(false) => dropped.images += u64::from(self.drop_code(id)),
             }
         }
         dropped

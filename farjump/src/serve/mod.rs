@@ -225,7 +225,7 @@ impl<'a> Target<'a> {
     }
 
     /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
-    /// linked before keeps its addresses, also for sources to come; [`Target::forget`] has it linked again.
+    /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked again.
     /// Names that begin with `farjump_` are reserved for the services.
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
         self.shared.executor.export(name, function);
@@ -274,7 +274,7 @@ impl<'a> Target<'a> {
 
     /// Drops code from the store; `false` if it is not there. Its statics are lost. A source that calls it
     /// again is asked for it.
-    pub fn forget(&mut self, id: &CodeId) -> bool {
+    pub fn drop_code(&mut self, id: &CodeId) -> bool {
         for session in self.sessions.iter_mut() {
             session.codes.forget(id);
         }

@@ -232,7 +232,7 @@ fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
     for number in 0..10_u64 {
         batch.send(&sequence, &words(&[number])).unwrap();
     }
-    assert!(pair.target.forget(&sequence.images()[0].id()));
+    assert!(pair.target.drop_code(&sequence.images()[0].id()));
     batch.finish().unwrap();
     pair.flush().unwrap();
     // Its statics were lost: it has seen only later calls.

@@ -72,8 +72,8 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     }
     let id = tally.images()[0].id();
     assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [id]);
-    assert!(pair.target.forget(&id));
-    assert!(!pair.target.forget(&id), "it is held no longer");
+    assert!(pair.target.drop_code(&id));
+    assert!(!pair.target.drop_code(&id), "it is held no longer");
     assert_eq!(pair.target.images(), []);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "statics are as they were at first");
     assert_eq!((asked.all(), told.all()), (vec![id], vec!["tally".to_owned()]));

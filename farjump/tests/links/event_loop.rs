@@ -62,7 +62,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks
     let echo = library("echo");
     call_asleep(&mut pair, &echo, b"").unwrap();
     let id = pair.target.images()[0].id;
-    assert!(pair.target.forget(&id));
+    assert!(pair.target.drop_code(&id));
     assert_eq!(call_asleep(&mut pair, &echo, b"once more").unwrap(), b"once more");
     assert_eq!(asked.all(), ["echo"]);
 }

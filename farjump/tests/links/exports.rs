@@ -54,14 +54,14 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
     assert_eq!(found(&mut pair), 108);
     assert_eq!(export(&mut pair, &second), ["store_get"]);
     assert_eq!(found(&mut pair), 108, "what is linked keeps what it had");
-    assert!(pair.target.forget(&id));
+    assert!(pair.target.drop_code(&id));
     assert_eq!(found(&mut pair), 208);
     assert_eq!(export(&mut pair, &third), ["store_get", "store_version"], "not the service");
     assert_eq!(found(&mut pair), 208);
-    assert!(pair.target.forget(&id));
+    assert!(pair.target.drop_code(&id));
     assert_eq!(found(&mut pair), 345, "the latest first; and the service answers still");
     pair.target.export("store_get", store_get as StoreGet);
-    assert!(pair.target.forget(&id));
+    assert!(pair.target.drop_code(&id));
     assert_eq!(found(&mut pair), 145, "the program itself can go before a library, too");
     assert_eq!(pair.target.stats().refusals(), 0);
 }

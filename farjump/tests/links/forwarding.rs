@@ -156,7 +156,7 @@ fn code_that_peer_or_target_forgot_comes_again() {
     let id = library("onward").images()[0].id();
     for forgetful in [&[][..], &[1], &[0, 1], &[0], &[1]] {
         for number in forgetful {
-            assert!(turned.target(*number).forget(&id));
+            assert!(turned.target(*number).drop_code(&id));
         }
         assert_eq!(turned.call(">next;there").unwrap(), "there", "{forgetful:?}");
     }

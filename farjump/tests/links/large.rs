@@ -228,7 +228,7 @@ fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
         own.flush(PATIENCE).unwrap();
         own.reconnect().unwrap();
     });
-    assert!(target.forget(&id));
+    assert!(target.drop_code(&id));
     let own = &mut link;
     let asking = sequence.clone();
     let seen = meanwhile(&mut target, move || {

@@ -60,7 +60,7 @@ fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_f
     }
     let id = loaded.images()[0].id();
     // Under way when the last handle is dropped, and requested again.
-    assert!(pair.target.forget(&id));
+    assert!(pair.target.drop_code(&id));
     let mut pending = pair.link.inject(&loaded, &wish()).unwrap();
     assert!(mapped());
     drop(loaded);

@@ -380,11 +380,11 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         answer(&mut pair.target, &mut brought).unwrap();
         pair.call(&two, b"").unwrap();
         // Forgotten code returns its price, and no more.
-        assert!(pair.target.forget(&id_of(&one)));
+        assert!(pair.target.drop_code(&id_of(&one)));
         pair.call(&one, b"").unwrap();
-        assert!(pair.target.forget(&id_of(&two)));
+        assert!(pair.target.drop_code(&id_of(&two)));
         assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::OutOfMemory);
-        assert!(pair.target.forget(&id_of(&one)));
+        assert!(pair.target.drop_code(&id_of(&one)));
         pair.call(&two, b"").unwrap();
         assert_eq!(*pair.call(&echo, b"still").unwrap(), *b"still");
     }

@@ -129,7 +129,7 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
     assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
 
     // Dropped code is lost for it, and the call of its index is refused, not held back for code.
-    assert!(pair.target.remove_local("echo") && pair.target.forget(&id_of(&echo)));
+    assert!(pair.target.remove_local("echo") && pair.target.drop_code(&id_of(&echo)));
     liar.send_plan(&Plan { index: 1, ..call() }, b"held");
     refused(&mut pair.target, &mut liar);
     assert_eq!(pair.target.stats().images_linked, 1);

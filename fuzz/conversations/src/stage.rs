@@ -544,7 +544,7 @@ impl<'s> Stage<'s> {
         let function = &functions()[usize::from(what / 8) % functions().len()];
         let Some(Victim::Here(target)) = &mut self.victim else { return };
         match what % 6 {
-            0 => drop(target.forget(&function.id())),
+            0 => drop(target.drop_code(&function.id())),
             1 if function.name != "lookup" && function.name != "system" => {
                 // The store may be full.
                 let _ = target.set_local(&function.library);

@@ -146,7 +146,7 @@ fn answer<'a>(
     match command {
         Command::Ready => vec![target.address()],
         Command::Word => vec![word(target).to_string()],
-        Command::Forget(id) => vec![u8::from(target.forget(&CodeId(id))).to_string()],
+        Command::Forget(id) => vec![u8::from(target.drop_code(&CodeId(id))).to_string()],
         Command::Counts => {
             let (stats, sources) = (target.stats(), target.sources() as u64);
             let (calls, images, links) = (stats.calls, stats.images_linked, stats.links);
