@@ -252,7 +252,7 @@ typedef enum {
      * The source lacks a right that the call requires.
      */
     FARJUMP_CAUSE_RIGHTS = 16,
-} farjump_cause_t;
+} farjump_refusal_cause_t;
 
 /**
  * Sends admin requests to the target at an address: list its stored code, read its statistics, drop code.
@@ -312,7 +312,7 @@ typedef struct farjump_target_t farjump_target_t;
 /**
  * A target on a thread of its own.
  */
-typedef struct farjump_thread_t farjump_thread_t;
+typedef struct farjump_target_thread_t farjump_target_thread_t;
 
 /**
  * A code id: the first 16 bytes of the BLAKE3 hash of an image. Names are for people.
@@ -1455,12 +1455,12 @@ farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
 farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 
 /**
- * Hands the target to a thread of its own, which runs it until farjump_thread_stop(). The variable `target`
+ * Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable `target`
  * becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
  *
  * FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
  */
-farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_thread_t **thread);
+farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
 
 /**
  * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
@@ -1469,7 +1469,7 @@ farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_thread_
  *
  * Fails with the error that ended the target before it was stopped; it is then closed.
  */
-farjump_status_t farjump_thread_stop(farjump_thread_t **thread, farjump_target_t **target);
+farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
 
 /**
  * Runs `callback`, with `user`, for each transport that farjump knows, usable here or not, in a fixed order.

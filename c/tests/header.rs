@@ -56,7 +56,9 @@ fn made() -> String {
         tab_width: 4,
         // No function names these types: they are passed as numbers, so that any number may come.
         export: ExportConfig {
-            include: ["farjump_mode_t", "farjump_right_t", "farjump_cause_t"].map(str::to_owned).to_vec(),
+            include: ["farjump_mode_t", "farjump_right_t", "farjump_refusal_cause_t"]
+                .map(str::to_owned)
+                .to_vec(),
             ..ExportConfig::default()
         },
         ..Config::default()

@@ -42,6 +42,6 @@ mod tests {
         shared::<bytes::farjump_bytes_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
-        moved::<target_thread::farjump_thread_t>();
+        moved::<target_thread::farjump_target_thread_t>();
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn rights_bits(rights: Rights) -> c_int {
 /// The reason why a target did not run a call.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum farjump_cause_t {
+pub enum farjump_refusal_cause_t {
     /// Lengths, offsets, kind or flags that no frame can have.
     FARJUMP_CAUSE_BAD_FRAME = 0,
     /// The rest of a frame that had begun did not come in time.
@@ -276,13 +276,19 @@ mod tests {
 
     #[test]
     fn causes_have_the_numbers_of_the_header() {
-        assert_eq!(RefusalCause::count(), farjump_cause_t::FARJUMP_CAUSE_RIGHTS as usize + 1);
+        assert_eq!(RefusalCause::count(), farjump_refusal_cause_t::FARJUMP_CAUSE_RIGHTS as usize + 1);
         for (number, cause) in RefusalCause::ALL.into_iter().enumerate() {
             assert_eq!(cause_number(cause), number as c_int);
             assert_eq!(cause_of(number as c_int), Some(cause));
         }
-        assert_eq!(cause_number(RefusalCause::Policy), farjump_cause_t::FARJUMP_CAUSE_POLICY as c_int);
-        assert_eq!(cause_number(RefusalCause::Stalled), farjump_cause_t::FARJUMP_CAUSE_STALLED as c_int);
+        assert_eq!(
+            cause_number(RefusalCause::Policy),
+            farjump_refusal_cause_t::FARJUMP_CAUSE_POLICY as c_int
+        );
+        assert_eq!(
+            cause_number(RefusalCause::Stalled),
+            farjump_refusal_cause_t::FARJUMP_CAUSE_STALLED as c_int
+        );
         assert_eq!(cause_words(5), c"unresolved import");
         assert_eq!((cause_words(-1), cause_words(17)), (c"unknown cause", c"unknown cause"));
         assert_eq!((cause_of(-1), cause_of(17)), (None, None));

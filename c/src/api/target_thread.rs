@@ -18,7 +18,7 @@ pub struct farjump_stopper_t {
 
 /// A target on a thread of its own.
 #[derive(Debug)]
-pub struct farjump_thread_t {
+pub struct farjump_target_thread_t {
     thread: TargetThread,
 }
 
@@ -63,14 +63,14 @@ pub unsafe extern "C" fn farjump_stopper_free(stopper: *mut *mut farjump_stopper
     })
 }
 
-/// Hands the target to a thread of its own, which runs it until farjump_thread_stop(). The variable `target`
+/// Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable `target`
 /// becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
 ///
 /// FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_spawn(
     target: *mut *mut farjump_target_t,
-    thread: *mut *mut farjump_thread_t,
+    thread: *mut *mut farjump_target_thread_t,
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires a variable for a pointer.
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn farjump_target_spawn(
         // SAFETY: the header requires a variable with a result of `farjump_target_listen`, which nothing else
         // uses.
         let target = unsafe { take(target, "target", may)? }.ok_or_else(|| Failure::null("*target"))?;
-        *made = give(farjump_thread_t { thread: target.into_rust().spawn()? });
+        *made = give(farjump_target_thread_t { thread: target.into_rust().spawn()? });
         Ok(FARJUMP_OK)
     })
 }
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn farjump_target_spawn(
 ///
 /// Fails with the error that ended the target before it was stopped; it is then closed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_thread_stop(
-    thread: *mut *mut farjump_thread_t,
+pub unsafe extern "C" fn farjump_target_thread_stop(
+    thread: *mut *mut farjump_target_thread_t,
     target: *mut *mut farjump_target_t,
 ) -> farjump_status_t {
     guarded(|| {
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn farjump_thread_stop(
             // SAFETY: the header requires NULL or a variable for a pointer.
             Some(unsafe { variable(target, "target")? })
         };
-        let may = |thread: &farjump_thread_t| match thread.thread.is_current() {
+        let may = |thread: &farjump_target_thread_t| match thread.thread.is_current() {
             true => Err(Failure::new(
                 FARJUMP_ERROR_BUSY,
                 "a target's own thread cannot wait for its own end: stop it by a farjump_stopper_t",

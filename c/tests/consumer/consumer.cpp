@@ -30,9 +30,9 @@ template <typename T, typename Make> T *made(Make make)
     return object;
 }
 
-farjump_status_t stop(farjump_thread_t **thread)
+farjump_status_t stop(farjump_target_thread_t **thread)
 {
-    return farjump_thread_stop(thread, nullptr);
+    return farjump_target_thread_stop(thread, nullptr);
 }
 
 extern "C" uint64_t store_get(const std::vector<uint64_t> *rows, uint64_t key)
@@ -60,8 +60,8 @@ try {
     check(farjump_target_options_export_data(options.get(), "store_limit", &store_limit));
     auto *target = made<farjump_target_t>(
         [&](farjump_target_t **target) { return farjump_target_listen(argv[1], options.get(), target); });
-    Owned<farjump_thread_t, stop> thread(
-        made<farjump_thread_t>([&](farjump_thread_t **thread) { return farjump_target_spawn(&target, thread); }));
+    Owned<farjump_target_thread_t, stop> thread(
+        made<farjump_target_thread_t>([&](farjump_target_thread_t **thread) { return farjump_target_spawn(&target, thread); }));
 
     Owned<farjump_library_t, farjump_library_close> sum(
         made<farjump_library_t>([&](farjump_library_t **library) { return farjump_library_open(argv[2], library); }));

@@ -22,7 +22,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
 {
     farjump_link_t *no_link = NULL;
     farjump_target_t *no_target = NULL;
-    farjump_thread_t *no_thread = NULL;
+    farjump_target_thread_t *no_thread = NULL;
     farjump_stopper_t *stopper;
     farjump_admin_t *admin;
     farjump_library_t *library = echo;
@@ -117,7 +117,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("stopper", farjump_stopper_free(NULL));
     IS_NULL("thread", farjump_target_spawn(&no_target, NULL));
     IS_NULL("*target", farjump_target_spawn(&no_target, &no_thread));
-    IS_NULL("thread", farjump_thread_stop(NULL, NULL));
+    IS_NULL("thread", farjump_target_thread_stop(NULL, NULL));
     IS_NULL("callback", farjump_transports(NULL, NULL));
     IS_NULL("admin", farjump_admin_new("unix:x", NULL));
     IS_NULL("address", farjump_admin_new(NULL, &admin));
@@ -133,7 +133,7 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     farjump_link_t *no_link = NULL;
     farjump_target_t *no_target = NULL;
     farjump_stopper_t *no_stopper = NULL;
-    farjump_thread_t *no_thread = NULL;
+    farjump_target_thread_t *no_thread = NULL;
     farjump_link_options_t *no_link_options = NULL;
     farjump_target_options_t *no_target_options = NULL;
     farjump_admin_t *no_admin = NULL;
@@ -149,7 +149,7 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     WORKS(farjump_link_close(&no_link));
     WORKS(farjump_target_close(&no_target));
     WORKS(farjump_stopper_free(&no_stopper));
-    WORKS(farjump_thread_stop(&no_thread, &no_target));
+    WORKS(farjump_target_thread_stop(&no_thread, &no_target));
     WORKS(farjump_link_options_free(&no_link_options));
     WORKS(farjump_target_options_free(&no_target_options));
     WORKS(farjump_admin_free(&no_admin));
@@ -310,7 +310,7 @@ static int visited(void)
 {
     size_t ran;
     farjump_target_t *same = target;
-    farjump_thread_t *thread;
+    farjump_target_thread_t *thread;
     GIVES(FARJUMP_ERROR_BUSY, farjump_target_poll(target, &ran));
     GIVES(FARJUMP_ERROR_BUSY, farjump_target_close(&same));
     GIVES(FARJUMP_ERROR_BUSY, farjump_target_spawn(&same, &thread));
@@ -379,7 +379,7 @@ static farjump_target_t *listen_at(const char *address)
 int main(int argc, char **argv)
 {
     char address[4096];
-    farjump_thread_t *thread;
+    farjump_target_thread_t *thread;
     farjump_link_t *nobody;
     farjump_target_t *second;
     pthread_t connecting;
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
     WORKS(farjump_link_connect(address, NULL, &link_));
     numbers_that_are_no_calls(address, echo);
     WORKS(farjump_link_close(&link_));
-    WORKS(farjump_thread_stop(&thread, &target));
+    WORKS(farjump_target_thread_stop(&thread, &target));
     WORKS(farjump_target_close(&target));
 
     /* Both on this thread, so that each can be called from inside the other. */

@@ -38,7 +38,7 @@ static farjump_target_options_t *offering(void)
 
 /* A target on a thread, and a link to it. */
 struct pair {
-    farjump_thread_t *thread;
+    farjump_target_thread_t *thread;
     farjump_link_t *link;
 };
 
@@ -58,7 +58,7 @@ static farjump_target_t *parted(struct pair *pair)
 {
     farjump_target_t *target;
     WORKS(farjump_link_close(&pair->link));
-    WORKS(farjump_thread_stop(&pair->thread, &target));
+    WORKS(farjump_target_thread_stop(&pair->thread, &target));
     return target;
 }
 
@@ -146,7 +146,7 @@ static void a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing(
     farjump_admin_t *admin;
     farjump_link_t *link = NULL;
     farjump_target_t *target;
-    farjump_thread_t *thread;
+    farjump_target_thread_t *thread;
     uint64_t refused;
     GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_rights(options, 32));
     WORKS(farjump_target_options_add_local(options, sum));
@@ -177,7 +177,7 @@ static void a_process_does_what_it_has_the_right_to_and_is_told_what_is_missing(
     WORKS(farjump_target_options_free(&options));
     WORKS(farjump_target_spawn(&target, &thread));
     FAILS(FARJUMP_ERROR_CONNECT, "the right `call`", farjump_link_connect(address, NULL, &link));
-    WORKS(farjump_thread_stop(&thread, NULL));
+    WORKS(farjump_target_thread_stop(&thread, NULL));
 }
 
 static void functions_of_the_targets_own_are_called_by_name(void)
@@ -257,7 +257,7 @@ static void imports_are_found_where_the_target_lets_them_be_looked_for(void)
     WORKS(farjump_target_close(&target));
 }
 
-static farjump_thread_t *own_thread;
+static farjump_target_thread_t *own_thread;
 static pthread_barrier_t spawned;
 static int refused_to_wait;
 
@@ -265,7 +265,7 @@ static void stop_own_thread(void *user, const farjump_peer_t *peer)
 {
     (void)user, (void)peer;
     pthread_barrier_wait(&spawned);
-    GIVES(FARJUMP_ERROR_BUSY, farjump_thread_stop(&own_thread, NULL));
+    GIVES(FARJUMP_ERROR_BUSY, farjump_target_thread_stop(&own_thread, NULL));
     CHECK(own_thread != NULL);
     refused_to_wait = 1;
 }
@@ -283,7 +283,7 @@ static void a_targets_thread_does_not_wait_for_itself(void)
     WORKS(farjump_link_connect(address, NULL, &link));
     pthread_barrier_wait(&spawned);
     CHECK(called(link) == 70);
-    WORKS(farjump_thread_stop(&own_thread, NULL));
+    WORKS(farjump_target_thread_stop(&own_thread, NULL));
     CHECK(refused_to_wait && own_thread == NULL);
     /* As the target's end has reported. */
     GIVES(FARJUMP_ERROR_PEER_GONE, farjump_link_flush(link, PATIENCE));

@@ -122,7 +122,7 @@ int main(int argc, char **argv)
     static struct store store;
     farjump_target_stats_t stats;
     farjump_stopper_t *stopper;
-    farjump_thread_t *thread;
+    farjump_target_thread_t *thread;
     pthread_t waiter;
     CHECK(argc == 3);
     for (uint64_t key = 0; key < 1000; key++)
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
         CHECK(target == NULL && thread != NULL);
         while (!over(1000))
             ;
-        WORKS(farjump_thread_stop(&thread, &target));
+        WORKS(farjump_target_thread_stop(&thread, &target));
         CHECK(target != NULL && thread == NULL);
     }
 
