@@ -393,7 +393,7 @@ pub unsafe extern "C" fn farjump_target_end_links(
     guarded(|| {
         // SAFETY: the header requires a target that only this thread uses, and for a text.
         let (mut target, why) = unsafe { (usable(target)?, text(why, "why")?) };
-        target.close(why);
+        target.end_links(why);
         Ok(FARJUMP_OK)
     })
 }

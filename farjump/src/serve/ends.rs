@@ -96,7 +96,7 @@ impl Target<'_> {
     }
 
     /// Ends all links, and gives sources the reason.
-    pub fn close(&mut self, why: &str) {
+    pub fn end_links(&mut self, why: &str) {
         for mut session in self.sessions.take() {
             session.close(why);
             self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());

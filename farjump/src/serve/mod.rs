@@ -287,7 +287,7 @@ impl Drop for Target<'_> {
         // A forked child has a copy, which shares connections and the epoll instance with its parent: it ends
         // without a message.
         if self.process == std::process::id() {
-            self.close("the target ended");
+            self.end_links("the target ended");
         }
     }
 }

@@ -33,7 +33,7 @@ impl Target<'_> {
                 Turn::Sleep => {}
             }
         }
-        self.close("the target stops");
+        self.end_links("the target stops");
         Ok(())
     }
 

@@ -122,7 +122,7 @@ fn calls_without_an_answer_fail_with_what_the_target_said_when_it_ended() {
     let mut pair = pair(&place);
     pair.call(&library("echo"), b"").unwrap();
     let pending = pair.link.inject(&library("echo"), b"never").unwrap();
-    pair.target.close("it is late");
+    pair.target.end_links("it is late");
     drop(pair.target);
     let start = Instant::now();
     let error = pending.wait(PATIENCE).unwrap_err();

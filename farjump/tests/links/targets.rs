@@ -121,7 +121,7 @@ fn a_closed_target_serves_those_that_connect_anew() {
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
     let mut other = meet(&mut pair.target, || RawSource::connect(&place.address()));
-    pair.target.close("a change of the guard");
+    pair.target.end_links("a change of the guard");
     assert_eq!(pair.target.sources(), 0);
     let error = pair.link.inject(&echo, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();
     assert!(error.to_string().contains("a change of the guard"), "{error}");

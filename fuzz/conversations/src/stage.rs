@@ -567,7 +567,7 @@ impl<'s> Stage<'s> {
         self.link = None;
         let mut target = match self.victim.take() {
             Some(Victim::Here(mut target)) => {
-                target.close("the conversation is over");
+                target.end_links("the conversation is over");
                 *target
             }
             Some(Victim::There(thread)) => thread.stop().expect("the target worked"),
