@@ -140,7 +140,7 @@
 //! ```
 //! ```compile_fail,E0133
 //! # use farjump::Executor;
-//! let builder = Executor::builder().library("./any.so");
+//! let builder = Executor::builder().export_library("./any.so");
 //! ```
 //! ```compile_fail,E0133
 //! # use farjump::Executor;
@@ -164,7 +164,7 @@
 //!     let library = Library::load("./any.so");
 //!     let library = Library::load_named("./any.so", "any");
 //!     let builder = Target::listen("unix:x").export_library("./any.so");
-//!     let builder = Executor::builder().library("./any.so");
+//!     let builder = Executor::builder().export_library("./any.so");
 //!     let replaced = executor.export_library("./any.so");
 //!     let allowed = Resolver::default().allow_library("./any.so");
 //!     let replaced = Resolver::default().interpose_bytes("any", b"any");

@@ -102,7 +102,7 @@ impl ExecutorBuilder {
     /// of the libraries that it depends on; so must its destructors when the process ends. Its symbols must
     /// be as the authors of injected functions expect.
     #[must_use]
-    pub unsafe fn library(mut self, path: impl AsRef<Path>) -> Self {
+    pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
         self.libraries.push(path.as_ref().to_owned());
         self
     }
@@ -111,7 +111,7 @@ impl ExecutorBuilder {
     /// library is opened when the first such code comes that imports a symbol found nowhere else.
     ///
     /// # Safety
-    /// As for [`ExecutorBuilder::library`], with constructors that run at any time.
+    /// As for [`ExecutorBuilder::export_library`], with constructors that run at any time.
     #[must_use]
     pub unsafe fn wanted_library(mut self, soname: impl Into<String>) -> Self {
         self.wanted.push(soname.into());
@@ -213,7 +213,7 @@ impl ExecutorBuilder {
         self.policy.check(self.modes)?;
         let mut resolver = Resolver::new(self.exports);
         for path in &self.libraries {
-            // SAFETY: the caller of `ExecutorBuilder::library` guarantees it.
+            // SAFETY: the caller of `ExecutorBuilder::export_library` guarantees it.
             unsafe { resolver.allow_library(path) }?;
         }
         for soname in &self.wanted {

@@ -227,7 +227,7 @@ impl Executor {
     /// [`Error::Library`] when it cannot be loaded.
     ///
     /// # Safety
-    /// As for [`ExecutorBuilder::library`]; its constructors run now.
+    /// As for [`ExecutorBuilder::export_library`]; its constructors run now.
     pub unsafe fn export_library(&mut self, path: impl AsRef<Path>) -> Result<Vec<String>, Error> {
         // SAFETY: this function's caller guarantees it.
         Ok(unsafe { self.resolver.interpose_library(path.as_ref()) }?)

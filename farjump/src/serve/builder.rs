@@ -127,7 +127,7 @@ impl<'a> TargetBuilder<'a> {
     /// as the authors of injected functions expect.
     pub unsafe fn export_library(mut self, path: impl AsRef<Path>) -> Self {
         // SAFETY: this function's caller guarantees it; the executor is built when the target is.
-        self.executor = unsafe { self.executor.library(path) };
+        self.executor = unsafe { self.executor.export_library(path) };
         self
     }
 
