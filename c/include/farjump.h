@@ -1137,9 +1137,9 @@ farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_
 /**
  * Names the target at `address` as destination `name`: injected code may forward itself there, by
  * farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
- * may then have code run at that one too. farjump_target_set_peer() does the same later.
+ * may then have code run at that one too. farjump_target_set_destination() does the same later.
  */
-farjump_status_t farjump_target_options_add_peer(farjump_target_options_t *options,
+farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
                                                  const char *name,
                                                  const char *address);
 
@@ -1418,12 +1418,12 @@ farjump_status_t farjump_target_set_local(farjump_target_t *target, const farjum
 farjump_status_t farjump_target_remove_local(farjump_target_t *target, const char *name);
 
 /**
- * Names the target at `address` as destination `name` from now on; see farjump_target_options_add_peer().
+ * Names the target at `address` as destination `name` from now on; see farjump_target_options_add_destination().
  * Calls under way to another address of that name fail.
  *
  * FARJUMP_ERROR_CONNECT when the address is malformed.
  */
-farjump_status_t farjump_target_set_peer(farjump_target_t *target, const char *name, const char *address);
+farjump_status_t farjump_target_set_destination(farjump_target_t *target, const char *name, const char *address);
 
 /**
  * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it

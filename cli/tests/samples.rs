@@ -89,7 +89,7 @@ fn shard(bench: &Workbench, number: usize, count: usize) -> Serving {
     let data = bench.write(&format!("part{number}"), vec![b'x'; number * 10 + 1]);
     let mut command = bench.farjump();
     command
-        .args(["serve", "--listen", &address(number), "--peer"])
+        .args(["serve", "--listen", &address(number), "--destination"])
         .arg(format!("next={}", address(number + 1)));
     Serving::start(command.arg("--data").arg(data))
 }
@@ -110,7 +110,7 @@ fn chain_goes_round_processes_and_says_which_is_missing() {
             targets.pop().expect("there is one").kill();
             let done = bench.inject(&library, &["--args", &count.to_string()]);
             let error = done.error(3);
-            assert!(error.contains("could not forward it to its peer `next`"), "{error}");
+            assert!(error.contains("could not forward it to its destination `next`"), "{error}");
             bench.inject(&library, &["--args", &(count - 1).to_string()]).worked();
         }
         for target in targets {
@@ -122,7 +122,7 @@ fn chain_goes_round_processes_and_says_which_is_missing() {
 #[test]
 fn a_peer_without_a_name_or_with_an_impossible_address_is_refused_at_once() {
     let bench = Workbench::new();
-    let serve = |peer| bench.run(["serve", "--listen", &bench.address(), "--peer", peer]);
+    let serve = |peer| bench.run(["serve", "--listen", &bench.address(), "--destination", peer]);
     let done = serve("unix:b.sock");
     assert!(done.code == 2 && done.err.contains("next=unix:other.sock"), "{}", done.err);
     let done = serve("next=b.sock");

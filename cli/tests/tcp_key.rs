@@ -309,7 +309,7 @@ fn code_goes_on_to_a_peer_over_tcp_and_nobody_need_name_a_transport() {
     let far = Serving::start(&mut over_tcp(&bench, &far));
     let address = far.ready.split(' ').nth(1).expect("the address is in the line");
     let (listen, peer) = (bench.address(), format!("next={address}"));
-    let near = ["serve", "--listen", &listen, "--key", "k", "--data", "near", "--peer", &peer];
+    let near = ["serve", "--listen", &listen, "--key", "k", "--data", "near", "--destination", &peer];
     let near = Serving::start(&mut over_tcp(&bench, &near));
     let done = bench.inject(&chain, &["--args", "2"]).worked();
     assert_eq!(done.out, [1_usize, 11].map(usize::to_le_bytes).concat());

@@ -12,7 +12,7 @@ use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
 use crate::api::shared_options::cause_of;
 use crate::api::status::farjump_status_t::{self, *};
-use crate::api::target_options::{farjump_target_options_t, peer_name};
+use crate::api::target_options::{destination_name, farjump_target_options_t};
 
 /// A process, or a thread of one, that injected functions run in. It listens at an address, and does nothing
 /// by itself. Call farjump_target_poll() in a loop of your own, or farjump_target_run(), or hand it to a
@@ -351,12 +351,12 @@ pub unsafe extern "C" fn farjump_target_remove_local(
     })
 }
 
-/// Names the target at `address` as destination `name` from now on; see farjump_target_options_add_peer().
+/// Names the target at `address` as destination `name` from now on; see farjump_target_options_add_destination().
 /// Calls under way to another address of that name fail.
 ///
 /// FARJUMP_ERROR_CONNECT when the address is malformed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_set_peer(
+pub unsafe extern "C" fn farjump_target_set_destination(
     target: *mut farjump_target_t,
     name: *const c_char,
     address: *const c_char,
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn farjump_target_set_peer(
         // SAFETY: the header requires a target that only this thread uses, and for texts.
         let (mut target, name, address) =
             unsafe { (usable(target)?, text(name, "name")?, text(address, "address")?) };
-        target.set_peer(&peer_name(name)?, address)?;
+        target.set_destination(&destination_name(name)?, address)?;
         Ok(FARJUMP_OK)
     })
 }

@@ -138,7 +138,7 @@ impl farjump_target_options_t {
         let builder = set(builder, self.max_payload, TargetBuilder::max_payload);
         let builder = set(builder, self.max_source_memory, TargetBuilder::max_source_memory);
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
-        let builder = self.peers.iter().fold(builder, |builder, (name, at)| builder.peer(name, at));
+        let builder = self.peers.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
@@ -189,9 +189,9 @@ pub(crate) fn symbol(name: &str) -> Result<String, Failure> {
 }
 
 /// Checks a name that injected code could forward itself by.
-pub(crate) fn peer_name(name: &str) -> Result<String, Failure> {
+pub(crate) fn destination_name(name: &str) -> Result<String, Failure> {
     if name.is_empty() {
-        return Err(Failure::argument("a peer without a name cannot be forwarded to: give it one"));
+        return Err(Failure::argument("a destination without a name cannot be forwarded to: give it one"));
     }
     Ok(name.to_owned())
 }
@@ -381,9 +381,9 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
 
 /// Names the target at `address` as destination `name`: injected code may forward itself there, by
 /// farjump_forward(). The first call that goes there makes a link. Processes that may inject into this target
-/// may then have code run at that one too. farjump_target_set_peer() does the same later.
+/// may then have code run at that one too. farjump_target_set_destination() does the same later.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn farjump_target_options_add_peer(
+pub unsafe extern "C" fn farjump_target_options_add_destination(
     options: *mut farjump_target_options_t,
     name: *const c_char,
     address: *const c_char,
@@ -391,7 +391,9 @@ pub unsafe extern "C" fn farjump_target_options_add_peer(
     // SAFETY: the header requires options that nothing else uses, and for texts.
     unsafe {
         change(options, |options| {
-            options.peers.push((peer_name(text(name, "name")?)?, text(address, "address")?.to_owned()));
+            options
+                .peers
+                .push((destination_name(text(name, "name")?)?, text(address, "address")?.to_owned()));
             Ok(())
         })
     }

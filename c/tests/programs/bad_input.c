@@ -106,8 +106,8 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("callback", farjump_target_images(target, NULL, NULL));
     IS_NULL("library", farjump_target_set_local(target, NULL));
     IS_NULL("name", farjump_target_remove_local(target, NULL));
-    IS_NULL("name", farjump_target_set_peer(target, NULL, "unix:x"));
-    IS_NULL("address", farjump_target_set_peer(target, "x", NULL));
+    IS_NULL("name", farjump_target_set_destination(target, NULL, "unix:x"));
+    IS_NULL("address", farjump_target_set_destination(target, "x", NULL));
     IS_NULL("id", farjump_target_drop_code(target, NULL));
     IS_NULL("why", farjump_target_end_links(target, NULL));
     IS_NULL("target", farjump_target_close(NULL));
@@ -279,8 +279,8 @@ static void names_of_all_kinds(const char *empty_folder)
         /* The target's own functions: none has such a name. */
         GIVES(FARJUMP_NOT_YET, farjump_target_remove_local(target, name));
         int known = length == 0 ? FARJUMP_ERROR_ARGUMENT : FARJUMP_OK;
-        GIVES(known, farjump_target_options_add_peer(options, name, "unix:x"));
-        GIVES(known, farjump_target_set_peer(target, name, "unix:x"));
+        GIVES(known, farjump_target_options_add_destination(options, name, "unix:x"));
+        GIVES(known, farjump_target_set_destination(target, name, "unix:x"));
         /* Libraries of that name. */
         snprintf(path, sizeof path, "%s/lib%s.so", empty_folder, name);
         GIVES(FARJUMP_ERROR_LIBRARY, farjump_library_open(path, &library));
@@ -289,7 +289,7 @@ static void names_of_all_kinds(const char *empty_folder)
         /* Sockets of that name. */
         snprintf(path, sizeof path, "unix:%s%s", length == 0 ? "" : "/nowhere/", name);
         GIVES(FARJUMP_ERROR_CONNECT, farjump_target_listen(path, NULL, &none));
-        GIVES(FARJUMP_ERROR_CONNECT, farjump_target_set_peer(target, "peer", name));
+        GIVES(FARJUMP_ERROR_CONNECT, farjump_target_set_destination(target, "peer", name));
     }
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         farjump_link_t *link = NULL;

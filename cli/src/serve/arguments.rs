@@ -27,7 +27,7 @@ Examples:
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
   farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
   farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
-  farjump serve --listen unix:a.sock --peer next=unix:b.sock       (code may forward itself to b)
+  farjump serve --listen unix:a.sock --destination next=unix:b.sock (code may forward itself to b)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key     (for other machines)
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
@@ -81,8 +81,8 @@ pub(crate) struct Serve {
     #[arg(long = "local", value_name = "LIB.so")]
     pub(crate) locals: Vec<PathBuf>,
     /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
-    #[arg(long = "peer", value_name = "NAME=ADDRESS", value_parser = parse_peer)]
-    pub(crate) peers: Vec<Peer>,
+    #[arg(long = "destination", value_name = "NAME=ADDRESS", value_parser = parse_destination)]
+    pub(crate) destinations: Vec<Destination>,
     /// Allow code with this id and no other; may be repeated. @FILE lists several. Those of --local are
     /// always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
@@ -132,15 +132,15 @@ pub(crate) struct Serve {
 
 /// A destination of a target: `NAME=ADDRESS`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct Destination {
     pub(crate) name: String,
     pub(crate) address: String,
 }
 
-fn parse_peer(text: &str) -> Result<Peer, String> {
+fn parse_destination(text: &str) -> Result<Destination, String> {
     match text.split_once('=') {
         Some((name, address)) if !name.is_empty() && !address.is_empty() => {
-            Ok(Peer { name: name.to_owned(), address: address.to_owned() })
+            Ok(Destination { name: name.to_owned(), address: address.to_owned() })
         }
         _ => Err("write the name, `=` and the address: next=unix:other.sock".to_owned()),
     }
@@ -163,11 +163,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_a_name_and_an_address() {
-        let peer = parse_peer("next=unix:a=b").expect("it is one");
-        assert_eq!((&*peer.name, &*peer.address), ("next", "unix:a=b"));
+    fn a_destination_is_a_name_and_an_address() {
+        let destination = parse_destination("next=unix:a=b").expect("it is one");
+        assert_eq!((&*destination.name, &*destination.address), ("next", "unix:a=b"));
         for wrong in ["", "next", "=unix:a", "next="] {
-            assert!(parse_peer(wrong).is_err(), "{wrong}");
+            assert!(parse_destination(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use arguments::Peer;
+use arguments::Destination;
 pub(crate) use arguments::Serve;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::KeyFile;
@@ -49,8 +49,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     for library in &arguments.locals {
         builder = builder.local(&Library::open(library)?);
     }
-    for Peer { name, address } in &arguments.peers {
-        builder = builder.peer(name, address);
+    for Destination { name, address } in &arguments.destinations {
+        builder = builder.destination(name, address);
     }
     builder = limit(builder, arguments);
     if let Some(policy) = arguments.spin {
@@ -62,10 +62,10 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     if let Some(file) = arguments.key.listening_at(&arguments.listen) {
         builder = builder.key_file(file);
     }
-    let peers = || arguments.peers.iter().map(|peer| peer.address.as_str());
+    let addresses = || arguments.destinations.iter().map(|destination| destination.address.as_str());
     let peer_key = match &arguments.peer_key {
-        Some(file) => KeyFile { file: Some(file.clone()) }.read(peers())?,
-        None => arguments.key.read(peers())?,
+        Some(file) => KeyFile { file: Some(file.clone()) }.read(addresses())?,
+        None => arguments.key.read(addresses())?,
     };
     if let Some(key) = peer_key {
         builder = builder.peer_key(key);

@@ -344,16 +344,16 @@ impl<'a> TargetBuilder<'a> {
 
     /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name`: injected code may
     /// forward itself there, by `farjump_forward`. The first call makes a link, over one of the built-in
-    /// transports; so does the first call after a link has ended. [`Target::set_peer`] does the same later.
+    /// transports; so does the first call after a link has ended. [`Target::set_destination`] does the same later.
     ///
     /// Processes that may inject into this target may then have code run at that one too.
-    pub fn peer(mut self, name: &str, address: &str) -> Self {
+    pub fn destination(mut self, name: &str, address: &str) -> Self {
         self.peers.push((name.to_owned(), address.to_owned()));
         self
     }
 
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
-    /// addresses have ([`TargetBuilder::peer`]). A process that holds it is admitted, and may do anything
+    /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do anything
     /// that this target may do. The control connection is encrypted with it; of the transports, only `tcp`
     /// encrypts frames (`docs/security.md`). Without a key a target listens on this machine's loopback only,
     /// and takes sources of its own user. No effect on Unix sockets.
@@ -377,7 +377,7 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// The key for destinations at `tcp:HOST:PORT` ([`TargetBuilder::peer`]). Default: that of
+    /// The key for destinations at `tcp:HOST:PORT` ([`TargetBuilder::destination`]). Default: that of
     /// [`TargetBuilder::key`].
     pub fn peer_key(mut self, key: Key) -> Self {
         self.peer_key = Some(key);
@@ -481,7 +481,7 @@ impl<'a> TargetBuilder<'a> {
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
         target.key_file = key_file;
         for (name, address) in &self.peers {
-            target.set_peer(name, address)?;
+            target.set_destination(name, address)?;
         }
         Ok(target)
     }

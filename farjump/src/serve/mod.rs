@@ -262,11 +262,11 @@ impl<'a> Target<'a> {
     }
 
     /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name` from now on; see
-    /// [`TargetBuilder::peer`]. Calls under way to another address of that name fail.
+    /// [`TargetBuilder::destination`]. Calls under way to another address of that name fail.
     ///
     /// # Errors
     /// When the address is malformed.
-    pub fn set_peer(&mut self, name: &str, address: &str) -> Result<(), Error> {
+    pub fn set_destination(&mut self, name: &str, address: &str) -> Result<(), Error> {
         let (forwards, executor) = (&mut self.shared.forwards, &mut self.shared.executor);
         forwards.set(name, &address.parse()?, &self.watch, executor.forwarding());
         Ok(())

@@ -25,7 +25,7 @@ fn address(place: &Place, number: usize) -> String {
 fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
     Target::listen(&address(place, number))
         .wait_policy(WaitPolicy { spins: 10, pauses: 0, yields: 0 })
-        .peer("next", &address(place, (number + 1) % count))
+        .destination("next", &address(place, (number + 1) % count))
 }
 
 /// A ring of targets, each on a thread of its own.
@@ -175,7 +175,7 @@ fn a_function_is_told_what_it_may_not_and_replies_drop_once_it_goes_on() {
     assert_eq!(turned.call(">;x").unwrap(), "1");
     // Too long for any frame to that destination, which takes less than this target does.
     assert_eq!(turned.call(&format!(">next;{}", "x".repeat(70_000))).unwrap(), "2");
-    turned.target(0).set_peer("other", &address(&place, 1)).unwrap();
+    turned.target(0).set_destination("other", &address(&place, 1)).unwrap();
     assert_eq!(turned.call(">other;there").unwrap(), "there");
 }
 
@@ -295,7 +295,7 @@ fn a_peer_that_is_not_there_fails_the_call_and_no_other_and_may_come_later() {
     let link = Link::connect(&address(&place, 0)).unwrap();
     let call = |steps: &[u8]| link.inject(&library("onward"), steps).unwrap().wait(PATIENCE);
     let text = lost(call(b">next;x"));
-    let start = "the target refused a call: it could not forward it to its peer `next`: ";
+    let start = "the target refused a call: it could not forward it to its destination `next`: ";
     assert!(text.starts_with(start) && text.contains("1.sock"), "{text}");
     assert_eq!(&*call(b"here").unwrap(), b"here");
     // A one-way call: the refusal comes with the next flush.
@@ -323,7 +323,7 @@ fn a_peer_that_never_answers_is_given_up_and_holds_up_nobody() {
     assert_eq!(&*link.inject(&onward, b"here").unwrap().wait(PATIENCE).unwrap(), b"here");
     assert!(matches!(far.poll(), Ok(None)), "what was forwarded is still under way");
     let text = lost(far.wait(PATIENCE));
-    assert!(text.contains("peer `next`"), "{text}");
+    assert!(text.contains("destination `next`"), "{text}");
     drop(target);
 }
 
@@ -332,7 +332,7 @@ fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2).modes(&[Mode::Local])]);
     let text = lost(turned.call(">next;x"));
-    assert!(text.contains("peer `next`: ") && text.contains("it does not allow mode"), "{text}");
+    assert!(text.contains("destination `next`: ") && text.contains("it does not allow mode"), "{text}");
     assert_eq!(turned.call("here").unwrap(), "here");
     // The code index is still bound: the refusal was not the first target's.
     assert_eq!(turned.link.stats().frames_with_code, 1);
@@ -358,7 +358,10 @@ fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes()
         peer.kill();
         for call in calls {
             let text = lost(call.wait(PATIENCE));
-            assert!(text.contains("peer `next`: ") && text.contains("is gone"), "round {round}: {text}");
+            assert!(
+                text.contains("destination `next`: ") && text.contains("is gone"),
+                "round {round}: {text}"
+            );
         }
     }
     assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::ForwardFailed), 60);
@@ -418,6 +421,6 @@ fn a_source_that_left_leaves_nothing_behind_that_its_calls_were_answered_to() {
 #[test]
 fn a_peer_whose_address_makes_no_sense_is_refused_by_name() {
     let place = Place::new();
-    let error = place.target().peer("next", "nowhere").build().unwrap_err().to_string();
+    let error = place.target().destination("next", "nowhere").build().unwrap_err().to_string();
     assert!(error.contains("nowhere"), "{error}");
 }

@@ -296,7 +296,7 @@ fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_
     let onward = library("onward");
     let there = format!("unix:{}", place.path("there.sock").display());
     let mut peer = Target::listen(&there).rights(CALLERS).build().unwrap();
-    let mut pair = Pair::of(place.target().peer("next", &there), place.link());
+    let mut pair = Pair::of(place.target().destination("next", &there), place.link());
     let call = |pair: &mut Pair<'_>, peer: &mut Target<'_>| {
         let (link, target) = (&mut pair.link, &mut pair.target);
         let onward = &onward;

@@ -451,7 +451,7 @@ fn a_peer_over_a_stream_is_forwarded_to() {
     let (target, _) = over(&place);
     let mut last = target.build().unwrap();
     let first = Target::listen(&format!("unix:{}", place.path("first.sock").display()));
-    let mut first = first.transport("tcp").peer("next", &place.address()).build().unwrap();
+    let mut first = first.transport("tcp").destination("next", &place.address()).build().unwrap();
     let builder = Link::builder(&first.address()).transport("tcp");
     let link = meet(&mut first, || builder.connect()).unwrap();
     let mut pending = link.inject(&library("onward"), b">next;hello").unwrap();

@@ -29,7 +29,7 @@ fn targets(place: &Place, count: usize, closed: bool) -> Vec<TargetThread> {
             yields: 0,
         });
         if closed || number + 1 < count {
-            target = target.peer("next", &address(place, (number + 1) % count));
+            target = target.destination("next", &address(place, (number + 1) % count));
         }
         target.build().unwrap().spawn().unwrap()
     };
@@ -65,7 +65,8 @@ fn a_chain_that_ends_early_says_so_to_the_first_source() {
     for language in LANGUAGES {
         assert_eq!(visit(&link, language, 3).unwrap(), [0, 1, 2].map(len));
         let error = visit(&link, language, 4).unwrap_err().to_string();
-        let text = "panicked at the target: this target has no peer `next`, and there are more to visit";
+        let text =
+            "panicked at the target: this target has no destination `next`, and there are more to visit";
         assert!(error.contains(text), "{error}");
     }
     drop(targets);

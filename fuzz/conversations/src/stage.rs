@@ -279,7 +279,7 @@ impl<'s> Stage<'s> {
             let other =
                 Target::listen(&at).arena_size(1 << 20).mailbox_size(1 << 14).build().expect("a peer");
             peer = Some(other.spawn().expect("a thread"));
-            builder = builder.peer("next", &at).peer("gone", &unix("nobody.sock"));
+            builder = builder.destination("next", &at).destination("gone", &unix("nobody.sock"));
         }
         let target = builder.build().unwrap_or_else(|error| panic!("{settings:?}: {error}"));
         let address = target.address();

@@ -61,8 +61,8 @@ FARJUMP_IFUNC void chain_main(void *payload, size_t payload_size, void *target_a
     case 0:
         return;
     case FARJUMP_UNKNOWN_PEER:
-        FAIL("this target has no peer `next`, and there are more to visit");
+        FAIL("this target has no destination `next`, and there are more to visit");
     default:
-        FAIL("the peer `next` has too much to do: try again later");
+        FAIL("the destination `next` has too much to do: try again later");
     }
 }

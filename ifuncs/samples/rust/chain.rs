@@ -53,7 +53,7 @@ fn visit(payload: &mut Payload, data: &Data) {
     }
     match payload.forward("next") {
         Ok(()) => {}
-        Err(NotForwarded::UnknownPeer) => fail("this target has no peer `next`, and there are more to visit"),
-        Err(_) => fail("the peer `next` has too much to do: try again later"),
+        Err(NotForwarded::UnknownPeer) => fail("this target has no destination `next`, and there are more to visit"),
+        Err(_) => fail("the destination `next` has too much to do: try again later"),
     }
 }

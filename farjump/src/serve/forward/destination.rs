@@ -163,7 +163,7 @@ impl Peer {
                 .add(doorbell, Event::Peer(self.number), false)
                 .inspect_err(|_| watch.remove(link.control()))?;
         }
-        log::debug!("linked to peer `{}` at {}", self.name, self.address);
+        log::debug!("linked to destination `{}` at {}", self.name, self.address);
         Ok(Linked { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
     }
 
@@ -225,7 +225,7 @@ impl Peer {
     fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
         let used = matches!(&self.state, State::Linked(linked) if linked.used);
         let text = error.to_string();
-        log::info!("the link to peer `{}` ended: {text}", self.name);
+        log::info!("the link to destination `{}` ended: {text}", self.name);
         self.part(watch);
         self.fail_sent(&text, outcomes);
         if !used {
@@ -310,5 +310,5 @@ impl Peer {
 
 /// The text for the source of a call that was lost.
 fn reason(peer: &str, why: &str) -> String {
-    format!("the target refused a call: it could not forward it to its peer `{peer}`: {why}")
+    format!("the target refused a call: it could not forward it to its destination `{peer}`: {why}")
 }

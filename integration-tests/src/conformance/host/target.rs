@@ -83,7 +83,7 @@ pub(super) fn serve(
             .transport(&name)
             .export("printf", printf as unsafe extern "C" fn(_, _, _, _, _) -> _)
             .modes(&Mode::ALL)
-            .mailbox(MAILBOX)
+            .mailbox_size(MAILBOX)
             .max_payload(MAX_PAYLOAD)
             .arena_size(ARENA_SIZE)
             .handshake_timeout(PATIENCE)
