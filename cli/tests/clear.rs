@@ -79,7 +79,7 @@ fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
     let bench = Workbench::new();
     make_key(&bench, "k");
     let measure = |address: &str, more: &[&str]| {
-        let mut command = perf(&bench, &["latency", "--peer", address, "--key", "k"]);
+        let mut command = perf(&bench, &["latency", "--to", address, "--key", "k"]);
         command.args(more);
         command
     };

@@ -223,7 +223,7 @@ fn a_target_on_another_machine_is_measured_across_the_cable() {
     let Some(networks) = Networks::join() else { return };
     let (_serving, address) = networks.serve(&UCX);
     let host = address.strip_prefix("tcp:").expect("it is one of TCP");
-    let perf = ["perf", "bandwidth", "--sizes", "64K", "--peer", host, "--transports", "ucx-am", "--json"];
+    let perf = ["perf", "bandwidth", "--sizes", "64K", "--to", host, "--transports", "ucx-am", "--json"];
     let few = ["--ucx-tcp", "--rounds", "2", "--iterations", "100", "--warmup", "3"];
     let before = networks.received();
     let done = networks.source(&[&perf[..], &few, &KEYED].concat()).worked();

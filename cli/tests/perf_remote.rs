@@ -1,4 +1,4 @@
-//! `perf --peer`: measures a target that was started separately, distrusts its counters, and reports its end.
+//! `perf --to`: measures a target that was started separately, distrusts its counters, and reports its end.
 
 use std::process::{Command, Stdio};
 
@@ -33,7 +33,7 @@ fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
         ("rate", "cached"),
     ] {
         // 24 bytes are as long as the request for the counter.
-        let args = [metric, "--sizes", "8,24,4K", "--mode", modes, "--peer", &address];
+        let args = [metric, "--sizes", "8,24,4K", "--mode", modes, "--to", &address];
         let report = json(&mut perf(&bench, &args));
         assert_eq!(rows(&report).len(), 3 * modes.split(',').count());
         for row in rows(&report) {
@@ -50,7 +50,7 @@ fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
         assert_eq!(rounds.len(), 3 * 2);
         assert!(rounds.iter().all(|round| round["line_ns"].is_null() && round["state"].is_null()));
     }
-    let shown = finish(&mut perf(&bench, &["latency", "--peer", &address, "--cpus", "0"])).worked();
+    let shown = finish(&mut perf(&bench, &["latency", "--to", &address, "--cpus", "0"])).worked();
     assert!(shown.text().contains(&format!("target at {address}")), "{}", shown.text());
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
 }
@@ -63,7 +63,7 @@ fn code_of_several_lengths_and_messages_given_together_are_counted_elsewhere_too
     let bench = Workbench::new();
     let (_serving, address) = (bench.serve(&[]), bench.address());
     let args = ["rate", "--sizes", "8,24", "--batch", "7", "--image", "64,4K", "--mode", "always"];
-    let report = json(&mut perf(&bench, &[&args[..], &["--peer", &address]].concat()));
+    let report = json(&mut perf(&bench, &[&args[..], &["--to", &address]].concat()));
     assert_eq!(rows(&report).len(), 2 * 2);
     for (row, longer) in rows(&report).iter().zip([false, true].into_iter().cycle()) {
         check_measured(row);
@@ -91,7 +91,7 @@ fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
     let address = serving.ready.split(' ').nth(1).and_then(|address| address.strip_prefix("tcp:"));
     let address = address.expect("the address is in the line");
     for transports in [&["--transports", "ucx-am"][..], &[]] {
-        let args = [&["latency", "--sizes", "8,64K", "--peer", address, "--key", "k"], transports].concat();
+        let args = [&["latency", "--sizes", "8,64K", "--to", address, "--key", "k"], transports].concat();
         let report = json(&mut over_tcp(perf(&bench, &args)));
         assert_eq!(rows(&report).len(), 2);
         for row in rows(&report) {
@@ -100,7 +100,7 @@ fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
         }
         assert_eq!(report["machine"]["peer"], format!("tcp:{address}"));
     }
-    let done = finish(&mut over_tcp(perf(&bench, &["latency", "--peer", address, "--key", "other"])));
+    let done = finish(&mut over_tcp(perf(&bench, &["latency", "--to", address, "--key", "other"])));
     assert!(done.error(3).contains("key"), "{}", done.err);
 }
 
@@ -111,7 +111,7 @@ fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
         return;
     }
     let (_serving, address) = (bench.serve(&[]), bench.address());
-    let report = json(&mut perf(&bench, &["latency", "--transports", "all", "--peer", &address]));
+    let report = json(&mut perf(&bench, &["latency", "--transports", "all", "--to", &address]));
     let (reached, missing): (Vec<_>, Vec<_>) =
         rows(&report).iter().partition(|row| row["transport"] == "shm");
     assert_eq!(reached.len(), 1);
@@ -120,7 +120,7 @@ fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
     for row in missing {
         assert!(row["missing"].as_str().is_some_and(|why| why.contains("the target has shm")), "{row}");
     }
-    let done = finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--peer", &address]));
+    let done = finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--to", &address]));
     assert!(done.error(3).contains("the target has shm"), "{}", done.err);
 }
 
@@ -131,17 +131,17 @@ fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
         let done = finish(&mut perf(&bench, args));
         assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
     };
-    refused(&["latency", "--peer", "unix:s", "--against", "raw"], 1, "raw needs a process of perf's own");
-    refused(&["latency", "--peer", "unix:s", "--against", "ucx-am"], 1, "ucx-am needs a process");
-    refused(&["bandwidth", "--peer", "unix:s", "--against", "memcpy"], 1, "within this machine");
+    refused(&["latency", "--to", "unix:s", "--against", "raw"], 1, "raw needs a process of perf's own");
+    refused(&["latency", "--to", "unix:s", "--against", "ucx-am"], 1, "ucx-am needs a process");
+    refused(&["bandwidth", "--to", "unix:s", "--against", "memcpy"], 1, "within this machine");
     for metric in ["work", "scaling", "wake-up", "idle"] {
-        refused(&[metric, "--peer", "unix:s"], 1, &format!("{metric} needs processes of perf's own"));
+        refused(&[metric, "--to", "unix:s"], 1, &format!("{metric} needs processes of perf's own"));
     }
-    refused(&["latency", "--peer", "unix:s", "--cpus", "0,1"], 1, "name one, the source's");
-    refused(&["latency", "--peer", "unix:s", "--cpus", "1023"], 1, "processor 1023");
-    refused(&["latency", "--peer", "fe80::1"], 2, "HOST:PORT");
-    refused(&["latency", "--peer", "unix:s", "--slot", "1K"], 2, "--peer");
-    refused(&["latency", "--peer", "unix:none"], 5, "farjump serve");
+    refused(&["latency", "--to", "unix:s", "--cpus", "0,1"], 1, "name one, the source's");
+    refused(&["latency", "--to", "unix:s", "--cpus", "1023"], 1, "processor 1023");
+    refused(&["latency", "--to", "fe80::1"], 2, "HOST:PORT");
+    refused(&["latency", "--to", "unix:s", "--slot", "1K"], 2, "--to");
+    refused(&["latency", "--to", "unix:none"], 5, "farjump serve");
     assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
 }
 
@@ -150,7 +150,7 @@ fn under_way(bench: &Workbench) -> Watched {
     let address = bench.address();
     let mut command = bench.farjump();
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "70", "--warmup", "0"]);
-    command.args(["--peer", &address]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["--to", &address]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = Watched::start(&mut command);
     wait_for("some rounds", || {
         let done: Done = bench.run(["stats", "--json", "--to", &address]).worked();

@@ -42,12 +42,12 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         Some(_) => remote_target::check(arguments)?,
         None if arguments.ucx.tcp => {
             return Err(Failure::new(
-                "--ucx-tcp is for targets elsewhere: name one with --peer; UCX's TCP is measured here by --against ucx-am-tcp",
+                "--ucx-tcp is for targets elsewhere: name one with --to; UCX's TCP is measured here by --against ucx-am-tcp",
             ));
         }
         None if arguments.clear.clear => {
             return Err(Failure::new(
-                "--clear is for targets elsewhere: name one with --peer; perf's own targets measure unencrypted frames by --transports tcp-clear",
+                "--clear is for targets elsewhere: name one with --to; perf's own targets measure unencrypted frames by --transports tcp-clear",
             ));
         }
         None => {}

@@ -86,7 +86,7 @@ pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
     let number = |text: &str| {
         text.parse().map_err(|_| {
             format!(
-                "`{text}`: write the numbers of two processors, for example 0,1, or with --peer that of one"
+                "`{text}`: write the numbers of two processors, for example 0,1, or with --to that of one"
             )
         })
     };
@@ -168,7 +168,7 @@ pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<usize, Failure> {
     match asked {
         Some(AskedCpus { source, target: None }) => usable(source, &allowed),
         Some(AskedCpus { source, target: Some(target) }) => Err(Failure::new(format!(
-            "--cpus {source},{target}: with --peer the target has a processor of its own elsewhere: name one, the source's"
+            "--cpus {source},{target}: with --to the target has a processor of its own elsewhere: name one, the source's"
         ))),
         None => {
             let first = allowed.first().copied();

@@ -77,9 +77,9 @@ the 20 ns or so of reading the clock. The state says how long a line takes from 
 to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of different states
 cannot be compared.
 
-With --peer the target is one that runs elsewhere, over any transport that reaches it:
+With --to the target is one that runs elsewhere, over any transport that reaches it:
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always  (on node7)
-  farjump perf latency --peer node7 --key farm.key
+  farjump perf latency --to node7 --key farm.key
 First calls are timed there from injecting to the reply: nothing at the target times them.
 If both processes have --clear, frames of tcp are clear, and rows say tcp-clear. To a target that
 serves --clear, --transports tcp,tcp-clear --against clear measures both.
@@ -124,7 +124,7 @@ pub struct Perf {
     /// Calls before each measurement that do not count
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
-    /// The processors of source and target, with --peer that of the source [default: two allowed ones, of
+    /// The processors of source and target, with --to that of the source [default: two allowed ones, of
     /// different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
@@ -151,7 +151,7 @@ pub struct Perf {
     pub(super) target_sleeps: bool,
     /// Measure to a running target of `farjump serve`, without baselines but cached and clear: HOST,
     /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
+    #[arg(long = "to", value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
     #[command(flatten)]
     pub(super) ucx: UcxTcp,

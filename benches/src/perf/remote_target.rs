@@ -54,7 +54,7 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
     let metric = arguments.metric;
     if !matches!(metric, Metric::Latency | Metric::Rate | Metric::Bandwidth | Metric::FirstCall) {
         return Err(Failure::new(format!(
-            "{} needs processes of perf's own at the target: leave --peer out",
+            "{} needs processes of perf's own at the target: leave --to out",
             metric.name()
         )));
     }
@@ -65,7 +65,7 @@ pub(super) fn check(arguments: &Perf) -> Result<(), Failure> {
             _ => "needs a process of perf's own at the target, and there is only `farjump serve`",
         };
         return Err(Failure::new(format!(
-            "{} {why}: with --peer farjump is held against nothing but cached and clear, leave it out",
+            "{} {why}: with --to farjump is held against nothing but cached and clear, leave it out",
             baseline.name()
         )));
     }
