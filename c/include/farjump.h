@@ -1140,8 +1140,8 @@ farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_
  * may then have code run at that one too. farjump_target_set_destination() does the same later.
  */
 farjump_status_t farjump_target_options_add_destination(farjump_target_options_t *options,
-                                                 const char *name,
-                                                 const char *address);
+                                                        const char *name,
+                                                        const char *address);
 
 /**
  * Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
@@ -1423,7 +1423,9 @@ farjump_status_t farjump_target_remove_local(farjump_target_t *target, const cha
  *
  * FARJUMP_ERROR_CONNECT when the address is malformed.
  */
-farjump_status_t farjump_target_set_destination(farjump_target_t *target, const char *name, const char *address);
+farjump_status_t farjump_target_set_destination(farjump_target_t *target,
+                                                const char *name,
+                                                const char *address);
 
 /**
  * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
@@ -1460,7 +1462,8 @@ farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
  *
  * FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
  */
-farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
+farjump_status_t farjump_target_spawn(farjump_target_t **target,
+                                      farjump_target_thread_t **thread);
 
 /**
  * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;

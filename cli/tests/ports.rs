@@ -51,7 +51,7 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
         "FARJUMP_COPY_ARGS(wait)\nFARJUMP_IFUNC void wait_main(void *p, size_t n, void *t) { for (;;) __asm__ volatile(\"\"); }",
     );
     let crc32 = bench.sample("crc32");
-    let usable = farjump::available().into_iter().filter(|backend| match &backend.usable {
+    let usable = farjump::transports::available().into_iter().filter(|backend| match &backend.usable {
         Ok(_) => true,
         Err(why) => {
             println!("skipped: {}: {why}", backend.name);

@@ -14,7 +14,7 @@ use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
 
 /// Returns whether `ucx-am` carries frames here; prints a message if not.
 pub(crate) fn has_ucx() -> bool {
-    let backends = farjump::available();
+    let backends = farjump::transports::available();
     match backends.into_iter().find(|backend| backend.name == "ucx-am").map(|backend| backend.usable) {
         Some(Ok(_)) => true,
         other => {

@@ -27,7 +27,7 @@ mod refusal;
 mod serve;
 mod stats;
 mod stored_image;
-mod transports;
+pub mod transports;
 mod wait;
 
 pub use data::Data;
@@ -41,7 +41,6 @@ pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
-pub use farjump_transports::{BackendInfo, BackendOptions, available, preferred};
 pub use link::{Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply};
 pub use mode::Mode;
 pub use refusal::Refusal;

@@ -1,8 +1,9 @@
-//! The choice of transports for an address.
+//! The transports that this build has, and the choice among them for an address.
 
 use farjump_control::{HandshakeError, PeerAddress};
 use farjump_core::transport::Transport;
-use farjump_transports::{BackendOptions, Chosen, Destination, Error as ChoiceError};
+pub use farjump_transports::{BackendOptions, TransportInfo, available, preferred};
+use farjump_transports::{Chosen, Destination, Error as ChoiceError};
 
 use crate::{ConnectError, Error};
 

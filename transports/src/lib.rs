@@ -28,6 +28,6 @@ pub mod verbs;
 
 pub use error::Error;
 pub use registry::{
-    BackendInfo, BackendOptions, Chosen, Destination, available, available_with, is_preferred, locks_memory,
-    make, make_all, make_usable, make_with, meant, preferred, transports_for,
+    BackendOptions, Chosen, Destination, TransportInfo, available, available_with, is_preferred,
+    locks_memory, make, make_all, make_usable, make_with, meant, preferred, transports_for,
 };

@@ -148,7 +148,7 @@ impl BackendOptions {
 /// Facts about a backend that do not depend on a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct BackendInfo {
+pub struct TransportInfo {
     /// Its name, as users type it.
     pub name: &'static str,
     /// Whether it is in this build.
@@ -161,12 +161,12 @@ pub struct BackendInfo {
 }
 
 /// Lists every backend, in this build or not, usable or not. The order is always the same.
-pub fn available() -> Vec<BackendInfo> {
+pub fn available() -> Vec<TransportInfo> {
     available_with(BackendOptions::new())
 }
 
 /// Does the same as [`available`] with these options.
-pub fn available_with(options: BackendOptions) -> Vec<BackendInfo> {
+pub fn available_with(options: BackendOptions) -> Vec<TransportInfo> {
     BACKENDS.iter().map(|backend| backend.look(options)).collect()
 }
 
@@ -175,7 +175,7 @@ pub fn available_with(options: BackendOptions) -> Vec<BackendInfo> {
 ///
 /// # Errors
 /// [`Error::UnknownTransport`] for a name that no backend has.
-pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<BackendInfo>, Error> {
+pub fn meant(name: &str, options: BackendOptions) -> Result<Vec<TransportInfo>, Error> {
     let (family, members) = UCX_FAMILY;
     let is_meant =
         |backend: &&Backend| backend.name == name || (name == family && members.contains(&backend.name));
@@ -393,13 +393,13 @@ impl Backend {
         if self.has_ucx_tcp(options) { UCX_AM_WITH_TCP } else { self.maker }
     }
 
-    fn look(&self, options: BackendOptions) -> BackendInfo {
+    fn look(&self, options: BackendOptions) -> TransportInfo {
         let usable = match self.maker(options) {
             Some(maker) => (maker.usable)(),
             None => Err(self.instead.to_owned()),
         };
         let reaches = if self.has_ucx_tcp(options) { UCX_WITH_TCP } else { self.reaches };
-        BackendInfo { name: self.name, compiled: self.maker.is_some(), reaches, usable }
+        TransportInfo { name: self.name, compiled: self.maker.is_some(), reaches, usable }
     }
 
     fn make(&self, options: BackendOptions) -> Result<Box<dyn Transport>, Error> {

@@ -1,6 +1,7 @@
 //! The counted cases: calls of one kind over one transport, and their operations.
 
-use farjump::{Mode, available};
+use farjump::Mode;
+use farjump::transports::available;
 use serde::{Deserialize, Serialize};
 
 use crate::Failure;

@@ -158,7 +158,7 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
     };
     for name in &arguments.transports {
         match &**name {
-            "all" => farjump::available()
+            "all" => farjump::transports::available()
                 .iter()
                 .filter(|backend| backend.usable.is_ok())
                 .for_each(|backend| add(backend.name)),
@@ -174,7 +174,7 @@ fn transports_of(arguments: &Perf) -> Result<Vec<String>, Failure> {
         return Ok(names);
     }
     if names.is_empty() {
-        let preferred = farjump::preferred();
+        let preferred = farjump::transports::preferred();
         names.extend(preferred.map(|transport| transport.name().to_owned()));
     }
     if names.is_empty() {

@@ -66,8 +66,8 @@ pub struct UcxTcp {
 
 impl UcxTcp {
     /// Returns the options of the transports.
-    pub fn options(self) -> farjump::BackendOptions {
-        farjump::BackendOptions::new().with_ucx_tcp(self.tcp)
+    pub fn options(self) -> farjump::transports::BackendOptions {
+        farjump::transports::BackendOptions::new().with_ucx_tcp(self.tcp)
     }
 }
 

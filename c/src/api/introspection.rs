@@ -114,7 +114,7 @@ pub unsafe extern "C" fn farjump_transports(
 ) -> farjump_status_t {
     guarded(|| {
         let callback = callback.ok_or_else(|| Failure::null("callback"))?;
-        for backend in farjump::available() {
+        for backend in farjump::transports::available() {
             let (name, reaches) = (c_text(backend.name), c_text(backend.reaches));
             let (max_frame, why_not) = match &backend.usable {
                 Ok(can) => (can.max_frame as u64, None),

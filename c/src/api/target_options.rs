@@ -78,7 +78,7 @@ pub struct farjump_target_options_t {
     pub(crate) transport: Option<String>,
     pub(crate) ucx_tcp: bool,
     pub(crate) clear: bool,
-    peers: Vec<(String, String)>,
+    destinations: Vec<(String, String)>,
     pub(crate) key: Option<Key>,
     pub(crate) key_file: Option<PathBuf>,
     pub(crate) peer_timeout: Option<u64>,
@@ -138,7 +138,8 @@ impl farjump_target_options_t {
         let builder = set(builder, self.max_payload, TargetBuilder::max_payload);
         let builder = set(builder, self.max_source_memory, TargetBuilder::max_source_memory);
         let builder = set(builder, self.transport.as_deref(), TargetBuilder::transport);
-        let builder = self.peers.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));
+        let builder =
+            self.destinations.iter().fold(builder, |builder, (name, at)| builder.destination(name, at));
         let builder = set(builder, self.key.clone(), TargetBuilder::key);
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
@@ -392,7 +393,7 @@ pub unsafe extern "C" fn farjump_target_options_add_destination(
     unsafe {
         change(options, |options| {
             options
-                .peers
+                .destinations
                 .push((destination_name(text(name, "name")?)?, text(address, "address")?.to_owned()));
             Ok(())
         })

@@ -1,6 +1,6 @@
 //! Memory: whether code can run from it, whether it can be shared, and its limits.
 
-use farjump::{available, preferred};
+use farjump::transports::{available, preferred};
 use farjump_loader::{Arena, Error};
 use farjump_transports::memlock;
 use rustix::fs::{MemfdFlags, StatVfsMountFlags, ftruncate, memfd_create, statvfs};

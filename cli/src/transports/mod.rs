@@ -7,8 +7,9 @@ pub(crate) mod rdma_ports;
 use std::time::Duration;
 
 use clap::Args;
+use farjump::ArrivalRules;
 use farjump::core::transport::{Capabilities, WakeSource};
-use farjump::{ArrivalRules, BackendInfo};
+use farjump::transports::TransportInfo;
 use farjump_transports::available_with;
 use serde_json::{Value, json};
 
@@ -95,14 +96,14 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
 
 /// Returns version and file of the UCX with which this transport was probed.
 #[cfg(feature = "ucx")]
-fn ucx_of(backend: &BackendInfo) -> Option<(String, String)> {
+fn ucx_of(backend: &TransportInfo) -> Option<(String, String)> {
     let is_by_ucx = backend.name.starts_with("ucx-");
     let ucx = is_by_ucx.then(farjump_ucx_sys::Ucx::open)?.ok()?;
     Some((ucx.version().to_string(), ucx.file().display().to_string()))
 }
 
 #[cfg(not(feature = "ucx"))]
-fn ucx_of(_: &BackendInfo) -> Option<(String, String)> {
+fn ucx_of(_: &TransportInfo) -> Option<(String, String)> {
     None
 }
 
@@ -113,13 +114,13 @@ struct Ports(Vec<farjump_transports::verbs::PortReport>);
 #[cfg(feature = "verbs")]
 impl Ports {
     /// Probes the ports, and corrects `backends` by the result.
-    fn of(backends: &mut [BackendInfo]) -> Ports {
+    fn of(backends: &mut [TransportInfo]) -> Ports {
         let ports = if backends.iter().any(rdma_ports::is_user) { rdma_ports::look() } else { Vec::new() };
         rdma_ports::correct(backends, &ports);
         Ports(ports)
     }
 
-    fn append_to(&self, text: &mut String, backends: &[BackendInfo]) {
+    fn append_to(&self, text: &mut String, backends: &[TransportInfo]) {
         let told = |why: &str| {
             backends.iter().any(|backend| backend.usable.as_ref().err().is_some_and(|it| it == why))
         };
@@ -129,7 +130,7 @@ impl Ports {
         }
     }
 
-    fn complete(&self, object: &mut Value, backend: &BackendInfo) {
+    fn complete(&self, object: &mut Value, backend: &TransportInfo) {
         if rdma_ports::is_user(backend) {
             object["ports"] = self.0.iter().map(rdma_ports::as_json).collect();
         }
@@ -142,16 +143,16 @@ struct Ports;
 
 #[cfg(not(feature = "verbs"))]
 impl Ports {
-    fn of(_: &mut [BackendInfo]) -> Ports {
+    fn of(_: &mut [TransportInfo]) -> Ports {
         Ports
     }
 
-    fn append_to(&self, _: &mut String, _: &[BackendInfo]) {}
+    fn append_to(&self, _: &mut String, _: &[TransportInfo]) {}
 
-    fn complete(&self, _: &mut Value, _: &BackendInfo) {}
+    fn complete(&self, _: &mut Value, _: &TransportInfo) {}
 }
 
-fn as_row(backend: &BackendInfo) -> [String; 6] {
+fn as_row(backend: &TransportInfo) -> [String; 6] {
     let yes_no = |yes| String::from(if yes { "yes" } else { "no" });
     let (arrival, largest, on) = match &backend.usable {
         Ok(can) => (rule(can).describe(), show_limit(can.max_frame), backend.reaches.to_owned()),
@@ -161,7 +162,7 @@ fn as_row(backend: &BackendInfo) -> [String; 6] {
     [backend.name.to_owned(), yes_no(backend.compiled), yes_no(usable), arrival, largest, on]
 }
 
-fn as_json(backend: &BackendInfo, ports: &Ports) -> Value {
+fn as_json(backend: &TransportInfo, ports: &Ports) -> Value {
     let mut object = json!({
         "transport": backend.name,
         "compiled": backend.compiled,

@@ -1,8 +1,8 @@
 //! The ports of RDMA devices, as `transports` and `doctor` show them.
 
-use farjump::BackendInfo;
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
+use farjump::transports::TransportInfo;
 use farjump_transports::verbs::{self, PortReport};
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) fn look() -> Vec<PortReport> {
 }
 
 /// A fault of the port that would be used is a fault of the transports that would use it.
-pub(crate) fn correct(backends: &mut [BackendInfo], ports: &[PortReport]) {
+pub(crate) fn correct(backends: &mut [TransportInfo], ports: &[PortReport]) {
     let taken = ports.iter().find(|port| port.is_taken);
     let Some(Err(why)) = taken.map(|port| &port.usable) else { return };
     for backend in backends.iter_mut().filter(|backend| is_user(backend) && backend.usable.is_ok()) {
@@ -25,7 +25,7 @@ pub(crate) fn correct(backends: &mut [BackendInfo], ports: &[PortReport]) {
 }
 
 /// Returns whether a transport uses ports.
-pub(crate) fn is_user(backend: &BackendInfo) -> bool {
+pub(crate) fn is_user(backend: &TransportInfo) -> bool {
     backend.name.starts_with("verbs-")
 }
 
@@ -130,7 +130,7 @@ packets    of up to 1024 bytes, in partition 0xffff
     #[test]
     fn a_transport_is_not_usable_where_its_port_is_not() {
         let usable = |ports: &[PortReport]| {
-            let mut backends = farjump::available();
+            let mut backends = farjump::transports::available();
             // As on a machine where the port opens.
             let can = backends[0].usable.clone();
             backends.iter_mut().filter(|backend| is_user(backend)).for_each(|it| it.usable = can.clone());

@@ -220,14 +220,14 @@ impl Incoming {
 
     /// Returns the error for an end of the connection now: a message may be cut short.
     pub(crate) fn end(&self, peer: &PeerIdentity) -> HandshakeError {
-        let destination_name = peer.to_string();
+        let peer_name = peer.to_string();
         let needed = match self.head(peer) {
-            _ if self.bytes.is_empty() => return HandshakeError::PeerGone { peer: destination_name },
+            _ if self.bytes.is_empty() => return HandshakeError::PeerGone { peer: peer_name },
             _ if !self.greeted => PREFIX_LEN,
             Ok(Some((len, _))) => HEAD_LEN + len,
             _ => HEAD_LEN,
         };
-        HandshakeError::CutShort { peer: destination_name, found: self.bytes.len(), needed }
+        HandshakeError::CutShort { peer: peer_name, found: self.bytes.len(), needed }
     }
 
     /// Takes the preamble if it is expected and whole. Fails at the first wrong byte.

@@ -33,10 +33,10 @@ impl Target<'_> {
         log::debug!("admin request of {}: {}", asker.peer(), asker.question().name());
         let answer = match asker.question() {
             Question::Store => Answer::Store(self.listing()),
-            Question::Drop { id } => Answer::Dropped(self.drop_code(&[CodeId(*id)])),
+            Question::Drop { id } => Answer::Dropped(self.drop_all_of(&[CodeId(*id)])),
             Question::DropAll => {
                 let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
-                Answer::Dropped(self.drop_code(&all))
+                Answer::Dropped(self.drop_all_of(&all))
             }
             Question::Stats => Answer::Stats(self.figures()),
             Question::Export { name, library } => {
@@ -114,7 +114,7 @@ impl Target<'_> {
     }
 
     /// Drops those of `ids` that are in the store, except the target's own functions.
-    fn drop_code(&mut self, ids: &[CodeId]) -> Dropped {
+    fn drop_all_of(&mut self, ids: &[CodeId]) -> Dropped {
         let mut dropped = Dropped::default();
         for id in ids {
             let executor = &self.shared.executor;

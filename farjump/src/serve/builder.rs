@@ -32,7 +32,7 @@ pub struct TargetBuilder<'a> {
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
     backends: BackendOptions,
-    peers: Vec<(String, String)>,
+    destinations: Vec<(String, String)>,
     tcp: TcpOptions,
     key_file: Option<PathBuf>,
     peer_key: Option<Key>,
@@ -56,7 +56,7 @@ impl<'a> TargetBuilder<'a> {
             transports: Vec::new(),
             only: None,
             backends: BackendOptions::new(),
-            peers: Vec::new(),
+            destinations: Vec::new(),
             tcp: TcpOptions::default(),
             key_file: None,
             peer_key: None,
@@ -348,7 +348,7 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// Processes that may inject into this target may then have code run at that one too.
     pub fn destination(mut self, name: &str, address: &str) -> Self {
-        self.peers.push((name.to_owned(), address.to_owned()));
+        self.destinations.push((name.to_owned(), address.to_owned()));
         self
     }
 
@@ -480,7 +480,7 @@ impl<'a> TargetBuilder<'a> {
         let mut target =
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
         target.key_file = key_file;
-        for (name, address) in &self.peers {
+        for (name, address) in &self.destinations {
             target.set_destination(name, address)?;
         }
         Ok(target)

@@ -85,7 +85,7 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec
         return outputs;
     }
     for path in paths {
-        let backends = farjump::available();
+        let backends = farjump::transports::available();
         let found = backends.into_iter().find(|backend| backend.name == path.transport);
         let usable =
             found.map_or_else(|| Err("this build has no such transport".into()), |found| found.usable);

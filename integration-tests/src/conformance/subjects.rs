@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn every_backend_is_a_subject_and_each_name_is_that_of_its_candidate() {
-        let backends: Vec<_> = farjump::available().into_iter().map(|backend| backend.name).collect();
+        let backends: Vec<_> =
+            farjump::transports::available().into_iter().map(|backend| backend.name).collect();
         assert_eq!(backends, BACKENDS);
         for name in names() {
             assert_eq!(candidate(name, |_| Vec::new()).expect(name).name(), name);

@@ -35,7 +35,7 @@ fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
     if roles::plays(transport) {
         return;
     }
-    let backend = farjump::available().into_iter().find(|backend| backend.name == transport);
+    let backend = farjump::transports::available().into_iter().find(|backend| backend.name == transport);
     let usable = backend.map_or_else(|| Err("it is not in this build".to_owned()), |found| found.usable);
     if let Err(why) = usable {
         return println!("skipped: {transport}: {why}");

@@ -31,7 +31,8 @@ impl Road {
 
     /// Whether it is available. If not, says that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
-        let found = farjump::available().into_iter().find(|backend| backend.name == self.transport);
+        let found =
+            farjump::transports::available().into_iter().find(|backend| backend.name == self.transport);
         match found.map(|backend| backend.usable) {
             Some(Ok(_)) => true,
             other => {
