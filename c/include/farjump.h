@@ -1418,8 +1418,8 @@ farjump_status_t farjump_target_set_local(farjump_target_t *target, const farjum
 farjump_status_t farjump_target_remove_local(farjump_target_t *target, const char *name);
 
 /**
- * Names the target at `address` as destination `name` from now on; see farjump_target_options_add_destination().
- * Calls under way to another address of that name fail.
+ * Names the target at `address` as destination `name` from now on; see
+ * farjump_target_options_add_destination(). Calls under way to another address of that name fail.
  *
  * FARJUMP_ERROR_CONNECT when the address is malformed.
  */
@@ -1457,13 +1457,12 @@ farjump_status_t farjump_stopper_stop(const farjump_stopper_t *stopper);
 farjump_status_t farjump_stopper_free(farjump_stopper_t **stopper);
 
 /**
- * Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable `target`
- * becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
+ * Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable
+ * `target` becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
  *
  * FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
  */
-farjump_status_t farjump_target_spawn(farjump_target_t **target,
-                                      farjump_target_thread_t **thread);
+farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_thread_t **thread);
 
 /**
  * Stops the target, waits for its thread, and sets the variable to NULL. Does nothing if it is NULL already;
@@ -1554,9 +1553,9 @@ farjump_status_t farjump_target_options_set_allow_export(farjump_target_options_
 
 /**
  * Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
- * linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked again.
- * The function must be valid until the target is closed. Names that begin with `farjump_` are reserved for
- * services.
+ * linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked
+ * again. The function must be valid until the target is closed. Names that begin with `farjump_` are
+ * reserved for services.
  */
 farjump_status_t farjump_target_export_function(farjump_target_t *target,
                                                 const char *name,

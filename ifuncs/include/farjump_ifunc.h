@@ -67,10 +67,10 @@ int farjump_reply(const void *bytes, size_t len);
 
 /* Forwards this call to another target: injects the running function, with this payload unchanged (the
  * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero
- * needed; see Target::set_destination, farjump serve --destination). The reply from there, or from a further forward, is
- * the reply to this call; a one-way call has none. Name and payload are copied, and the call is sent when
- * NAME_main returns, but not if it panics. The outcome does not come back to NAME_main. If the call is lost,
- * the source gets the reason.
+ * needed; see Target::set_destination, farjump serve --destination). The reply from there, or from a
+ * further forward, is the reply to this call; a one-way call has none. Name and payload are copied, and the
+ * call is sent when NAME_main returns, but not if it panics. The outcome does not come back to NAME_main. If
+ * the call is lost, the source gets the reason.
  *
  * Returns 0 if the call will be forwarded. farjump_reply then returns -1, and earlier replies are dropped.
  * Otherwise returns one of the numbers below, and the call is unchanged: NAME_main may reply, panic or try

@@ -29,9 +29,9 @@ pub unsafe extern "C" fn farjump_target_options_set_allow_export(
 }
 
 /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
-/// linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked again.
-/// The function must be valid until the target is closed. Names that begin with `farjump_` are reserved for
-/// services.
+/// linked before keeps its addresses, also for sources to come; farjump_target_drop_code() has it linked
+/// again. The function must be valid until the target is closed. Names that begin with `farjump_` are
+/// reserved for services.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_export_function(
     target: *mut farjump_target_t,

@@ -351,8 +351,8 @@ pub unsafe extern "C" fn farjump_target_remove_local(
     })
 }
 
-/// Names the target at `address` as destination `name` from now on; see farjump_target_options_add_destination().
-/// Calls under way to another address of that name fail.
+/// Names the target at `address` as destination `name` from now on; see
+/// farjump_target_options_add_destination(). Calls under way to another address of that name fail.
 ///
 /// FARJUMP_ERROR_CONNECT when the address is malformed.
 #[unsafe(no_mangle)]

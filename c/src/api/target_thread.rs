@@ -63,8 +63,8 @@ pub unsafe extern "C" fn farjump_stopper_free(stopper: *mut *mut farjump_stopper
     })
 }
 
-/// Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable `target`
-/// becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
+/// Hands the target to a thread of its own, which runs it until farjump_target_thread_stop(). The variable
+/// `target` becomes NULL: the thread owns the target, and uses callbacks, exports and arguments there.
 ///
 /// FARJUMP_ERROR_SYSTEM when the thread cannot be made; the target is then closed.
 #[unsafe(no_mangle)]

@@ -420,9 +420,9 @@ impl Pending<'_> {
     /// Cancels the call.
     pub fn cancel(self) {}
 
-    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending_from_raw`] returns the
-    /// call for it. A call that is neither resumed nor has an outcome keeps its slot for as long as the link
-    /// lives.
+    /// The call's number on its link, for programs that cannot keep a borrow: [`Link::pending_from_raw`]
+    /// returns the call for it. A call that is neither resumed nor has an outcome keeps its slot for as long
+    /// as the link lives.
     #[inline]
     pub fn into_raw(self) -> u32 {
         std::mem::ManuallyDrop::new(self).token

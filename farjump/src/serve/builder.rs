@@ -344,7 +344,8 @@ impl<'a> TargetBuilder<'a> {
 
     /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name`: injected code may
     /// forward itself there, by `farjump_forward`. The first call makes a link, over one of the built-in
-    /// transports; so does the first call after a link has ended. [`Target::set_destination`] does the same later.
+    /// transports; so does the first call after a link has ended. [`Target::set_destination`] does the same
+    /// later.
     ///
     /// Processes that may inject into this target may then have code run at that one too.
     pub fn destination(mut self, name: &str, address: &str) -> Self {
@@ -353,10 +354,10 @@ impl<'a> TargetBuilder<'a> {
     }
 
     /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such
-    /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do anything
-    /// that this target may do. The control connection is encrypted with it; of the transports, only `tcp`
-    /// encrypts frames (`docs/security.md`). Without a key a target listens on this machine's loopback only,
-    /// and takes sources of its own user. No effect on Unix sockets.
+    /// addresses have ([`TargetBuilder::destination`]). A process that holds it is admitted, and may do
+    /// anything that this target may do. The control connection is encrypted with it; of the transports, only
+    /// `tcp` encrypts frames (`docs/security.md`). Without a key a target listens on this machine's loopback
+    /// only, and takes sources of its own user. No effect on Unix sockets.
     pub fn key(mut self, key: Key) -> Self {
         self.tcp.key = Some(key);
         self

@@ -284,9 +284,9 @@ impl Header {
         if matches!(self.kind, Kind::Skip) { LINE } else { self.frame_len as usize }
     }
 
-    /// Checks every length and offset. `code` returns the five words of the code header, read once; it is called only for
-    /// frames that name code and are long enough. `base` is the frame's address modulo 4096: a payload is
-    /// aligned in memory, not relative to its frame.
+    /// Checks every length and offset. `code` returns the five words of the code header, read once; it is
+    /// called only for frames that name code and are long enough. `base` is the frame's address modulo 4096: a
+    /// payload is aligned in memory, not relative to its frame.
     ///
     /// # Errors
     /// The first error found. Whatever the words are, the returned parts lie inside `frame_len`, do not
