@@ -97,6 +97,7 @@ fn in_flags(mut text: String) -> String {
         let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
         let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
         let flag = match &text[name..end] {
+            "mailbox_size" => "mailbox".to_owned(),
             "modes" => "mode".to_owned(),
             "rights" => "allow".to_owned(),
             "store_capacity" => "store-bytes".to_owned(),

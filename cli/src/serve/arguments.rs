@@ -172,6 +172,21 @@ mod tests {
     }
 
     #[test]
+    fn errors_name_options_that_there_are() {
+        use farjump::InjectError;
+        use farjump_benches::program::failure::Failure;
+
+        let command = Serve::augment_args(clap::Command::new("serve"));
+        let options: Vec<_> = command.get_arguments().filter_map(|option| option.get_long()).collect();
+        let error = InjectError::TooLarge { ifunc: "sum".to_owned(), len: 2, max: 1 };
+        let text = Failure::from(farjump::Error::Inject(error)).to_string();
+        let named: Vec<_> =
+            text.split("serve --").skip(1).filter_map(|rest| rest.split('`').next()).collect();
+        assert_eq!(named, ["mailbox", "max-payload", "max-frame", "max-source-memory"], "{text}");
+        assert!(named.iter().all(|name| options.contains(name)), "{named:?} of {options:?}");
+    }
+
+    #[test]
     fn spinning_has_three_forms() {
         assert_eq!(parse_spin("never"), Ok(WaitPolicy::sleep_only()));
         assert_eq!(parse_spin("always"), Ok(WaitPolicy::spin_only()));
