@@ -59,7 +59,7 @@ impl Asker {
     pub fn answer(&mut self, answer: &Answer) -> Result<(), HandshakeError> {
         let bytes = postcard::to_stdvec(answer)
             .map_err(|error| system(Operation::Encode, answer.name(), std::io::Error::other(error)))?;
-        self.control.send(&Message::Answer { bytes }, &[])
+        self.control.send(&Message::AdminResponse { bytes }, &[])
     }
 
     /// Sends more of the response. Returns `true` once all of it has left: then drop the asker. Call it when
@@ -118,15 +118,15 @@ pub fn ask_with(
     let mut control = Control::connect_with(address, options, deadline)?;
     control.admit_target(deadline)?;
     control.asks();
-    match control.send(&Message::Ask(question), &[]) {
+    match control.send(&Message::AdminRequest(question), &[]) {
         // A target that rejects at once may have closed already: its reason can still be received.
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
     }
     let bytes = match control.recv_until(deadline, Awaited::Response)? {
         (Message::Reject { cause, text }, _) => return Err(refused(&control, cause, &text)),
-        (Message::Answer { bytes }, _) => bytes,
-        (other, _) => return Err(out_of_order(&control, "Answer", &other)),
+        (Message::AdminResponse { bytes }, _) => bytes,
+        (other, _) => return Err(out_of_order(&control, "AdminResponse", &other)),
     };
     let peer = || control.peer().to_string();
     match postcard::take_from_bytes(&bytes) {

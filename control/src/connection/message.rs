@@ -33,7 +33,7 @@ pub const MAX_TRANSPORTS: usize = 16;
 pub const MAX_TRANSPORT_NAME: usize = 32;
 
 /// A message of the control connection. The first five, in this order, with [`Message::Rights`] and
-/// [`Message::Limits`], are the handshake; the rest may come at any time after it. [`Message::Enlarge`]
+/// [`Message::Limits`], are the handshake; the rest may come at any time after it. [`Message::LargeRequest`]
 /// begins the setup of a large mailbox, which [`Message::Go`] ends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -119,7 +119,7 @@ pub enum Message {
     /// Source to target: the source closes the link. Frames sent before it still run.
     Bye,
     /// Target to source: an image was placed for the first time; gives the time that took, for statistics.
-    Linked {
+    CodeLinked {
         /// The code index bound to it.
         index: u16,
         /// Time from the copy in the target's own memory to callable code.
@@ -128,37 +128,37 @@ pub enum Message {
     /// Target to source, once before [`Message::Go`], if it has limits: the source sends nothing beyond them.
     Limits(Limits),
     /// Source to target: a frame is to come that exceeds the link's mailbox. The response is
-    /// [`Message::Offer`] or [`Message::Decline`]. Also releases the link's earlier, empty large mailbox.
-    Enlarge {
+    /// [`Message::LargeOffer`] or [`Message::LargeDecline`]. Also releases the link's earlier, empty large mailbox.
+    LargeRequest {
         /// Upper bound of the frame's length in bytes, all included.
         frame: u64,
         /// Upper bound of its payload's length in bytes.
         payload: u64,
     },
     /// Target to source: the target's endpoint of the large mailbox. Its descriptors travel beside it.
-    Offer {
+    LargeOffer {
         /// Its endpoint, of the link's own transport.
         end: EndpointInfo,
     },
     /// Source to target: the source's endpoint of the large mailbox, with descriptors beside it. The response
-    /// is [`Message::Go`], after which frames may lie there, or [`Message::Decline`] if it is too late.
-    Accept {
+    /// is [`Message::Go`], after which frames may lie there, or [`Message::LargeDecline`] if it is too late.
+    LargeAccept {
         /// Its endpoint.
         end: EndpointInfo,
     },
     /// Target to source: declines a large mailbox for that frame.
-    Decline {
+    LargeDecline {
         /// The cause.
         cause: RefusalCause,
         /// The cause in a sentence for display.
         text: String,
     },
     /// Source to target: releases the large mailbox, or the offer of one. It is empty.
-    Shrink,
+    LargeRelease,
     /// An admin request, instead of [`Message::Hello`], from a process that makes no link; its only message.
-    Ask(Question),
+    AdminRequest(Question),
     /// Target to requester: the admin response. The target then closes the connection.
-    Answer {
+    AdminResponse {
         /// An [`Answer`](crate::admin::messages::Answer) in postcard's encoding. Raw bytes, so that a process
         /// that sent no request never allocates the memory that it decodes to.
         #[serde(with = "serde_bytes")]
@@ -217,15 +217,15 @@ impl Message {
             Message::Code { .. } => "Code",
             Message::NoCode { .. } => "NoCode",
             Message::Bye => "Bye",
-            Message::Linked { .. } => "Linked",
+            Message::CodeLinked { .. } => "CodeLinked",
             Message::Limits(_) => "Limits",
-            Message::Enlarge { .. } => "Enlarge",
-            Message::Offer { .. } => "Offer",
-            Message::Accept { .. } => "Accept",
-            Message::Decline { .. } => "Decline",
-            Message::Shrink => "Shrink",
-            Message::Ask(_) => "Ask",
-            Message::Answer { .. } => "Answer",
+            Message::LargeRequest { .. } => "LargeRequest",
+            Message::LargeOffer { .. } => "LargeOffer",
+            Message::LargeAccept { .. } => "LargeAccept",
+            Message::LargeDecline { .. } => "LargeDecline",
+            Message::LargeRelease => "LargeRelease",
+            Message::AdminRequest(_) => "AdminRequest",
+            Message::AdminResponse { .. } => "AdminResponse",
             Message::Rights(_) => "Rights",
         }
     }
@@ -237,7 +237,7 @@ impl Message {
 
     /// Returns whether messages of this kind, the first byte of a body, may carry file descriptors.
     pub(crate) fn kind_has_descriptors(number: u8) -> bool {
-        // Welcome, Ready, Offer, Accept.
+        // Welcome, Ready, LargeOffer, LargeAccept.
         matches!(number, 1 | 2 | 14 | 15)
     }
 
@@ -246,8 +246,8 @@ impl Message {
         match self {
             Message::Welcome { .. }
             | Message::Ready { .. }
-            | Message::Offer { .. }
-            | Message::Accept { .. } => MAX_DESCRIPTORS,
+            | Message::LargeOffer { .. }
+            | Message::LargeAccept { .. } => MAX_DESCRIPTORS,
             _ => 0,
         }
     }
@@ -335,16 +335,16 @@ mod tests {
             (Message::Code { id, image: vec![1, 2] }, [&[8][..], &id, &[2, 1, 2]].concat()),
             (Message::NoCode { id }, with(&[9], &id)),
             (Message::Bye, vec![10]),
-            (Message::Linked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
+            (Message::CodeLinked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
             (Message::Limits(Limits { payload: Some(300), image: Some(1) }), vec![12, 1, 0xac, 2, 1, 1]),
             (Message::Limits(Limits { payload: None, image: Some(300) }), vec![12, 0, 1, 0xac, 2]),
-            (Message::Enlarge { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
-            (Message::Offer { end: end.clone() }, with(&[14], &end_bytes)),
-            (Message::Accept { end: end.clone() }, with(&[15], &end_bytes)),
-            (Message::Decline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
-            (Message::Shrink, vec![17]),
-            (Message::Ask(Question::Drop { id }), with(&[18, 1], &id)),
-            (Message::Answer { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
+            (Message::LargeRequest { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
+            (Message::LargeOffer { end: end.clone() }, with(&[14], &end_bytes)),
+            (Message::LargeAccept { end: end.clone() }, with(&[15], &end_bytes)),
+            (Message::LargeDecline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
+            (Message::LargeRelease, vec![17]),
+            (Message::AdminRequest(Question::Drop { id }), with(&[18, 1], &id)),
+            (Message::AdminResponse { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
             (Message::Rights(Rights::CALL | Rights::EXPORT), vec![20, 18]),
         ];
         for (message, bytes) in cases {

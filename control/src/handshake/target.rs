@@ -364,14 +364,16 @@ impl Arrival {
                     self.state = State::Ready { connect, answer };
                     break;
                 }
-                (State::Connected, Message::Ask(question)) => {
+                (State::Connected, Message::AdminRequest(question)) => {
                     self.may(control, question.needs())?;
                     return match control.recv()? {
                         None => Ok(Some(Outcome::Ask(question))),
                         Some((second, _)) => Err(out_of_order(control, "nothing more", &second)),
                     };
                 }
-                (State::Connected, other) => return Err(out_of_order(control, "Hello or Ask", &other)),
+                (State::Connected, other) => {
+                    return Err(out_of_order(control, "Hello or AdminRequest", &other));
+                }
                 (State::Ready { .. }, other) => return Err(out_of_order(control, "nothing more", &other)),
                 (_, other) => return Err(out_of_order(control, "Ready", &other)),
             }

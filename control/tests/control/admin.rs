@@ -20,7 +20,7 @@ fn framed(body: &[u8]) -> Vec<u8> {
 }
 
 fn question(question: Question) -> Vec<u8> {
-    framed(&postcard::to_stdvec(&Message::Ask(question)).unwrap())
+    framed(&postcard::to_stdvec(&Message::AdminRequest(question)).unwrap())
 }
 
 /// Accepts the next process, which sends an admin request.
@@ -107,7 +107,7 @@ fn who_asks_again_while_it_is_answered_is_told_apart() {
     assert!(!asker.advance().unwrap());
     stream.write_all(&question(Question::DropAll)).unwrap();
     let error = asker.advance().unwrap_err();
-    assert!(error.to_string().ends_with("sent Ask where nothing more was due"), "{error}");
+    assert!(error.to_string().ends_with("sent AdminRequest where nothing more was due"), "{error}");
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn questions_that_are_none_are_refused_in_words() {
     let listener = place.listener();
     let two = [question(Question::DropAll), question(Question::Stats)].concat();
     let cases: [(&str, Vec<u8>, &str); 5] = [
-        ("two at once", two, "sent Ask where nothing more was due"),
+        ("two at once", two, "sent AdminRequest where nothing more was due"),
         ("one that nobody knows", framed(&[18, 9]), "malformed"),
         ("one that is cut short", framed(&[18, 1, 7]), "malformed"),
-        ("one with more behind it", framed(&[18, 0, 0]), "follow a whole Ask"),
-        ("an answer", framed(&[19, 1, 0]), "sent Answer where Hello or Ask was due"),
+        ("one with more behind it", framed(&[18, 0, 0]), "follow a whole AdminRequest"),
+        ("an answer", framed(&[19, 1, 0]), "sent AdminResponse where Hello or AdminRequest was due"),
     ];
     for (what, bytes, words) in cases {
         let mut stream = UnixStream::connect(place.path()).unwrap();
@@ -141,9 +141,9 @@ fn a_question_is_no_part_of_a_meeting_that_has_begun() {
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
     let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     source.send(&hello, &[]).unwrap();
-    source.send(&Message::Ask(Question::DropAll), &[]).unwrap();
+    source.send(&Message::AdminRequest(Question::DropAll), &[]).unwrap();
     let error = asked(&listener).unwrap_err();
-    assert!(error.to_string().contains("sent Ask where Ready was due"), "{error}");
+    assert!(error.to_string().contains("sent AdminRequest where Ready was due"), "{error}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
         ("half an answer", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])[..11]].concat(), "in the middle"),
         ("nonsense", [&PREFIX[..], &framed(&[19, 2, 99, 99])].concat(), "does not decode"),
         ("too much", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])].concat(), "1 bytes follow an answer"),
-        ("something else", [&PREFIX[..], &framed(&[3])].concat(), "sent Go where Answer was due"),
+        ("something else", [&PREFIX[..], &framed(&[3])].concat(), "sent Go where AdminResponse was due"),
         ("a refusal", [&PREFIX[..], &framed(&[4, 7, 4, b'b', b'u', b's', b'y'])].concat(), "refused: busy"),
     ];
     for (what, bytes, words) in cases {

@@ -166,7 +166,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
         let name = message.name();
         let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
         assert!(
-            matches!(error, HandshakeError::OutOfOrder { expected: "Hello or Ask", got, .. } if got == name),
+            matches!(error, HandshakeError::OutOfOrder { expected: "Hello or AdminRequest", got, .. } if got == name),
             "{error}"
         );
     }

@@ -114,7 +114,7 @@ fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
     answered.unwrap();
     assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
     // A request in the clear ends in its head and these two bytes; each handshake looks different.
-    let open = postcard::to_stdvec(&farjump_control::Message::Ask(QUESTION)).unwrap();
+    let open = postcard::to_stdvec(&farjump_control::Message::AdminRequest(QUESTION)).unwrap();
     assert_eq!(there.len(), SOURCE_SHAKES + 2 + 8 + open.len() + 16);
     let (_, again, back_again) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     assert_ne!(there[14..], again[14..]);

@@ -242,7 +242,7 @@ fn answer_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
     let bytes = postcard::to_stdvec(&ANSWER).unwrap();
-    let body = postcard::to_stdvec(&Message::Answer { bytes }).unwrap();
+    let body = postcard::to_stdvec(&Message::AdminResponse { bytes }).unwrap();
     let head = [&(body.len() as u32).to_le_bytes()[..], &[0; 4]].concat();
     stream.write_all(&[b"FARJUMP\0\x04\0\0\0", &head[..], &body].concat()).unwrap();
     // The way in which the peer ends does not matter.

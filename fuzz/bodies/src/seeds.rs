@@ -178,7 +178,7 @@ fn handshakes() -> Vec<Seed> {
         Message::Code { id, image: counter() },
         Message::NoCode { id },
         refused,
-        Message::Linked { index: 1, nanoseconds: 12_345 },
+        Message::CodeLinked { index: 1, nanoseconds: 12_345 },
         Message::Closing { text: "stopping".into() },
         Message::Bye,
     ];
@@ -190,9 +190,12 @@ fn handshakes() -> Vec<Seed> {
         ("target-with-limits", sent(0, &[welcome, limits, Message::Go])),
         ("refusal", sent(0, &[hello, refuse])),
         ("later", sent(0, &later)),
-        ("question", sent(0, &[Message::Ask(Question::Drop { id })])),
-        ("two-questions", sent(0, &[Message::Ask(Question::Store), Message::Ask(Question::Stats)])),
-        ("answer", sent(0, &[Message::Answer { bytes: vec![1, 1, 0] }])),
+        ("question", sent(0, &[Message::AdminRequest(Question::Drop { id })])),
+        (
+            "two-questions",
+            sent(0, &[Message::AdminRequest(Question::Store), Message::AdminRequest(Question::Stats)]),
+        ),
+        ("answer", sent(0, &[Message::AdminResponse { bytes: vec![1, 1, 0] }])),
         // Steps of a source with a stream: hello, and then the stream and the source's endpoint in either
         // order, or more streams.
         ("stream-first", vec![0, 0, 2, 1]),

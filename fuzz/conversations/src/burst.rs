@@ -40,7 +40,7 @@ impl Hostile<'_> {
         for _ in 0..SENT {
             // No target has such a mailbox.
             if control.wants_write()
-                || control.send(&Message::Enlarge { frame: u64::MAX, payload: 1 }, &[]).is_err()
+                || control.send(&Message::LargeRequest { frame: u64::MAX, payload: 1 }, &[]).is_err()
             {
                 break;
             }
@@ -53,7 +53,7 @@ impl Hostile<'_> {
         let Some(control) = &mut self.control else { return 0 };
         let mut answers = 0;
         while let Ok(Some((message, _))) = control.recv() {
-            answers += u64::from(matches!(message, Message::Decline { .. }));
+            answers += u64::from(matches!(message, Message::LargeDecline { .. }));
         }
         answers
     }

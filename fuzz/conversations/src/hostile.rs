@@ -214,7 +214,7 @@ impl<'s> Hostile<'s> {
             match control.recv() {
                 Ok(Some((message, descriptors))) => match (&mut self.link, message) {
                     (Some(link), Message::NeedCode { id, .. }) => link.needed = Some(CodeId(id)),
-                    (Some(link), Message::Offer { end }) => link.offer = Some((end, descriptors)),
+                    (Some(link), Message::LargeOffer { end }) => link.offer = Some((end, descriptors)),
                     _ => {}
                 },
                 Ok(None) => break,
@@ -348,11 +348,13 @@ impl<'s> Hostile<'s> {
                 let image = functions()[function].image().to_vec();
                 let _ = control.send(&Message::Code { id: needed.unwrap_or(echo.id()).0, image }, &[]);
             }
-            Saying::Enlarge(frame, payload) => drop(control.send(&Message::Enlarge { frame, payload }, &[])),
+            Saying::Enlarge(frame, payload) => {
+                drop(control.send(&Message::LargeRequest { frame, payload }, &[]))
+            }
             Saying::Accept => self.accept(None),
             Saying::OddAccept(seed) => self.accept(Some(seed)),
             Saying::Shrink => {
-                let _ = control.send(&Message::Shrink, &[]);
+                let _ = control.send(&Message::LargeRelease, &[]);
                 if let Some(link) = &mut self.link {
                     link.bigger = None;
                 }
@@ -371,10 +373,10 @@ impl<'s> Hostile<'s> {
             Saying::Often(kind, times) => {
                 // Requests for mailboxes, and messages without a response, come in numbers.
                 let message = match kind % 4 {
-                    0 => Message::Enlarge { frame: u64::MAX, payload: 1 },
+                    0 => Message::LargeRequest { frame: u64::MAX, payload: 1 },
                     1 => Message::NoCode { id: echo.id().0 },
                     2 => Message::Code { id: echo.id().0, image: echo.image().to_vec() },
-                    _ => Message::Enlarge { frame: 5000, payload: 4000 },
+                    _ => Message::LargeRequest { frame: 5000, payload: 4000 },
                 };
                 for _ in 0..times {
                     if control.wants_write() || control.send(&message, &[]).is_err() {
@@ -394,11 +396,11 @@ impl<'s> Hostile<'s> {
         own.tell(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Accept { end }, &odd.borrowed());
+                let _ = control.send(&Message::LargeAccept { end }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
-            Some(seed) => drop(control.send(&Message::Accept { end: changed(end, seed) }, borrowed)),
-            None => drop(control.send(&Message::Accept { end }, borrowed)),
+            Some(seed) => drop(control.send(&Message::LargeAccept { end: changed(end, seed) }, borrowed)),
+            None => drop(control.send(&Message::LargeAccept { end }, borrowed)),
         });
         let Some((end, descriptors)) = link.offer.take() else { return };
         let joined = own.join(control.peer(), end, descriptors, Instant::now() + Duration::from_secs(5));
@@ -481,7 +483,7 @@ impl<'s> Hostile<'s> {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
         let Ok(mut control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
-        let ask = Message::Ask(Question::Store);
+        let ask = Message::AdminRequest(Question::Store);
         match rng.u8(..5) {
             0 => {
                 let _ = control.send(&ask, &[]);
@@ -498,7 +500,8 @@ impl<'s> Hostile<'s> {
             }
             3 => {
                 let library = vec![0x7f; 70_000];
-                let _ = control.send(&Message::Ask(Question::Export { name: "none".into(), library }), &[]);
+                let _ = control
+                    .send(&Message::AdminRequest(Question::Export { name: "none".into(), library }), &[]);
             }
             _ => drop(control.send(&ask, &[])),
         }

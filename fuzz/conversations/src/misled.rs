@@ -361,7 +361,7 @@ impl<'s> Liar<'s> {
                 2 => vec![0xff; 100],
                 _ => vec![2; 3],
             };
-            let _ = control.send(&Message::Answer { bytes }, &[]);
+            let _ = control.send(&Message::AdminResponse { bytes }, &[]);
             let _ = Answer::Dropped(Dropped::default());
             return None;
         };
@@ -419,7 +419,7 @@ impl<'s> Liar<'s> {
         let Some(control) = &mut self.control else { return };
         loop {
             match control.recv() {
-                Ok(Some((Message::Accept { end }, descriptors))) => {
+                Ok(Some((Message::LargeAccept { end }, descriptors))) => {
                     let until = Instant::now() + CONNECTING;
                     let peer = control.peer().clone();
                     let joined =
@@ -427,7 +427,7 @@ impl<'s> Liar<'s> {
                     self.bigger = joined.and_then(Wire::new);
                     let _ = control.send(&Message::Go, &[]);
                 }
-                Ok(Some((Message::Enlarge { .. }, _))) if self.offered.is_none() => {
+                Ok(Some((Message::LargeRequest { .. }, _))) if self.offered.is_none() => {
                     if self.met.is_multiple_of(2) {
                         self.offers(0);
                         return;
@@ -457,17 +457,17 @@ impl<'s> Liar<'s> {
         let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
         own.tell(|end, borrowed| match seed % 4 {
-            1 => drop(control.send(&Message::Offer { end: changed(end, seed) }, borrowed)),
+            1 => drop(control.send(&Message::LargeOffer { end: changed(end, seed) }, borrowed)),
             2 if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Offer { end }, &odd.borrowed());
+                let _ = control.send(&Message::LargeOffer { end }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             3 => {
                 let text = "not now".to_owned();
-                let _ = control.send(&Message::Decline { cause: RefusalCause::OutOfMemory, text }, &[]);
+                let _ = control.send(&Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }, &[]);
             }
-            _ => drop(control.send(&Message::Offer { end }, borrowed)),
+            _ => drop(control.send(&Message::LargeOffer { end }, borrowed)),
         });
         self.offered = Some(own);
         if let Some(wire) = &mut self.wire {

@@ -68,12 +68,12 @@ impl Inner {
                 self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
-            Message::Linked { index, nanoseconds } => {
+            Message::CodeLinked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
             }
-            Message::Offer { end } => return self.offered(end, descriptors),
+            Message::LargeOffer { end } => return self.offered(end, descriptors),
             Message::Go => self.enlarged(),
-            Message::Decline { cause, text } => {
+            Message::LargeDecline { cause, text } => {
                 self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::Closing { text } => {

@@ -88,7 +88,7 @@ impl Inner {
             },
             Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
                 self.connection.large = Bigger::Asked(frame);
-                let message = Message::Enlarge { frame: frame as u64, payload: payload as u64 };
+                let message = Message::LargeRequest { frame: frame as u64, payload: payload as u64 };
                 self.tell(&message).map_err(Failed::Other)?;
                 self.connection.channel.notify().map_err(SendError::Failed)?;
                 Err(SendError::Full.into())
@@ -112,7 +112,7 @@ impl Inner {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
                 self.connection.large =
                     Bigger::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
-                self.tell(&Message::Shrink)?;
+                self.tell(&Message::LargeRelease)?;
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Inner {
             Err(error) => return Ok(Err(error.to_string())),
         };
         let told = own.tell(|end, descriptors| {
-            self.connection.control.stream.send(&Message::Accept { end }, descriptors)
+            self.connection.control.stream.send(&Message::LargeAccept { end }, descriptors)
         });
         if let Err(error) = told {
             self.gone(&error)?;
@@ -191,7 +191,7 @@ impl Inner {
             && open.is_empty()
         {
             self.connection.large = Bigger::Absent;
-            self.tell(&Message::Shrink)?;
+            self.tell(&Message::LargeRelease)?;
         }
         Ok(())
     }

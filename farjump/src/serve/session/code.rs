@@ -180,7 +180,7 @@ impl Session {
         while let Some(index) = self.codes.unreported_links.pop() {
             let time = shared.executor.link_time(&self.codes.table, index);
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            self.control.send(&Message::Linked { index, nanoseconds })?;
+            self.control.send(&Message::CodeLinked { index, nanoseconds })?;
             self.await_reading();
         }
         Ok(())

@@ -201,9 +201,9 @@ impl Session {
                     self.codes.table.withhold(&CodeId(id), &code_missing());
                 }
                 Message::Bye => return Err(End::Bye.into()),
-                Message::Enlarge { frame, payload } => self.enlarge(frame, payload, shared)?,
-                Message::Accept { end } => self.enlarged(end, descriptors)?,
-                Message::Shrink => self.shrink()?,
+                Message::LargeRequest { frame, payload } => self.enlarge(frame, payload, shared)?,
+                Message::LargeAccept { end } => self.enlarged(end, descriptors)?,
+                Message::LargeRelease => self.shrink()?,
                 other => return Err(cut(format_args!("its source sent {} unasked", other.name()))),
             }
         }

@@ -182,8 +182,9 @@ impl Session {
         match self.make(frame, payload, shared) {
             Ok(end) => {
                 let until = Instant::now() + shared.limits.patience;
-                let sent =
-                    end.tell(|end, descriptors| self.control.send_with(&Message::Offer { end }, descriptors));
+                let sent = end.tell(|end, descriptors| {
+                    self.control.send_with(&Message::LargeOffer { end }, descriptors)
+                });
                 self.large.state = State::Offered { end, until };
                 sent?;
                 self.set_notice()
@@ -191,7 +192,7 @@ impl Session {
             Err(refusal) => {
                 shared.executor.stats.refuse(refusal.cause);
                 shared.handlers.refused(&self.control.peer, &refusal);
-                self.notify(&Message::Decline { cause: refusal.cause, text: refusal.text })?;
+                self.notify(&Message::LargeDecline { cause: refusal.cause, text: refusal.text })?;
                 self.await_reading();
                 Ok(())
             }
@@ -244,11 +245,11 @@ impl Session {
             }
             State::Lapsed => {
                 let text = "the target withdrew its offer of a large mailbox: it was not accepted in time";
-                self.notify(&Message::Decline { cause: RefusalCause::Stalled, text: text.into() })?;
+                self.notify(&Message::LargeDecline { cause: RefusalCause::Stalled, text: text.into() })?;
                 self.await_reading();
                 Ok(())
             }
-            _ => Err(cut("its source sent Accept unasked")),
+            _ => Err(cut("its source sent LargeAccept unasked")),
         }
     }
 

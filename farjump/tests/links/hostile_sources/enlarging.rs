@@ -14,12 +14,12 @@ use crate::hostile_sources::raw::{RawSource, Told, call};
 use crate::support::{Pair, Place, library, meanwhile, meet};
 
 fn ask(liar: &mut RawSource, frame: u64, payload: u64) {
-    liar.control.send(&Message::Enlarge { frame, payload }, &[]).unwrap();
+    liar.control.send(&Message::LargeRequest { frame, payload }, &[]).unwrap();
 }
 
 fn offer(liar: &mut RawSource) -> EndpointInfo {
     match liar.told() {
-        Told::Message(Message::Offer { end }) => end,
+        Told::Message(Message::LargeOffer { end }) => end,
         other => panic!("{other:?}"),
     }
 }
@@ -30,7 +30,7 @@ fn accept(liar: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> Secon
     let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     own.tell(|mut end, descriptors| {
         change(&mut end);
-        liar.control.send(&Message::Accept { end }, descriptors).unwrap();
+        liar.control.send(&Message::LargeAccept { end }, descriptors).unwrap();
     });
     own
 }
@@ -49,7 +49,7 @@ fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() 
     for (frame, payload) in cases {
         ask(&mut liar, frame, payload);
         match liar.told() {
-            Told::Message(Message::Decline { cause: RefusalCause::TooLarge, text }) => {
+            Told::Message(Message::LargeDecline { cause: RefusalCause::TooLarge, text }) => {
                 let named = if payload > limit { payload } else { frame };
                 assert!(text.contains(&named.to_string()), "{text}");
             }
@@ -59,7 +59,7 @@ fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() 
     // A frame of length 0 is as good as any other.
     ask(&mut liar, 0, 0);
     assert!(offer(&mut liar).max_frame > 0);
-    liar.control.send(&Message::Shrink, &[]).unwrap();
+    liar.control.send(&Message::LargeRelease, &[]).unwrap();
     liar.send_plan(&call(), b"no hard feelings");
     assert_eq!(liar.reply(), b"no hard feelings");
     scene.serves_on();
@@ -75,11 +75,11 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
     for _ in 0..200 {
         ask(&mut liar, 100_000, 90_000);
         match liar.told() {
-            Told::Message(Message::Offer { .. }) => {
+            Told::Message(Message::LargeOffer { .. }) => {
                 offers += 1;
-                liar.control.send(&Message::Shrink, &[]).unwrap();
+                liar.control.send(&Message::LargeRelease, &[]).unwrap();
             }
-            Told::Message(Message::Decline { cause: RefusalCause::OutOfMemory, text }) => {
+            Told::Message(Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }) => {
                 declined += 1;
                 assert!(text.contains("less than 1s ago"), "{text}");
             }
@@ -105,7 +105,7 @@ fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_
     liar.send_plan(&call(), b"slow");
     assert_eq!(liar.reply(), b"slow");
     accept(&mut liar, |_| ());
-    assert!(matches!(liar.told(), Told::Message(Message::Decline { cause: RefusalCause::Stalled, .. })));
+    assert!(matches!(liar.told(), Told::Message(Message::LargeDecline { cause: RefusalCause::Stalled, .. })));
     ask(&mut liar, 100_000, 90_000);
     offer(&mut liar);
     let _end = accept(&mut liar, |_| ());
@@ -119,10 +119,10 @@ fn answers_to_what_was_not_asked_cut_the_link() {
     let mut scene = Scene::new();
     let mut liar = scene.liar();
     accept(&mut liar, |_| ());
-    scene.cuts(liar, "sent Accept unasked", "an end for nothing");
+    scene.cuts(liar, "sent LargeAccept unasked", "an end for nothing");
 
     let mut liar = scene.liar();
-    liar.control.send(&Message::Shrink, &[]).unwrap();
+    liar.control.send(&Message::LargeRelease, &[]).unwrap();
     scene.cuts(liar, "that it does not have", "giving back nothing");
 
     let mut liar = scene.liar();
@@ -172,7 +172,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     let mut liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
     for _ in 0..REQUESTS {
         // Longer than any frame can be.
-        liar.control.send(&Message::Enlarge { frame: u64::MAX, payload: 1 }, &[]).unwrap();
+        liar.control.send(&Message::LargeRequest { frame: u64::MAX, payload: 1 }, &[]).unwrap();
     }
     assert!(!liar.control.wants_write(), "not all were sent");
     let declined = |pair: &Pair<'_>| pair.target.stats().refused(RefusalCause::TooLarge);
@@ -189,7 +189,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     for _ in 0..REQUESTS {
         let told = meanwhile(&mut pair.target, || liar.told());
         assert!(
-            matches!(told, Told::Message(Message::Decline { cause: RefusalCause::TooLarge, .. })),
+            matches!(told, Told::Message(Message::LargeDecline { cause: RefusalCause::TooLarge, .. })),
             "{told:?}"
         );
     }

@@ -228,7 +228,7 @@ impl RawSource {
 
     pub(crate) fn told_now(&mut self) -> Option<Told> {
         match self.control.recv() {
-            Ok(Some((Message::Linked { .. }, _))) => self.told_now(),
+            Ok(Some((Message::CodeLinked { .. }, _))) => self.told_now(),
             Ok(Some((message, _))) => Some(Told::Message(message)),
             Ok(None) => None,
             Err(_) => Some(Told::End),
@@ -248,12 +248,12 @@ pub(crate) struct RawBigger {
 impl RawBigger {
     /// Requests one for frames of `frame` bytes, and accepts it.
     pub(crate) fn open(source: &mut RawSource, frame: u64) -> RawBigger {
-        source.control.send(&Message::Enlarge { frame, payload: frame / 2 }, &[]).unwrap();
+        source.control.send(&Message::LargeRequest { frame, payload: frame / 2 }, &[]).unwrap();
         let deadline = Instant::now() + PATIENCE;
         let (end, descriptors) = loop {
             match source.control.recv().unwrap() {
-                Some((Message::Offer { end }, descriptors)) => break (end, descriptors),
-                Some((Message::Linked { .. }, _)) | None => thread::yield_now(),
+                Some((Message::LargeOffer { end }, descriptors)) => break (end, descriptors),
+                Some((Message::CodeLinked { .. }, _)) | None => thread::yield_now(),
                 Some((other, _)) => panic!("{other:?}"),
             }
             assert!(Instant::now() < deadline, "no mailbox is offered");
@@ -261,7 +261,7 @@ impl RawBigger {
         let request = OpenRequest::new(region_len(4096), 4096);
         let mut own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
         own.answers(source.control.peer(), &end).unwrap();
-        own.tell(|end, descriptors| source.control.send(&Message::Accept { end }, descriptors)).unwrap();
+        own.tell(|end, descriptors| source.control.send(&Message::LargeAccept { end }, descriptors)).unwrap();
         let joined = own.join(source.control.peer(), end, descriptors, deadline).unwrap();
         let Joined { endpoint: Endpoint::OneSided { local, remote }, send, .. } = joined else {
             panic!("shm is one-sided")

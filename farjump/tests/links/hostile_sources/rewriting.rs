@@ -187,7 +187,7 @@ fn a_switch_rewritten_by_a_source_that_goes_then_runs_nothing() {
 #[test]
 fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
     let mut scene = Scene::new();
-    for message in [Message::Shrink, Message::Enlarge { frame: 2 * BIGGER, payload: BIGGER }] {
+    for message in [Message::LargeRelease, Message::LargeRequest { frame: 2 * BIGGER, payload: BIGGER }] {
         let mut liar = scene.liar();
         let bigger = RawBigger::open(&mut liar, BIGGER);
         bigger.place(&missing("tally", NOBODYS, liar.epoch), b"");
@@ -196,8 +196,11 @@ fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
         // The kept frame counts, not the present contents of the first mailbox.
         rewrite(&liar, LINE, &call(), b"");
         liar.control.send(&message, &[]).unwrap();
-        let words =
-            if matches!(message, Message::Shrink) { "not empty" } else { "while it was offered another" };
+        let words = if matches!(message, Message::LargeRelease) {
+            "not empty"
+        } else {
+            "while it was offered another"
+        };
         scene.cuts(liar, words, "a mailbox in use");
     }
     assert_eq!(scene.end().refused(RefusalCause::BadFrame), 2);

@@ -70,7 +70,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
             text: text.to_owned(),
         };
         let messages = [
-            Message::Linked { index: u16::MAX, nanoseconds: u64::MAX },
+            Message::CodeLinked { index: u16::MAX, nanoseconds: u64::MAX },
             Message::NeedCode { index: u16::MAX, id: [9; 16] },
             refused(0, "token 0"),
             refused(u32::MAX, "a one-way frame of code 65535"),
