@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use farjump::admin::{SourceFigures, TargetStats};
+use farjump::admin::{SourceStats, TargetStats};
 use serde_json::{Map, Value, json};
 
 use crate::store::{admin, images};
@@ -125,7 +125,7 @@ fn refusals(stats: &TargetStats) -> String {
     }
 }
 
-fn as_row(source: &SourceFigures) -> [String; 8] {
+fn as_row(source: &SourceStats) -> [String; 8] {
     [
         source.program.clone(),
         source.pid.to_string(),

@@ -3,9 +3,10 @@
 //! A target's [`Listener`] drives an [`Arrival`] for each process that connects, and never waits. A source
 //! calls [`connect_target`], which waits up to a deadline. Both get [`Handshake`]: a connected [`Endpoint`],
 //! the terms of each direction, and the [`Control`] connection. **The end of the control connection is the
-//! peer's death**, whatever the transport sees. An admin request ([`ask`], [`Asker`]) uses its own connection
-//! and makes no link. Everything received is checked before use. Bad, partial or missing data costs the
-//! target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature `key`.
+//! peer's death**, whatever the transport sees. An admin request ([`admin_request`], [`AdminConnection`])
+//! uses its own connection and makes no link. Everything received is checked before use. Bad, partial or
+//! missing data costs the target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature
+//! `key`.
 //!
 //! [`Endpoint`]: farjump_core::transport::Endpoint
 
@@ -27,10 +28,10 @@ mod rights;
 mod tcp;
 
 pub use address::{MAX_PATH, PeerAddress};
-pub use admin::connection::{Asker, ask, ask_with};
+pub use admin::connection::{AdminConnection, admin_request, admin_request_with};
 pub use admin::messages::{
-    Answer, Dropped, HeldCode, MAX_LISTED, Memory, Question, SourceFigures, StoreFigures, StoreListing,
-    TargetStats,
+    AdminRequest, AdminResponse, Dropped, HeldCode, MAX_LISTED, Memory, SourceStats, StoreListing,
+    StoreStats, TargetStats,
 };
 pub use connection::Control;
 pub use connection::message::{

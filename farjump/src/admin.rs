@@ -23,11 +23,13 @@
 
 use std::time::{Duration, Instant};
 
-use farjump_control::{Answer, HandshakeError, Key, PeerAddress, Question, TcpOptions, ask_with};
+use farjump_control::{
+    AdminRequest, AdminResponse, HandshakeError, Key, PeerAddress, TcpOptions, admin_request_with,
+};
 use farjump_core::image::CodeId;
 
 pub use farjump_control::{
-    Dropped, HeldCode, MAX_LISTED, Memory, SourceFigures, StoreFigures, StoreListing, TargetStats,
+    Dropped, HeldCode, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats, TargetStats,
 };
 
 use crate::Error;
@@ -79,8 +81,8 @@ impl Admin {
     /// # Errors
     /// See [`Admin`].
     pub fn store(&self) -> Result<StoreListing, Error> {
-        match self.ask(Question::Store)? {
-            Answer::Store(listing) => Ok(listing),
+        match self.request(AdminRequest::Store)? {
+            AdminResponse::Store(listing) => Ok(listing),
             other => Err(self.beside_the_point(&other)),
         }
     }
@@ -92,7 +94,7 @@ impl Admin {
     /// # Errors
     /// See [`Admin`]. Absence of such code is no error.
     pub fn drop_code(&self, id: &CodeId) -> Result<Dropped, Error> {
-        self.dropped(Question::Drop { id: id.0 })
+        self.dropped(AdminRequest::Drop { id: id.0 })
     }
 
     /// Drops all code from the target's store, as [`Admin::drop_code`] does for one.
@@ -100,7 +102,7 @@ impl Admin {
     /// # Errors
     /// See [`Admin`].
     pub fn drop_all(&self) -> Result<Dropped, Error> {
-        self.dropped(Question::DropAll)
+        self.dropped(AdminRequest::DropAll)
     }
 
     /// Reads the target's statistics and its list of sources.
@@ -108,8 +110,8 @@ impl Admin {
     /// # Errors
     /// See [`Admin`].
     pub fn stats(&self) -> Result<TargetStats, Error> {
-        match self.ask(Question::Stats)? {
-            Answer::Stats(stats) => Ok(stats),
+        match self.request(AdminRequest::Stats)? {
+            AdminResponse::Stats(stats) => Ok(stats),
             other => Err(self.beside_the_point(&other)),
         }
     }
@@ -127,29 +129,30 @@ impl Admin {
     /// ([`TargetBuilder::allow_export`](crate::TargetBuilder::allow_export)), and with the message of its
     /// dynamic linker if loading fails. [`crate::ConnectError::Handshake`] for a library of more than 64 MiB.
     pub fn export(&self, name: &str, library: &[u8]) -> Result<Vec<String>, Error> {
-        let question = Question::Export { name: name.to_owned(), library: library.to_vec() };
-        match self.ask(question)? {
-            Answer::Exported { replaced } => Ok(replaced),
+        let request = AdminRequest::Export { name: name.to_owned(), library: library.to_vec() };
+        match self.request(request)? {
+            AdminResponse::Exported { replaced } => Ok(replaced),
             other => Err(self.beside_the_point(&other)),
         }
     }
 
-    fn dropped(&self, question: Question) -> Result<Dropped, Error> {
-        match self.ask(question)? {
-            Answer::Dropped(dropped) => Ok(dropped),
+    fn dropped(&self, request: AdminRequest) -> Result<Dropped, Error> {
+        match self.request(request)? {
+            AdminResponse::Dropped(dropped) => Ok(dropped),
             other => Err(self.beside_the_point(&other)),
         }
     }
 
-    fn ask(&self, question: Question) -> Result<Answer, Error> {
+    fn request(&self, request: AdminRequest) -> Result<AdminResponse, Error> {
         let now = Instant::now();
         // A timeout beyond the range of the clock is cut to one that is never reached.
         let deadline = now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        Ok(ask_with(&self.address, &self.tcp, question, deadline)?)
+        Ok(admin_request_with(&self.address, &self.tcp, request, deadline)?)
     }
 
-    fn beside_the_point(&self, answer: &Answer) -> Error {
+    fn beside_the_point(&self, response: &AdminResponse) -> Error {
         let peer = self.address.to_string();
-        HandshakeError::OutOfOrder { peer, expected: "an answer to the question", got: answer.name() }.into()
+        HandshakeError::OutOfOrder { peer, expected: "the response to the request", got: response.name() }
+            .into()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::address::PeerAddress;
-use crate::admin::messages::{Answer, Question};
+use crate::admin::messages::{AdminRequest, AdminResponse};
 use crate::connection::message::Message;
 use crate::connection::{Control, out_of_order, refused};
 use crate::error::system;
@@ -19,22 +19,22 @@ use crate::{Awaited, HandshakeError, Operation};
 
 /// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
-pub struct Asker {
+pub struct AdminConnection {
     control: Control,
-    question: Question,
+    request: AdminRequest,
     deadline: Instant,
 }
 
-impl Asker {
-    /// `control` has delivered `question` and nothing behind it.
-    pub(crate) fn new(mut control: Control, question: Question, deadline: Instant) -> Asker {
+impl AdminConnection {
+    /// `control` has delivered `request` and nothing behind it.
+    pub(crate) fn new(mut control: Control, request: AdminRequest, deadline: Instant) -> AdminConnection {
         control.answers();
-        Asker { control, question, deadline }
+        AdminConnection { control, request, deadline }
     }
 
     /// Returns the request.
-    pub fn question(&self) -> &Question {
-        &self.question
+    pub fn request(&self) -> &AdminRequest {
+        &self.request
     }
 
     /// Returns the process that sent it.
@@ -47,27 +47,28 @@ impl Asker {
         self.control.key()
     }
 
-    /// Returns the time by which the response must have been taken. [`Asker::advance`] fails after it.
+    /// Returns the time by which the response must have been taken. [`AdminConnection::advance`] fails after
+    /// it.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Sends the response, once; [`Asker::advance`] sends the part that does not fit now.
+    /// Sends the response, once; [`AdminConnection::advance`] sends the part that does not fit now.
     ///
     /// # Errors
     /// As [`Control::send`].
-    pub fn answer(&mut self, answer: &Answer) -> Result<(), HandshakeError> {
-        let bytes = postcard::to_stdvec(answer)
-            .map_err(|error| system(Operation::Encode, answer.name(), std::io::Error::other(error)))?;
+    pub fn respond(&mut self, response: &AdminResponse) -> Result<(), HandshakeError> {
+        let bytes = postcard::to_stdvec(response)
+            .map_err(|error| system(Operation::Encode, response.name(), std::io::Error::other(error)))?;
         self.control.send(&Message::AdminResponse { bytes }, &[])
     }
 
-    /// Sends more of the response. Returns `true` once all of it has left: then drop the asker. Call it when
-    /// [`Asker::as_fd`] is readable or writable, and at [`Asker::deadline`].
+    /// Sends more of the response. Returns `true` once all of it has left: then drop the connection. Call it
+    /// when [`AdminConnection::as_fd`] is readable or writable, and at [`AdminConnection::deadline`].
     ///
     /// # Errors
-    /// Drop the asker after any of these: [`HandshakeError::PeerGone`], [`HandshakeError::OutOfOrder`] for a
-    /// second request, [`HandshakeError::TimedOut`] past the deadline, and those of [`Control::recv`].
+    /// Drop the connection after any of these: [`HandshakeError::PeerGone`], [`HandshakeError::OutOfOrder`]
+    /// for a second request, [`HandshakeError::TimedOut`] past the deadline, and those of [`Control::recv`].
     pub fn advance(&mut self) -> Result<bool, HandshakeError> {
         self.control.flush()?;
         if !self.control.wants_write() {
@@ -89,7 +90,7 @@ impl Asker {
     }
 }
 
-impl AsFd for Asker {
+impl AsFd for AdminConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
@@ -101,24 +102,28 @@ impl AsFd for Asker {
 /// At `deadline` [`HandshakeError::TimedOut`]. [`HandshakeError::Refused`] with the target's reason.
 /// [`HandshakeError::OtherUser`] when the target runs as another user; no request was sent then. Those of
 /// [`Control::connect`] and [`Control::recv`], [`HandshakeError::OutOfOrder`].
-pub fn ask(address: &PeerAddress, question: Question, deadline: Instant) -> Result<Answer, HandshakeError> {
-    ask_with(address, &TcpOptions::default(), question, deadline)
+pub fn admin_request(
+    address: &PeerAddress,
+    request: AdminRequest,
+    deadline: Instant,
+) -> Result<AdminResponse, HandshakeError> {
+    admin_request_with(address, &TcpOptions::default(), request, deadline)
 }
 
-/// Like [`ask`], for a target that may be on another machine.
+/// Like [`admin_request`], for a target that may be on another machine.
 ///
 /// # Errors
-/// As [`ask`], and those of a key ([`Control::recv`]).
-pub fn ask_with(
+/// As [`admin_request`], and those of a key ([`Control::recv`]).
+pub fn admin_request_with(
     address: &PeerAddress,
     options: &TcpOptions,
-    question: Question,
+    request: AdminRequest,
     deadline: Instant,
-) -> Result<Answer, HandshakeError> {
+) -> Result<AdminResponse, HandshakeError> {
     let mut control = Control::connect_with(address, options, deadline)?;
     control.admit_target(deadline)?;
     control.asks();
-    match control.send(&Message::AdminRequest(question), &[]) {
+    match control.send(&Message::AdminRequest(request), &[]) {
         // A target that rejects at once may have closed already: its reason can still be received.
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}
         Err(error) => return Err(error),
@@ -133,11 +138,11 @@ pub fn ask_with(
         Ok((answer, [])) => Ok(answer),
         Ok((_, rest)) => Err(HandshakeError::Garbled {
             peer: peer(),
-            what: format!("{} bytes follow an answer", rest.len()),
+            what: format!("{} bytes follow a response", rest.len()),
         }),
         Err(error) => Err(HandshakeError::Garbled {
             peer: peer(),
-            what: format!("its answer does not decode ({error})"),
+            what: format!("its response does not decode ({error})"),
         }),
     }
 }

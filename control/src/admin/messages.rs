@@ -11,20 +11,20 @@ pub const MAX_LISTED: usize = 65_536;
 
 /// An admin request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Question {
-    /// Lists the stored code: [`Answer::Store`].
+pub enum AdminRequest {
+    /// Lists the stored code: [`AdminResponse::Store`].
     Store,
-    /// Drops the code with this id: [`Answer::Dropped`].
+    /// Drops the code with this id: [`AdminResponse::Dropped`].
     Drop {
         /// The code id.
         id: [u8; 16],
     },
-    /// Drops all code: [`Answer::Dropped`].
+    /// Drops all code: [`AdminResponse::Dropped`].
     DropAll,
-    /// Requests the statistics: [`Answer::Stats`].
+    /// Requests the statistics: [`AdminResponse::Stats`].
     Stats,
-    /// Adds the definitions of a shared library ahead of all exports so far: [`Answer::Exported`]. Exceeds
-    /// the message limit at targets where the process lacks [`Rights::EXPORT`].
+    /// Adds the definitions of a shared library ahead of all exports so far: [`AdminResponse::Exported`].
+    /// Exceeds the message limit at targets where the process lacks [`Rights::EXPORT`].
     Export {
         /// Name of the library, for display.
         name: String,
@@ -34,33 +34,33 @@ pub enum Question {
     },
 }
 
-impl Question {
+impl AdminRequest {
     /// Returns its kind, for logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Question::Store => "the stored images",
-            Question::Drop { .. } => "dropping an image",
-            Question::DropAll => "dropping all images",
-            Question::Stats => "statistics",
-            Question::Export { .. } => "loading a library",
+            AdminRequest::Store => "the stored images",
+            AdminRequest::Drop { .. } => "dropping an image",
+            AdminRequest::DropAll => "dropping all images",
+            AdminRequest::Stats => "statistics",
+            AdminRequest::Export { .. } => "loading a library",
         }
     }
 
     /// Returns the right that it requires.
     pub fn needs(&self) -> Rights {
         match self {
-            Question::Store | Question::Stats => Rights::OBSERVE,
-            Question::Drop { .. } | Question::DropAll => Rights::DROP,
-            Question::Export { .. } => Rights::EXPORT,
+            AdminRequest::Store | AdminRequest::Stats => Rights::OBSERVE,
+            AdminRequest::Drop { .. } | AdminRequest::DropAll => Rights::DROP,
+            AdminRequest::Export { .. } => Rights::EXPORT,
         }
     }
 }
 
-/// The response to a [`Question`].
+/// The response to a [`AdminRequest`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, and it is soon written or read")]
-pub enum Answer {
+pub enum AdminResponse {
     /// The stored code.
     Store(StoreListing),
     /// The result of a drop.
@@ -74,14 +74,14 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl AdminResponse {
     /// Returns its name, for error texts.
     pub fn name(&self) -> &'static str {
         match self {
-            Answer::Store(_) => "a list of stored images",
-            Answer::Dropped(_) => "a number of dropped images",
-            Answer::Stats(_) => "statistics",
-            Answer::Exported { .. } => "a list of replaced exports",
+            AdminResponse::Store(_) => "a list of stored images",
+            AdminResponse::Dropped(_) => "a number of dropped images",
+            AdminResponse::Stats(_) => "statistics",
+            AdminResponse::Exported { .. } => "a list of replaced exports",
         }
     }
 }
@@ -159,9 +159,9 @@ pub struct TargetStats {
     /// Frames refused, by [`RefusalCause::index`]. [`TargetStats::refusals`] names them.
     pub refused: Vec<u64>,
     /// The code store.
-    pub store: StoreFigures,
+    pub store: StoreStats,
     /// The connected sources, the longest connected first; at most [`MAX_LISTED`].
-    pub sources: Vec<SourceFigures>,
+    pub sources: Vec<SourceStats>,
     /// Whether UCX's TCP is on: a process that reaches a port of UCX may then write the target's memory.
     pub ucx_tcp: bool,
 }
@@ -175,7 +175,7 @@ impl TargetStats {
 
 /// A target's code store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct StoreFigures {
+pub struct StoreStats {
     /// Stored images.
     pub images: u64,
     /// Their total length on the wire.
@@ -194,7 +194,7 @@ pub struct StoreFigures {
 
 /// A connected source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SourceFigures {
+pub struct SourceStats {
     /// Name of the program, from the source.
     pub program: String,
     /// Its process id, from the system; 0 where it has none here.
@@ -229,15 +229,15 @@ mod tests {
     #[test]
     fn the_encoding_of_each_question_and_answer_is_the_documented_one() {
         let id = [3; 16];
-        let questions = [
-            (Question::Store, vec![0]),
-            (Question::Drop { id }, [&[1][..], &id].concat()),
-            (Question::DropAll, vec![2]),
-            (Question::Stats, vec![3]),
-            (Question::Export { name: "k".into(), library: vec![7, 8] }, vec![4, 1, b'k', 2, 7, 8]),
+        let requests = [
+            (AdminRequest::Store, vec![0]),
+            (AdminRequest::Drop { id }, [&[1][..], &id].concat()),
+            (AdminRequest::DropAll, vec![2]),
+            (AdminRequest::Stats, vec![3]),
+            (AdminRequest::Export { name: "k".into(), library: vec![7, 8] }, vec![4, 1, b'k', 2, 7, 8]),
         ];
-        for (question, bytes) in questions {
-            assert_eq!(postcard::to_stdvec(&question).unwrap(), bytes, "{question:?}");
+        for (request, bytes) in requests {
+            assert_eq!(postcard::to_stdvec(&request).unwrap(), bytes, "{request:?}");
         }
         let image = HeldCode {
             id,
@@ -251,7 +251,7 @@ mod tests {
             own: true,
         };
         let image_bytes = [&id[..], &[1, b'f', 0xac, 2, 1, 2, 4, 5, 1, b'p', 1]].concat();
-        let source = |memory| SourceFigures {
+        let source = |memory| SourceStats {
             program: "s".into(),
             pid: 7,
             bytes: 128,
@@ -276,7 +276,7 @@ mod tests {
             images_linked: 11,
             link_ns: 12,
             refused: vec![13, 14],
-            store: StoreFigures {
+            store: StoreStats {
                 images: 15,
                 bytes: 16,
                 capacity_images: Some(17),
@@ -287,7 +287,7 @@ mod tests {
             },
             sources: vec![
                 source(None),
-                SourceFigures { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
+                SourceStats { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
             ],
             ucx_tcp: true,
         };
@@ -301,16 +301,16 @@ mod tests {
         ];
         let answers = [
             (
-                Answer::Store(StoreListing { images: vec![image], left_out: 6 }),
+                AdminResponse::Store(StoreListing { images: vec![image], left_out: 6 }),
                 [&[0, 1][..], &image_bytes, &[6]].concat(),
             ),
-            (Answer::Dropped(Dropped { images: 1, kept: 2 }), vec![1, 1, 2]),
-            (Answer::Stats(stats), stats_bytes.concat()),
-            (Answer::Exported { replaced: vec!["f".into()] }, vec![3, 1, 1, b'f']),
+            (AdminResponse::Dropped(Dropped { images: 1, kept: 2 }), vec![1, 1, 2]),
+            (AdminResponse::Stats(stats), stats_bytes.concat()),
+            (AdminResponse::Exported { replaced: vec!["f".into()] }, vec![3, 1, 1, b'f']),
         ];
         for (answer, bytes) in answers {
             assert_eq!(postcard::to_stdvec(&answer).unwrap(), bytes, "{}", answer.name());
-            assert_eq!(postcard::from_bytes::<Answer>(&bytes).unwrap(), answer);
+            assert_eq!(postcard::from_bytes::<AdminResponse>(&bytes).unwrap(), answer);
         }
     }
 

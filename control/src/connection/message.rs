@@ -12,7 +12,7 @@ use std::fmt;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::admin::messages::Question;
+use crate::admin::messages::AdminRequest;
 use crate::connection::stream_offer::{StreamAnswer, StreamOffer};
 use crate::refusal::{RefusalCause, RejectCause};
 use crate::rights::Rights;
@@ -128,7 +128,8 @@ pub enum Message {
     /// Target to source, once before [`Message::Go`], if it has limits: the source sends nothing beyond them.
     Limits(Limits),
     /// Source to target: a frame is to come that exceeds the link's mailbox. The response is
-    /// [`Message::LargeOffer`] or [`Message::LargeDecline`]. Also releases the link's earlier, empty large mailbox.
+    /// [`Message::LargeOffer`] or [`Message::LargeDecline`]. Also releases the link's earlier, empty large
+    /// mailbox.
     LargeRequest {
         /// Upper bound of the frame's length in bytes, all included.
         frame: u64,
@@ -156,11 +157,11 @@ pub enum Message {
     /// Source to target: releases the large mailbox, or the offer of one. It is empty.
     LargeRelease,
     /// An admin request, instead of [`Message::Hello`], from a process that makes no link; its only message.
-    AdminRequest(Question),
+    AdminRequest(AdminRequest),
     /// Target to requester: the admin response. The target then closes the connection.
     AdminResponse {
-        /// An [`Answer`](crate::admin::messages::Answer) in postcard's encoding. Raw bytes, so that a process
-        /// that sent no request never allocates the memory that it decodes to.
+        /// An [`AdminResponse`](crate::admin::messages::AdminResponse) in postcard's encoding. Raw bytes, so
+        /// that a process that sent no request never allocates the memory that it decodes to.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
@@ -343,7 +344,7 @@ mod tests {
             (Message::LargeAccept { end: end.clone() }, with(&[15], &end_bytes)),
             (Message::LargeDecline { cause: RefusalCause::TooLarge, text: "t".into() }, vec![16, 9, 1, b't']),
             (Message::LargeRelease, vec![17]),
-            (Message::AdminRequest(Question::Drop { id }), with(&[18, 1], &id)),
+            (Message::AdminRequest(AdminRequest::Drop { id }), with(&[18, 1], &id)),
             (Message::AdminResponse { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
             (Message::Rights(Rights::CALL | Rights::EXPORT), vec![20, 18]),
         ];

@@ -7,7 +7,8 @@
 //! Ready + descriptors     ─────────────▶ connects
 //! connects                ◀───────────── Rights; Limits, from a target that has any; Go
 //! ```
-//! A link's stream is opened before `Ready` ([`stream`]). An admin request is `AdminRequest`; `AdminResponse` ends it.
+//! A link's stream is opened before `Ready` ([`stream`]). An admin request is `AdminRequest`; `AdminResponse`
+//! ends it.
 
 pub(crate) mod first_bytes;
 pub(crate) mod negotiation;

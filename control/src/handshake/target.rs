@@ -7,8 +7,8 @@ use farjump_core::image::Machine;
 use farjump_core::transport::{InboxKind, OpenRequest, Transport};
 use farjump_os::deferred_close::DeferredFd;
 
-use crate::admin::connection::Asker;
-use crate::admin::messages::Question;
+use crate::admin::connection::AdminConnection;
+use crate::admin::messages::AdminRequest;
 use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use crate::connection::stream_offer::StreamAnswer;
 use crate::connection::{Control, Role, out_of_order, refused, tell};
@@ -39,7 +39,8 @@ pub struct ArrivalOptions {
     /// Limits for the source besides the length of frames. Defaults to none.
     pub limits: Limits,
     /// Rights of the process; a key with rights of its own overrides them. Defaults to observe, call and
-    /// inject. With the right to export, its messages pin as much memory as an image ([`Question::Export`]).
+    /// inject. With the right to export, its messages pin as much memory as an image
+    /// ([`AdminRequest::Export`]).
     pub rights: Rights,
 }
 
@@ -118,7 +119,7 @@ pub enum Progress {
     /// Done. Frames may flow; messages to the source may still wait ([`Control::wants_write`]).
     Handshake(Box<Handshake>),
     /// An admin request, which makes no link and needs a response.
-    Asked(Box<Asker>),
+    Admin(Box<AdminConnection>),
     /// The stream of a link instead of a control connection: for the arrival that awaits it
     /// ([`Arrival::awaits`]). Drop it if none does.
     Stream(Box<IncomingStream>),
@@ -129,7 +130,7 @@ enum Outcome {
     /// Only connecting is left.
     Connect(Box<Connect>),
     /// An admin request: no link follows.
-    Ask(Question),
+    Admin(AdminRequest),
 }
 
 enum State {
@@ -176,7 +177,7 @@ impl Arrival {
     /// is left behind. [`HandshakeError::TimedOut`] past the deadline, [`HandshakeError::Refused`] when the
     /// source gave up, [`HandshakeError::Full`] after [`Arrival::turn_sources_away`],
     /// [`HandshakeError::MissingRights`], and those of [`crate::connect_target`]. After an error,
-    /// [`Progress::Handshake`] or [`Progress::Asked`] every further call gives [`HandshakeError::PeerGone`].
+    /// [`Progress::Handshake`] or [`Progress::Admin`] every further call gives [`HandshakeError::PeerGone`].
     pub fn advance(&mut self, transports: &mut [Box<dyn Transport>]) -> Result<Progress, HandshakeError> {
         let Some(mut control) = self.control.take() else {
             return Err(HandshakeError::PeerGone { peer: self.peer.to_string() });
@@ -206,8 +207,8 @@ impl Arrival {
                 self.control = Some(control);
                 Ok(Progress::Pending)
             }
-            Ok(Some(Outcome::Ask(question))) => {
-                Ok(Progress::Asked(Box::new(Asker::new(control, question, self.deadline))))
+            Ok(Some(Outcome::Admin(request))) => {
+                Ok(Progress::Admin(Box::new(AdminConnection::new(control, request, self.deadline))))
             }
             Ok(Some(Outcome::Connect(connect))) => {
                 let mut handshake = connect.run(control)?;
@@ -364,10 +365,10 @@ impl Arrival {
                     self.state = State::Ready { connect, answer };
                     break;
                 }
-                (State::Connected, Message::AdminRequest(question)) => {
-                    self.may(control, question.needs())?;
+                (State::Connected, Message::AdminRequest(request)) => {
+                    self.may(control, request.needs())?;
                     return match control.recv()? {
-                        None => Ok(Some(Outcome::Ask(question))),
+                        None => Ok(Some(Outcome::Admin(request))),
                         Some((second, _)) => Err(out_of_order(control, "nothing more", &second)),
                     };
                 }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, Control, Dropped, HandshakeError, HeldCode, Listener, Message, Progress,
-    Question, RejectCause, StoreListing, ask,
+    AdminConnection, AdminRequest, AdminResponse, Arrival, Control, Dropped, HandshakeError, HeldCode,
+    Listener, Message, Progress, RejectCause, StoreListing, admin_request,
 };
 use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,16 +19,16 @@ fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..], &[0; 4], body].concat()
 }
 
-fn question(question: Question) -> Vec<u8> {
-    framed(&postcard::to_stdvec(&Message::AdminRequest(question)).unwrap())
+fn encoded(request: AdminRequest) -> Vec<u8> {
+    framed(&postcard::to_stdvec(&Message::AdminRequest(request)).unwrap())
 }
 
 /// Accepts the next process, which sends an admin request.
-fn asked(listener: &Listener) -> Result<Asker, HandshakeError> {
+fn asked(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
     let mut arrival = Arrival::new(accept(listener)?, target_options());
     loop {
         match arrival.advance(&mut shm())? {
-            Progress::Asked(asker) => return Ok(*asker),
+            Progress::Admin(connection) => return Ok(*connection),
             Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
@@ -38,7 +38,7 @@ fn asked(listener: &Listener) -> Result<Asker, HandshakeError> {
 }
 
 /// A list longer than any socket takes at once.
-fn long() -> Answer {
+fn long() -> AdminResponse {
     let image = |id: u128| HeldCode {
         id: id.to_le_bytes(),
         name: "n".repeat(200),
@@ -50,7 +50,7 @@ fn long() -> Answer {
         source: "s".repeat(200),
         own: false,
     };
-    Answer::Store(StoreListing { images: (0..30_000).map(image).collect(), left_out: 1 })
+    AdminResponse::Store(StoreListing { images: (0..30_000).map(image).collect(), left_out: 1 })
 }
 
 #[test]
@@ -58,16 +58,19 @@ fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
     let place = Place::new();
     let listener = place.listener();
     let address = place.address();
-    let source = thread::spawn(move || ask(&address, Question::Store, far()));
-    let mut asker = asked(&listener).unwrap();
-    assert_eq!((asker.question().clone(), asker.peer().pid), (Question::Store, std::process::id()));
-    asker.answer(&long()).unwrap();
+    let source = thread::spawn(move || admin_request(&address, AdminRequest::Store, far()));
+    let mut connection = asked(&listener).unwrap();
+    assert_eq!(
+        (connection.request().clone(), connection.peer().pid),
+        (AdminRequest::Store, std::process::id())
+    );
+    connection.respond(&long()).unwrap();
     let mut pieces = 0;
-    while !asker.advance().unwrap() {
+    while !connection.advance().unwrap() {
         pieces += 1;
-        poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+        poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();
     }
-    drop(asker);
+    drop(connection);
     assert!(pieces > 0, "the answer was not long");
     assert_eq!(source.join().unwrap().unwrap(), long());
     met_over(&place, &listener);
@@ -78,21 +81,23 @@ fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_f
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&[&PREFIX[..], &question(Question::Store)].concat()).unwrap();
+    stream.write_all(&[&PREFIX[..], &encoded(AdminRequest::Store)].concat()).unwrap();
     let mut options = target_options();
     options.patience = Duration::from_millis(50);
     let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
-    let Progress::Asked(mut asker) = arrival.advance(&mut shm()).unwrap() else { panic!("it has asked") };
-    assert!(arrival.as_fd().is_none(), "the connection is the asker's");
-    asker.answer(&long()).unwrap();
+    let Progress::Admin(mut connection) = arrival.advance(&mut shm()).unwrap() else {
+        panic!("it has asked")
+    };
+    assert!(arrival.as_fd().is_none(), "the connection is the connection's");
+    connection.respond(&long()).unwrap();
     // Each of these returns at once: no process reads, and nothing else could end it.
     let error = loop {
-        match asker.advance() {
+        match connection.advance() {
             Ok(done) => assert!(!done),
             Err(error) => break error,
         }
     };
-    assert!(Instant::now() >= asker.deadline());
+    assert!(Instant::now() >= connection.deadline());
     assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
 }
 
@@ -101,12 +106,12 @@ fn who_asks_again_while_it_is_answered_is_told_apart() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&[&PREFIX[..], &question(Question::Store)].concat()).unwrap();
-    let mut asker = asked(&listener).unwrap();
-    asker.answer(&long()).unwrap();
-    assert!(!asker.advance().unwrap());
-    stream.write_all(&question(Question::DropAll)).unwrap();
-    let error = asker.advance().unwrap_err();
+    stream.write_all(&[&PREFIX[..], &encoded(AdminRequest::Store)].concat()).unwrap();
+    let mut connection = asked(&listener).unwrap();
+    connection.respond(&long()).unwrap();
+    assert!(!connection.advance().unwrap());
+    stream.write_all(&encoded(AdminRequest::DropAll)).unwrap();
+    let error = connection.advance().unwrap_err();
     assert!(error.to_string().ends_with("sent AdminRequest where nothing more was due"), "{error}");
 }
 
@@ -114,7 +119,7 @@ fn who_asks_again_while_it_is_answered_is_told_apart() {
 fn questions_that_are_none_are_refused_in_words() {
     let place = Place::new();
     let listener = place.listener();
-    let two = [question(Question::DropAll), question(Question::Stats)].concat();
+    let two = [encoded(AdminRequest::DropAll), encoded(AdminRequest::Stats)].concat();
     let cases: [(&str, Vec<u8>, &str); 5] = [
         ("two at once", two, "sent AdminRequest where nothing more was due"),
         ("one that nobody knows", framed(&[18, 9]), "malformed"),
@@ -141,7 +146,7 @@ fn a_question_is_no_part_of_a_meeting_that_has_begun() {
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
     let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     source.send(&hello, &[]).unwrap();
-    source.send(&Message::AdminRequest(Question::DropAll), &[]).unwrap();
+    source.send(&Message::AdminRequest(AdminRequest::DropAll), &[]).unwrap();
     let error = asked(&listener).unwrap_err();
     assert!(error.to_string().contains("sent AdminRequest where Ready was due"), "{error}");
 }
@@ -160,22 +165,22 @@ fn where_no_source_is_taken_questions_are() {
     assert_eq!(next(&mut source).unwrap(), refuse);
 
     let address = place.address();
-    let source = thread::spawn(move || ask(&address, Question::DropAll, far()));
+    let source = thread::spawn(move || admin_request(&address, AdminRequest::DropAll, far()));
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     arrival.turn_sources_away(Some("no more".into()));
-    let answer = Answer::Dropped(Dropped { images: 3, kept: 1 });
+    let response = AdminResponse::Dropped(Dropped { images: 3, kept: 1 });
     loop {
         match arrival.advance(&mut shm()).unwrap() {
-            Progress::Asked(mut asker) => {
-                asker.answer(&answer).unwrap();
-                assert!(asker.advance().unwrap());
+            Progress::Admin(mut connection) => {
+                connection.respond(&response).unwrap();
+                assert!(connection.advance().unwrap());
                 break;
             }
             Progress::Handshake(_) | Progress::Stream(_) => panic!("a link"),
             Progress::Pending => assert!(!arrival.is_source()),
         }
     }
-    assert_eq!(source.join().unwrap().unwrap(), answer);
+    assert_eq!(source.join().unwrap().unwrap(), response);
 }
 
 #[test]
@@ -184,7 +189,7 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
     let listener = UnixListener::bind(place.path()).unwrap();
     let soon = Instant::now() + Duration::from_millis(20);
     // The target does not even accept it.
-    let error = ask(&place.address(), Question::Stats, soon).unwrap_err();
+    let error = admin_request(&place.address(), AdminRequest::Stats, soon).unwrap_err();
     assert!(
         matches!(error, HandshakeError::TimedOut { .. }) && error.to_string().contains("its response"),
         "{error}"
@@ -195,13 +200,14 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
         ("nothing", vec![], "is gone"),
         ("half an answer", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])[..11]].concat(), "in the middle"),
         ("nonsense", [&PREFIX[..], &framed(&[19, 2, 99, 99])].concat(), "does not decode"),
-        ("too much", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])].concat(), "1 bytes follow an answer"),
+        ("too much", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])].concat(), "1 bytes follow a response"),
         ("something else", [&PREFIX[..], &framed(&[3])].concat(), "sent Go where AdminResponse was due"),
         ("a refusal", [&PREFIX[..], &framed(&[4, 7, 4, b'b', b'u', b's', b'y'])].concat(), "refused: busy"),
     ];
     for (what, bytes, words) in cases {
         let error = thread::scope(|scope| {
-            let source = scope.spawn(|| ask(&place.address(), Question::Stats, far()).unwrap_err());
+            let source =
+                scope.spawn(|| admin_request(&place.address(), AdminRequest::Stats, far()).unwrap_err());
             let (mut stream, _) = listener.accept().unwrap();
             // Read first: closing a socket with unread bytes resets the connection.
             poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], None).unwrap();

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, Question, RejectCause, ask,
-    connect_target,
+    AdminRequest, Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, RejectCause,
+    admin_request, connect_target,
 };
 use farjump_fixtures::control::{Place, accept, arrive, met_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
@@ -280,7 +280,7 @@ fn a_source_reads_nothing_of_another_user_that_squats_its_targets_path() {
         let error = squatted(true, garbage(), meet_soon);
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         let error = squatted(true, garbage(), |address| {
-            ask(address, Question::Stats, Instant::now() + Duration::from_secs(20))
+            admin_request(address, AdminRequest::Stats, Instant::now() + Duration::from_secs(20))
         });
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     });

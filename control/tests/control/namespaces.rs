@@ -11,8 +11,8 @@ use std::path::Path;
 use std::thread;
 
 use farjump_control::{
-    Control, HandshakeError, Listener, MAGIC, Message, PREFIX_LEN, PeerAddress, Question, RejectCause,
-    VERSION, ask,
+    AdminRequest, Control, HandshakeError, Listener, MAGIC, Message, PREFIX_LEN, PeerAddress, RejectCause,
+    VERSION, admin_request,
 };
 use farjump_fixtures::control::{Place, accept, far, meet, next};
 
@@ -172,7 +172,7 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
         let addresses = [place.address(), at.clone()];
         let child = Forked::start(*mapped, || {
             for address in &addresses {
-                let error = ask(address, Question::Stats, far()).expect_err("it was answered");
+                let error = admin_request(address, AdminRequest::Stats, far()).expect_err("it was answered");
                 assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{address}: {error}");
             }
             let error = meet(&addresses[0]).expect_err("it met");

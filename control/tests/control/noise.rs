@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Control, HandshakeError, HeldCode, Listener, PeerAddress, Question, StoreListing, TcpOptions,
-    VERSION, ask_with,
+    AdminRequest, AdminResponse, Control, HandshakeError, HeldCode, Listener, PeerAddress, StoreListing,
+    TcpOptions, VERSION, admin_request_with,
 };
 use farjump_fixtures::control::{accept, far, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::tcp::{ANSWER, QUESTION, answer_one, asked, key, listener};
+use crate::tcp::{ANSWER, REQUEST, answer_one, asked, key, listener};
 
 /// The preamble of a process with a key, and of one without.
 const KEYED: [u8; 12] = *b"FARJUMP\0\x04\0\x01\0";
@@ -23,7 +23,7 @@ const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;
 
 /// Outcome of an admin request: the source's result and the target's.
-type Outcome = (Result<Answer, HandshakeError>, Result<(), HandshakeError>);
+type Outcome = (Result<AdminResponse, HandshakeError>, Result<(), HandshakeError>);
 
 /// Changes to one direction of an intercepted connection, by offset and byte.
 type Meddling<'m> = &'m (dyn Fn(usize, u8) -> u8 + Sync);
@@ -75,7 +75,7 @@ fn between_until(
     let middle = TcpListener::bind("127.0.0.1:0").unwrap();
     let address: PeerAddress = format!("tcp:{}", middle.local_addr().unwrap()).parse().unwrap();
     thread::scope(|scope| {
-        let asking = scope.spawn(|| ask_with(&address, source, QUESTION, deadline));
+        let asking = scope.spawn(|| admin_request_with(&address, source, REQUEST, deadline));
         let (near, _) = middle.accept().unwrap();
         let far = TcpStream::connect(socket_address(&listener)).unwrap();
         let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
@@ -114,7 +114,7 @@ fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
     answered.unwrap();
     assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
     // A request in the clear ends in its head and these two bytes; each handshake looks different.
-    let open = postcard::to_stdvec(&farjump_control::Message::AdminRequest(QUESTION)).unwrap();
+    let open = postcard::to_stdvec(&farjump_control::Message::AdminRequest(REQUEST)).unwrap();
     assert_eq!(there.len(), SOURCE_SHAKES + 2 + 8 + open.len() + 16);
     let (_, again, back_again) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     assert_ne!(there[14..], again[14..]);
@@ -135,14 +135,15 @@ fn a_message_longer_than_a_packet_arrives_whole() {
         source: "s".repeat(200),
         own: false,
     };
-    let long = Answer::Store(StoreListing { images: (0..20_000).map(image).collect(), left_out: 1 });
+    let long = AdminResponse::Store(StoreListing { images: (0..20_000).map(image).collect(), left_out: 1 });
     let listener = listener(&key(9));
     thread::scope(|scope| {
-        let answer = scope.spawn(|| ask_with(listener.address(), &key(9), Question::Store, far()));
-        let mut asker = asked(accept(&listener).unwrap()).unwrap();
-        asker.answer(&long).unwrap();
-        while !asker.advance().unwrap() {
-            poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+        let answer =
+            scope.spawn(|| admin_request_with(listener.address(), &key(9), AdminRequest::Store, far()));
+        let mut connection = asked(accept(&listener).unwrap()).unwrap();
+        connection.respond(&long).unwrap();
+        while !connection.advance().unwrap() {
+            poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();
         }
         assert_eq!(answer.join().unwrap().unwrap(), long);
     });
@@ -220,7 +221,7 @@ fn a_source_is_not_deceived_by_what_it_said_itself_or_by_an_earlier_answer() {
         let liar = TcpListener::bind("127.0.0.1:0").unwrap();
         let address: PeerAddress = format!("tcp:{}", liar.local_addr().unwrap()).parse().unwrap();
         let error = thread::scope(|scope| {
-            let asking = scope.spawn(|| ask_with(&address, &key(1), QUESTION, far()).unwrap_err());
+            let asking = scope.spawn(|| admin_request_with(&address, &key(1), REQUEST, far()).unwrap_err());
             let (mut stream, _) = liar.accept().unwrap();
             stream.read_exact(&mut [0; SOURCE_SHAKES]).unwrap();
             stream.write_all(&bytes).unwrap();
@@ -302,7 +303,7 @@ fn a_stranger_that_says_nothing_is_not_waited_for_beyond_the_deadline() {
     let listener = listener(&key(1));
     let mut silent = Control::connect_with(listener.address(), &key(1), far()).unwrap();
     let deadline = Instant::now() + Duration::from_millis(50);
-    let error = ask_with(listener.address(), &key(1), QUESTION, deadline).unwrap_err();
+    let error = admin_request_with(listener.address(), &key(1), REQUEST, deadline).unwrap_err();
     assert!(matches!(error, HandshakeError::TimedOut { .. }), "{error}");
     // The other one continues when it is polled.
     let mut target = accept(&listener).unwrap();

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Arrival, Asker, ConnectError, Control, Dropped, HandshakeError, Key, Listener, Message,
-    PeerAddress, Progress, Question, RejectCause, TcpOptions, ask_with, connect_target,
+    AdminConnection, AdminRequest, AdminResponse, Arrival, ConnectError, Control, Dropped, HandshakeError,
+    Key, Listener, Message, PeerAddress, Progress, RejectCause, TcpOptions, admin_request_with,
+    connect_target,
 };
 use farjump_fixtures::control::{accept, drive, far, meet, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
@@ -16,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::UnshareFlags;
 
 /// The admin request of the tests.
-pub(crate) const QUESTION: Question = Question::DropAll;
-pub(crate) const ANSWER: Answer = Answer::Dropped(Dropped { images: 7, kept: 9 });
+pub(crate) const REQUEST: AdminRequest = AdminRequest::DropAll;
+pub(crate) const ANSWER: AdminResponse = AdminResponse::Dropped(Dropped { images: 7, kept: 9 });
 /// A user that is not root.
 const OTHER: u32 = 1234;
 
@@ -32,21 +33,21 @@ pub(crate) fn listener(options: &TcpOptions) -> Listener {
 
 /// Accepts the next process, which sends an admin request, and responds.
 pub(crate) fn answer_one(listener: &Listener) -> Result<(), HandshakeError> {
-    let mut asker = asked(accept(listener)?)?;
-    assert_eq!(*asker.question(), QUESTION);
-    asker.answer(&ANSWER)?;
-    while !asker.advance()? {
-        poll(&mut [PollFd::new(&asker, PollFlags::OUT)], None).unwrap();
+    let mut connection = asked(accept(listener)?)?;
+    assert_eq!(*connection.request(), REQUEST);
+    connection.respond(&ANSWER)?;
+    while !connection.advance()? {
+        poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();
     }
     Ok(())
 }
 
 /// Returns the message of `control`, which must be an admin request.
-pub(crate) fn asked(control: Control) -> Result<Asker, HandshakeError> {
+pub(crate) fn asked(control: Control) -> Result<AdminConnection, HandshakeError> {
     let mut arrival = Arrival::new(control, target_options());
     loop {
         match arrival.advance(&mut shm())? {
-            Progress::Asked(asker) => return Ok(*asker),
+            Progress::Admin(connection) => return Ok(*connection),
             Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
@@ -83,7 +84,7 @@ fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
         let address = listener.address().clone();
         assert!(matches!(address, PeerAddress::Tcp { port, .. } if port != 0), "{address}");
         thread::scope(|scope| {
-            let answer = scope.spawn(|| ask_with(&address, &TcpOptions::default(), QUESTION, far()));
+            let answer = scope.spawn(|| admin_request_with(&address, &TcpOptions::default(), REQUEST, far()));
             answer_one(&listener).unwrap();
             assert_eq!(answer.join().unwrap().unwrap(), ANSWER);
         });
@@ -196,7 +197,9 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
     let plain = listener(&TcpOptions::default());
     thread::scope(|scope| {
         let source = scope.spawn(|| {
-            as_other(|| ask_with(plain.address(), &TcpOptions::default(), QUESTION, far()).unwrap_err())
+            as_other(|| {
+                admin_request_with(plain.address(), &TcpOptions::default(), REQUEST, far()).unwrap_err()
+            })
         });
         let error = accept(&plain).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
@@ -217,14 +220,15 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
                 answer_raw(stream);
             });
         });
-        let error = ask_with(&address, &TcpOptions::default(), QUESTION, far()).unwrap_err();
+        let error = admin_request_with(&address, &TcpOptions::default(), REQUEST, far()).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
         target.join().unwrap();
     });
 
     let keyed = listener(&key(3));
     thread::scope(|scope| {
-        let source = scope.spawn(|| as_other(|| ask_with(keyed.address(), &key(3), QUESTION, far())));
+        let source =
+            scope.spawn(|| as_other(|| admin_request_with(keyed.address(), &key(3), REQUEST, far())));
         answer_one(&keyed).unwrap();
         assert_eq!(source.join().unwrap().unwrap(), ANSWER);
     });

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Arrival, Handshake, HandshakeError, Key, KeyFile, Keys, Listener, Progress, TcpOptions, ask_with,
-    connect_target,
+    Arrival, Handshake, HandshakeError, Key, KeyFile, Keys, Listener, Progress, TcpOptions,
+    admin_request_with, connect_target,
 };
 use farjump_core::transport::{
     Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Secret, Side, Stream, Transport,
@@ -27,7 +27,7 @@ use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
-use crate::tcp::{ANSWER, QUESTION, answer_one, key, listener};
+use crate::tcp::{ANSWER, REQUEST, answer_one, key, listener};
 
 /// Disguises the wanted keys, so that the search itself has none of them in memory.
 const MASK: u8 = 0x5a;
@@ -85,7 +85,8 @@ fn ask_by(listener: &Listener, key: &Path) -> (Result<(), HandshakeError>, Resul
     thread::scope(|scope| {
         let source = scope.spawn(|| {
             let options = TcpOptions::default().with_key(Some(Key::read(key).unwrap()));
-            ask_with(listener.address(), &options, QUESTION, far()).map(|answer| assert_eq!(answer, ANSWER))
+            admin_request_with(listener.address(), &options, REQUEST, far())
+                .map(|answer| assert_eq!(answer, ANSWER))
         });
         let target = answer_one(listener);
         (source.join().unwrap(), target)
@@ -109,7 +110,10 @@ fn use_keys(folder: &Path) {
     let address = format!("tcp:{}", silent.local_addr().unwrap()).parse().unwrap();
     let options = TcpOptions::default().with_key(Some(Key::read(&taken).unwrap()));
     let soon = Instant::now() + Duration::from_millis(50);
-    assert!(matches!(ask_with(&address, &options, QUESTION, soon), Err(HandshakeError::TimedOut { .. })));
+    assert!(matches!(
+        admin_request_with(&address, &options, REQUEST, soon),
+        Err(HandshakeError::TimedOut { .. })
+    ));
     let mut half = TcpStream::connect(&listener.address().to_string()["tcp:".len()..]).unwrap();
     half.write_all(b"FARJUMP\0\x04\0\x01\0\x30\0half").unwrap();
     let mut options = target_options();

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Answer, Asker, Dropped, HeldCode, MAX_LISTED, Memory, Question, RefusalCause, RejectCause, SourceFigures,
-    StoreFigures, StoreListing, TargetStats, plain,
+    AdminConnection, AdminRequest, AdminResponse, Dropped, HeldCode, MAX_LISTED, Memory, RefusalCause,
+    RejectCause, SourceStats, StoreListing, StoreStats, TargetStats, plain,
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
@@ -19,73 +19,75 @@ use crate::StoredImage;
 
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
-pub(super) const MOST_ASKERS: usize = 8;
+pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
 
 impl Target<'_> {
     /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
     /// connection's id in the watch.
-    pub(super) fn answer(&mut self, id: u64, mut asker: Asker) {
-        if self.askers.len() >= MOST_ASKERS {
-            let text = format!("it serves {MOST_ASKERS} admin requests at a time: try again");
-            log::info!("{} was not answered: {text}", asker.peer());
-            return asker.refuse(RejectCause::Full, &text);
+    pub(super) fn respond(&mut self, id: u64, mut connection: AdminConnection) {
+        if self.admin_connections.len() >= MAX_ADMIN_CONNECTIONS {
+            let text = format!("it serves {MAX_ADMIN_CONNECTIONS} admin requests at a time: try again");
+            log::info!("{} got no response: {text}", connection.peer());
+            return connection.refuse(RejectCause::Full, &text);
         }
-        log::debug!("admin request of {}: {}", asker.peer(), asker.question().name());
-        let answer = match asker.question() {
-            Question::Store => Answer::Store(self.listing()),
-            Question::Drop { id } => Answer::Dropped(self.drop_all_of(&[CodeId(*id)])),
-            Question::DropAll => {
+        log::debug!("admin request of {}: {}", connection.peer(), connection.request().name());
+        let response = match connection.request() {
+            AdminRequest::Store => AdminResponse::Store(self.listing()),
+            AdminRequest::Drop { id } => AdminResponse::Dropped(self.drop_all_of(&[CodeId(*id)])),
+            AdminRequest::DropAll => {
                 let all: Vec<_> = self.shared.executor.images().map(|linked| linked.id()).collect();
-                Answer::Dropped(self.drop_all_of(&all))
+                AdminResponse::Dropped(self.drop_all_of(&all))
             }
-            Question::Stats => Answer::Stats(self.figures()),
-            Question::Export { name, library } => {
+            AdminRequest::Stats => AdminResponse::Stats(self.target_stats()),
+            AdminRequest::Export { name, library } => {
                 let name = plain(name, MAX_NAME);
                 // SAFETY: the request was admitted, so the target's user has permitted this to all peers that
                 // may connect (`TargetBuilder::allow_export`), as the user has permitted them to have code
                 // run.
                 match unsafe { self.shared.executor.export_library_bytes(&name, library) } {
                     Ok(replaced) => {
-                        log::info!("{} exports {name}, in place of {replaced:?}", asker.peer());
-                        Answer::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
+                        log::info!("{} exports {name}, in place of {replaced:?}", connection.peer());
+                        AdminResponse::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
                     }
-                    Err(error) => return asker.refuse(RejectCause::Failed, &error.to_string()),
+                    Err(error) => return connection.refuse(RejectCause::Failed, &error.to_string()),
                 }
             }
         };
-        if let Err(error) = asker.answer(&answer) {
-            return log::info!("{} was not answered: {error}", asker.peer());
+        if let Err(error) = connection.respond(&response) {
+            return log::info!("{} got no response: {error}", connection.peer());
         }
-        self.askers.push((id, asker));
+        self.admin_connections.push((id, connection));
         self.attend(id);
     }
 
     /// Continues a response.
     pub(super) fn attend(&mut self, id: u64) {
-        let Some(index) = self.askers.iter().position(|(asker, _)| *asker == id) else { return };
-        let asker = &mut self.askers[index].1;
+        let Some(index) = self.admin_connections.iter().position(|(connection, _)| *connection == id) else {
+            return;
+        };
+        let connection = &mut self.admin_connections[index].1;
         // It may be dropped below, and its descriptor may be closed some time later.
-        self.watch.remove(asker.as_fd());
-        match asker.advance() {
-            Ok(false) => match self.watch.add(asker.as_fd(), Event::Arrival(id), true) {
+        self.watch.remove(connection.as_fd());
+        match connection.advance() {
+            Ok(false) => match self.watch.add(connection.as_fd(), Event::Arrival(id), true) {
                 Ok(()) => return,
-                Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
+                Err(error) => log::info!("{} did not take its response: {error}", connection.peer()),
             },
             Ok(true) => {}
-            Err(error) => log::info!("{} did not take its answer: {error}", asker.peer()),
+            Err(error) => log::info!("{} did not take its response: {error}", connection.peer()),
         }
-        self.askers.swap_remove(index);
+        self.admin_connections.swap_remove(index);
     }
 
     /// When the first unfinished response times out.
-    pub(super) fn askers_deadline(&self) -> Option<Instant> {
-        self.askers.iter().map(|(_, asker)| asker.deadline()).min()
+    pub(super) fn admin_deadline(&self) -> Option<Instant> {
+        self.admin_connections.iter().map(|(_, connection)| connection.deadline()).min()
     }
 
     /// Drops requesters that did not take their responses in time.
     pub(super) fn drop_late_askers(&mut self, now: Instant) {
-        let late = |(id, asker): &(u64, Asker)| (asker.deadline() <= now).then_some(*id);
-        let late: Vec<_> = self.askers.iter().filter_map(late).collect();
+        let late = |(id, connection): &(u64, AdminConnection)| (connection.deadline() <= now).then_some(*id);
+        let late: Vec<_> = self.admin_connections.iter().filter_map(late).collect();
         late.into_iter().for_each(|id| self.attend(id));
     }
 
@@ -127,7 +129,7 @@ impl Target<'_> {
         dropped
     }
 
-    fn figures(&mut self) -> TargetStats {
+    fn target_stats(&mut self) -> TargetStats {
         let stats = self.stats();
         let store = &stats.store;
         TargetStats {
@@ -145,7 +147,7 @@ impl Target<'_> {
             images_linked: stats.images_linked,
             link_ns: nanoseconds(stats.link_time),
             refused: RefusalCause::ALL.map(|cause| stats.refused(cause)).to_vec(),
-            store: StoreFigures {
+            store: StoreStats {
                 images: store.images as u64,
                 bytes: store.bytes as u64,
                 capacity_images: limit(store.capacity_images),
@@ -154,16 +156,16 @@ impl Target<'_> {
                 room_used: store.room_used as u64,
                 room: store.room as u64,
             },
-            sources: self.source_figures(),
+            sources: self.source_stats(),
             ucx_tcp: self.settings.ucx_tcp,
         }
     }
 
-    fn source_figures(&mut self) -> Vec<SourceFigures> {
+    fn source_stats(&mut self) -> Vec<SourceStats> {
         // Sessions change places when one ends; their numbers ascend in the order of their coming.
         let mut sessions: Vec<&mut Session> = self.sessions.iter_mut().collect();
         sessions.sort_by_key(|session| session.id);
-        let describe = |session: &mut Session| SourceFigures {
+        let describe = |session: &mut Session| SourceStats {
             program: session.control.peer.name.clone(),
             pid: session.control.peer.pid,
             bytes: session.channel.received(),

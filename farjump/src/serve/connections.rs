@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined, Message, Progress};
 
 use super::Target;
-use super::admin::MOST_ASKERS;
+use super::admin::MAX_ADMIN_CONNECTIONS;
 use super::epoll::Event;
 use super::session::{Session, SourceControl};
 use crate::Error;
@@ -121,7 +121,7 @@ impl Target<'_> {
     /// with an admin request is no source, and only its first message shows which of the two it is.
     fn crowded(&self) -> Option<String> {
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();
-        let most = self.settings.max_sources.saturating_add(MOST_ASKERS);
+        let most = self.settings.max_sources.saturating_add(MAX_ADMIN_CONNECTIONS);
         (self.sessions.len() + being_met >= most).then(|| self.too_many_sources())
     }
 
@@ -190,7 +190,7 @@ impl Target<'_> {
                     log::info!("{}: the link could not be made: {error}", arrival.peer());
                 }
             }
-            Ok(Progress::Asked(asker)) => self.answer(id, *asker),
+            Ok(Progress::Admin(connection)) => self.respond(id, *connection),
             Ok(Progress::Stream(stream)) => self.hand_over(*stream),
             Ok(Progress::Pending) => {}
             Err(error @ HandshakeError::Full { .. }) => {

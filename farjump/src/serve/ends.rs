@@ -109,8 +109,8 @@ impl Target<'_> {
                 self.watch.remove(fd);
             }
         }
-        for (_, asker) in self.askers.drain(..) {
-            self.watch.remove(asker.as_fd());
+        for (_, connection) in self.admin_connections.drain(..) {
+            self.watch.remove(connection.as_fd());
         }
         self.shared.forwards.close(&self.watch);
     }

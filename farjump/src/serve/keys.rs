@@ -43,10 +43,10 @@ impl Target<'_> {
             }
         }
         // The unsent part of a response is dropped.
-        self.askers.retain(|(_, asker)| {
-            let why = asker.key().and_then(|key| keys.revokes(key, rights));
+        self.admin_connections.retain(|(_, connection)| {
+            let why = connection.key().and_then(|key| keys.revokes(key, rights));
             if let Some(why) = &why {
-                log::info!("{} was not answered: {why}", asker.peer());
+                log::info!("{} got no response: {why}", connection.peer());
             }
             why.is_none()
         });

@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump_control::{Arrival, Asker, KeyFile, Listener};
+use farjump_control::{AdminConnection, Arrival, KeyFile, Listener};
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 
@@ -80,7 +80,7 @@ pub struct Target<'a> {
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
     arrivals: Vec<(u64, Arrival)>,
-    askers: Vec<(u64, Asker)>,
+    admin_connections: Vec<(u64, AdminConnection)>,
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
@@ -142,7 +142,7 @@ impl<'a> Target<'a> {
             listener,
             key_file: None,
             arrivals: Vec::new(),
-            askers: Vec::new(),
+            admin_connections: Vec::new(),
             watch,
             stopper,
             next_id: 0,
@@ -225,8 +225,8 @@ impl<'a> Target<'a> {
     }
 
     /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code
-    /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked again.
-    /// Names that begin with `farjump_` are reserved for the services.
+    /// linked before keeps its addresses, also for sources to come; [`Target::drop_code`] has it linked
+    /// again. Names that begin with `farjump_` are reserved for the services.
     pub fn export<F: ExportFn>(&mut self, name: &str, function: F) {
         self.shared.executor.export(name, function);
     }

@@ -82,8 +82,7 @@ impl Target<'_> {
         }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
         let due = self.key_file.as_ref().map(KeyFile::due);
-        if let Some(deadline) =
-            deadlines.chain(self.deaf_until).chain(self.askers_deadline()).chain(due).min()
+        if let Some(deadline) = deadlines.chain(self.deaf_until).chain(self.admin_deadline()).chain(due).min()
         {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }

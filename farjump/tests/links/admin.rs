@@ -10,7 +10,7 @@ use std::time::Duration;
 use farjump::admin::{Admin, Dropped, Memory};
 use farjump::core::image::{ImageParts, Machine};
 use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
-use farjump_control::{MAGIC, Message, Question, VERSION};
+use farjump_control::{AdminRequest, MAGIC, Message, VERSION};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -38,8 +38,8 @@ fn say(place: &Place, message: &Message) -> UnixStream {
 /// The encoding of the two requests made by hand here (`docs/protocol.md`).
 fn postcard_of(message: &Message) -> Vec<u8> {
     match message {
-        Message::AdminRequest(Question::Store) => vec![18, 0],
-        Message::AdminRequest(Question::DropAll) => vec![18, 2],
+        Message::AdminRequest(AdminRequest::Store) => vec![18, 0],
+        Message::AdminRequest(AdminRequest::DropAll) => vec![18, 2],
         other => panic!("{other:?} is not said here"),
     }
 }
@@ -246,7 +246,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     assert!(ages.is_sorted(), "what was used last comes first");
     assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
 
-    let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::AdminRequest(Question::Store))).collect();
+    let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::AdminRequest(AdminRequest::Store))).collect();
     // Once each has the beginning of its response, behind the 12 bytes of the preamble, all that could be
     // sent has been sent.
     for idler in &idlers {
@@ -279,7 +279,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
         place.target().handshake_timeout(Duration::from_millis(500)).build().unwrap().spawn().unwrap();
     let mut raw = RawSource::connect(&place.address());
     call_new_ones(&mut raw, 8000);
-    let mut idler = say(&place, &Message::AdminRequest(Question::Store));
+    let mut idler = say(&place, &Message::AdminRequest(AdminRequest::Store));
     // The target closes first; the rest in the socket comes then, and the end.
     poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
     idler.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -297,7 +297,7 @@ fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_t
         open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
     assert_eq!(admin(&place).stats().unwrap().links_made, 0);
     assert_eq!(admin(&place).drop_all().unwrap(), Dropped::default());
-    drop(say(&place, &Message::AdminRequest(Question::DropAll)));
+    drop(say(&place, &Message::AdminRequest(AdminRequest::DropAll)));
     assert!(admin(&place).store().unwrap().images.is_empty());
     target.stop().unwrap();
     let error = admin(&place).stats().unwrap_err();

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Answer, Arrival, ArrivalOptions, Control, Dropped, EndpointInfo, HandshakeError, MAGIC, Message,
+    AdminResponse, Arrival, ArrivalOptions, Control, Dropped, EndpointInfo, HandshakeError, MAGIC, Message,
     OPENING_LEN, Progress, Share, StreamAnswer, StreamOffer, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport};
@@ -171,9 +171,9 @@ fn arrive(sent: &[u8], pace: usize) {
         peer.write_all(bytes).expect("the socket has room");
         match arrival.advance(&mut transports) {
             Ok(Progress::Pending) => {}
-            Ok(Progress::Asked(mut asker)) => {
-                asker.answer(&Answer::Dropped(Dropped::default())).expect("the socket has room");
-                assert!(asker.advance().expect("the socket has room"), "a short answer is not sent");
+            Ok(Progress::Admin(mut connection)) => {
+                connection.respond(&AdminResponse::Dropped(Dropped::default())).expect("the socket has room");
+                assert!(connection.advance().expect("the socket has room"), "a short answer is not sent");
                 break;
             }
             // No handshake awaits it.

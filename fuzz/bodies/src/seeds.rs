@@ -4,7 +4,7 @@
 //! `cargo run -p farjump-fuzz --bin seeds` writes them into `fuzz/corpus`; a test compares the files there
 //! with them.
 
-use farjump_control::{Control, EndpointInfo, Limits, Message, Question, RefusalCause, RejectCause};
+use farjump_control::{AdminRequest, Control, EndpointInfo, Limits, Message, RefusalCause, RejectCause};
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
@@ -190,10 +190,13 @@ fn handshakes() -> Vec<Seed> {
         ("target-with-limits", sent(0, &[welcome, limits, Message::Go])),
         ("refusal", sent(0, &[hello, refuse])),
         ("later", sent(0, &later)),
-        ("question", sent(0, &[Message::AdminRequest(Question::Drop { id })])),
+        ("admin-request", sent(0, &[Message::AdminRequest(AdminRequest::Drop { id })])),
         (
-            "two-questions",
-            sent(0, &[Message::AdminRequest(Question::Store), Message::AdminRequest(Question::Stats)]),
+            "two-admin-requests",
+            sent(
+                0,
+                &[Message::AdminRequest(AdminRequest::Store), Message::AdminRequest(AdminRequest::Stats)],
+            ),
         ),
         ("answer", sent(0, &[Message::AdminResponse { bytes: vec![1, 1, 0] }])),
         // Steps of a source with a stream: hello, and then the stream and the source's endpoint in either

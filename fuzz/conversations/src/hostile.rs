@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    Control, DeferredFd, EndpointInfo, Message, PeerAddress, Question, SecondEndpoint, TcpOptions, ask_with,
+    AdminRequest, Control, DeferredFd, EndpointInfo, Message, PeerAddress, SecondEndpoint, TcpOptions,
+    admin_request_with,
 };
 use farjump_core::frame::{Kind, Messages, Plan, PlanCode};
 use farjump_core::image::{CodeId, Machine};
@@ -455,23 +456,23 @@ impl<'s> Hostile<'s> {
     }
 
     /// Makes a proper admin request over another connection, and waits for the response; `true` if one came.
-    pub fn question(&self, kind: u8) -> impl FnOnce() -> Result<bool, String> + Send + 'static {
+    pub fn request(&self, kind: u8) -> impl FnOnce() -> Result<bool, String> + Send + 'static {
         let function = &functions()[usize::from(kind / 8) % NAMES.len()];
-        let question = match kind % 6 {
-            0 | 1 => Question::Store,
-            2 => Question::Stats,
-            3 => Question::Drop { id: function.id().0 },
-            4 => Question::DropAll,
+        let request = match kind % 6 {
+            0 | 1 => AdminRequest::Store,
+            2 => AdminRequest::Stats,
+            3 => AdminRequest::Drop { id: function.id().0 },
+            4 => AdminRequest::DropAll,
             // Its constructors do nothing. Half of it is no library.
             _ => {
                 let len = if kind >= 128 { function.file.len() } else { function.file.len() / 2 };
-                Question::Export { name: "fuzz".into(), library: function.file[..len].to_vec() }
+                AdminRequest::Export { name: "fuzz".into(), library: function.file[..len].to_vec() }
             }
         };
         let (address, tcp) = (self.address.clone(), self.tcps[0].clone());
-        move || match ask_with(&address, &tcp, question, Instant::now() + Duration::from_secs(20)) {
+        move || match admin_request_with(&address, &tcp, request, Instant::now() + Duration::from_secs(20)) {
             Err(farjump_control::HandshakeError::TimedOut { .. }) => {
-                Err("a question was not answered".to_owned())
+                Err("an admin request got no response".to_owned())
             }
             // A target may be full, or refuse.
             answer => Ok(answer.is_ok()),
@@ -483,7 +484,7 @@ impl<'s> Hostile<'s> {
         let mut rng = Rng::with_seed(seed);
         let deadline = Instant::now() + Duration::from_secs(5);
         let Ok(mut control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
-        let ask = Message::AdminRequest(Question::Store);
+        let ask = Message::AdminRequest(AdminRequest::Store);
         match rng.u8(..5) {
             0 => {
                 let _ = control.send(&ask, &[]);
@@ -501,7 +502,7 @@ impl<'s> Hostile<'s> {
             3 => {
                 let library = vec![0x7f; 70_000];
                 let _ = control
-                    .send(&Message::AdminRequest(Question::Export { name: "none".into(), library }), &[]);
+                    .send(&Message::AdminRequest(AdminRequest::Export { name: "none".into(), library }), &[]);
             }
             _ => drop(control.send(&ask, &[])),
         }

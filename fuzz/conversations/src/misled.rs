@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use farjump::admin::Admin;
 use farjump::{Error, Link, LinkBuilder, Mode, WaitError, WaitPolicy};
 use farjump_control::{
-    Answer, Control, DeferredFd, Dropped, EndpointInfo, Key, Listener, Message, PeerAddress, RefusalCause,
-    SecondEndpoint, TcpOptions,
+    AdminResponse, Control, DeferredFd, Dropped, EndpointInfo, Key, Listener, Message, PeerAddress,
+    RefusalCause, SecondEndpoint, TcpOptions,
 };
 use farjump_core::frame::{Kind, Plan};
 use farjump_core::image::Machine;
@@ -233,7 +233,7 @@ impl Source<'_> {
         let function = &functions()[usize::from(act / 16) % functions().len()];
         let library = &function.library;
         let link = self.link.take();
-        let Some(mut link) = link else { return self.ask(act) };
+        let Some(mut link) = link else { return self.request(act) };
         let args = vec![0x41; usize::from(act)];
         let most = 4 * PATIENCE;
         match act % 12 {
@@ -273,8 +273,8 @@ impl Source<'_> {
         }
     }
 
-    fn ask(&mut self, act: u8) {
-        self.timed("a question", 2 * CONNECTING, |own| {
+    fn request(&mut self, act: u8) {
+        self.timed("an admin request", 2 * CONNECTING, |own| {
             let mut admin = Admin::new(&own.address)?.timeout(CONNECTING);
             if let Some(key) = &own.key {
                 admin = admin.key(key.clone());
@@ -362,7 +362,7 @@ impl<'s> Liar<'s> {
                 _ => vec![2; 3],
             };
             let _ = control.send(&Message::AdminResponse { bytes }, &[]);
-            let _ = Answer::Dropped(Dropped::default());
+            let _ = AdminResponse::Dropped(Dropped::default());
             return None;
         };
         if let Meeting::Stops(0) = meeting {

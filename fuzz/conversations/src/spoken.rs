@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{
-    Control, EndpointInfo, Limits, Message, PREFIX_LEN, Question, RefusalCause, RejectCause, Rights, Share,
+    AdminRequest, Control, EndpointInfo, Limits, Message, PREFIX_LEN, RefusalCause, RejectCause, Rights,
+    Share,
 };
 use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
@@ -43,7 +44,7 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         15 => Message::LargeAccept { end },
         16 => Message::LargeDecline { cause: RefusalCause::OutOfMemory, text },
         17 => Message::LargeRelease,
-        18 => Message::AdminRequest(Question::Stats),
+        18 => Message::AdminRequest(AdminRequest::Stats),
         19 => Message::AdminResponse { bytes: vec![1, 1, 0] },
         _ => Message::Rights(Rights::all()),
     }

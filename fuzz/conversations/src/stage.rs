@@ -483,7 +483,7 @@ impl<'s> Stage<'s> {
             Step::SayWith(kind, seed) => hostile.say_with(kind, seed),
             Step::Ask(kind) => {
                 let asked = &*hostile;
-                let asked = asked.question(kind);
+                let asked = asked.request(kind);
                 match self.meanwhile(asked) {
                     Ok(answered) => self.outcome.answers += u64::from(answered),
                     Err(what) => panic!("{what}"),

@@ -56,7 +56,7 @@ impl RawTarget {
             match arrival.advance(&mut transports).unwrap() {
                 Progress::Handshake(met) => return RawTarget::of(*met),
                 Progress::Pending => wait(),
-                Progress::Asked(asker) => panic!("{} asks, and makes no link", asker.peer()),
+                Progress::Admin(asker) => panic!("{} asks, and makes no link", asker.peer()),
                 Progress::Stream(stream) => panic!("{} opens a stream first", stream.peer()),
             }
         }
