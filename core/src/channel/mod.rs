@@ -36,7 +36,7 @@ pub use in_place::InPlace;
 pub use line::Line;
 pub use lines::Lines;
 use one_sided::OneSided;
-pub use receive::{Glance, Polled};
+pub use receive::{FastPoll, Polled};
 use received_frame::Held;
 pub use received_frame::{Received, Taken};
 use send::Space;

@@ -17,14 +17,14 @@ pub enum Polled<'c> {
     Frame(Received<'c>),
 }
 
-/// The result of [`Channel::glance`], the fast poll.
+/// The result of [`Channel::poll_fast`], the fast poll.
 #[derive(Debug)]
-pub enum Glance<'c> {
+pub enum FastPoll<'c> {
     /// Nothing.
     Nothing,
     /// A whole frame without code, held as [`Channel::poll`] holds it.
     Frame(Received<'c>),
-    /// Something else: call [`Channel::poll_slowly`].
+    /// Something else: call [`Channel::poll_general`].
     Other,
 }
 
@@ -47,7 +47,7 @@ impl Channel {
         match self.find() {
             Found::Nothing => Ok(Polled::Nothing),
             Found::Frame => Ok(Polled::Frame(Received { channel: self })),
-            Found::Other => self.poll_slowly(),
+            Found::Other => self.poll_general(),
         }
     }
 
@@ -55,11 +55,11 @@ impl Channel {
     /// one-sided path whose signal proves the whole frame. Leaves everything else to [`Channel::poll`]. If a
     /// reply is wanted, prefetches the line for it.
     #[inline(always)]
-    pub fn glance(&mut self) -> Glance<'_> {
+    pub fn poll_fast(&mut self) -> FastPoll<'_> {
         match self.find() {
-            Found::Nothing => Glance::Nothing,
-            Found::Frame => Glance::Frame(Received { channel: self }),
-            Found::Other => Glance::Other,
+            Found::Nothing => FastPoll::Nothing,
+            Found::Frame => FastPoll::Frame(Received { channel: self }),
+            Found::Other => FastPoll::Other,
         }
     }
 
@@ -69,9 +69,9 @@ impl Channel {
         if self.held.is_some() {
             return Found::Other;
         }
-        match path.inbound.glance() {
-            mailbox::Glance::Nothing => Found::Nothing,
-            mailbox::Glance::Plain(at, header, payload) => {
+        match path.inbound.poll_fast() {
+            mailbox::FastPoll::Nothing => Found::Nothing,
+            mailbox::FastPoll::Plain(at, header, payload) => {
                 if header.flags.contains(Flags::WANTS_REPLY) {
                     path.out.prefetch();
                 }
@@ -80,7 +80,7 @@ impl Channel {
                 self.hold(Held::new(header, payload, start), false);
                 Found::Frame
             }
-            mailbox::Glance::Look => Found::Other,
+            mailbox::FastPoll::Look => Found::Other,
         }
     }
 
@@ -96,33 +96,33 @@ impl Channel {
         if self.held.is_some() {
             return Found::Other;
         }
-        match path.glance() {
-            two_sided::Glance::Nothing => Found::Nothing,
-            two_sided::Glance::Plain(header, payload, start) => {
+        match path.poll_fast() {
+            two_sided::FastPoll::Nothing => Found::Nothing,
+            two_sided::FastPoll::Plain(header, payload, start) => {
                 self.hold(Held::new(header, payload, start), false);
                 Found::Frame
             }
-            two_sided::Glance::Look => Found::Other,
+            two_sided::FastPoll::Look => Found::Other,
         }
     }
 
-    /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_slowly`]. A receiver with
+    /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_general`]. A receiver with
     /// further checks for large payloads then skips them for small frames. A payload is at least 24 bytes
     /// shorter than its frame.
     pub fn limit_glances(&mut self, len: usize) {
         match &mut self.path {
             Path::OneSided(path) => path.inbound.limit_glances(len),
-            Path::TwoSided(path) => path.quick_limit = self.terms.receive_limit.min(len),
+            Path::TwoSided(path) => path.fast_limit = self.terms.receive_limit.min(len),
         }
     }
 
-    /// [`Channel::poll`] after a [`Glance::Other`]: the general path, for frames with code or a trailer, for
+    /// [`Channel::poll`] after a [`FastPoll::Other`]: the general path, for frames with code or a trailer, for
     /// errors, and for two-sided paths.
     ///
     /// # Errors
     /// Those of [`Channel::poll`].
     #[inline(never)]
-    pub fn poll_slowly(&mut self) -> Result<Polled<'_>, TransportError> {
+    pub fn poll_general(&mut self) -> Result<Polled<'_>, TransportError> {
         if self.held.is_some() {
             return Ok(if self.taken { Polled::Nothing } else { Polled::Frame(Received { channel: self }) });
         }

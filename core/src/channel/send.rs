@@ -334,12 +334,12 @@ impl Channel {
             unsafe { copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
-        let quick = if plan.code.is_none() && plan.align_log2 == 0 {
+        let fast = if plan.code.is_none() && plan.align_log2 == 0 {
             self.reserve_delivered(bytes.len())
         } else {
             None
         };
-        let room = match quick {
+        let room = match fast {
             Some(room) => room,
             None => self.reserve(plan, bytes.len())?,
         };

@@ -16,7 +16,7 @@ pub(super) struct TwoSided {
     receive_key: LinkKey,
     receive_limit: usize,
     /// Longest frame that the fast poll takes, in bytes.
-    pub(super) quick_limit: usize,
+    pub(super) fast_limit: usize,
     /// The error of a fast poll, for the general poll that follows.
     failed: Option<Box<TransportError>>,
     /// The backend's error when the fast path asked for a buffer.
@@ -28,7 +28,7 @@ pub(super) struct TwoSided {
 }
 
 /// The result of a fast poll.
-pub(super) enum Glance {
+pub(super) enum FastPoll {
     /// Nothing.
     Nothing,
     /// A frame without code: its header, the offset of its payload, and where it starts.
@@ -44,7 +44,7 @@ impl TwoSided {
             send_key: terms.send_key,
             receive_key: terms.receive_key,
             receive_limit: terms.receive_limit,
-            quick_limit: terms.receive_limit,
+            fast_limit: terms.receive_limit,
             failed: None,
             refused: None,
             sent: 0,
@@ -155,30 +155,30 @@ impl TwoSided {
 
     /// The fast poll: finds nothing or a frame without code, and leaves everything else to `poll`.
     #[inline]
-    pub(super) fn glance(&mut self) -> Glance {
+    pub(super) fn poll_fast(&mut self) -> FastPoll {
         let (start, len) = match self.messages.poll() {
-            Ok(None) => return Glance::Nothing,
+            Ok(None) => return FastPoll::Nothing,
             Ok(Some(message)) => message,
             Err(error) => {
                 self.failed = Some(Box::new(error));
-                return Glance::Look;
+                return FastPoll::Look;
             }
         };
         if len < LINE {
-            return Glance::Look;
+            return FastPoll::Look;
         }
         // SAFETY: the backend lends the message at `start` until `release` (`Messages`); it has at least a
         // line.
         let frame = unsafe { Region::new(start, LINE) };
         let [signal, lengths, rest] = [0, 8, 16].map(|at| frame.load(at, Ordering::Relaxed));
         if signal != self.receive_key.header(self.received) {
-            return Glance::Look;
+            return FastPoll::Look;
         }
-        match Header::plain([lengths, rest], 0, len, self.quick_limit) {
+        match Header::plain([lengths, rest], 0, len, self.fast_limit) {
             Some((header, payload)) if header.frame_len as usize == len => {
-                Glance::Plain(header, payload, start)
+                FastPoll::Plain(header, payload, start)
             }
-            _ => Glance::Look,
+            _ => FastPoll::Look,
         }
     }
 

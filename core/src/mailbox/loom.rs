@@ -13,7 +13,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 use super::{
-    CONSUMED_AT, Glance, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper, State, Waker,
+    CONSUMED_AT, FastPoll, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper, State, Waker,
     fall_asleep,
 };
 use crate::frame::{HEADER_LEN, Header, Kind, LINE, Plan, Trailer};
@@ -141,13 +141,13 @@ impl Producer {
 impl Consumer {
     /// Same steps as `Channel::poll`: the fast poll, then the general one if needed.
     fn poll(&mut self) -> Option<(usize, Header)> {
-        match self.inbound.glance() {
-            Glance::Nothing => None,
-            Glance::Plain(at, header, payload) => {
+        match self.inbound.poll_fast() {
+            FastPoll::Nothing => None,
+            FastPoll::Plain(at, header, payload) => {
                 assert_eq!(payload as usize, HEADER_LEN);
                 Some((at, header))
             }
-            Glance::Look => self.poll_long(),
+            FastPoll::Look => self.poll_long(),
         }
     }
 

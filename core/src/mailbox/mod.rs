@@ -16,7 +16,7 @@ mod sender;
 mod sleep;
 mod summing;
 
-pub(crate) use receiver::{Glance, Inbound, Seen};
+pub(crate) use receiver::{FastPoll, Inbound, Seen};
 pub(crate) use sender::{Finished, NoRoom, Outbound};
 pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 

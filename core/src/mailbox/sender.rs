@@ -227,7 +227,7 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let len = self.apart(at, frame::LINE, plan.alone);
-        // Pairs with the acquire load in `Inbound::glance`, as `publish` does. Work that the store does not
+        // Pairs with the acquire load in `Inbound::poll_fast`, as `publish` does. Work that the store does not
         // need comes after it.
         self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
         self.advance(len);
@@ -247,7 +247,7 @@ impl<M: Memory> Outbound<M> {
     pub(crate) fn send_lines(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let least = frame::LINE + payload_len.next_multiple_of(frame::LINE);
         let len = self.stretched(least, plan.alone);
-        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`, as `publish` does.
+        // Pairs with the acquire loads in `Inbound::poll_fast` and `Inbound::poll`, as `publish` does.
         self.ring.signal_line(at, self.signal, plan.lines_header(len, payload_len).to_words());
         self.advance(len);
     }
@@ -302,7 +302,7 @@ impl<M: Memory> Outbound<M> {
     /// Stores the signal: the frame has arrived. For a mapped ring, which needs nothing else.
     #[inline(always)]
     pub(crate) fn publish(&self, frame: &Finished) {
-        // Pairs with the acquire loads in `Inbound::glance` and `Inbound::poll`: the whole frame is stored
+        // Pairs with the acquire loads in `Inbound::poll_fast` and `Inbound::poll`: the whole frame is stored
         // before its signal.
         self.ring.store(frame.at, frame.signal, release(Handover::Frame));
     }

@@ -19,7 +19,7 @@ use crate::{Error, InjectError, Mode};
 pub(crate) struct Codes {
     /// The library used last and its index, if its calls need nothing but the index. A program that injects
     /// one function again and again pays one comparison.
-    quick: Option<(LibraryIdentity, u16)>,
+    last_used: Option<(LibraryIdentity, u16)>,
     /// The library used last and its index, whatever its calls need.
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
@@ -107,7 +107,7 @@ impl Codes {
     /// but the index.
     pub(crate) fn warm(&mut self, library: &Library, index: u16) {
         let code = &self.entries[usize::from(index)];
-        self.quick =
+        self.last_used =
             (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.identity(), index));
     }
 
@@ -138,8 +138,8 @@ impl Codes {
 
     /// The index of `library`'s code, if it is the one used last, is bound, and has no alignment of its own.
     #[inline(always)]
-    pub(crate) fn quick(&self, library: &Library) -> Option<u16> {
-        self.quick.as_ref().filter(|(quick, _)| quick.is(library)).map(|(_, index)| *index)
+    pub(crate) fn last_used(&self, library: &Library) -> Option<u16> {
+        self.last_used.as_ref().filter(|(last_used, _)| last_used.is(library)).map(|(_, index)| *index)
     }
 
     /// Whether `library` is the one used last, and its code has this index.
@@ -150,7 +150,7 @@ impl Codes {
 
     /// Sends the next call of any code along the general path.
     pub(crate) fn cool(&mut self) {
-        self.quick = None;
+        self.last_used = None;
     }
 
     /// The index and the frame template of `library`'s code in this mode, if it is the one used last and both

@@ -1,6 +1,6 @@
 //! Lying peers and suppliers of payload: bytes that are no frame of this position never pass for one.
 
-use farjump_core::channel::{Armed, Glance, Polled};
+use farjump_core::channel::{Armed, FastPoll, Polled};
 use farjump_core::frame::{Flags, FrameError, Header, Kind};
 use farjump_core::mailbox::CONTROL_LEN;
 use farjump_core::transport::{ArrivalRules, Cause};
@@ -325,7 +325,7 @@ fn a_frame_that_is_held_is_what_it_was_when_it_was_found_whatever_is_written_ove
                 pair.right.scribble(at, &word.to_le_bytes());
             }
             let channel = &mut pair.right.channel;
-            assert!(matches!(channel.glance(), Glance::Other), "{rule:?}: {over:?}");
+            assert!(matches!(channel.poll_fast(), FastPoll::Other), "{rule:?}: {over:?}");
             let Ok(Polled::Frame(again)) = channel.poll() else { panic!("{rule:?}: {over:?}") };
             assert_eq!((again.header(), again.payload()), (header, payload_at), "{rule:?}");
             assert_eq!(again.contents().payload_len(), 100, "{rule:?}");
@@ -353,7 +353,7 @@ fn a_taken_frame_is_found_by_no_poll_and_released_in_its_own_channel_alone() {
         };
         let (own, foreign) = (take(&mut pair), take(&mut other));
         assert!(matches!(pair.right.channel.poll().unwrap(), Polled::Nothing), "{rule:?}");
-        assert!(matches!(pair.right.channel.glance(), Glance::Other), "{rule:?}");
+        assert!(matches!(pair.right.channel.poll_fast(), FastPoll::Other), "{rule:?}");
         assert_eq!(pair.right.channel.arm().unwrap(), Armed::Ready, "{rule:?}");
         pair.right.channel.disarm().unwrap();
         let mut payload = Vec::new();

@@ -23,7 +23,7 @@ pub(crate) struct Inbound<M> {
     signal: u64,
     key: LinkKey,
     /// Largest frame that the fast poll takes, in bytes.
-    quick_limit: usize,
+    fast_limit: usize,
     /// The signal is ordered behind the whole frame.
     signal_proves: bool,
     trailer: Trailer,
@@ -52,7 +52,7 @@ pub(crate) enum Seen {
 
 /// The result of a fast poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Glance {
+pub(crate) enum FastPoll {
     /// Nothing.
     Nothing,
     /// A whole frame at this offset of the ring, without code, and the offset of its payload.
@@ -74,7 +74,7 @@ impl<M: Memory> Inbound<M> {
             trailer,
             signal_proves,
             limit,
-            quick_limit: limit,
+            fast_limit: limit,
             position: 0,
             signal,
             reported: 0,
@@ -91,7 +91,7 @@ impl<M: Memory> Inbound<M> {
 
     /// Leaves frames of more than `len` bytes to [`Inbound::poll`].
     pub(crate) fn limit_glances(&mut self, len: usize) {
-        self.quick_limit = self.limit.min(len);
+        self.fast_limit = self.limit.min(len);
     }
 
     /// The memory that frames are read from.
@@ -108,17 +108,17 @@ impl<M: Memory> Inbound<M> {
     /// The fast poll: finds nothing, or a plain frame if the signal alone proves that a frame is whole.
     /// Leaves everything else to [`Inbound::poll`].
     #[inline(always)]
-    pub(crate) fn glance(&self) -> Glance {
+    pub(crate) fn poll_fast(&self) -> FastPoll {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, or with its replacement under the arrival
         // rule.
-        let Some(words) = self.ring.signalled(at, self.signal) else { return Glance::Nothing };
+        let Some(words) = self.ring.signalled(at, self.signal) else { return FastPoll::Nothing };
         if !self.signal_proves {
-            return Glance::Look;
+            return FastPoll::Look;
         }
-        match Header::plain(words, at & 4095, self.ring.len() - at, self.quick_limit) {
-            Some((header, payload)) => Glance::Plain(at, header, payload),
-            None => Glance::Look,
+        match Header::plain(words, at & 4095, self.ring.len() - at, self.fast_limit) {
+            Some((header, payload)) => FastPoll::Plain(at, header, payload),
+            None => FastPoll::Look,
         }
     }
 
@@ -127,7 +127,7 @@ impl<M: Memory> Inbound<M> {
     #[inline(always)]
     pub(crate) fn repeats(&self, template: &Template) -> Option<(usize, Header)> {
         let at = self.offset();
-        // Pairs with the release store in `Outbound::publish`, as in `glance`.
+        // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
         let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
         let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
         let header = template.header(words, self.ring.len() - at, self.limit, code)?;

@@ -119,7 +119,7 @@ impl Inner {
         wants_reply: bool,
         wait: bool,
     ) -> Result<usize, Box<Error>> {
-        if let Some(index) = self.codes.quick(library)
+        if let Some(index) = self.codes.last_used(library)
             && let Some(line) = self.connection.channel.line()
             && let max = library.payload_max_size(args)
             && max <= INLINE_PAYLOAD
@@ -154,7 +154,7 @@ impl Inner {
         args: &[u8],
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
-        let Some(index) = self.codes.quick(library) else { return Ok(None) };
+        let Some(index) = self.codes.last_used(library) else { return Ok(None) };
         let max = library.payload_max_size(args);
         if max as u64 > self.connection.target.limits.payload {
             return Ok(None);

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::plain;
-use farjump_core::channel::{Armed, Contents, Glance, Polled, Received, SendError};
+use farjump_core::channel::{Armed, Contents, FastPoll, Polled, Received, SendError};
 use farjump_core::frame::{Kind, Plan, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
@@ -49,9 +49,9 @@ impl Inner {
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         if self.calls.waits(token) {
             for _ in 0..TURNS_TO_IDLE {
-                match self.connection.channel.glance() {
-                    Glance::Nothing => {}
-                    Glance::Frame(frame) if is_done(&frame, token) => {
+                match self.connection.channel.poll_fast() {
+                    FastPoll::Nothing => {}
+                    FastPoll::Frame(frame) if is_done(&frame, token) => {
                         // The next call is likely to follow at once.
                         frame.prefetch_reserved();
                         self.calls.close(token);

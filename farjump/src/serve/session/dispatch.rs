@@ -15,7 +15,7 @@ impl Session {
     /// whole.
     #[cold]
     pub(super) fn take(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
-        let frame = match self.channel.poll_slowly()? {
+        let frame = match self.channel.poll_general()? {
             Polled::Frame(frame) => frame,
             Polled::Nothing => return Ok(None),
             Polled::Partial => {

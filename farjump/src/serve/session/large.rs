@@ -313,7 +313,7 @@ impl Session {
         };
         let frame = frame.take();
         // As first read: it is at the head until it is released.
-        let Polled::Frame(switch) = self.channel.poll_slowly()? else { return Ok(None) };
+        let Polled::Frame(switch) = self.channel.poll_general()? else { return Ok(None) };
         let held = HeldFrame::large(frame, switch.take());
         self.head.note_whole();
         self.run_held(held, shared).map(Some)

@@ -15,7 +15,7 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
-use farjump_core::channel::{Armed, Channel, Contents, Glance, Taken};
+use farjump_core::channel::{Armed, Channel, Contents, FastPoll, Taken};
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus, Template};
 use farjump_core::transport::{PathInfo, Transport};
 
@@ -115,9 +115,9 @@ impl Session {
             }
         }
         while ran < BATCH {
-            match self.channel.glance() {
-                Glance::Nothing => return Ok(ran),
-                Glance::Frame(frame) => {
+            match self.channel.poll_fast() {
+                FastPoll::Nothing => return Ok(ran),
+                FastPoll::Frame(frame) => {
                     let header = frame.header();
                     if header.kind == Kind::Call
                         && let Some(code) = self.codes.table.callable(header.index)
@@ -143,7 +143,7 @@ impl Session {
                         continue;
                     }
                 }
-                Glance::Other => {
+                FastPoll::Other => {
                     if let Some(done) = self.repeat(shared) {
                         done?;
                         ran += 1;
