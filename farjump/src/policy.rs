@@ -9,7 +9,7 @@ use std::sync::Weak;
 use farjump_control::{Limits, RefusalCause, Rights};
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
 use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Limited, Refusal, ServeError};
@@ -169,7 +169,7 @@ pub(crate) struct Budget {
     limit: usize,
     used: usize,
     /// Charged code and its price.
-    code: Vec<(Weak<Linked>, usize)>,
+    code: Vec<(Weak<LinkedImage>, usize)>,
 }
 
 impl Budget {
@@ -238,7 +238,7 @@ impl Budget {
     }
 
     /// Returns the `bytes` taken for `code` once it is gone.
-    pub(crate) fn holds(&mut self, code: Weak<Linked>, bytes: usize) {
+    pub(crate) fn holds(&mut self, code: Weak<LinkedImage>, bytes: usize) {
         if bytes == 0 {
             return;
         }

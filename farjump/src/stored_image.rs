@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farjump_core::image::CodeId;
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 /// One image in a target's store.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub struct StoredImage {
 
 impl StoredImage {
     /// `now` is the time in nanoseconds by the clock that stamps calls.
-    pub(crate) fn of(linked: &Linked, now: u64) -> Self {
+    pub(crate) fn of(linked: &LinkedImage, now: u64) -> Self {
         let usage = linked.usage();
         StoredImage {
             id: linked.id(),

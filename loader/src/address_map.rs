@@ -4,7 +4,7 @@
 //! image at a time, and is vacant (length 0) in between. Writers take a lock; readers read only atomics.
 //!
 //! An entry does not change while a reader finds it by an address in code that is kept alive, as running code
-//! is ([`crate::store::Linked`]). An address left over from dropped code may hit an entry that is being
+//! is ([`crate::store::LinkedImage`]). An address left over from dropped code may hit an entry that is being
 //! filled. The result may then mix two images, and nothing worse.
 
 use std::fmt;

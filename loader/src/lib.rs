@@ -39,4 +39,4 @@ pub use error::Error;
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
-pub use store::{Capacity, Linked, Refused, Store, Usage};
+pub use store::{Capacity, LinkedImage, Refused, Store, Usage};

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use code::{COUNT_UNTIL_STOPPED, DECREMENT, INCREMENT, image, importing, static_counter, text};
 use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
-use farjump_loader::{Arena, Error, Linked, Refused, Resolver, Store, code_id};
+use farjump_loader::{Arena, Error, LinkedImage, Refused, Resolver, Store, code_id};
 
-fn insert(store: &mut Store, image: &[u8]) -> Arc<Linked> {
+fn insert(store: &mut Store, image: &[u8]) -> Arc<LinkedImage> {
     store.insert(image, code_id(image), "code", &Resolver::default()).unwrap()
 }
 

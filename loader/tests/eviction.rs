@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use code::{image, static_counter, text};
 use farjump_core::image::{CodeId, ImageParts};
-use farjump_loader::{Arena, Capacity, Linked, Need, Refused, Resolver, Store, code_id};
+use farjump_loader::{Arena, Capacity, LinkedImage, Need, Refused, Resolver, Store, code_id};
 use proptest::prelude::*;
 
 /// A different image for each number: `ret`, and the number behind it.
@@ -21,7 +21,7 @@ fn bounded(bytes: usize, images: usize) -> Store {
     Store::bounded(Arena::new(64 * 1024).unwrap(), Capacity { bytes, images })
 }
 
-fn insert(store: &mut Store, image: &[u8]) -> Result<Arc<Linked>, Refused> {
+fn insert(store: &mut Store, image: &[u8]) -> Result<Arc<LinkedImage>, Refused> {
     store.insert(image, code_id(image), "code", &Resolver::default())
 }
 

@@ -7,22 +7,27 @@ use std::sync::Arc;
 
 use code::{DECREMENT, INCREMENT, image, importing, relative, reporter, static_counter, text};
 use farjump_core::image::{ImageParts, Import, Machine, Place, SPAN_DISTANCE};
-use farjump_loader::{Arena, Exports, Linked, Refused, Resolver, Store, code_id};
+use farjump_loader::{Arena, Exports, LinkedImage, Refused, Resolver, Store, code_id};
 
 fn store() -> Store {
     Store::new(Arena::new(256 * 1024).unwrap())
 }
 
-fn insert(store: &mut Store, image: &[u8], name: &str, resolver: &Resolver) -> Result<Arc<Linked>, Refused> {
+fn insert(
+    store: &mut Store,
+    image: &[u8],
+    name: &str,
+    resolver: &Resolver,
+) -> Result<Arc<LinkedImage>, Refused> {
     store.insert(image, code_id(image), name, resolver)
 }
 
-fn run<T>(linked: &Linked, args: &mut T) {
+fn run<T>(linked: &LinkedImage, args: &mut T) {
     // SAFETY: the code of these tests reads no payload, and writes as many words as `T` has to its arguments.
     unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut *args).cast()) };
 }
 
-fn run_for<const WORDS: usize>(linked: &Linked) -> [u64; WORDS] {
+fn run_for<const WORDS: usize>(linked: &LinkedImage) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     run(linked, &mut words);
     words
@@ -210,7 +215,7 @@ fn stores_that_share_an_arena_hold_copies_of_their_own() {
 }
 
 /// Checks that a refusal leaves nothing behind, and has this text.
-fn refused(store: &mut Store, result: Result<Arc<Linked>, Refused>, text: &str) {
+fn refused(store: &mut Store, result: Result<Arc<LinkedImage>, Refused>, text: &str) {
     assert_eq!(result.unwrap_err().to_string(), text);
     assert!(store.is_empty());
     assert_eq!((store.bytes(), store.arena().used()), (0, 0));

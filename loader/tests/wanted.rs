@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use code::{reporter, text};
 use farjump_core::image::{ImageError, ImageParts, ImageView, Import, Place};
-use farjump_loader::{Arena, Error, Exports, InPlace, Linked, Refused, Resolver, Store, code_id};
+use farjump_loader::{Arena, Error, Exports, InPlace, LinkedImage, Refused, Resolver, Store, code_id};
 
 /// An image that imports `symbols`, reports their addresses, and wants `wanted`.
 fn wanting(symbols: &[&str], weak: bool, wanted: &[&str]) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn wanting(symbols: &[&str], weak: bool, wanted: &[&str]) -> Vec<u8> {
     ImageParts { imports, wanted: wanted.to_vec(), ..text(&span1) }.encode().unwrap()
 }
 
-fn insert(image: &[u8], resolver: &Resolver) -> Result<Arc<Linked>, Refused> {
+fn insert(image: &[u8], resolver: &Resolver) -> Result<Arc<LinkedImage>, Refused> {
     Store::new(Arena::new(256 * 1024).unwrap()).insert(image, code_id(image), "wants", resolver)
 }
 
@@ -55,7 +55,7 @@ fn home(address: u64) -> String {
     maps.lines().find(holds).and_then(|line| line.rsplit_once('/')).unwrap().1.to_owned()
 }
 
-fn run<const WORDS: usize>(linked: &Linked) -> [u64; WORDS] {
+fn run<const WORDS: usize>(linked: &LinkedImage) -> [u64; WORDS] {
     let mut words = [0_u64; WORDS];
     // SAFETY: the code reads no payload and writes one word for each import.
     unsafe { (linked.main())(std::ptr::null_mut(), 0, words.as_mut_ptr().cast()) };

@@ -14,7 +14,7 @@ use farjump::buffer::{CallOutcome, DirectCaller};
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, ImageView};
 use farjump_loader::library::MainRoutine;
-use farjump_loader::{Arena, Library, Linked, Refused as NotLinked, Resolver, Store};
+use farjump_loader::{Arena, Library, LinkedImage, Refused as NotLinked, Resolver, Store};
 use farjump_ucx_sys::UCS_ERR_CANCELED;
 
 use super::Refused;
@@ -42,7 +42,7 @@ pub(super) struct Function {
 /// The owner of a function's code.
 #[derive(Debug)]
 enum Code {
-    Placed(Arc<Linked>),
+    Placed(Arc<LinkedImage>),
     Local(Library),
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use farjump::{Mode, Rights, WaitPolicy};
 
-use super::limits::{Codes, parse_limit};
+use super::limits::{AllowedCodes, parse_limit};
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
 use farjump_benches::program::units::{parse_bytes, parse_mailbox};
 
@@ -86,7 +86,7 @@ pub(crate) struct Serve {
     /// Allow code with this id and no other; may be repeated. @FILE lists several. Those of --local are
     /// always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
-    pub(crate) codes: Vec<Codes>,
+    pub(crate) codes: Vec<AllowedCodes>,
     /// Largest frame of a source, with header and code [default: as the largest payload and code need]
     #[arg(long, value_name = "BYTES", value_parser = parse_limit)]
     pub(crate) max_frame: Option<usize>,

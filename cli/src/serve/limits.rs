@@ -9,18 +9,20 @@ use farjump_benches::program::units::parse_bytes;
 
 /// The value of `--allow-code`: one code id, or those in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Codes(Vec<CodeId>);
+pub(crate) struct AllowedCodes(Vec<CodeId>);
 
-impl FromStr for Codes {
+impl FromStr for AllowedCodes {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Codes, String> {
+    fn from_str(text: &str) -> Result<AllowedCodes, String> {
         match text.strip_prefix('@') {
-            None => Ok(Codes(vec![code_id(text)?])),
+            None => Ok(AllowedCodes(vec![code_id(text)?])),
             Some(path) => {
                 let list = std::fs::read_to_string(path)
                     .map_err(|error| format!("cannot read `{path}`: {error}"))?;
-                listed(&list).map_err(|(line, error)| format!("`{path}`, line {line}: {error}")).map(Codes)
+                listed(&list)
+                    .map_err(|(line, error)| format!("`{path}`, line {line}: {error}"))
+                    .map(AllowedCodes)
             }
         }
     }
@@ -90,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_code_id_reads_back_as_it_is_shown() {
-        let Codes(ids) = ID.parse().expect("it is one");
+        let AllowedCodes(ids) = ID.parse().expect("it is one");
         assert_eq!(ids.iter().map(CodeId::to_string).collect::<Vec<_>>(), [ID]);
-        assert_eq!(ID.to_uppercase().parse(), Ok(Codes(ids)));
+        assert_eq!(ID.to_uppercase().parse(), Ok(AllowedCodes(ids)));
     }
 
     #[test]
@@ -106,9 +108,9 @@ mod tests {
             &ID.replace("ed", "+d"),
             "libgrep.so",
         ] {
-            assert!(wrong.parse::<Codes>().unwrap_err().contains("32 hexadecimal digits"), "{wrong}");
+            assert!(wrong.parse::<AllowedCodes>().unwrap_err().contains("32 hexadecimal digits"), "{wrong}");
         }
-        assert!("@no/such/file".parse::<Codes>().unwrap_err().contains("`no/such/file`"));
+        assert!("@no/such/file".parse::<AllowedCodes>().unwrap_err().contains("`no/such/file`"));
     }
 
     #[test]

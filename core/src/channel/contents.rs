@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{Channel, Taken};
-use crate::frame::{CODE_HEADER_LEN, CodePart, MAX_NAME, Template};
+use crate::frame::{CODE_HEADER_LEN, CodePart, HeaderPrediction, MAX_NAME};
 use crate::shared;
 
 /// What a frame consists of besides its header and the address of its payload. The peer may change the bytes
@@ -37,10 +37,10 @@ impl Contents<'_> {
     }
 
     /// The header prediction for later frames that name the same code, for
-    /// [`Channel::repeats`](super::Channel::repeats). `None` if the frame allows no prediction.
-    pub fn template(self) -> Option<Template> {
+    /// [`Channel::predicted`](super::Channel::predicted). `None` if the frame allows no prediction.
+    pub fn prediction(self) -> Option<HeaderPrediction> {
         let held = &self.channel.held;
-        Template::of(&held.header(), u32::try_from(held.payload).ok()?, self.code()?)
+        HeaderPrediction::of(&held.header(), u32::try_from(held.payload).ok()?, self.code()?)
     }
 
     /// Appends the payload to `into`.

@@ -41,7 +41,7 @@ use received_frame::Held;
 pub use received_frame::{Received, Taken};
 use send::Space;
 pub use send::{BESIDE, Reserved, SendError};
-pub use template::Stamp;
+pub use template::FrameTemplate;
 use two_sided::TwoSided;
 
 /// The parameters of a channel as agreed in the handshake, from the view of this endpoint.

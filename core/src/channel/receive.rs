@@ -2,7 +2,7 @@
 
 use super::received_frame::Held;
 use super::{Channel, Path, Received, two_sided};
-use crate::frame::{Flags, LINE, Template};
+use crate::frame::{Flags, HeaderPrediction, LINE};
 use crate::mailbox::{self, Seen};
 use crate::transport::TransportError;
 
@@ -116,8 +116,8 @@ impl Channel {
         }
     }
 
-    /// [`Channel::poll`] after a [`FastPoll::Other`]: the general path, for frames with code or a trailer, for
-    /// errors, and for two-sided paths.
+    /// [`Channel::poll`] after a [`FastPoll::Other`]: the general path, for frames with code or a trailer,
+    /// for errors, and for two-sided paths.
     ///
     /// # Errors
     /// Those of [`Channel::poll`].
@@ -154,18 +154,18 @@ impl Channel {
     /// not parsed and checked again. `None` for all other frames, when there is none, and while a frame is
     /// held. Name and image may differ.
     #[inline(always)]
-    pub fn repeats(&mut self, template: &Template) -> Option<Received<'_>> {
+    pub fn predicted(&mut self, prediction: &HeaderPrediction) -> Option<Received<'_>> {
         let Path::OneSided(path) = &self.path else { return None };
         if self.held.is_some() {
             return None;
         }
-        let (at, header) = path.inbound.repeats(template)?;
+        let (at, header) = path.inbound.predicted(prediction)?;
         if header.flags.contains(Flags::WANTS_REPLY) {
             path.out.prefetch();
         }
         let start = path.inbound.ring().pointer(at, header.frame_len as usize);
-        self.code = template.part();
-        self.hold(Held::new(header, template.payload(), start), true);
+        self.code = prediction.part();
+        self.hold(Held::new(header, prediction.payload(), start), true);
         Some(Received { channel: self })
     }
 

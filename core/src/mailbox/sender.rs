@@ -227,8 +227,8 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let len = self.apart(at, frame::LINE, plan.alone);
-        // Pairs with the acquire load in `Inbound::poll_fast`, as `publish` does. Work that the store does not
-        // need comes after it.
+        // Pairs with the acquire load in `Inbound::poll_fast`, as `publish` does. Work that the store does
+        // not need comes after it.
         self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
         self.advance(len);
         if plan.alone {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farjump_control::RefusalCause;
 use farjump_core::image::CodeId;
-use farjump_loader::{Linked, Need, Refused};
+use farjump_loader::{LinkedImage, Need, Refused};
 
 use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
 use super::{Executor, crash};
@@ -67,7 +67,7 @@ impl Executor {
         table: &mut CodeTable,
         index: u16,
         named: &Named<'_>,
-    ) -> Result<Option<Arc<Linked>>, Unbound> {
+    ) -> Result<Option<Arc<LinkedImage>>, Unbound> {
         // An image may be the first of many in mode always, and surely is if it came before.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
         match (named.image.is_empty(), again) {
@@ -93,7 +93,7 @@ impl Executor {
         name: &str,
         image: &[u8],
         origin: &dyn fmt::Display,
-    ) -> Result<Arc<Linked>, Unbound> {
+    ) -> Result<Arc<LinkedImage>, Unbound> {
         self.policy.code(&id)?;
         self.policy.image(image.len())?;
         // Code in the store was paid for, or is the target's own.
@@ -129,7 +129,7 @@ impl Executor {
         name: &str,
         image: &[u8],
         origin: &dyn fmt::Display,
-    ) -> Result<Arc<Linked>, Unbound> {
+    ) -> Result<Arc<LinkedImage>, Unbound> {
         let held = self.store.get(&id).is_some();
         let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
             match (&why, Need::of(image)) {
@@ -149,7 +149,7 @@ impl Executor {
     }
 
     /// Announces a placed image to the perf map and to crash reports.
-    fn show(&self, linked: &Linked) {
+    fn show(&self, linked: &LinkedImage) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
         if let Some(map) = &self.perf_map {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
-use farjump_loader::{Linked, Need, Usage};
+use farjump_loader::{LinkedImage, Need, Usage};
 
 use super::enter::Main;
 use super::in_place::Checked;
@@ -37,9 +37,9 @@ pub(super) enum Binding {
     /// Nothing yet.
     Nothing,
     /// Code that can run, and the reference that keeps it placed.
-    Linked(Callable, Arc<Linked>),
+    Linked(Callable, Arc<LinkedImage>),
     /// The same where calls by index are not allowed: only frames that bring the code again call it.
-    Once(Callable, Arc<Linked>),
+    Once(Callable, Arc<LinkedImage>),
     /// Code that is not in the store, or no longer, and its name. Without a name if the table keeps too much
     /// text already: messages then use its code id.
     Missing(CodeId, Box<str>),
@@ -134,7 +134,7 @@ impl CodeTable {
 
     /// The code bound to `index`, also if only the frame that brings it may call it.
     #[inline]
-    pub(crate) fn bound(&self, index: u16) -> Option<(Callable, &Arc<Linked>)> {
+    pub(crate) fn bound(&self, index: u16) -> Option<(Callable, &Arc<LinkedImage>)> {
         match self.bindings.get(usize::from(index)) {
             Some(Binding::Linked(callable, linked) | Binding::Once(callable, linked)) => {
                 Some((*callable, linked))
@@ -176,7 +176,7 @@ pub(crate) struct Callable {
 }
 
 impl Callable {
-    pub(super) fn of(linked: &Linked) -> Self {
+    pub(super) fn of(linked: &LinkedImage) -> Self {
         Callable {
             main: linked.main(),
             usage: NonNull::from(linked.usage()),

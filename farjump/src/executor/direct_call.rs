@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use farjump_loader::{Exports, Linked};
+use farjump_loader::{Exports, LinkedImage};
 
 use super::enter::Main;
 use super::{Context, Ended, services};
@@ -44,7 +44,7 @@ impl DirectCaller {
     /// responsible for its actions: native code in a process is trusted code (`docs/security.md`).
     pub unsafe fn call(
         &mut self,
-        linked: &Linked,
+        linked: &LinkedImage,
         payload: *mut c_void,
         len: usize,
         target_args: *mut c_void,

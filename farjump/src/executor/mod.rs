@@ -27,7 +27,7 @@ use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Library, Linked, Need, Resolver, Store, Usage};
+use farjump_loader::{Library, LinkedImage, Need, Resolver, Store, Usage};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
@@ -65,7 +65,7 @@ pub struct Executor {
     /// Whether [`Executor::make_room`] was called for the next binding.
     room_was_made: bool,
     /// Functions of the target's own, by name.
-    local: HashMap<Arc<str>, Arc<Linked>>,
+    local: HashMap<Arc<str>, Arc<LinkedImage>>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
 }
@@ -101,17 +101,17 @@ impl Executor {
     }
 
     /// The code in the store.
-    pub fn images(&self) -> impl Iterator<Item = &Arc<Linked>> {
+    pub fn images(&self) -> impl Iterator<Item = &Arc<LinkedImage>> {
         self.store.iter()
     }
 
     /// The code `id`, if it is in the store.
-    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<Linked>> {
+    pub(crate) fn image(&self, id: &CodeId) -> Option<&Arc<LinkedImage>> {
         self.store.get(id)
     }
 
     /// Whether `linked` is a function of the target's own.
-    pub(crate) fn is_local(&self, linked: &Arc<Linked>) -> bool {
+    pub(crate) fn is_local(&self, linked: &Arc<LinkedImage>) -> bool {
         self.local.values().any(|own| Arc::ptr_eq(own, linked))
     }
 
@@ -139,7 +139,7 @@ impl Executor {
     ///
     /// The next time that code is bound it is placed or refused, whatever it needs: a further request for
     /// capacity would find none.
-    pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) {
+    pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) {
         let local = &self.local;
         let before = self.store.evictions();
         self.store.make_room(need, |linked| {
@@ -170,7 +170,7 @@ impl Executor {
     pub(crate) fn set_local_with(
         &mut self,
         library: &Library,
-        release: impl FnMut(&Arc<Linked>),
+        release: impl FnMut(&Arc<LinkedImage>),
     ) -> Result<(), Error> {
         let refused =
             |cause, text| Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text });

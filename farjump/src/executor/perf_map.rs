@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use crate::{Error, ServeError};
 
@@ -47,7 +47,7 @@ impl PerfMap {
 
     /// Adds the address of `linked`. Without this line perf shows addresses, and all else works: a failure is
     /// logged.
-    pub(super) fn add(&self, linked: &Linked) {
+    pub(super) fn add(&self, linked: &LinkedImage) {
         let block = linked.block();
         let line = format!("{:x} {:x} ifunc:{}\n", block.address(), block.code_len(), linked.name());
         // In one write, so that lines of other executors of this process do not mix with it.

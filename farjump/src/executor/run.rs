@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use super::code_table::{Callable, CodeTable};
 use super::{Ended, Executor, Forwarding};
@@ -45,7 +45,7 @@ impl Executor {
     }
 
     /// The reference that keeps the code of `index`, or a function of the target's own, placed.
-    pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<Linked>> {
+    pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<LinkedImage>> {
         let bound = table.bound(index).map(|(_, linked)| linked);
         let mut all = bound.into_iter().chain(self.local.values());
         all.find(|linked| linked.main() as usize == code.main as usize).cloned()

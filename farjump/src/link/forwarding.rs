@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farjump_core::channel::Armed;
 use farjump_core::transport::TransportError;
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use super::Link;
 use super::inner::Inner;
@@ -30,7 +30,7 @@ impl Outgoing {
     /// Nothing was sent then.
     pub(crate) fn forward(
         &mut self,
-        linked: &Arc<Linked>,
+        linked: &Arc<LinkedImage>,
         payload: &[u8],
         wants_reply: bool,
     ) -> Result<u32, Error> {

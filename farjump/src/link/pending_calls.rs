@@ -10,7 +10,7 @@ pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
 /// Slots for pending calls. A token is a slot and the slot's generation, so a late reply to a cancelled call
 /// matches no call. Slots are reused: in the steady state nothing is allocated.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct PendingCalls {
     slots: Vec<Slot>,
     free: Vec<u16>,
 }
@@ -41,7 +41,7 @@ fn token(slot: usize, generation: u32) -> u32 {
     slot as u32 | generation << 16
 }
 
-impl Calls {
+impl PendingCalls {
     /// A token for a new call; `None` when [`MAX_CALLS`] are pending.
     #[inline(always)]
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn answers_find_their_calls_in_any_order() {
-        let mut calls = Calls::default();
+        let mut calls = PendingCalls::default();
         let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         assert!(calls.answer(b, || bytes("b")) && calls.take(a).is_none());
         assert!(calls.answer(a, || bytes("a")));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_call_given_up_reaches_nobody_and_frees_the_slot() {
-        let mut calls = Calls::default();
+        let mut calls = PendingCalls::default();
         let first = calls.open(0).unwrap();
         calls.abandon(first);
         assert!(!calls.is_owned(first));
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_no_token_is_zero() {
-        let mut calls = Calls::default();
+        let mut calls = PendingCalls::default();
         for _ in 0..MAX_CALLS {
             assert_ne!(calls.open(0).unwrap(), 0);
         }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_link_that_ends_answers_every_waiting_call() {
-        let mut calls = Calls::default();
+        let mut calls = PendingCalls::default();
         let (kept, given_up) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         calls.abandon(given_up);
         calls

@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use farjump_control::Rights;
-use farjump_core::channel::{Channel, Line, SendError, Stamp};
+use farjump_core::channel::{Channel, FrameTemplate, Line, SendError};
 use farjump_core::frame::{
     CODE_HEADER_LEN, DEFAULT_ALIGN_LOG2, INLINE_PAYLOAD, Kind, LINE, MAX_NAME, Plan, PlanCode, TRAILER_LEN,
 };
@@ -105,13 +105,13 @@ impl Call<'_> {
     }
 
     /// The frame template of this code, in a mode in which all its calls send the same code part.
-    pub(super) fn stamp(&self, channel: &Channel, code: &Code) -> Option<Stamp> {
+    pub(super) fn template(&self, channel: &Channel, code: &Code) -> Option<FrameTemplate> {
         if !matches!(self.mode, Mode::Always | Mode::Local) {
             return None;
         }
         let (kind, image, id) = self.named(code)?;
         let code_part = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
-        channel.stamp(&Plan {
+        channel.template(&Plan {
             kind,
             wants_reply: false,
             alone: false,

@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use farjump_control::MAX_CODE;
-use farjump_core::channel::Stamp;
+use farjump_core::channel::FrameTemplate;
 use farjump_core::image::{CodeId, Machine};
-use farjump_loader::{Library, LibraryIdentity, LibraryImage, Linked};
+use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage};
 
 use crate::{Error, InjectError, Mode};
 
@@ -16,7 +16,7 @@ use crate::{Error, InjectError, Mode};
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub(crate) struct Codes {
+pub(crate) struct SentCodes {
     /// The library used last and its index, if its calls need nothing but the index. A program that injects
     /// one function again and again pays one comparison.
     last_used: Option<(LibraryIdentity, u16)>,
@@ -35,7 +35,7 @@ pub(crate) struct Code {
     /// Time that the target took to place it, if it did on this link and reported it.
     pub(crate) link_time: Option<Duration>,
     /// The frame template of calls in a mode. It holds the target's epoch, so it belongs to this link.
-    stamp: Option<(Mode, Stamp)>,
+    template: Option<(Mode, FrameTemplate)>,
 }
 
 /// Source of a code's image: the target may request it again at any time.
@@ -44,7 +44,7 @@ pub(crate) enum Origin {
     /// A library: the ifunc's name and the image, which is kept in memory. The library is not kept.
     Library(Box<str>, LibraryImage),
     /// This process's own store, as long as the code is there: a target forwards code that came to it.
-    Held(Weak<Linked>, Box<str>),
+    Held(Weak<LinkedImage>, Box<str>),
 }
 
 impl Code {
@@ -77,7 +77,7 @@ pub(crate) enum Known {
     Bound,
 }
 
-impl Codes {
+impl SentCodes {
     /// The index of the code in `library` for `machine`.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Codes {
     ///
     /// # Errors
     /// When all indexes are taken.
-    pub(crate) fn index_held(&mut self, linked: &Arc<Linked>) -> Result<u16, Error> {
+    pub(crate) fn index_held(&mut self, linked: &Arc<LinkedImage>) -> Result<u16, Error> {
         let (id, align_log2) = (linked.id(), linked.payload_align_log2());
         let origin = Origin::Held(Arc::downgrade(linked), linked.name().into());
         if let Some(&index) = self.by_id.get(&id) {
@@ -132,7 +132,7 @@ impl Codes {
             u16::try_from(self.entries.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
         self.by_id.insert(id, index);
         let known = Known::Nothing;
-        self.entries.push(Code { id, origin, known, align_log2, link_time: None, stamp: None });
+        self.entries.push(Code { id, origin, known, align_log2, link_time: None, template: None });
         Ok(index)
     }
 
@@ -156,16 +156,16 @@ impl Codes {
     /// The index and the frame template of `library`'s code in this mode, if it is the one used last and both
     /// are known.
     #[inline]
-    pub(crate) fn stamped(&self, library: &Library, mode: Mode) -> Option<(u16, &Stamp)> {
+    pub(crate) fn with_template(&self, library: &Library, mode: Mode) -> Option<(u16, &FrameTemplate)> {
         let (_, index) = self.recent.as_ref().filter(|(recent, _)| recent.is(library))?;
-        let (_, stamp) =
-            self.get((*index).into()).stamp.as_ref().filter(|(made_for, _)| *made_for == mode)?;
-        Some((*index, stamp))
+        let (_, template) =
+            self.get((*index).into()).template.as_ref().filter(|(made_for, _)| *made_for == mode)?;
+        Some((*index, template))
     }
 
     /// Sets the frame template for this code index and mode.
-    pub(crate) fn set_stamp(&mut self, index: u16, mode: Mode, stamp: Stamp) {
-        self.entries[usize::from(index)].stamp = Some((mode, stamp));
+    pub(crate) fn set_template(&mut self, index: u16, mode: Mode, template: FrameTemplate) {
+        self.entries[usize::from(index)].template = Some((mode, template));
     }
 
     /// The name of the code with this index, if there is such code.
@@ -204,7 +204,7 @@ impl Codes {
         // The target may be on another machine now.
         self.recent = None;
         for code in &mut self.entries {
-            (code.link_time, code.stamp) = (None, None);
+            (code.link_time, code.template) = (None, None);
             if code.known == Known::Bound {
                 code.known = Known::Perhaps;
             }

@@ -33,11 +33,11 @@ pub struct Hostile<'s> {
     pub(crate) tcps: Vec<TcpOptions>,
     transport: Box<dyn Transport>,
     pub(crate) control: Option<Control>,
-    pub(crate) link: Option<Linked>,
+    pub(crate) link: Option<HostileLink>,
     /// Descriptors that must stay open.
     kept: Vec<OwnedFd>,
     /// Memory whose connection is closed.
-    memories: Vec<Linked>,
+    memories: Vec<HostileLink>,
     /// The transport's source of streams, if it has one.
     pub(crate) opened: Opened,
     /// Tokens of links that were made or begun, oldest first.
@@ -49,7 +49,7 @@ pub struct Hostile<'s> {
 }
 
 /// The state after a handshake.
-pub(crate) struct Linked {
+pub(crate) struct HostileLink {
     pub(crate) wire: Wire,
     /// The stream that its frames travel on, if any.
     pub(crate) stream: Option<OwnedFd>,
@@ -103,7 +103,7 @@ impl<'s> Hostile<'s> {
         }
     }
 
-    fn meet(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) -> Option<Linked> {
+    fn meet(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) -> Option<HostileLink> {
         let control = self.control.as_mut()?;
         let own = Machine::native().map_or(62, |machine| machine.0);
         let hello = Message::Hello {
@@ -191,7 +191,7 @@ impl<'s> Hostile<'s> {
             }
         }
         streams.again(&self.address);
-        Some(Linked {
+        Some(HostileLink {
             wire,
             stream: copy,
             bigger: None,

@@ -45,25 +45,27 @@ fn poll(channel: &mut Channel) -> Seen {
 fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
     for kind in [Kind::CallCode, Kind::CallLocal] {
         let mut pair = Pair::new(ArrivalRules::STORES, true, RING);
-        let mut stamped = 0;
+        let mut with_template = 0;
         for len in (0..400).chain(0..400) {
             let image = pattern(5, 1 + len as usize % 7 * 31);
             let (first, again) = (named(kind, &image, 1), named(kind, &image, 1));
             let payload = pattern(len, len as usize);
             let room = pair.left.channel.reserve(&first, payload.len() + 8).unwrap();
             finish(&first, room, &payload);
-            let stamp = pair.left.channel.stamp(&first).unwrap();
-            assert_eq!(stamp.image_len(), first.code.unwrap().image.len());
+            let template = pair.left.channel.template(&first).unwrap();
+            assert_eq!(template.image_len(), first.code.unwrap().image.len());
             let expected = poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
             // At the ring's end there may be no space.
-            let Some(room) = pair.left.channel.reserve_stamped(&stamp, payload.len() + 8) else { continue };
+            let Some(room) = pair.left.channel.reserve_from_template(&template, payload.len() + 8) else {
+                continue;
+            };
             finish(&Plan { code: None, ..again }, room, &payload);
             assert_eq!(poll(&mut pair.right.channel), expected, "{kind:?}, {len}");
             pair.right.channel.progress(true).unwrap();
-            stamped += 1;
+            with_template += 1;
         }
-        assert!(stamped > 700, "only {stamped}");
+        assert!(with_template > 700, "only {with_template}");
     }
 }
 
@@ -71,10 +73,10 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
 fn there_are_no_stamps_where_frames_take_another_way() {
     for (rule, line_whole) in RULES {
         let pair = Pair::new(rule, line_whole, RING);
-        let stamp = |plan: &Plan<'_>| pair.left.channel.stamp(plan).is_some();
+        let template = |plan: &Plan<'_>| pair.left.channel.template(plan).is_some();
         let code = named(Kind::CallCode, &[1; 40], 1);
-        assert_eq!(stamp(&code), rule == ArrivalRules::STORES, "{rule:?}");
-        assert!(!stamp(&plan(Kind::Call, 1)) && !stamp(&Plan { align_log2: 8, ..code }));
+        assert_eq!(template(&code), rule == ArrivalRules::STORES, "{rule:?}");
+        assert!(!template(&plan(Kind::Call, 1)) && !template(&Plan { align_log2: 8, ..code }));
     }
 }
 
@@ -82,12 +84,12 @@ fn there_are_no_stamps_where_frames_take_another_way() {
 fn a_stamped_frame_needs_room_as_any_other_does() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 4096);
     let code = named(Kind::CallCode, &[1; 40], 1);
-    let stamp = pair.left.channel.stamp(&code).unwrap();
+    let template = pair.left.channel.template(&code).unwrap();
     for len in [4096, usize::MAX, usize::MAX - 4096] {
-        assert!(pair.left.channel.reserve_stamped(&stamp, len).is_none());
+        assert!(pair.left.channel.reserve_from_template(&template, len).is_none());
     }
     let mut sent = 0;
-    while let Some(room) = pair.left.channel.reserve_stamped(&stamp, 8) {
+    while let Some(room) = pair.left.channel.reserve_from_template(&template, 8) {
         finish(&Plan { token: sent, ..code }, room, &[3; 8]);
         sent += 1;
         assert!(sent <= 4096 / 128, "frames over frames that nobody has taken");
@@ -110,15 +112,15 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         };
         send(&mut pair, &code, &[4; 8]);
         let Polled::Frame(frame) = pair.right.channel.poll().unwrap() else { panic!("a frame was sent") };
-        let template = frame.contents().template().unwrap();
+        let prediction = frame.contents().prediction().unwrap();
         frame.release().unwrap();
-        assert!(pair.right.channel.repeats(&template).is_none(), "nothing is there");
+        assert!(pair.right.channel.predicted(&prediction).is_none(), "nothing is there");
         let mut known = 0;
         for token in 2..200 {
             let again = Plan { token, wants_reply: token % 2 == 0, alone: token % 3 == 0, ..code };
             send(&mut pair, &again, &[5; 8]);
             // At the ring's end a skip may precede it.
-            let found = pair.right.channel.repeats(&template);
+            let found = pair.right.channel.predicted(&prediction);
             let found = found.map(|frame| seen(&frame));
             let expected = poll(&mut pair.right.channel);
             assert!(found.as_ref().is_none_or(|found| *found == expected), "{token}");
@@ -139,13 +141,13 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         ];
         for (other, len) in others {
             send(&mut pair, &other, &vec![6; len]);
-            assert!(pair.right.channel.repeats(&template).is_none(), "{other:?}");
+            assert!(pair.right.channel.predicted(&prediction).is_none(), "{other:?}");
             poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
         }
         // Name and image, which the words do not cover, may differ: the caller compares them.
         send(&mut pair, &Plan { code: Some(PlanCode { image: &[2; 40], ..part }), ..code }, &[7; 8]);
-        let frame = pair.right.channel.repeats(&template).unwrap();
+        let frame = pair.right.channel.predicted(&prediction).unwrap();
         assert!(frame.contents().image_is(&[2; 40]) && !frame.contents().image_is(&image));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn extract(
         object: "the linked image".into(),
         problem: error.to_string(),
     })?;
-    let linked = Linked { elf, name, rules };
+    let linked = LinkedElf { elf, name, rules };
     let mut sections = linked.sections()?;
     let patches = linked.patches()?;
     linked.trim_got(&mut sections, &patches);
@@ -106,7 +106,7 @@ pub(super) fn extract(
     })
 }
 
-struct Linked<'a> {
+struct LinkedElf<'a> {
     elf: Elf<'a>,
     name: &'a str,
     rules: &'a Rules,
@@ -140,7 +140,7 @@ enum Word {
     Inside(u64),
 }
 
-impl<'a> Linked<'a> {
+impl<'a> LinkedElf<'a> {
     /// The sections that travel. Checks those that do not.
     fn sections(&self) -> Result<Vec<Section<'a>>, BuildError> {
         let mut travel = Vec::new();

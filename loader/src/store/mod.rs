@@ -29,7 +29,7 @@ pub use crate::refusal::Refused;
 ///
 /// Its statics live as long as this value, in one copy. A thread that may run the code holds an `Arc` of it.
 /// Dropping the last one frees the space and turns the code into traps.
-pub struct Linked {
+pub struct LinkedImage {
     id: CodeId,
     main: MainRoutine,
     payload_align_log2: u8,
@@ -44,7 +44,7 @@ pub struct Linked {
     block: Block,
 }
 
-impl Linked {
+impl LinkedImage {
     /// Its code id.
     pub fn id(&self) -> CodeId {
         self.id
@@ -59,7 +59,7 @@ impl Linked {
 
     /// `NAME_main` of the placed image. Valid as long as this value exists. Calling it runs native code of
     /// another author. The caller must want that, pass a payload that is valid for its length and aligned to
-    /// [`Linked::payload_align_log2`], and pass the target arguments that the code expects.
+    /// [`LinkedImage::payload_align_log2`], and pass the target arguments that the code expects.
     #[inline]
     pub fn main(&self) -> MainRoutine {
         self.main
@@ -109,9 +109,9 @@ impl Linked {
     }
 }
 
-impl fmt::Debug for Linked {
+impl fmt::Debug for LinkedImage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Linked")
+        out.debug_struct("LinkedImage")
             .field("name", &self.name())
             .field("id", &self.id)
             .field("block", &self.block)
@@ -142,7 +142,7 @@ type Age = (u64, CodeId);
 
 #[derive(Debug)]
 struct Held {
-    linked: Arc<Linked>,
+    linked: Arc<LinkedImage>,
     /// The first part of its entry in `ages`: not later than its last use.
     listed: u64,
 }
@@ -189,7 +189,7 @@ impl Store {
         claimed: CodeId,
         name: &str,
         resolver: &Resolver,
-    ) -> Result<Arc<Linked>, Refused> {
+    ) -> Result<Arc<LinkedImage>, Refused> {
         let start = Instant::now();
         if !is_name(name) {
             return Err(Refused::Name { name: name.chars().take(64).collect() });
@@ -235,14 +235,14 @@ impl Store {
         };
         // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its code
         // id says that it is the source linker's output. An image claims that the function has this
-        // signature; the caller of `Linked::main` must trust that.
+        // signature; the caller of `LinkedImage::main` must trust that.
         let main = unsafe {
             std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
         };
         let payload_align_log2 = view.payload_align_log2();
         let bytes = [image, name.as_bytes()].concat();
         self.bytes += len;
-        let linked = Linked {
+        let linked = LinkedImage {
             id: claimed,
             main,
             payload_align_log2,
@@ -274,7 +274,7 @@ impl Store {
     /// is left to drop. `release` is called with each image before it is dropped: owners of an `Arc` must
     /// drop it then, otherwise the image stays. Drops nothing for an image that an empty store would not
     /// take. Returns whether there is space.
-    pub fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<Linked>)) -> bool {
+    pub fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) -> bool {
         if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
             return false;
         }
@@ -310,7 +310,7 @@ impl Store {
     }
 
     /// The code with this id.
-    pub fn get(&self, id: &CodeId) -> Option<&Arc<Linked>> {
+    pub fn get(&self, id: &CodeId) -> Option<&Arc<LinkedImage>> {
         self.held.get(id).map(|held| &held.linked)
     }
 
@@ -341,7 +341,7 @@ impl Store {
     }
 
     /// The linked images, in no order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Linked>> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<LinkedImage>> {
         self.held.values().map(|held| &held.linked)
     }
 

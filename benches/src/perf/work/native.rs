@@ -7,7 +7,7 @@ use std::slice;
 use std::sync::Arc;
 
 use farjump::{Library, Machine};
-use farjump_loader::{Arena, Exports, Linked, Resolver, Store as CodeStore};
+use farjump_loader::{Arena, Exports, LinkedImage, Resolver, Store as CodeStore};
 
 use super::data::{Store, store_append, store_get, store_slot};
 use crate::program::failure::Failure;
@@ -23,7 +23,7 @@ thread_local! {
 
 /// A function of this process.
 pub(super) struct Native {
-    linked: Arc<Linked>,
+    linked: Arc<LinkedImage>,
     store: &'static Store,
 }
 

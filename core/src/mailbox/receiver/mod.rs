@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::summing::Summing;
-use crate::frame::{Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Template, Trailer};
+use crate::frame::{Flags, FrameError, Header, HeaderPrediction, Kind, LINE, Parts, TRAILER_LEN, Trailer};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -123,14 +123,14 @@ impl<M: Memory> Inbound<M> {
     }
 
     /// Offset in the ring and header of the next frame, if it is there, its signal alone proves that it is
-    /// whole, and it matches `template`.
+    /// whole, and it matches `prediction`.
     #[inline(always)]
-    pub(crate) fn repeats(&self, template: &Template) -> Option<(usize, Header)> {
+    pub(crate) fn predicted(&self, prediction: &HeaderPrediction) -> Option<(usize, Header)> {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
         let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
         let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
-        let header = template.header(words, self.ring.len() - at, self.limit, code)?;
+        let header = prediction.header(words, self.ring.len() - at, self.limit, code)?;
         Some((at, header))
     }
 

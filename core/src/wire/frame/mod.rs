@@ -48,7 +48,7 @@ pub use super::align::INLINE_ALIGN_LOG2;
 pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
-pub use prediction::Template;
+pub use prediction::HeaderPrediction;
 pub use view::FrameView;
 
 /// Length of a line, in bytes: frames start on a line and consist of whole lines.
@@ -285,8 +285,8 @@ impl Header {
     }
 
     /// Checks every length and offset. `code` returns the five words of the code header, read once; it is
-    /// called only for frames that name code and are long enough. `base` is the frame's address modulo 4096: a
-    /// payload is aligned in memory, not relative to its frame.
+    /// called only for frames that name code and are long enough. `base` is the frame's address modulo 4096:
+    /// a payload is aligned in memory, not relative to its frame.
     ///
     /// # Errors
     /// The first error found. Whatever the words are, the returned parts lie inside `frame_len`, do not

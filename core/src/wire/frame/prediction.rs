@@ -13,7 +13,7 @@ const CALLS_OWN: u64 =
 /// the same words passes the same checks, so they are skipped. Modes always and local send the same words in
 /// each call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Template {
+pub struct HeaderPrediction {
     payload_len: u32,
     /// The second header word, without [`CALLS_OWN`].
     rest: u64,
@@ -26,10 +26,10 @@ pub struct Template {
     least: u32,
 }
 
-impl Template {
+impl HeaderPrediction {
     /// Makes the prediction from a checked frame with this header and these parts. `None` for a frame that
     /// ends with a trailer, or whose payload's offset depends on the frame's address.
-    pub(crate) fn of(header: &Header, payload: u32, part: CodePart) -> Option<Template> {
+    pub(crate) fn of(header: &Header, payload: u32, part: CodePart) -> Option<HeaderPrediction> {
         if header.flags.contains(Flags::TRAILER)
             || !(INLINE_ALIGN_LOG2..=LINE_LOG2).contains(&header.align_log2())
         {
@@ -41,7 +41,7 @@ impl Template {
             CODE_HEADER_LEN as u32 + u32::from(part.name_len),
         ];
         let least = ends.into_iter().max()?.checked_next_multiple_of(LINE as u32)?;
-        Some(Template {
+        Some(HeaderPrediction {
             payload_len: header.payload_len,
             rest: header.to_words()[1] & !CALLS_OWN,
             code: part.to_words(payload),
@@ -129,7 +129,7 @@ mod tests {
             ];
             let first = Header::from_words(words(lines * 64, flags.bits(), token)).unwrap();
             let Ok(parts) = first.check(base, 1 << 20, 1 << 20, || part.to_words(at)) else { return Ok(()) };
-            let template = Template::of(&first, parts.payload, part).unwrap();
+            let prediction = HeaderPrediction::of(&first, parts.payload, part).unwrap();
 
             let again_flags = flags.bits() & 15 | again_flags & 0x50;
             let mut again = words(again_lines * 64, again_flags, again_token);
@@ -138,20 +138,20 @@ mod tests {
                 if which < 2 { again[which] = value } else { code[which - 2] = value }
             }
             let room = room_lines * 64;
-            let Some(header) = template.header(again, room, limit, || code) else {
+            let Some(header) = prediction.header(again, room, limit, || code) else {
                 // A matching frame that fits is accepted.
-                let fits = |len: u32| len >= template.least && len as usize <= room.min(limit);
+                let fits = |len: u32| len >= prediction.least && len as usize <= room.min(limit);
                 prop_assert!(changed.is_some() || !fits(again_lines * 64));
                 return Ok(());
             };
             prop_assert_eq!(Header::from_words(again), Ok(header));
             let checked = header.check(again_line * LINE, room, limit, || code).unwrap();
-            prop_assert_eq!((checked.payload, checked.code), (template.payload(), Some(template.part())));
+            prop_assert_eq!((checked.payload, checked.code), (prediction.payload(), Some(prediction.part())));
         }
     }
 
     #[test]
-    fn frames_whose_parts_depend_on_their_place_or_that_have_trailers_are_no_templates() {
+    fn frames_whose_parts_depend_on_their_place_or_that_have_trailers_have_no_prediction() {
         let header = |flags: u8| Header {
             frame_len: 8192,
             payload_len: 8,
@@ -160,7 +160,7 @@ mod tests {
             index: 0,
             token: 0,
         };
-        let of = |flags| Template::of(&header(flags), 256, part((128, 64), 20));
+        let of = |flags| HeaderPrediction::of(&header(flags), 256, part((128, 64), 20));
         assert!(of(3).is_some() && of(6).is_some() && of(0x56).is_some());
         assert!(of(7).is_none() && of(12).is_none() && of(0x23).is_none());
     }

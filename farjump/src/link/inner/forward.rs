@@ -7,7 +7,7 @@ use farjump_control::Rights;
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
 use farjump_core::transport::TransportError;
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::super::send::Sent;
@@ -20,7 +20,7 @@ impl Inner {
     /// is wanted.
     pub(in super::super) fn forward(
         &mut self,
-        linked: &Arc<Linked>,
+        linked: &Arc<LinkedImage>,
         payload: &[u8],
         wants_reply: bool,
     ) -> Result<u32, Error> {

@@ -20,9 +20,9 @@ use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 
 use super::in_place;
-use super::pending_calls::{Calls, MAX_CALLS, ReplyBytes};
+use super::pending_calls::{MAX_CALLS, PendingCalls, ReplyBytes};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
-use super::sent_codes::{Codes, Known};
+use super::sent_codes::{Known, SentCodes};
 use super::watch::Watch;
 use super::{Deadline, LinkPath, LinkStats};
 use crate::policy::may;
@@ -42,7 +42,7 @@ fn one_way_token(index: u16) -> u32 {
 
 /// The token of a call of this code; `None` if there are too many calls.
 #[inline(always)]
-fn token(calls: &mut Calls, index: u16, wants_reply: bool) -> Option<u32> {
+fn token(calls: &mut PendingCalls, index: u16, wants_reply: bool) -> Option<u32> {
     if wants_reply { calls.open(index) } else { Some(one_way_token(index)) }
 }
 
@@ -50,8 +50,8 @@ fn token(calls: &mut Calls, index: u16, wants_reply: bool) -> Option<u32> {
 #[repr(C)]
 pub(super) struct Inner {
     stats: LinkStats,
-    codes: Codes,
-    calls: Calls,
+    codes: SentCodes,
+    calls: PendingCalls,
     connection: Connection,
     /// Memory of a long reply, kept for the next one.
     spare: ReplyBytes,
@@ -76,8 +76,8 @@ impl Inner {
     pub(super) fn connect(mut settings: Settings) -> Result<Inner, Error> {
         Ok(Inner {
             stats: LinkStats::default(),
-            codes: Codes::default(),
-            calls: Calls::default(),
+            codes: SentCodes::default(),
+            calls: PendingCalls::default(),
             connection: settings.meet()?,
             spare: ReplyBytes::new(),
             refusal: None,
@@ -267,10 +267,11 @@ impl Inner {
         let sent = match call.send(&mut self.connection.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 if mode != Mode::Cached
-                    && self.codes.stamped(library, mode).is_none()
-                    && let Some(stamp) = call.stamp(&self.connection.channel, self.codes.get(index.into()))
+                    && self.codes.with_template(library, mode).is_none()
+                    && let Some(template) =
+                        call.template(&self.connection.channel, self.codes.get(index.into()))
                 {
-                    self.codes.set_stamp(index, mode, stamp);
+                    self.codes.set_template(index, mode, template);
                 }
                 self.sent(index.into(), sent);
                 return Ok(token);
@@ -295,13 +296,14 @@ impl Inner {
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
         let mode = self.settings.mode;
-        let Some((index, stamp)) = self.codes.stamped(library, mode) else { return Ok(None) };
+        let Some((index, template)) = self.codes.with_template(library, mode) else { return Ok(None) };
         let max = library.payload_max_size(args);
         if max as u64 > self.connection.target.limits.payload {
             return Ok(None);
         }
-        let image_len = stamp.image_len();
-        let Some(room) = self.connection.channel.reserve_stamped(stamp, max.saturating_add(CANARY_LEN))
+        let image_len = template.image_len();
+        let Some(room) =
+            self.connection.channel.reserve_from_template(template, max.saturating_add(CANARY_LEN))
         else {
             return Ok(None);
         };

@@ -31,10 +31,10 @@ enum State {
     /// No call is to be sent, or none has been since the link ended.
     Apart,
     Meeting(Meeting),
-    Linked(Box<Linked>),
+    Connected(Box<Connected>),
 }
 
-struct Linked {
+struct Connected {
     link: Outgoing,
     /// Whether anything has been sent: a link that ends before that is not made anew for the waiting calls.
     used: bool,
@@ -66,7 +66,7 @@ impl Peer {
     }
 
     pub(super) fn is_linked(&self) -> bool {
-        matches!(self.state, State::Linked(_))
+        matches!(self.state, State::Connected(_))
     }
 
     /// Number of calls that wait to be sent, or for an outcome.
@@ -82,7 +82,7 @@ impl Peer {
     /// Largest frame that it takes, if that is known.
     pub(super) fn max_frame(&self) -> Option<usize> {
         match &self.state {
-            State::Linked(linked) => Some(linked.link.max_frame()),
+            State::Connected(linked) => Some(linked.link.max_frame()),
             _ => None,
         }
     }
@@ -108,7 +108,7 @@ impl Peer {
     }
 
     pub(super) fn attend(&mut self) {
-        if let State::Linked(linked) = &mut self.state {
+        if let State::Connected(linked) = &mut self.state {
             linked.attended = true;
         }
     }
@@ -125,14 +125,14 @@ impl Peer {
             && let Some(met) = meeting.outcome()
         {
             match met.and_then(|link| self.join(Outgoing::new(link), watch)) {
-                Ok(linked) => self.state = State::Linked(Box::new(linked)),
+                Ok(linked) => self.state = State::Connected(Box::new(linked)),
                 Err(error) => {
                     self.state = State::Apart;
                     self.fail_queued(&error.to_string(), outcomes);
                 }
             }
         }
-        if let State::Linked(linked) = &mut self.state {
+        if let State::Connected(linked) = &mut self.state {
             let mut result = linked.link.look(std::mem::take(&mut linked.attended));
             self.take_answers(outcomes);
             if result.is_ok() {
@@ -155,7 +155,7 @@ impl Peer {
     }
 
     /// Watches a link that was made.
-    fn join(&self, link: Outgoing, watch: &Watch) -> Result<Linked, Error> {
+    fn join(&self, link: Outgoing, watch: &Watch) -> Result<Connected, Error> {
         watch.add(link.control(), Event::Peer(self.number), false)?;
         if let Some(doorbell) = link.doorbell() {
             // `part` takes it out of the watch before the link is dropped.
@@ -164,7 +164,7 @@ impl Peer {
                 .inspect_err(|_| watch.remove(link.control()))?;
         }
         log::debug!("linked to destination `{}` at {}", self.name, self.address);
-        Ok(Linked { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
+        Ok(Connected { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
     }
 
     /// Sends calls while there is credit.
@@ -173,7 +173,7 @@ impl Peer {
     /// At the end of the link.
     fn send(&mut self, outcomes: &mut VecDeque<Outcome>) -> Result<(), Error> {
         while let Some(Forward { linked: code, payload, caller }) = self.queue.front() {
-            let State::Linked(linked) = &mut self.state else { return Ok(()) };
+            let State::Connected(linked) = &mut self.state else { return Ok(()) };
             let caller = *caller;
             match linked.link.forward(code, payload, caller.wants_reply) {
                 Ok(token) => {
@@ -196,7 +196,7 @@ impl Peer {
     }
 
     fn take_answers(&mut self, outcomes: &mut VecDeque<Outcome>) {
-        let State::Linked(linked) = &mut self.state else { return };
+        let State::Connected(linked) = &mut self.state else { return };
         let mut index = 0;
         while let Some(&(token, caller)) = self.sent.get(index) {
             let Some(answer) = linked.link.take(token) else {
@@ -223,7 +223,7 @@ impl Peer {
     /// Handles the end of the link. Calls that the destination had are lost; waiting calls are sent on
     /// another link, if this one was used.
     fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
-        let used = matches!(&self.state, State::Linked(linked) if linked.used);
+        let used = matches!(&self.state, State::Connected(linked) if linked.used);
         let text = error.to_string();
         log::info!("the link to destination `{}` ended: {text}", self.name);
         self.part(watch);
@@ -252,7 +252,7 @@ impl Peer {
     /// Drops the link or the handshake. Closing a link's descriptors would not do, as other processes have
     /// copies of them: see [`Watch::remove`].
     fn part(&mut self, watch: &Watch) {
-        if let State::Linked(linked) = std::mem::replace(&mut self.state, State::Apart) {
+        if let State::Connected(linked) = std::mem::replace(&mut self.state, State::Apart) {
             if let Some(doorbell) = linked.link.doorbell() {
                 watch.remove(doorbell);
             }
@@ -268,7 +268,7 @@ impl Peer {
     }
 
     pub(super) fn arm(&mut self) -> Rest {
-        let State::Linked(linked) = &mut self.state else { return Rest::Sleep };
+        let State::Connected(linked) = &mut self.state else { return Rest::Sleep };
         match linked.link.arm() {
             Ok(Armed::Ready) | Err(_) => {
                 linked.attended = true;
@@ -282,12 +282,12 @@ impl Peer {
 
     /// Ends the sleep; `false` if the link needs a poll.
     pub(super) fn disarm(&mut self) -> bool {
-        let State::Linked(linked) = &mut self.state else { return true };
+        let State::Connected(linked) = &mut self.state else { return true };
         linked.link.disarm().is_ok()
     }
 
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
-        let State::Linked(linked) = &mut self.state else { return Ok(()) };
+        let State::Connected(linked) = &mut self.state else { return Ok(()) };
         let wants = linked.link.wants_write() && !linked.link.is_going();
         if wants != linked.watched_for_room {
             watch.wants_write(linked.link.control(), Event::Peer(self.number), wants)?;

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use farjump_control::PeerAddress;
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use super::epoll::{Event, Watch};
 use crate::Error;
@@ -39,7 +39,7 @@ pub(super) struct Caller {
 
 /// A call on its way to a destination.
 struct Forward {
-    linked: Arc<Linked>,
+    linked: Arc<LinkedImage>,
     payload: Vec<u8>,
     caller: Caller,
 }
@@ -99,7 +99,7 @@ impl Forwards {
     }
 
     /// Takes the call that `gates` was asked to forward.
-    pub(super) fn push(&mut self, gates: &mut Forwarding, linked: Arc<Linked>, caller: Caller) {
+    pub(super) fn push(&mut self, gates: &mut Forwarding, linked: Arc<LinkedImage>, caller: Caller) {
         let Some(asked) = gates.take() else { return };
         self.peers[asked.peer].push(Forward { linked, payload: asked.payload, caller });
         self.open_gates(gates);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::frame::{Kind, MAX_NAME};
 use farjump_core::image::CodeId;
-use farjump_loader::Linked;
+use farjump_loader::LinkedImage;
 
 use super::head::{BlockedOn, HeldFrame};
 use super::{End, Session, Shared, Stop};
@@ -40,7 +40,7 @@ impl SessionCodes {
 
 impl Session {
     /// Drops all references to code before the store drops it.
-    pub(in crate::serve) fn release(sessions: &mut [Session], linked: &Arc<Linked>) {
+    pub(in crate::serve) fn release(sessions: &mut [Session], linked: &Arc<LinkedImage>) {
         for session in sessions {
             // The store's own reference, and no other.
             if Arc::strong_count(linked) == 1 {
@@ -54,8 +54,8 @@ impl Session {
     /// then. `None` if another frame is next.
     #[inline]
     pub(super) fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
-        let template = self.prediction.as_ref()?;
-        let frame = self.channel.repeats(template)?;
+        let prediction = self.prediction.as_ref()?;
+        let frame = self.channel.predicted(prediction)?;
         let header = frame.header();
         let code = match header.kind {
             Kind::CallCode => {
@@ -119,7 +119,7 @@ impl Session {
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(held, Err(refusal), shared);
             }
-            self.prediction = self.template(&held);
+            self.prediction = self.prediction(&held);
             let payload = self.payload(&held, callable, shared);
             return self.run_code_of(held, payload, callable, shared);
         }
@@ -166,7 +166,7 @@ impl Session {
         let len = self.contents(&held).copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
-                self.prediction = self.template(&held);
+                self.prediction = self.prediction(&held);
                 let payload = self.payload(&held, code, shared);
                 self.run_code_of(held, payload, code, shared)
             }

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel, Contents, FastPoll, Taken};
-use farjump_core::frame::{Flags, Header, Kind, ReplyStatus, Template};
+use farjump_core::frame::{Flags, Header, HeaderPrediction, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
 
 use self::code::{SessionCodes, code_missing};
@@ -68,7 +68,7 @@ pub(super) struct Session {
     replies: Replies,
     /// Header prediction: the last frame that brought or named its code and ran by that. The next one is
     /// likely to have the same header.
-    prediction: Option<Template>,
+    prediction: Option<HeaderPrediction>,
     pub(super) codes: SessionCodes,
     pub(super) control: SourceControl,
     pub(super) large: LargeMailbox,

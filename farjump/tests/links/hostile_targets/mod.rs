@@ -139,7 +139,7 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let stop = Arc::clone(&enough);
         let target = RawTarget::start(&place.address(), move |mut target| {
             // Whole messages in one write, so that they are sent faster than they are read: a head with the
-            // length of the body, and `Linked` with an index and a time.
+            // length of the body, and `CodeLinked` with an index and a time.
             let linked = [3, 0, 0, 0, 0, 0, 0, 0, 11, 3, 5].repeat(20_000);
             let (mut said, mut at) = (0_u64, 0);
             while !stop.load(Ordering::Relaxed) {
