@@ -90,8 +90,54 @@ pub(crate) fn as_for_tests() -> Vec<&'static str> {
     [&["--workspace", "--example", "store"], packages::features()].concat()
 }
 
+/// The names of the files that git tracks, of those that `patterns` match if there are any.
+///
+/// # Errors
+/// Git fails, or names none.
+pub(crate) fn tracked_files(patterns: &[&str], interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
+    let ended =
+        Run::new("git", interrupt).args(["ls-files"]).args(patterns).directory(root()).quiet().run()?;
+    match ended.status.success() && !ended.output.is_empty() {
+        true => Ok(ended.output.lines().map(str::to_owned).collect()),
+        false => Err(Failed::Because(format!("git ls-files names no files: {}", ended.output))),
+    }
+}
+
+/// The lines of `cargo tree` with these arguments, a crate in each, `crate_of` among them.
+///
+/// # Errors
+/// Cargo fails, or does not name that crate.
+pub(crate) fn crate_tree(
+    args: &[&str],
+    crate_of: &str,
+    interrupt: &Interrupt,
+) -> Result<Vec<String>, Failed> {
+    let tree = Run::cargo(interrupt).args(["tree", "--prefix", "none"]).args(args).directory(root());
+    let tree = tree.quiet().run()?;
+    tree_with(&tree.output, crate_of)
+        .filter(|_| tree.status.success())
+        .ok_or_else(|| Failed::Because(format!("cargo tree does not show the crates:\n{}", tree.output)))
+}
+
+/// The lines of a tree that has this crate.
+fn tree_with(tree: &str, crate_of: &str) -> Option<Vec<String>> {
+    let lines: Vec<_> = tree.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    lines.iter().any(|line| line.split(' ').next() == Some(crate_of)).then_some(lines)
+}
+
 /// The folder of the workspace.
 pub(crate) fn root() -> &'static Path {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     own.parent().unwrap_or(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_says_in_place_of_a_tree_is_none() {
+        assert_eq!(tree_with("a v1.0.0\n\nb v1.0.0\n", "b").map(|lines| lines.len()), Some(2));
+        assert_eq!(tree_with("error\n", "b"), None);
+    }
 }

@@ -10,20 +10,17 @@ use std::path::{Path, PathBuf};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree};
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
-use crate::workspace::root;
+use crate::workspace::{root, tracked_files};
 
 /// A module's path within its crate.
 type Module = Vec<String>;
 
 /// Reads every crate; fails if there is a circle.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
-    let ended = Run::new("git", interrupt).args(["ls-files", "*.rs"]).directory(root()).quiet().run()?;
-    if !ended.status.success() {
-        return Err(Failed::Because(format!("git ls-files failed: {}", ended.output)));
-    }
-    let crates = crates(ended.output.lines());
+    let files = tracked_files(&["*.rs"], interrupt)?;
+    let crates = crates(files.iter().map(String::as_str));
     let mut circles = Vec::new();
     for (folder, files) in &crates {
         for circle in circles_of(files).map_err(Failed::Because)? {

@@ -4,17 +4,14 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
-use crate::workspace::root;
+use crate::workspace::{root, tracked_files};
 
 /// Checks every Markdown document in the repository.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
-    let ended = Run::new("git", interrupt).args(["ls-files", "*.md"]).directory(root()).quiet().run()?;
-    let documents: Vec<PathBuf> = ended.output.lines().map(|name| root().join(name)).collect();
-    if !ended.status.success() || documents.is_empty() {
-        return Err(Failed::Because(format!("git ls-files finds no documents: {}", ended.output)));
-    }
+    let names = tracked_files(&["*.md"], interrupt)?;
+    let documents: Vec<PathBuf> = names.iter().map(|name| root().join(name)).collect();
     let mut broken = Vec::new();
     let mut links = 0;
     for path in &documents {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::process::{Failed, Interrupt, Run};
+use crate::process::Interrupt;
 use crate::step::Verdict;
-use crate::workspace::root;
+use crate::workspace::{root, tracked_files};
 
 /// Lines that a file of code seldom exceeds.
 const LONG: usize = 500;
@@ -14,12 +14,8 @@ const CODE: [&str; 5] = ["rs", "c", "h", "ld", "sh"];
 
 /// Lists them; never fails for a length.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
-    let ended = Run::new("git", interrupt).args(["ls-files"]).directory(root()).quiet().run()?;
-    if !ended.status.success() {
-        return Err(Failed::Because(format!("git ls-files failed: {}", ended.output)));
-    }
     let mut files = 0;
-    for name in ended.output.lines() {
+    for name in &tracked_files(&[], interrupt)? {
         let is_code = Path::new(name).extension().is_some_and(|end| CODE.iter().any(|code| end == *code));
         let Some(text) = fs::read_to_string(root().join(name)).ok().filter(|_| is_code) else { continue };
         files += 1;

@@ -3,7 +3,7 @@
 
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::{Verdict, cargo};
-use crate::workspace::{Workspace, root};
+use crate::workspace::{Workspace, crate_tree};
 
 /// Libraries that any Rust program on Linux with glibc may need at run time.
 const SYSTEM: [&str; 7] = [
@@ -26,12 +26,9 @@ const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features",
 /// library.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
-    let tree = [&["tree"], &PROGRAM[..], &["--edges", "normal,build", "--prefix", "none"]].concat();
-    let tree = Run::cargo(interrupt).args(tree).directory(root()).quiet().run()?;
-    let used: Vec<_> = tree.output.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    if !tree.status.success() || !used.contains(&"farjump-transports") {
-        return Err(Failed::Because(format!("cargo tree does not show the crates:\n{}", tree.output)));
-    }
+    let tree = [&PROGRAM[..], &["--edges", "normal,build"]].concat();
+    let tree = crate_tree(&tree, "farjump-transports", interrupt)?;
+    let used: Vec<_> = tree.iter().filter_map(|line| line.split_whitespace().next()).collect();
     for package in workspace.packages().filter(|package| used.contains(&package.name())) {
         if OWN_CODE.contains(&package.name()) {
             continue;

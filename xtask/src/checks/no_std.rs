@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::{Verdict, cargo};
-use crate::workspace::{Workspace, root};
+use crate::workspace::{Workspace, crate_tree, root};
 
 const BARE: &str = "x86_64-unknown-none";
 /// Crates that wrap the operating system's interface.
@@ -43,13 +43,9 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 
 /// Links the program, and searches the dependencies.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
-    let tree = ["tree", "--package", "farjump-core", "--edges", "normal", "--prefix", "none"];
-    let tree = Run::cargo(interrupt).args(tree).directory(root()).quiet().run()?;
-    let used: Vec<_> = tree.output.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    if !tree.status.success() || !used.contains(&"farjump-core") {
-        return Err(Failed::Because(format!("cargo tree does not show the crates:\n{}", tree.output)));
-    }
-    if let Some(system) = used.iter().find(|name| SYSTEM.contains(name)) {
+    let tree = crate_tree(&["--package", "farjump-core", "--edges", "normal"], "farjump-core", interrupt)?;
+    let mut used = tree.iter().filter_map(|line| line.split_whitespace().next());
+    if let Some(system) = used.find(|name| SYSTEM.contains(name)) {
         return Err(Failed::Because(format!("farjump-core depends on {system}")));
     }
 

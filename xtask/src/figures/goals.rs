@@ -1,48 +1,50 @@
-//! Judges the bounds on figures from the rows alone; `goal_table.rs` lists them.
+//! Judges the bounds on figures from the rows alone; `figures.toml` lists them.
 
-use std::ops::RangeInclusive;
+use serde::Deserialize;
 
 use super::section_file::{Kept, Row};
 
-/// A bound on a figure.
-#[derive(Debug)]
+/// A bound on a column of a section's rows.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Bound {
-    pub(crate) what: &'static str,
-    pub(crate) against: &'static str,
+    pub(crate) what: String,
+    pub(crate) against: String,
     /// The section, and which of its rows.
-    pub(super) section: &'static str,
-    pub(super) metric: &'static str,
-    /// The bounded figure of a row.
-    pub(super) of: Of,
-    pub(super) transport: &'static str,
-    pub(super) reference: &'static str,
-    pub(super) sizes: RangeInclusive<u64>,
+    section: String,
+    metric: String,
+    transport: String,
+    reference: String,
+    /// The first and the last of the payload sizes; all by default.
+    #[serde(default = "any_size")]
+    sizes: (u64, u64),
     /// Number of sources, where a row has it.
-    pub(super) sources: Option<u64>,
-    pub(super) side: Side,
-    /// Bound for processors that are near, or neither near nor far.
-    pub(super) near: f64,
-    pub(super) far: f64,
+    sources: Option<u64>,
+    /// The bounded column.
+    #[serde(default)]
+    of: Of,
+    /// The limit for processors that are near, or neither near nor far: one of these two.
+    at_most: Option<f64>,
+    at_least: Option<f64>,
+    /// That for processors that are far, where it differs.
+    far: Option<f64>,
 }
 
-/// The figure that a bound is on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Of {
+fn any_size() -> (u64, u64) {
+    (0, u64::MAX)
+}
+
+/// The column that a bound is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Of {
+    #[default]
     Ratio,
     /// Work requests for each message.
     Requests,
     /// Completions for each message.
     Completions,
 }
-
-/// The allowed side of a bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
-    AtMost,
-    AtLeast,
-}
-
-use Side::{AtLeast, AtMost};
 
 /// Verdict on a bound.
 #[derive(Clone, PartialEq, Debug)]
@@ -56,15 +58,17 @@ pub(crate) enum Verdict {
 }
 
 impl Bound {
+    /// The limit for near processors.
+    fn near(&self) -> f64 {
+        self.at_most.or(self.at_least).unwrap_or(f64::NAN)
+    }
+
     /// The bound as text.
     pub(crate) fn limit(&self) -> String {
-        let sign = match self.side {
-            AtMost => '≤',
-            AtLeast => '≥',
-        };
-        match self.near == self.far {
-            true => format!("{sign} {}", self.near),
-            false => format!("{sign} {} near, {sign} {} far", self.near, self.far),
+        let (sign, near) = (if self.at_most.is_some() { '≤' } else { '≥' }, self.near());
+        match self.far {
+            None => format!("{sign} {near}"),
+            Some(far) => format!("{sign} {near} near, {sign} {far} far"),
         }
     }
 
@@ -93,31 +97,31 @@ impl Bound {
     }
 
     fn is_about(&self, row: &Row) -> bool {
+        let (first, last) = self.sizes;
         row.metric == self.metric
             && row.subject == "farjump"
-            && row.transport.as_deref() == Some(self.transport)
-            && row.reference.as_deref() == Some(self.reference)
-            && row.size.is_none_or(|size| self.sizes.contains(&size))
+            && row.transport.as_ref() == Some(&self.transport)
+            && row.reference.as_ref() == Some(&self.reference)
+            && row.size.is_none_or(|size| (first..=last).contains(&size))
             && self.sources.is_none_or(|sources| row.sources == Some(sources))
     }
 
-    /// The bounded figure of a row.
-    fn figure(&self, row: &Row) -> Option<f64> {
+    /// The bounded column of a row.
+    fn value(&self, row: &Row) -> Option<f64> {
         match self.of {
             Of::Ratio => row.ratio,
-            Of::Requests => row.requests,
-            Of::Completions => row.completions,
+            Of::Requests => row.others.get("requests")?.as_f64(),
+            Of::Completions => row.others.get("completions")?.as_f64(),
         }
     }
 
-    /// A row's figure, with the spread of a ratio, and the place of its measurement.
+    /// A row's value, with the spread of a ratio, and the place of its measurement.
     fn shown(&self, row: &Row) -> String {
         let mut shown = match self.of {
-            Of::Ratio => super::table::ratio(row).unwrap_or_default(),
-            Of::Requests | Of::Completions => {
-                self.figure(row).map(|figure| format!("{figure:.4}")).unwrap_or_default()
-            }
-        };
+            Of::Ratio => super::table::ratio(row),
+            Of::Requests | Of::Completions => self.value(row).map(|value| format!("{value:.4}")),
+        }
+        .unwrap_or_default();
         if let Some(size) = row.size {
             shown += &format!(" at {}", super::table::bytes(size));
         }
@@ -126,11 +130,10 @@ impl Bound {
 
     /// Factor by which a row exceeds its bound: up to 1 it does not.
     fn excess(&self, row: &Row) -> Option<f64> {
-        let limit = if row.state.as_deref() == Some("far") { self.far } else { self.near };
-        self.figure(row).map(|figure| match self.side {
-            AtMost => figure / limit,
-            AtLeast => limit / figure,
-        })
+        let far = self.far.filter(|_| row.state.as_deref() == Some("far"));
+        let limit = far.unwrap_or(self.near());
+        let value = self.value(row)?;
+        Some(if self.at_most.is_some() { value / limit } else { limit / value })
     }
 }
 
@@ -138,13 +141,14 @@ impl Bound {
 mod tests {
     use serde_json::json;
 
-    use super::super::goal_table::BOUNDS;
     use super::super::section_file::tests::kept;
-    use super::super::sections;
+    use super::super::sections::{bounds, named};
     use super::*;
 
     /// The bound on rates of up to 32 B against active messages: at least 4 near, 3 far.
-    const RATE: &Bound = &BOUNDS[4];
+    fn of_rate() -> &'static Bound {
+        &bounds()[4]
+    }
 
     fn rate(size: u64, ratio: f64, state: &str) -> serde_json::Value {
         json!({
@@ -156,10 +160,10 @@ mod tests {
     #[test]
     fn every_row_that_a_bound_is_about_has_to_reach_it() {
         let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 4.0, "near"), rate(64, 1.0, "near")]);
-        let verdict = RATE.judge(&[run]);
+        let verdict = of_rate().judge(&[run]);
         assert_eq!(verdict, Verdict::Reached("2 of 2 sizes; worst 4.00 (3.50 to 4.50) at 32 B, near".into()));
         let run = kept("rate-batch", &[rate(1, 5.0, "near"), rate(32, 3.9, "near")]);
-        let verdict = RATE.judge(&[run]);
+        let verdict = of_rate().judge(&[run]);
         assert_eq!(
             verdict,
             Verdict::NotReached("1 of 2 sizes; worst 3.90 (3.40 to 4.40) at 32 B, near".into())
@@ -168,14 +172,15 @@ mod tests {
 
     #[test]
     fn the_bound_is_that_of_the_machines_state_and_neither_near_nor_far_counts_as_near() {
-        let reached =
-            |state| matches!(RATE.judge(&[kept("rate-batch", &[rate(8, 3.5, state)])]), Verdict::Reached(_));
+        let reached = |state| {
+            matches!(of_rate().judge(&[kept("rate-batch", &[rate(8, 3.5, state)])]), Verdict::Reached(_))
+        };
         assert_eq!(["near", "middle", "far"].map(reached), [false, false, true]);
     }
 
     #[test]
     fn a_bound_from_above_is_missed_from_above() {
-        let floor = &BOUNDS[0];
+        let floor = &bounds()[0];
         let judge = |ratio: f64| floor.judge(&[kept("floor", &[json!({ "ratio": ratio })])]);
         assert!(matches!(judge(1.05), Verdict::Reached(_)));
         assert!(matches!(judge(1.06), Verdict::NotReached(_)));
@@ -183,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_reached_and_says_why() {
-        let why = |runs: &[Kept]| match RATE.judge(runs) {
+        let why = |runs: &[Kept]| match of_rate().judge(runs) {
             Verdict::NotMeasured(why) => why,
             other => panic!("{other:?}"),
         };
@@ -203,7 +208,7 @@ mod tests {
                 "metric": "rate", "transport": "verbs-write", "reference": "raw", "ratio": 9.0, "requests": requests, "size": 8,
             })
         };
-        let bound = BOUNDS.iter().find(|bound| bound.of == Of::Requests).expect("there is one");
+        let bound = bounds().iter().find(|bound| bound.of == Of::Requests).expect("there is one");
         let verdict = |requests| bound.judge(&[kept("verbs-batch", &[row(requests)])]);
         assert_eq!(verdict(0.1), Verdict::Reached("0.1000 at 8 B, near".into()));
         assert!(matches!(verdict(0.126), Verdict::NotReached(_)));
@@ -217,18 +222,23 @@ mod tests {
     #[test]
     fn one_source_of_many_is_told_from_fewer() {
         let row = |sources: u64, ratio: f64| json!({ "metric": "scaling-latency", "reference": "alone", "sources": sources, "ratio": ratio });
-        let bound = &BOUNDS[11];
+        let bound = &bounds()[11];
         let verdict = bound.judge(&[kept("scaling", &[row(2, 9.0), row(256, 1.1)])]);
         assert!(matches!(verdict, Verdict::Reached(_)), "{verdict:?}");
     }
 
     #[test]
     fn every_bound_is_about_a_section_that_measures_it() {
-        for bound in &BOUNDS {
-            let section = sections::named(bound.section).expect("it is a section")[0];
-            let compared = section.args.iter().any(|arg| arg.split(',').any(|name| name == bound.reference));
-            assert!(compared || bound.reference == "alone", "{}", bound.what);
-            assert!(bound.metric.starts_with(section.args[0]), "{}", bound.what);
+        for bound in bounds() {
+            let section = named(&bound.section).expect("it is a section")[0];
+            let mut words = section.run.split([' ', ',']);
+            assert!(bound.metric.starts_with(words.next().expect("a metric")), "{}", bound.what);
+            assert!(
+                words.any(|word| word == bound.reference) || bound.reference == "alone",
+                "{}",
+                bound.what
+            );
+            assert!(bound.at_most.is_some() != bound.at_least.is_some(), "{}", bound.what);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::section_file::Kept;
-use super::why_failed;
+use super::{failed, succeeded};
 use crate::process::{Failed, Interrupt, Run};
 use crate::workspace::root;
 
@@ -15,10 +15,10 @@ const MARK: &str = "report: ";
 /// Limit for building, booting and ending a machine, besides its work.
 const AROUND: Duration = Duration::from_secs(10 * 60);
 
-/// Runs `farjump` with these arguments in a machine with a kernel of this series, and stores the result.
+/// Runs `farjump` with these arguments in a machine with a kernel of this series, and takes its rows.
 ///
 /// # Errors
-/// When interrupted, or a file cannot be written.
+/// When interrupted, or the run failed. Rows that it printed before are in `run`.
 pub(super) fn measure(
     kernel: &str,
     arguments: &[String],
@@ -27,8 +27,7 @@ pub(super) fn measure(
     run: &mut Kept,
     interrupt: &Interrupt,
 ) -> Result<(), Failed> {
-    let folder =
-        tempfile::tempdir().map_err(|error| Failed::Because(format!("a temporary folder: {error}")))?;
+    let folder = tempfile::tempdir().map_err(|error| failed(Path::new("a temporary folder"), &error))?;
     // The machine has no compiler.
     let counter = folder.path().join("libcounter.so");
     let source = root().join("ifuncs/samples/c/counter.c");
@@ -37,16 +36,11 @@ pub(super) fn measure(
     let stripped = folder.path().join("farjump");
     let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
     for made in [built, strip] {
-        if let Some(why) = why_failed(&made.quiet().run()?) {
-            run.failed = Some(why);
-            return Ok(());
-        }
+        succeeded(&made.quiet().run()?)?;
     }
     let printed = folder.path().join("console");
-    let console = fs::File::create(&printed)
-        .map_err(|error| Failed::Because(format!("{}: {error}", printed.display())))?;
-    let own = std::env::current_exe()
-        .map_err(|error| Failed::Because(format!("this program does not find itself: {error}")))?;
+    let console = fs::File::create(&printed).map_err(|error| failed(&printed, &error))?;
+    let own = std::env::current_exe().map_err(|error| failed(Path::new("this program's file"), &error))?;
     let ended = Run::new(own, interrupt)
         .args(["vm-test", "--no-install", "--kernel", kernel, "--limit", &limit.as_secs().to_string()])
         .args(["--copy".as_ref(), stripped.as_os_str(), "--copy".as_ref(), counter.as_os_str()])
@@ -57,15 +51,9 @@ pub(super) fn measure(
         .run();
     let console = fs::read(&printed).unwrap_or_default();
     let console = String::from_utf8_lossy(&console);
-    match ended {
-        Err(error) if error.is_interrupt() => return Err(error),
-        Err(error) => run.failed = Some(error.to_string()),
-        Ok(_) => run.failed = why_not(&console),
-    }
-    if let (Err(error), None) = (run.take(&report(&console)), &run.failed) {
-        run.failed = Some(format!("what it printed is not what docs/perf.md says: {error}"));
-    }
-    Ok(())
+    let why = |_| why_not(&console).map_or(Ok(()), |why| Err(Failed::Because(why)));
+    let taken = run.take(&report(&console));
+    ended.and_then(why).and(taken)
 }
 
 /// The machine's command: a line of a shell.

@@ -1,10 +1,9 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
-//! [`sections`] lists the runs, [`section_file`] stores each run, [`goals`] has the bounds on figures,
-//! [`results`] writes the page. The page is made from the stored runs: a section that is run alone changes
+//! `figures.toml` lists the runs ([`sections`]) and the bounds on their figures ([`goals`]); [`section_file`]
+//! stores each run, [`results`] writes the page. The page is made from the stored runs: a section that is run alone changes
 //! nothing of the others.
 
-mod goal_table;
 mod goals;
 mod in_vm;
 mod results;
@@ -25,7 +24,7 @@ use crate::process::{Ended, Failed, Interrupt, Run};
 use crate::ucx;
 use crate::workspace::{Workspace, root};
 use section_file::Kept;
-use sections::{SECTIONS, Section};
+use sections::{Section, sections};
 
 /// Limit for building.
 const BUILDING: Duration = Duration::from_secs(20 * 60);
@@ -63,8 +62,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(|error| failed(&part, &error))?;
     }
-    let chosen: Vec<&Section> = match options.only.is_empty() {
-        true => SECTIONS.iter().filter(|section| section.kernel.is_none()).collect(),
+    let chosen: Vec<&'static Section> = match options.only.is_empty() {
+        true => sections().iter().filter(|section| section.kernel.is_none()).collect(),
         false => options.only.iter().flat_map(|named| named.0.iter().copied()).collect(),
     };
     let programs = Programs::build(&chosen, interrupt)?;
@@ -81,14 +80,18 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             rounds: Vec::new(),
             rows: Vec::new(),
         };
-        measure(section, options.rounds, &programs, &folder, &mut run, interrupt)?;
-        if let Some(why) = &run.failed {
-            println!("{}: {why}", section.name);
-            all_ended &= run.rows.is_empty();
+        match measure(section, options.rounds, &programs, &folder, &mut run, interrupt) {
+            Ok(()) => {}
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => {
+                println!("{}: {error}", section.name);
+                all_ended &= run.rows.is_empty();
+                run.failed = Some(error.to_string());
+            }
         }
         run.write(&folder.join(kept_as(section)))?;
     }
-    let runs = SECTIONS.iter().map(|section| Kept::read(&folder.join(kept_as(section))));
+    let runs = sections().iter().map(|section| Kept::read(&folder.join(kept_as(section))));
     let runs: Vec<Kept> = runs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     let page = folder.join("RESULTS.md");
     fs::write(&page, results::page(&runs, &folder)).map_err(|error| failed(&page, &error))?;
@@ -110,36 +113,27 @@ const LIBRARY: &str = "libucp.so.0";
 
 /// The command that a user would type.
 fn command(section: &Section, rounds: u32) -> Vec<String> {
-    let own = section.args.iter().map(|arg| (*arg).to_owned());
-    let rounds = ["--rounds".to_owned(), rounds.max(section.rounds).to_string()];
-    let mut words: Vec<_> =
-        ["farjump".to_owned(), "perf".to_owned()].into_iter().chain(own).chain(rounds).collect();
-    if section.newest_ucx {
-        words.extend(["--ucx".to_owned(), LIBRARY.to_owned()]);
-    }
-    words
+    let rounds = rounds.max(section.rounds).to_string();
+    let words = ["farjump", "perf"].into_iter().chain(section.run.split(' ')).chain(["--rounds", &rounds]);
+    words.map(str::to_owned).collect()
 }
 
-/// The arguments of a section's run, with the path of UCX's library where one is named. `Err` inside says why
-/// there is none.
-fn arguments(
-    section: &Section,
-    rounds: u32,
-    interrupt: &Interrupt,
-) -> Result<Result<Vec<String>, String>, Failed> {
+/// The arguments of a section's run, with the path of UCX's library where one is named.
+///
+/// # Errors
+/// When interrupted, or that UCX is not available.
+fn arguments(section: &Section, rounds: u32, interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
     let mut words = command(section, rounds).split_off(1);
-    if !section.newest_ucx {
-        return Ok(Ok(words));
+    if let Some(word) = words.iter_mut().find(|word| *word == LIBRARY) {
+        *word = ucx::newest_library(interrupt)?.map_err(Failed::Because)?.display().to_string();
     }
-    Ok(ucx::newest_library(interrupt)?.map(|library| {
-        for word in words.iter_mut().filter(|word| *word == LIBRARY) {
-            *word = library.display().to_string();
-        }
-        words
-    }))
+    Ok(words)
 }
 
-/// Runs a section, and stores the result.
+/// Runs a section, and takes its rows.
+///
+/// # Errors
+/// When interrupted, or the run failed. Rows that it printed before are in `run`.
 fn measure(
     section: &Section,
     rounds: u32,
@@ -148,33 +142,14 @@ fn measure(
     run: &mut Kept,
     interrupt: &Interrupt,
 ) -> Result<(), Failed> {
-    let program = match programs.of(section) {
-        Ok(program) => program,
-        Err(why) => {
-            run.failed = Some(why);
-            return Ok(());
-        }
-    };
-    let arguments = match arguments(section, rounds, interrupt)? {
-        Ok(arguments) => arguments,
-        Err(why) => {
-            run.failed = Some(why);
-            return Ok(());
-        }
-    };
-    if let Some(kernel) = section.kernel {
+    let program = programs.of(section).map_err(Failed::Because)?;
+    let arguments = arguments(section, rounds, interrupt)?;
+    if let Some(kernel) = &section.kernel {
         return in_vm::measure(kernel, &arguments, section.limit, &program, run, interrupt);
     }
     let printed = tempfile::NamedTempFile::new().map_err(|error| failed(folder, &error))?;
     let output = File::create(printed.path()).map_err(|error| failed(printed.path(), &error))?;
-    let namespaces = match section.delay.map(Namespaces::delayed) {
-        None => None,
-        Some(Ok(namespaces)) => Some(namespaces),
-        Some(Err(why)) => {
-            run.failed = Some(why);
-            return Ok(());
-        }
-    };
+    let namespaces = section.delay.map(Namespaces::delayed).transpose().map_err(Failed::Because)?;
     let mut started = match &namespaces {
         None => Run::new(program, interrupt),
         Some(namespaces) => {
@@ -193,32 +168,27 @@ fn measure(
         started = started.args(["--across", &across]);
     }
     if section.picture {
-        let picture = folder.join(results::picture(section.name));
+        let picture = folder.join(results::picture(&section.name));
         // An old one would pass for the new measurement.
         if picture.exists() {
             fs::remove_file(&picture).map_err(|error| failed(&picture, &error))?;
         }
         started = started.args([Path::new("--plot"), &picture]);
     }
-    run.failed = match started.run() {
-        Err(error) if error.is_interrupt() => return Err(error),
-        Err(error) => Some(error.to_string()),
-        Ok(ended) => why_failed(&ended),
-    };
+    let ended = started.run().and_then(|ended| succeeded(&ended));
     let text = fs::read_to_string(printed.path()).map_err(|error| failed(printed.path(), &error))?;
-    if let (Err(error), None) = (run.take(&text), &run.failed) {
-        run.failed = Some(format!("what it printed is not what docs/perf.md says: {error}"));
-    }
-    Ok(())
+    let taken = run.take(&text);
+    ended.and(taken)
 }
 
-/// A command's message about its failure; `None` if it succeeded.
-fn why_failed(ended: &Ended) -> Option<String> {
+/// # Errors
+/// A command failed, with its own message.
+fn succeeded(ended: &Ended) -> Result<(), Failed> {
     if ended.status.success() {
-        return None;
+        return Ok(());
     }
     let said = ended.output.lines().find_map(|line| line.strip_prefix("error: "));
-    Some(said.map_or_else(|| ended.status.to_string(), str::to_owned))
+    Err(Failed::Because(said.map_or_else(|| ended.status.to_string(), str::to_owned)))
 }
 
 /// farjump with default features, and with the features that sections need: copies, which a later build
@@ -231,13 +201,13 @@ impl Programs {
     /// # Errors
     /// When farjump with default features cannot be built. Sections whose features cannot be built lack their
     /// results.
-    fn build(sections: &[&Section], interrupt: &Interrupt) -> Result<Programs, Failed> {
+    fn build(sections: &[&'static Section], interrupt: &Interrupt) -> Result<Programs, Failed> {
         let target = Workspace::load(false, interrupt)?.target();
         let folder = target.join("figures");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
         let mut programs = BTreeMap::new();
         // The default build comes last, and stays in cargo's place.
-        let mut wanted: Vec<_> = sections.iter().map(|section| section.features).collect();
+        let mut wanted: Vec<_> = sections.iter().map(|section| section.features.as_deref()).collect();
         wanted.sort_by_key(|features| features.is_none());
         wanted.dedup();
         for features in wanted {
@@ -250,13 +220,13 @@ impl Programs {
             }
             let ended = build.run()?;
             let copy = folder.join(features.map_or("farjump".to_owned(), |name| format!("farjump-{name}")));
-            let program = match why_failed(&ended) {
-                None => {
+            let program = match succeeded(&ended) {
+                Ok(()) => {
                     let made = target.join("release/farjump");
                     fs::copy(&made, &copy).map_err(|error| failed(&made, &error))?;
                     Ok(copy)
                 }
-                Some(why) => Err(format!("farjump cannot be built: {why}")),
+                Err(why) => Err(format!("farjump cannot be built: {why}")),
             };
             match (features, program) {
                 (None, Err(why)) => return Err(Failed::Because(why)),
@@ -268,7 +238,7 @@ impl Programs {
 
     /// The program for a section, or why there is none.
     fn of(&self, section: &Section) -> Result<PathBuf, String> {
-        let built = self.0.get(&section.features).cloned();
+        let built = self.0.get(&section.features.as_deref()).cloned();
         built.unwrap_or_else(|| Err("farjump was not built for it".to_owned()))
     }
 }
@@ -306,16 +276,18 @@ mod tests {
 
     #[test]
     fn what_a_command_says_of_its_failure_is_its_error() {
-        assert_eq!(why_failed(&ended("echo 'error: no' >&2; true")), None);
-        let said = why_failed(&ended("echo warning >&2; echo 'error: no such metric' >&2; exit 2"));
-        assert_eq!(said.as_deref(), Some("no such metric"));
-        assert!(why_failed(&ended("exit 3")).is_some_and(|why| why.contains('3')));
+        let said = |script| succeeded(&ended(script)).map_err(|error| error.to_string());
+        assert_eq!(said("echo 'error: no' >&2; true"), Ok(()));
+        let two = said("echo warning >&2; echo 'error: no such metric' >&2; exit 2");
+        assert_eq!(two, Err("no such metric".to_owned()));
+        assert!(said("exit 3").is_err_and(|why| why.contains('3')));
     }
 
     const REPORT: &str = r#"{"machine": {}, "rounds": [], "rows": [{"metric": "rate", "unit": "million/s", "subject": "farjump"}]}"#;
 
-    /// A section run by a script in farjump's place, and whether it made a picture.
-    fn measured(script: &str, limit: Duration) -> (Kept, bool) {
+    /// A section run by a script in farjump's place: why it failed, its number of rows, and whether it made a
+    /// picture.
+    fn measured(script: &str, limit: Duration) -> (Option<String>, usize, bool) {
         let folder = tempfile::tempdir().expect("a folder can be made");
         fs::create_dir(folder.path().join("figures")).expect("a folder can be made");
         let program = folder.path().join("farjump");
@@ -326,14 +298,14 @@ mod tests {
             .status();
         assert!(written.is_ok_and(|status| status.success()));
         let interrupt = Interrupt::install().expect("signals can be caught");
-        let section = Section { limit, ..*sections::named("rate").expect("it is one")[0] };
-        let picture = folder.path().join(results::picture(section.name));
+        let section = Section { limit, ..sections::named("rate").expect("it is one")[0].clone() };
+        let picture = folder.path().join(results::picture(&section.name));
         fs::write(&picture, "old").expect("it can be written");
         let mut run = section_file::tests::kept("rate", &[]);
         run.rounds.clear();
         let programs = Programs(BTreeMap::from([(None, Ok(program))]));
-        measure(&section, 3, &programs, folder.path(), &mut run, &interrupt).expect("nobody interrupts");
-        (run, picture.exists())
+        let failed = measure(&section, 3, &programs, folder.path(), &mut run, &interrupt).err();
+        (failed.map(|error| error.to_string()), run.rows.len(), picture.exists())
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -342,24 +314,23 @@ mod tests {
     fn a_run_is_kept_as_it_was_printed_and_what_it_said_besides_is_not() {
         // The last argument is the picture's file.
         let script = format!("echo warning >&2; for last; do :; done; echo new >\"$last\"; echo '{REPORT}'");
-        let (run, drawn) = measured(&script, LONG);
-        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (None, 1, true));
+        assert_eq!(measured(&script, LONG), (None, 1, true));
     }
 
     #[test]
     fn a_run_that_breaks_off_keeps_its_rows_and_one_that_is_refused_has_none_and_no_old_picture() {
-        let (run, drawn) = measured(&format!("echo '{REPORT}'; echo 'error: it is gone' >&2; exit 1"), LONG);
-        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (Some("it is gone"), 1, false));
-        let (run, drawn) = measured("echo 'error: no such metric' >&2; exit 2", LONG);
-        assert_eq!((run.failed.as_deref(), run.rows.len(), drawn), (Some("no such metric"), 0, false));
-        let (run, _) = measured("echo '{}'", LONG);
-        assert!(run.failed.is_some_and(|why| why.contains("docs/perf.md")));
+        let broken = measured(&format!("echo '{REPORT}'; echo 'error: it is gone' >&2; exit 1"), LONG);
+        assert_eq!(broken, (Some("it is gone".to_owned()), 1, false));
+        let refused = measured("echo 'error: no such metric' >&2; exit 2", LONG);
+        assert_eq!(refused, (Some("no such metric".to_owned()), 0, false));
+        let (other, ..) = measured("echo '{}'", LONG);
+        assert!(other.is_some_and(|why| why.contains("docs/perf.md")));
     }
 
     #[test]
     fn a_run_that_does_not_end_is_killed() {
-        let (run, _) = measured("exec sleep 600", Duration::from_secs(1));
-        assert!(run.failed.is_some_and(|why| why.contains("was killed after 1 s")));
+        let (failed, ..) = measured("exec sleep 600", Duration::from_secs(1));
+        assert!(failed.is_some_and(|why| why.contains("was killed after 1 s")));
     }
 
     #[test]
@@ -368,20 +339,20 @@ mod tests {
         let programs = Programs(BTreeMap::from([(Some("iceoryx2"), Err("no such feature".to_owned()))]));
         let mut run = section_file::tests::kept("iceoryx2", &[]);
         let section = sections::named("iceoryx2").expect("it is one")[0];
-        measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt).expect("it is told");
-        assert_eq!(run.failed.as_deref(), Some("no such feature"));
+        let failed = measure(section, 3, &programs, Path::new("/nonexistent"), &mut run, &interrupt);
+        assert!(failed.is_err_and(|error| error.to_string() == "no such feature"));
     }
 
     #[test]
     fn sections_have_names_of_their_own_and_say_what_is_typed() {
-        let names: std::collections::BTreeSet<_> = SECTIONS.iter().map(|section| section.name).collect();
-        assert_eq!(names.len(), SECTIONS.len());
+        let names: std::collections::BTreeSet<_> = sections().iter().map(|section| &section.name).collect();
+        assert_eq!(names.len(), sections().len());
         let latency = sections::named("latency").expect("it is one")[0];
         assert_eq!(command(latency, 3)[..3], ["farjump", "perf", "latency"]);
         assert_eq!(command(latency, 3).last().map(String::as_str), Some("3"));
         let newest = sections::named("latency-newest-ucx").expect("it is one")[0];
-        assert_eq!(command(newest, 3)[command(newest, 3).len() - 2..], ["--ucx", "libucp.so.0"]);
-        assert!(!command(latency, 3).contains(&"--ucx".to_owned()));
+        let has_library = |section| command(section, 3).contains(&LIBRARY.to_owned());
+        assert_eq!((has_library(newest), has_library(latency)), (true, false));
         let unknown = sections::named("speed").expect_err("it is none");
         let verbs = sections::named("verbs").expect("they are some");
         assert!(verbs.len() > 1 && verbs.iter().all(|section| section.kernel.is_some()));

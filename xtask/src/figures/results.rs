@@ -5,10 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::goal_table::BOUNDS;
 use super::goals::Verdict;
 use super::section_file::Kept;
-use super::sections::{SECTIONS, Section};
+use super::sections::{Section, bounds, sections};
 use super::sentences::remark;
 use super::table::tables;
 
@@ -17,11 +16,11 @@ const LONG: usize = 16;
 
 /// The page. Pictures are searched for in `folder`, where the page will be.
 pub(crate) fn page(runs: &[Kept], folder: &Path) -> String {
-    let sections = SECTIONS.iter().map(|section| {
+    let shown = sections().iter().map(|section| {
         let run = runs.iter().find(|run| run.section == section.name);
-        shown(section, run, runs, folder)
+        of_section(section, run, runs, folder)
     });
-    format!("{}\n{}\n{}", head(runs), reached(runs), sections.collect::<Vec<_>>().join("\n"))
+    format!("{}\n{}\n{}", head(runs), reached(runs), shown.collect::<Vec<_>>().join("\n"))
 }
 
 fn head(runs: &[Kept]) -> String {
@@ -66,7 +65,7 @@ fn machine(machine: &Value) -> String {
 fn reached(runs: &[Kept]) -> String {
     let mut table = "| | against | bound | measured | |\n|---|---|---|---|---|\n".to_owned();
     let mut count = 0;
-    for bound in &BOUNDS {
+    for bound in bounds() {
         let (measured, verdict) = match bound.judge(runs) {
             Verdict::Reached(measured) => {
                 count += 1;
@@ -75,10 +74,10 @@ fn reached(runs: &[Kept]) -> String {
             Verdict::NotReached(measured) => (measured, "**not reached**"),
             Verdict::NotMeasured(why) => (in_cell(&why), "not measured"),
         };
-        let (what, against, limit) = (bound.what, bound.against, bound.limit());
+        let (what, against, limit) = (&bound.what, &bound.against, bound.limit());
         table += &format!("| {what} | {against} | {limit} | {measured} | {verdict} |\n");
     }
-    format!("## Figures to reach\n\nReached: {count} of {}.\n\n{table}", BOUNDS.len())
+    format!("## Figures to reach\n\nReached: {count} of {}.\n\n{table}", bounds().len())
 }
 
 /// A text in one cell of a table.
@@ -86,12 +85,12 @@ fn in_cell(text: &str) -> String {
     text.replace('|', "/").replace('\n', " ")
 }
 
-fn shown(section: &Section, run: Option<&Kept>, runs: &[Kept], folder: &Path) -> String {
+fn of_section(section: &Section, run: Option<&Kept>, runs: &[Kept], folder: &Path) -> String {
     let mut text = format!("## {}\n\n{}\n", section.title, section.about);
     let Some(run) = run else {
         return text + &format!("\nNot measured: run `cargo xtask figures --only {}`.\n", section.name);
     };
-    let picture = picture(section.name);
+    let picture = picture(&section.name);
     if section.picture && folder.join(&picture).exists() {
         text += &format!("\n![{}]({picture})\n", section.title);
     }
@@ -104,12 +103,12 @@ fn shown(section: &Section, run: Option<&Kept>, runs: &[Kept], folder: &Path) ->
     for why in distinct(rows.iter().filter_map(|row| row.missing.clone())) {
         text += &format!("\nWithout figures: {}\n", in_cell(&why));
     }
-    if let Some(said) = remark(section.name, runs) {
+    if let Some(said) = remark(&section.name, runs) {
         text += &format!("\n{said}\n");
     }
     text += &state(run);
     if !rows.is_empty() {
-        let tables = tables(run);
+        let tables = tables(&rows);
         text += &match tables.lines().count() > LONG {
             true => format!("\n<details><summary>Figures</summary>\n\n{tables}\n</details>\n"),
             false => format!("\n{tables}"),
@@ -160,12 +159,12 @@ mod tests {
         let page = of(&[kept("floor", &[json!({ "ratio": 1.2 })])]);
         assert!(page.contains("- one, Linux 6; source on processor 0, target on 1\n"), "{page}");
         assert!(page.contains("- measured 2026-11-22\n"), "{page}");
-        for section in &SECTIONS {
+        for section in sections() {
             assert!(page.contains(&format!("\n## {}\n", section.title)), "{}", section.name);
         }
-        assert_eq!(page.matches("not measured |").count(), BOUNDS.len() - 1);
+        assert_eq!(page.matches("not measured |").count(), bounds().len() - 1);
         assert!(page.contains("| 1.20 (0.40 to 0.60) at 8 B, near | **not reached** |"), "{page}");
-        assert!(page.contains(&format!("Reached: 0 of {}.", BOUNDS.len())), "{page}");
+        assert!(page.contains(&format!("Reached: 0 of {}.", bounds().len())), "{page}");
         assert!(page.contains("a line took 25 ns (25 to 25); near in 1 of 1 rounds"), "{page}");
     }
 

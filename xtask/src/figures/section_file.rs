@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::process::Failed;
 
@@ -48,8 +48,9 @@ pub(crate) struct Row {
     pub(crate) image: Option<u64>,
     pub(crate) sources: Option<u64>,
     pub(crate) function: Option<String>,
-    pub(crate) requests: Option<f64>,
-    pub(crate) completions: Option<f64>,
+    /// All other columns, in their order.
+    #[serde(flatten)]
+    pub(crate) others: Map<String, Value>,
 }
 
 /// The machine's state before a round.
@@ -89,7 +90,13 @@ impl Kept {
     ///
     /// # Errors
     /// The output has another format.
-    pub(crate) fn take(&mut self, printed: &str) -> Result<(), serde_json::Error> {
+    pub(crate) fn take(&mut self, printed: &str) -> Result<(), Failed> {
+        self.read_report(printed).map_err(|error| {
+            Failed::Because(format!("what it printed is not what docs/perf.md says: {error}"))
+        })
+    }
+
+    fn read_report(&mut self, printed: &str) -> Result<(), serde_json::Error> {
         #[derive(Deserialize)]
         struct Report {
             machine: Value,

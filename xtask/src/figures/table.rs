@@ -1,44 +1,11 @@
 //! A section's rows as a table: repeated measurements of one thing in one line, each thing in a column of its
 //! own.
 
-use serde_json::Value;
+use super::section_file::Row;
 
-use super::section_file::{Kept, Row};
-
-/// Keys of a row that have a place of their own, or that the command shows; other numbers get a column named
-/// by the key.
-const KNOWN: [&str; 30] = [
-    "metric",
-    "unit",
-    "subject",
-    "transport",
-    "mode",
-    "arrival",
-    "lane",
-    "size",
-    "iterations",
-    "median",
-    "p50",
-    "p99",
-    "p999",
-    "max",
-    "reference",
-    "reference_lane",
-    "reference_median",
-    "reference_p99",
-    "ratio",
-    "ratio_min",
-    "ratio_max",
-    "state",
-    "agrees",
-    "missing",
-    "image",
-    "sources",
-    "function",
-    "ring",
-    "slot",
-    "target_sleeps",
-];
+/// Columns that are not shown, or that the command shows. Other numbers get a column named by their key.
+const HIDDEN: [&str; 10] =
+    ["arrival", "iterations", "p50", "p99", "p999", "max", "reference_p99", "ring", "slot", "target_sleeps"];
 
 /// Subject of a table's line.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,17 +33,16 @@ impl At {
 }
 
 /// The tables of a run, one for each metric in it, in Markdown.
-pub(crate) fn tables(run: &Kept) -> String {
-    let rows: Vec<_> = run.rows().unwrap_or_default().into_iter().zip(&run.rows).collect();
+pub(crate) fn tables(rows: &[Row]) -> String {
     let mut metrics: Vec<&str> = Vec::new();
-    for (row, _) in &rows {
+    for row in rows {
         if !metrics.contains(&&*row.metric) {
             metrics.push(&row.metric);
         }
     }
     let table = |metric: &&str| {
-        let of_metric: Vec<_> = rows.iter().filter(|(row, _)| row.metric == *metric).collect();
-        let unit = of_metric.first().map(|(row, _)| row.unit.clone()).unwrap_or_default();
+        let of_metric: Vec<_> = rows.iter().filter(|row| row.metric == *metric).collect();
+        let unit = of_metric.first().map(|row| &*row.unit).unwrap_or_default();
         format!("`{metric}` in {unit}\n\n{}", Table::of(&of_metric).to_markdown())
     };
     metrics.iter().map(table).collect::<Vec<_>>().join("\n")
@@ -89,50 +55,41 @@ struct Table {
 }
 
 impl Table {
-    fn of(rows: &[&(Row, &Value)]) -> Table {
+    fn of(rows: &[&Row]) -> Table {
         let mut places: Vec<At> = Vec::new();
-        for (row, _) in rows {
+        for row in rows {
             if !places.contains(&At::of(row)) {
                 places.push(At::of(row));
             }
         }
         // Each entry is a column's name, and its cells.
         let mut columns: Vec<(String, Vec<Option<String>>)> = Vec::new();
-        let mut put = |head: String, at: usize, cell: String| {
+        let mut put = |head: String, row: &Row, cell: Option<String>| {
+            let Some(cell) = cell else { return };
             let number = columns.iter().position(|(known, _)| *known == head).unwrap_or_else(|| {
                 columns.push((head, vec![None; places.len()]));
                 columns.len() - 1
             });
-            columns[number].1[at].get_or_insert(cell);
+            let place = places.iter().position(|place| *place == At::of(row)).unwrap_or(0);
+            columns[number].1[place].get_or_insert(cell);
         };
-        let place = |row: &Row| places.iter().position(|place| *place == At::of(row)).unwrap_or(0);
-        for (row, _) in rows {
-            if let Some(median) = row.median {
-                put(subject(row), place(row), figure(median));
+        for row in rows {
+            put(subject(row), row, row.median.map(three_digits));
+        }
+        let compared: Vec<_> = rows.iter().filter_map(|row| Some((row, reference(row)?))).collect();
+        for (row, reference) in &compared {
+            put(reference.clone(), row, row.reference_median.map(three_digits));
+        }
+        for (row, reference) in &compared {
+            put(format!("{} ÷ {reference}", subject(row)), row, ratio(row));
+        }
+        for row in rows {
+            for (key, value) in row.others.iter().filter(|(key, _)| !HIDDEN.contains(&&***key)) {
+                put(format!("`{key}`, {}", subject(row)), row, value.as_f64().map(three_digits));
             }
         }
-        for (row, _) in rows {
-            if let (Some(reference), Some(median)) = (reference(row), row.reference_median) {
-                put(reference, place(row), figure(median));
-            }
-        }
-        for (row, _) in rows {
-            if let (Some(reference), Some(ratio)) = (reference(row), ratio(row)) {
-                put(format!("{} ÷ {reference}", subject(row)), place(row), ratio);
-            }
-        }
-        for (row, value) in rows {
-            let others = value.as_object().into_iter().flatten();
-            for (key, value) in others.filter(|(key, _)| !KNOWN.contains(&&***key)) {
-                if let Some(number) = value.as_f64() {
-                    put(format!("`{key}`, {}", subject(row)), place(row), figure(number));
-                }
-            }
-        }
-        for (row, _) in rows {
-            if let Some(state) = &row.state {
-                put("state".to_owned(), place(row), state.clone());
-            }
+        for row in rows {
+            put("state".to_owned(), row, row.state.clone());
         }
         let mut heads = Vec::new();
         let mut lines = vec![Vec::new(); places.len()];
@@ -198,19 +155,24 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Three figures of a number or, of a longer one, those before the point.
-fn figure(figure: f64) -> String {
-    let before = if figure == 0.0 { 0 } else { figure.abs().log10().floor() as i32 };
+/// Three digits of a number or, of a longer one, those before the point.
+fn three_digits(number: f64) -> String {
+    let before = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     let digits = usize::try_from(2 - before).unwrap_or(0);
-    format!("{figure:.digits$}")
+    format!("{number:.digits$}")
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::super::section_file::Kept;
     use super::super::section_file::tests::kept;
     use super::*;
+
+    fn tables(run: &Kept) -> String {
+        super::tables(&run.rows().expect("they are rows"))
+    }
 
     #[test]
     fn each_thing_has_a_column_and_each_size_a_line() {
@@ -242,7 +204,7 @@ mod tests {
 
     #[test]
     fn figures_have_three_digits_that_say_something() {
-        let shown = [0.0, 0.00126, 0.0721, 0.1, 1.5, 42.25, 123.4, 54321.0].map(figure);
+        let shown = [0.0, 0.00126, 0.0721, 0.1, 1.5, 42.25, 123.4, 54321.0].map(three_digits);
         assert_eq!(shown, ["0.00", "0.00126", "0.0721", "0.100", "1.50", "42.2", "123", "54321"]);
     }
 
