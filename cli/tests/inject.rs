@@ -280,7 +280,7 @@ fn an_import_that_is_not_offered_is_named_with_what_was_probably_meant() {
     let done = bench.inject(&library, &[]);
     let error = done.error(3);
     assert!(error.contains("exports no `memcopy`") && error.contains("did you mean memcpy?"), "{error}");
-    assert!(error.contains("--export LIB.so"), "{error}");
+    assert!(error.contains("`farjump serve --export`"), "{error}");
     serving.stop().worked();
 }
 

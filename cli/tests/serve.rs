@@ -233,7 +233,11 @@ fn a_store_of_one_image_serves_functions_in_turn_and_one_smaller_than_an_image_s
     let serving = bench.serve(&["--store-bytes", "64"]);
     let done = bench.inject(&crc32, &[]);
     let error = done.error(3);
-    assert!(error.contains("larger than the 64 bytes") && error.contains("--store-bytes"), "{error}");
+    assert!(
+        error.contains("larger than the 64 bytes")
+            && error.contains("`farjump serve --store-bytes --store-images`"),
+        "{error}"
+    );
     serving.stop().worked();
 }
 

@@ -73,7 +73,9 @@ fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and
     let done = inject(&bench, &quote);
     let error = done.error(3);
     assert!(
-        error.contains("`price`") && error.contains(&format!("serve with --wanted-library {SONAME}")),
+        error.contains("`price`")
+            && error.contains(SONAME)
+            && error.contains("have the target open it (`farjump serve --wanted-library`)"),
         "{error}"
     );
     serving.stop();

@@ -61,8 +61,8 @@ pub enum Refused {
     },
     /// An import that the target does not offer.
     #[error(
-        "the target refused `{ifunc}`: it exports no `{symbol}` (it offers {offered}{}). Export it with \
-         Target::export, or serve with --export LIB.so.",
+        "the target refused `{ifunc}`: it exports no `{symbol}` (it offers {offered}{}). Have the target export it \
+         (Target::export, TargetBuilder::export_library).",
         DidYouMean(suggestion)
     )]
     UnresolvedImport {
@@ -78,9 +78,9 @@ pub enum Refused {
     /// Imports that the target does not offer, from wanted libraries that the target does not open.
     #[error(
         "the target refused `{ifunc}`: it imports `{symbol}`, which the target does not offer, and wants {}, which the \
-         target does not open: serve with {} (TargetBuilder::wanted_library), or export what it needs",
+         target does not open: have the target open {} (TargetBuilder::wanted_library), or export what it needs",
         missing.join(" and "),
-        missing.iter().map(|soname| format!("--wanted-library {soname}")).collect::<Vec<_>>().join(" ")
+        if missing.len() == 1 { "it" } else { "them" }
     )]
     WantedLibraries {
         /// Name of the ifunc.
@@ -114,7 +114,7 @@ pub enum Refused {
     /// The image alone is longer than the store's capacity.
     #[error(
         "the target refused `{ifunc}`: its image of {len} bytes is larger than the {capacity} bytes that the target's \
-         store holds; give it a larger one (serve --store-bytes, TargetBuilder::store_capacity)"
+         store holds; give it a larger one (TargetBuilder::store_capacity)"
     )]
     LargerThanStore {
         /// Name of the ifunc.
@@ -127,7 +127,7 @@ pub enum Refused {
     /// The store is full of code that is in use.
     #[error(
         "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it drop code, or \
-         give it a larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
+         give it a larger one (TargetBuilder::store_capacity)"
     )]
     StoreFull {
         /// Name of the ifunc.

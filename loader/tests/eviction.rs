@@ -58,7 +58,7 @@ fn what_somebody_holds_stays_and_the_next_one_goes() {
     assert_eq!(
         error.to_string(),
         "the target refused `code`: its store is full, with 2 images of 70 bytes; have it drop code, or give it a \
-         larger one (serve --store-bytes and --store-images, TargetBuilder::store_capacity)"
+         larger one (TargetBuilder::store_capacity)"
     );
     drop(also);
     insert_for(&mut store, &numbered(3), 11).unwrap();
@@ -91,7 +91,7 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_drops_nothing()
     assert_eq!(
         error.to_string(),
         "the target refused `code`: its image of 132 bytes is larger than the 99 bytes that the target's store holds; \
-         give it a larger one (serve --store-bytes, TargetBuilder::store_capacity)"
+         give it a larger one (TargetBuilder::store_capacity)"
     );
     assert_eq!((store.len(), store.evictions()), (1, 0));
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());

@@ -302,15 +302,16 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
         &mut store,
         result,
         "the target refused `sum`: it exports no `store_get` (it offers kv_get, memcmp, memcpy, memmove, memset; did \
-         you mean kv_get?). Export it with Target::export, or serve with --export LIB.so.",
+         you mean kv_get?). Have the target export it (Target::export, \
+         TargetBuilder::export_library).",
     );
     let result = insert(&mut store, &importing("getpid"), "sum", &Resolver::default());
     assert!(matches!(&result, Err(Refused::UnresolvedImport { suggestion: None, .. })));
     refused(
         &mut store,
         result,
-        "the target refused `sum`: it exports no `getpid` (it offers memcmp, memcpy, memmove, memset). Export it with \
-         Target::export, or serve with --export LIB.so.",
+        "the target refused `sum`: it exports no `getpid` (it offers memcmp, memcpy, memmove, memset). Have the target export \
+         it (Target::export, TargetBuilder::export_library).",
     );
 }
 

@@ -71,8 +71,8 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
         assert_eq!(
             refused.to_string(),
             "the target refused `wants`: it imports `inet_net_ntop`, which the target does not offer, and wants \
-             libother.so.7 and libresolv.so.2, which the target does not open: serve with --wanted-library \
-             libother.so.7 --wanted-library libresolv.so.2 (TargetBuilder::wanted_library), or export what it needs"
+             libother.so.7 and libresolv.so.2, which the target does not open: have the target open \
+             them (TargetBuilder::wanted_library), or export what it needs"
         );
         let refused = InPlace::new(&image, code_id(&image), "wants", &resolver, false).unwrap_err();
         assert!(matches!(refused, Refused::WantedLibraries { missing, .. } if missing.len() == 2));

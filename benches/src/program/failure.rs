@@ -87,25 +87,27 @@ impl From<Error> for Failure {
     }
 }
 
-/// Names the options of `farjump serve` where `text`, an error of the library or a refusal of a target, names
-/// methods of a target's builder.
+/// Names options of the program where `text`, an error of the library or a refusal of a target, names methods
+/// of a target's builder or settings of a build.
 fn in_flags(mut text: String) -> String {
-    const METHOD: &str = "TargetBuilder::";
-    let mut from = 0;
-    while let Some(at) = text[from..].find(METHOD).map(|at| from + at) {
-        let name = at + METHOD.len();
-        let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-        let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
-        let flag = match &text[name..end] {
-            "mailbox_size" => "mailbox".to_owned(),
-            "modes" => "mode".to_owned(),
-            "rights" => "allow".to_owned(),
-            "store_capacity" => "store-bytes".to_owned(),
-            other => other.replace('_', "-"),
-        };
-        let option = format!("`farjump serve --{flag}`");
-        text.replace_range(at..end, &option);
-        from = at + option.len();
+    for (settings, command) in [("TargetBuilder::", "serve"), ("Options::", "build")] {
+        let mut from = 0;
+        while let Some(at) = text[from..].find(settings).map(|at| from + at) {
+            let name = at + settings.len();
+            let is_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+            let end = text[name..].find(|letter| !is_name(letter)).map_or(text.len(), |len| name + len);
+            let flag = match &text[name..end] {
+                "export_library" => "export".to_owned(),
+                "mailbox_size" => "mailbox".to_owned(),
+                "modes" => "mode".to_owned(),
+                "rights" => "allow".to_owned(),
+                "store_capacity" => "store-bytes --store-images".to_owned(),
+                other => other.replace('_', "-"),
+            };
+            let option = format!("`farjump {command} --{flag}`");
+            text.replace_range(at..end, &option);
+            from = at + option.len();
+        }
     }
     text
 }
@@ -164,7 +166,7 @@ impl From<farjump_loader::Error> for Failure {
 #[cfg(feature = "build")]
 impl From<farjump::build::BuildError> for Failure {
     fn from(error: farjump::build::BuildError) -> Failure {
-        Failure::new(error.to_string())
+        Failure::new(in_flags(error.to_string()))
     }
 }
 

@@ -173,17 +173,37 @@ mod tests {
 
     #[test]
     fn errors_name_options_that_there_are() {
-        use farjump::InjectError;
+        use farjump::{CallError, Error, InjectError, RefusalCause};
         use farjump_benches::program::failure::Failure;
 
-        let command = Serve::augment_args(clap::Command::new("serve"));
-        let options: Vec<_> = command.get_arguments().filter_map(|option| option.get_long()).collect();
+        fn check<C: Args>(failure: impl Into<Failure>, named: &[&str]) {
+            let command = C::augment_args(clap::Command::new("any"));
+            let options: Vec<_> = command.get_arguments().filter_map(|option| option.get_long()).collect();
+            let text = failure.into().to_string();
+            let words = text.split(|letter: char| letter.is_whitespace() || letter == '`');
+            let found: Vec<_> = words.filter_map(|word| word.strip_prefix("--")).collect();
+            assert_eq!(found, named, "{text}");
+            assert!(named.iter().all(|name| options.contains(name)), "{named:?} of {options:?}");
+        }
+
         let error = InjectError::TooLarge { ifunc: "sum".to_owned(), len: 2, max: 1 };
-        let text = Failure::from(farjump::Error::Inject(error)).to_string();
-        let named: Vec<_> =
-            text.split("serve --").skip(1).filter_map(|rest| rest.split('`').next()).collect();
-        assert_eq!(named, ["mailbox", "max-payload", "max-frame", "max-source-memory"], "{text}");
-        assert!(named.iter().all(|name| options.contains(name)), "{named:?} of {options:?}");
+        check::<Serve>(Error::from(error), &["mailbox", "max-payload", "max-frame", "max-source-memory"]);
+        for (method, named) in [
+            ("allow_code", &["allow-code"][..]),
+            ("export_library", &["export"]),
+            ("max_image", &["max-image"]),
+            ("max_sources", &["max-sources"]),
+            ("modes", &["mode"]),
+            ("rights", &["allow"]),
+            ("store_capacity", &["store-bytes", "store-images"]),
+            ("wanted_library", &["wanted-library"]),
+        ] {
+            let (ifunc, text) = ("sum".to_owned(), format!("refused (TargetBuilder::{method})"));
+            let refused = CallError::Refused { ifunc, cause: RefusalCause::Policy, text };
+            check::<Serve>(Error::from(refused), named);
+        }
+        #[cfg(feature = "build")]
+        check::<crate::build::Build>(farjump::build::BuildError::Name { name: "9".to_owned() }, &["name"]);
     }
 
     #[test]

@@ -135,7 +135,10 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_the_others_stay
     );
     let (needed, capacity) = (format!("{} bytes", bytes_of(&tally)), format!("{capacity} bytes"));
     let text = error.to_string();
-    assert!(text.contains(&needed) && text.contains(&capacity) && text.contains("--store-bytes"), "{text}");
+    assert!(
+        text.contains(&needed) && text.contains(&capacity) && text.contains("TargetBuilder::store_capacity"),
+        "{text}"
+    );
     assert_eq!(*pair.call(&echo, b"still here").unwrap(), *b"still here");
     assert_eq!((pair.target.stats().store.evictions, pair.target.stats().images_linked), (0, 1));
 }

@@ -10,7 +10,9 @@ use super::relocations::Rules;
 use super::{Options, Scratch, run_tool, rust};
 
 const HEADER: &str = include_str!("../../../ifuncs/include/farjump_ifunc.h");
-const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
+
+/// The remedy where the C or C++ driver does not start.
+pub(super) const CC_ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
 
 /// Flags for every language. They give small position-independent code with a section for each function, so
 /// that only reachable code travels. They turn off the parts that a target cannot honour, some of which
@@ -91,7 +93,7 @@ pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Re
                     .arg(input)
                     .arg("-o")
                     .arg(&output);
-                let said = run_tool::run(&mut command, ADVICE)?;
+                let said = run_tool::run(&mut command, CC_ADVICE)?;
                 let messages = run_tool::messages(&said);
                 if !said.status.success() {
                     let tool = run_tool::program(&command);

@@ -20,7 +20,6 @@ use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::carried::IS_ARGS;
 
-const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
 /// called.
 const RUST_PERSONALITY: &[u8] = b"rust_eh_personality";
@@ -76,7 +75,7 @@ pub(super) fn write_library(
     command.arg("-Wl,--start-group");
     command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
     command.arg("-Wl,--end-group").args(&options.cflags);
-    let output = run_tool::run(&mut command, ADVICE)?;
+    let output = run_tool::run(&mut command, compile::CC_ADVICE)?;
     let messages = run_tool::messages(&output);
     if !output.status.success() {
         return Err(BuildError::Link { linker: run_tool::program(&command), messages });

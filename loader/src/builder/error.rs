@@ -37,7 +37,9 @@ pub enum BuildError {
         machine: &'static str,
     },
     /// A name that no ifunc can have.
-    #[error("`{name}` cannot name an ifunc: take a C identifier of at most 255 ASCII characters (--name)")]
+    #[error(
+        "`{name}` cannot name an ifunc: take a C identifier of at most 255 ASCII characters (Options::name)"
+    )]
     Name {
         /// The given name, or the one derived from the output's.
         name: String,
@@ -349,5 +351,5 @@ fn missing_advice(name: &str, mains: &[(String, String)]) -> String {
         return ", nor any other function named *_main. In C++ the routines are extern \"C\"".to_owned();
     }
     let found: Vec<_> = mains.iter().map(|(main, object)| format!("`{main}` in {object}")).collect();
-    format!(", but {}. Give the name with --name, or in the output: libNAME.so", found.join(", "))
+    format!(", but {}. Give the name (Options::name, or in the output: libNAME.so)", found.join(", "))
 }

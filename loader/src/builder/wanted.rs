@@ -17,7 +17,6 @@ use super::objects::{Elf, LITTLE};
 use super::relocations::Rules;
 use super::{Options, Scratch, run_tool};
 
-const ADVICE: &str = "Install a C compiler (gcc or clang), or name one with --cc";
 /// Prefixes of libraries that every process has, or may have without harm: those of the C library and the
 /// dynamic linker.
 const EVERYWHERE: [&str; 8] = [
@@ -56,7 +55,7 @@ pub(super) fn find(
     let cc = compile::cc(options);
     let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
     command.args(["-shared", "-nostartfiles", "-Wl,--as-needed", "-o"]).arg(&output).arg(&input);
-    let said = run_tool::run(command.args(&options.cflags), ADVICE)?;
+    let said = run_tool::run(command.args(&options.cflags), compile::CC_ADVICE)?;
     if !said.status.success() {
         let (linker, messages) = (run_tool::program(&command), run_tool::messages(&said));
         return Err(BuildError::Link { linker, messages });
