@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::enter::{self, Foreign, Main};
 use super::forward_requests::{Forwarding, NotForwarded};
-use super::lent::Lent;
+use super::lent_bytes::LentBytes;
 
 thread_local! {
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
@@ -121,7 +121,7 @@ pub(crate) fn running() -> Option<u64> {
 
 /// Appends to the reply of the call that runs on this thread. Returns `false` if none runs or the reply gets
 /// too long.
-pub(super) fn append(bytes: Lent<'_>) -> bool {
+pub(super) fn append(bytes: LentBytes<'_>) -> bool {
     let context = CURRENT.get();
     if context.is_null() {
         return false;
@@ -138,7 +138,7 @@ pub(super) fn append(bytes: Lent<'_>) -> bool {
 }
 
 /// Forwards the call that runs on this thread to `peer`, once it returns.
-pub(super) fn forward(peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
+pub(super) fn forward(peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
     let context = CURRENT.get();
     if context.is_null() {
         return Err(NotForwarded::Twice);
@@ -160,7 +160,7 @@ pub(super) enum NotLeft {
 
 /// Ends the call that runs on this thread, with a message that is cut at the limit; returns only if it
 /// cannot. `slot` and `frame` locate the service's frame on the stack ([`enter::foreign`]).
-pub(super) fn abandon(message: Lent<'_>, slot: usize, frame: usize) -> NotLeft {
+pub(super) fn abandon(message: LentBytes<'_>, slot: usize, frame: usize) -> NotLeft {
     let context = CURRENT.get();
     if context.is_null() {
         return NotLeft::NoCall;

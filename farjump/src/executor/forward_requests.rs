@@ -1,7 +1,7 @@
 //! Forward requests: a target's destinations, as `farjump_forward` sees them, and the request of the running
 //! call.
 
-use super::lent::Lent;
+use super::lent_bytes::LentBytes;
 
 /// The reason why `farjump_forward` rejects a call. The numbers are those of `farjump_ifunc.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct Forwarding {
 
 impl Forwarding {
     /// Notes that the running call is to be forwarded when it returns.
-    pub(super) fn ask(&mut self, peer: Lent<'_>, payload: Lent<'_>) -> Result<(), NotForwarded> {
+    pub(super) fn ask(&mut self, peer: LentBytes<'_>, payload: LentBytes<'_>) -> Result<(), NotForwarded> {
         if self.asked.is_some() {
             return Err(NotForwarded::Twice);
         }

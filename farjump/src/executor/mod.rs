@@ -13,7 +13,7 @@ mod enter;
 mod export;
 mod forward_requests;
 mod in_place;
-mod lent;
+mod lent_bytes;
 mod perf_map;
 mod run;
 mod services;

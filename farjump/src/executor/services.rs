@@ -7,7 +7,7 @@ use farjump_loader::Exports;
 use super::context::{self, NotLeft};
 #[cfg(doc)]
 use super::forward_requests::NotForwarded;
-use super::lent::Lent;
+use super::lent_bytes::LentBytes;
 
 /// Whether every target offers an export of this name, on whose type safe code may rely: the services, and
 /// the four functions that compilers call on their own.
@@ -40,7 +40,7 @@ unsafe extern "C" fn farjump_reply(bytes: *const c_void, len: usize) -> c_int {
     }
     // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code
     // is.
-    let bytes = unsafe { Lent::new(bytes.cast(), len) };
+    let bytes = unsafe { LentBytes::new(bytes.cast(), len) };
     if context::append(bytes) { 0 } else { -1 }
 }
 
@@ -55,7 +55,7 @@ unsafe extern "C" fn farjump_forward(
     // SAFETY: the header asks injected code for so many readable bytes at each; injected code is trusted as
     // native code is.
     let (peer, payload) =
-        unsafe { (Lent::new(peer.cast(), peer_len), Lent::new(payload.cast(), payload_size)) };
+        unsafe { (LentBytes::new(peer.cast(), peer_len), LentBytes::new(payload.cast(), payload_size)) };
     match context::forward(peer, payload) {
         Ok(()) => 0,
         Err(why) => why as c_int,
@@ -80,9 +80,9 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
 /// `farjump_panic`, whose return address lies at `slot`, and which was called with frame pointer `frame`.
 unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
     // SAFETY: the header asks injected code for `len` readable bytes, as in `farjump_reply`.
-    let mut message = unsafe { Lent::new(message.cast(), len) };
+    let mut message = unsafe { LentBytes::new(message.cast(), len) };
     if message.len() == 0 {
-        message = Lent::from(&b"(no message)"[..]);
+        message = LentBytes::from(&b"(no message)"[..]);
     }
     let left = context::abandon(message, slot, frame);
     let message = message.to_vec();

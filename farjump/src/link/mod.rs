@@ -2,13 +2,13 @@
 
 mod batch;
 mod builder;
+mod epoll;
 mod forwarding;
 mod in_place;
 mod inner;
 mod pending_calls;
 mod send;
 mod sent_codes;
-mod watch;
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -20,11 +20,11 @@ use farjump_loader::Library;
 
 pub use batch::Batch;
 pub use builder::LinkBuilder;
+use epoll::Watch;
 pub(crate) use forwarding::Outgoing;
 use inner::Inner;
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
-use watch::Watch;
 
 use crate::{Error, Mode, Refusal};
 

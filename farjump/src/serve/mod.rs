@@ -3,11 +3,11 @@
 mod admin;
 mod builder;
 mod connections;
-mod ends;
+mod end_links;
 mod epoll;
 mod forward;
 mod handlers;
-mod keys;
+mod key_changes;
 mod poll;
 mod session;
 mod sessions;

@@ -1,15 +1,15 @@
 //! State of a connected link, and sending. [`waiting`] takes outcomes, [`control`] reads control messages,
 //! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
-//! [`watched`] sleeps in an event loop of the caller's.
+//! [`event_loop`] sleeps in an event loop of the caller's.
 
 mod batching;
 mod connection;
 mod control;
+mod event_loop;
 mod forward;
 mod large;
 mod settings;
 mod waiting;
-mod watched;
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
 use farjump_core::transport::ArrivalRules;
 use farjump_loader::Library;
 
+use super::epoll::Watch;
 use super::in_place;
 use super::pending_calls::{MAX_CALLS, PendingCalls, ReplyBytes};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Known, SentCodes};
-use super::watch::Watch;
 use super::{Deadline, LinkPath, LinkStats};
 use crate::policy::may;
 use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};

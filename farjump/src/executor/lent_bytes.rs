@@ -8,20 +8,20 @@ use farjump_core::shared;
 /// Bytes that injected code lends a service. They may lie in the payload, and so in a mailbox that the source
 /// can write at the same time: no slice is made of them.
 #[derive(Clone, Copy)]
-pub(super) struct Lent<'a> {
+pub(super) struct LentBytes<'a> {
     start: *const u8,
     len: usize,
     lent: PhantomData<&'a [u8]>,
 }
 
-impl Lent<'_> {
+impl LentBytes<'_> {
     /// `len` bytes at `start`; none if either is zero.
     ///
     /// # Safety
     /// If neither is zero, `start` must be valid for reads of `len` bytes as long as the result is used, and
     /// no thread of this process writes there meanwhile.
     pub(super) unsafe fn new(start: *const u8, len: usize) -> Self {
-        Lent { start, len: if start.is_null() { 0 } else { len }, lent: PhantomData }
+        LentBytes { start, len: if start.is_null() { 0 } else { len }, lent: PhantomData }
     }
 
     pub(super) fn len(self) -> usize {
@@ -56,9 +56,9 @@ impl Lent<'_> {
     }
 }
 
-impl<'a> From<&'a [u8]> for Lent<'a> {
+impl<'a> From<&'a [u8]> for LentBytes<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Lent { start: ptr::from_ref(bytes).cast(), len: bytes.len(), lent: PhantomData }
+        LentBytes { start: ptr::from_ref(bytes).cast(), len: bytes.len(), lent: PhantomData }
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_is_lent_is_copied_behind_what_is_there_and_compared_whole() {
-        let lent = Lent::from(&b"some bytes"[..]);
+        let lent = LentBytes::from(&b"some bytes"[..]);
         let mut copy = b"and ".to_vec();
         lent.append_to(&mut copy, 4);
         lent.append_to(&mut copy, usize::MAX);
@@ -78,7 +78,7 @@ mod tests {
         );
         assert!(lent.are(b"some bytes") && !lent.are(b"some byte") && !lent.are(b"same bytes"));
         // SAFETY: nothing is lent.
-        let nothing = unsafe { [Lent::new(ptr::null(), 5), Lent::new(b"x".as_ptr(), 0)] };
+        let nothing = unsafe { [LentBytes::new(ptr::null(), 5), LentBytes::new(b"x".as_ptr(), 0)] };
         assert!(nothing.iter().all(|none| none.len() == 0 && none.are(b"") && none.to_vec().is_empty()));
     }
 }

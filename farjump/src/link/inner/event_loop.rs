@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farjump_core::channel::Armed;
 
-use super::super::watch::{Rest, Traffic, Watch};
+use super::super::epoll::{Rest, Traffic, Watch};
 use super::Connection;
 use super::Inner;
 use crate::Error;
