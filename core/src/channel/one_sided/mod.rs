@@ -4,16 +4,17 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
-use super::{Armed, ChannelParams, SendError, failed, protocol, ring_of};
+use super::{ChannelParams, SendError, failed, protocol, ring_of};
 use crate::frame::{Flags, Header, LINE, Layout, Plan, Trailer};
 use crate::mailbox::{
-    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper,
-    State, Waker, fall_asleep,
+    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoRoom, Outbound, STATE_AT, Seen, State, Waker,
 };
 use crate::memory::{Memory, Region};
-use crate::sync::{Handover, Ordering, release};
+use crate::sync::{Handover, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
 use crate::wire::layout::frame::LENGTHS;
+
+mod sleep;
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
@@ -429,105 +430,5 @@ impl OneSided {
             Some(position) => self.report(position),
             None => Ok(()),
         }
-    }
-
-    #[inline]
-    fn notices(&self) -> u32 {
-        // Acquire: makes visible the messages that the peer wrote to the control connection before its
-        // notice.
-        State(self.returns.load(STATE_AT, Ordering::Acquire)).notice()
-    }
-
-    pub(super) fn notify(&mut self) -> Result<(), TransportError> {
-        self.state = self.state.with_notice();
-        self.tell_state()
-    }
-
-    /// Sends the peer this endpoint's state if it has changed, and wakes the peer if the state holds a
-    /// notice. If the backend's queue is full, `work` sends it later.
-    fn tell_state(&mut self) -> Result<(), TransportError> {
-        if self.told == self.state {
-            return Ok(());
-        }
-        match self.tell(STATE_AT, self.state.0) {
-            Ok(()) => {
-                let calls = self.told.notice() != self.state.notice();
-                self.told = self.state;
-                if calls { self.remote.wake_peer() } else { Ok(()) }
-            }
-            Err(error) if error.is_full() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// `holds`: a frame was found and is not released.
-    pub(super) fn arm(&mut self, holds: bool) -> Result<Armed, TransportError> {
-        self.holds = holds;
-        self.work(true)?;
-        if self.inbound.is_summing() {
-            return Ok(Armed::Ready);
-        }
-        Ok(match fall_asleep(self)? {
-            Sleep::Awake => {
-                self.disarm()?;
-                Armed::Ready
-            }
-            Sleep::Lightly => Armed::Nap,
-            Sleep::Soundly => match self.local.descriptor() {
-                Some(_) => Armed::Sleep,
-                None => Armed::Nap,
-            },
-        })
-    }
-
-    pub(super) fn disarm(&mut self) -> Result<(), TransportError> {
-        if !self.state.asleep() {
-            return Ok(());
-        }
-        self.state = self.state.toggled();
-        self.tell_state()?;
-        self.local.after_sleep()
-    }
-}
-
-impl Sleeper for OneSided {
-    type Error = TransportError;
-
-    fn say_asleep(&mut self) -> Result<bool, TransportError> {
-        if !self.state.asleep() {
-            self.state = self.state.toggled();
-        }
-        self.tell_state()?;
-        // A peer without the current credit would wake this endpoint for frames that it has consumed.
-        Ok(self.told == self.state && self.inbound.due(true).is_none())
-    }
-
-    fn order(&mut self) -> Result<bool, TransportError> {
-        self.local.before_sleep()
-    }
-
-    fn look(&mut self) -> Result<Look, TransportError> {
-        if self.holds {
-            return Ok(Look::Something);
-        }
-        let position = self.inbound.position();
-        self.inbound.naps();
-        let seen = self.poll()?;
-        // The peer sent its wake-up for this sleep with the skip, and sends none for the frame behind it.
-        let skipped = self.inbound.position() != position;
-        // `order` may have discarded a wake-up that carried a notice.
-        let called = self.notices() != self.notice;
-        let fed = self.starved.is_some_and(|consumed| self.out.consumed() != consumed);
-        if fed {
-            self.starved = None;
-        }
-        if matches!(seen, Seen::Frame(..)) || self.inbound.is_summing() || skipped || called || fed {
-            return Ok(Look::Something);
-        }
-        let under_way = seen == Seen::Partial
-            || self.pending.is_some()
-            || self.starved.is_some()
-            || self.inbound.due(true).is_some();
-        Ok(if under_way { Look::UnderWay } else { Look::Nothing })
     }
 }

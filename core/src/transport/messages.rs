@@ -1,0 +1,123 @@
+//! Two-sided endpoints: whole messages.
+
+use core::ptr::NonNull;
+
+#[cfg(doc)]
+use super::Capabilities;
+use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
+
+/// Whole messages, in order, each delivered once. The backend must not lose one without an error.
+///
+/// # Safety
+/// Core and the injected function read and write through the pointers that this trait returns, without asking
+/// again. An implementation guarantees that
+/// * the buffer that [`Messages::reserve`] returns for `len` bytes is aligned to 64 bytes, and valid for
+///   reads and writes of `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the
+///   end of the value;
+/// * the message that [`Messages::poll`] returns is aligned to 64 bytes, valid for reads and writes of its
+///   length until [`Messages::release`] or the end of the value, and written by nothing else until then;
+/// * neither overlaps the other, or any memory that a reference reaches.
+pub unsafe trait Messages: Send {
+    /// Reserves a buffer for one message of `len` bytes. Nothing is sent before [`Messages::commit`]; a
+    /// second `reserve` without it discards the first. The buffer is aligned to 64 bytes
+    /// and may hold anything.
+    ///
+    /// # Errors
+    /// [`Cause::Full`] when no buffer is free now and [`Messages::progress`] may free one.
+    /// [`Cause::TooLarge`] over [`Capabilities::max_frame`]. Any other error is final for the link.
+    fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError>;
+
+    /// Sends the first `len` bytes of the reserved buffer. `len` is at most the reserved length and a
+    /// multiple of 64. The message is on its way when this returns without an error. `frame` is its running
+    /// number, for later errors.
+    ///
+    /// # Errors
+    /// [`Cause::Full`] when the backend cannot take it now: the buffer stays reserved and core calls again.
+    fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError>;
+
+    /// Whether [`Messages::commit_beside`] is implemented: sending bytes without copying them.
+    fn sends_beside(&self) -> bool {
+        false
+    }
+
+    /// Sends the first `len` bytes of the reserved buffer, then the bytes of `beside`, padded with zeros to a
+    /// multiple of 64. The whole is at most the reserved length. `beside` is not used after the return: bytes
+    /// that are not on their way by then were copied. Only called if [`Messages::sends_beside`].
+    ///
+    /// # Errors
+    /// Those of [`Messages::commit`].
+    fn commit_beside(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
+        let _ = (len, beside);
+        let cause = Cause::Unsupported("sending bytes from where they lie");
+        Err(TransportError::new("core", Operation::Send, cause).with_frame(frame))
+    }
+
+    /// The oldest message that was delivered and not released: its start, aligned to
+    /// 64 bytes, and its length. The same one until [`Messages::release`]. Until then the
+    /// bytes are valid for reads and writes, and the peer cannot change them. Makes a little progress if the
+    /// library needs that.
+    ///
+    /// # Errors
+    /// Final for the link.
+    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError>;
+
+    /// Returns the message from [`Messages::poll`] to the backend. Does nothing without one.
+    fn release(&mut self);
+
+    /// Lets the backend make progress. Never waits.
+    ///
+    /// # Errors
+    /// Failures of earlier messages, with their running number.
+    fn progress(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// The descriptor that becomes readable when there is something to do; `None` without a wake source. The
+    /// same for the life of the value.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Prepares to sleep on [`Messages::descriptor`]. `false` if a message is there already, or if the
+    /// descriptor might not report one: do not sleep without a bound then.
+    ///
+    /// # Errors
+    /// Final for the link.
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        Ok(false)
+    }
+
+    /// Called after waking.
+    ///
+    /// # Errors
+    /// Final for the link.
+    fn disarm(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Whether committed messages wait for [`Messages::descriptor`] to become writable. A sleeper then waits
+    /// for readable or writable, and calls [`Messages::progress`].
+    fn wants_write(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Messages::descriptor`] becomes readable at the next message without a call of
+    /// [`Messages::arm`]. `false` while an arrived message has not been polled, because no descriptor reports
+    /// it. A receiver with many links need not poll those for which this is `true`.
+    fn tells_unasked(&self) -> bool {
+        false
+    }
+
+    /// Whether the messages have an end of their own: [`Messages::poll`] returns [`Cause::PeerGone`] behind
+    /// the peer's last message, even if the peer ended long before. A caller that learns of the peer's end by
+    /// other means may then poll until that error, for a bounded time. Without this property, a message that
+    /// has not arrived when the peer has ended never arrives.
+    fn has_end(&self) -> bool {
+        false
+    }
+
+    /// The path of the messages. For people; may take long.
+    fn path_info(&self) -> PathInfo {
+        PathInfo::default()
+    }
+}
