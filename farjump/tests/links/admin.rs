@@ -12,9 +12,9 @@ use farjump::core::image::{ImageParts, Machine};
 use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
 use farjump_control::{AdminRequest, MAGIC, Message, VERSION};
 
+use farjump_fixtures::raw_source::{RawSource, call};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::hostile_sources::raw::RawSource;
 use crate::support::{FOREVER, PATIENCE, Pair, Place, library, meet, to_words, words};
 
 fn admin(place: &Place) -> Admin {
@@ -155,7 +155,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     pair.call(&tally, b"").unwrap();
     pair.call(&echo, b"bytes").unwrap();
     let mut raw = meet(&mut pair.target, || RawSource::connect(&place.address()));
-    raw.send_plan(&crate::hostile_sources::raw::call(), b"");
+    raw.send_plan(&call(), b"");
     pair.serve();
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
     let told = meet(&mut pair.target, || admin(&place).stats()).unwrap();

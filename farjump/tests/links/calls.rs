@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use farjump::{Awaited, CallError, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
+use farjump::{Awaited, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
 
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, panicked, refused, serve,
+    timed_out, to_words, words,
 };
 
 #[test]
@@ -44,9 +45,8 @@ fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
         let mut pair = Pair::of(place.target(), place.link().wait_policy(policy));
         let echo = library("echo");
         let late = pair.link.inject(&echo, b"late").unwrap();
-        let error = late.wait(Duration::from_millis(20)).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
-        assert!(error.to_string().contains(&place.address()), "{error}");
+        let error = timed_out(late.wait(Duration::from_millis(20)));
+        assert!(error.contains(&place.address()), "{error}");
         let mut next = pair.link.inject(&echo, b"next").unwrap();
         assert_eq!(serve(&mut pair.target), 2, "a call whose wait ended runs all the same");
         assert_eq!(*answer(&mut pair.target, &mut next).unwrap(), *b"next");
@@ -190,12 +190,8 @@ fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
     assert_eq!((reply.len() as u64, reply.last()), (most, Some(&0)));
     let travelled = pair.link.stats().code_bytes;
     for len in [most, most + 1, 1 << 20] {
-        let error = pair.call(&speech, &words(&[len, 100])).unwrap_err();
-        assert!(
-            matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::ReplyTooLarge, .. }) if ifunc == "speech"),
-            "{error}"
-        );
-        assert!(error.to_string().contains("larger reply mailbox"), "{error}");
+        let error = refused(pair.call(&speech, &words(&[len, 100])), "speech", RefusalCause::ReplyTooLarge);
+        assert!(error.contains("larger reply mailbox"), "{error}");
     }
     assert_eq!(pair.target.stats().refused(RefusalCause::ReplyTooLarge), 3);
     assert_eq!(pair.call(&speech, &words(&[1, 1])).unwrap().len(), 2);
@@ -208,16 +204,10 @@ fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
     let mut pair = Pair::new(&place);
     let speech = library("speech");
     let panicking = |message: &[u8]| [&words(&[10, 10]), message].concat();
-    let error = pair.call(&speech, &panicking("no such column: größe".as_bytes())).unwrap_err();
-    match &error {
-        Error::Call(CallError::Panicked { ifunc, message }) => {
-            assert_eq!((&**ifunc, &**message), ("speech", "no such column: größe"));
-        }
-        other => panic!("{other}"),
-    }
-    assert_eq!(error.to_string(), "`speech` panicked at the target: no such column: größe");
-    let error = pair.call(&speech, &panicking(b"not \xff UTF-8")).unwrap_err();
-    assert!(error.to_string().contains("not \u{fffd} UTF-8"), "{error}");
+    let message = panicked(pair.call(&speech, &panicking("no such column: größe".as_bytes())), "speech");
+    assert_eq!(message, "no such column: größe");
+    let message = panicked(pair.call(&speech, &panicking(b"not \xff UTF-8")), "speech");
+    assert!(message.contains("not \u{fffd} UTF-8"), "{message}");
     assert_eq!(*pair.call(&speech, &words(&[2, 1])).unwrap(), [0, 0, 0]);
 }
 
@@ -232,12 +222,8 @@ fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
     let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
     let speech = library("speech");
     pair.link.send(&speech, &[&words(&[0, 0]), &b"lost"[..]].concat()).unwrap();
-    let error = pair.flush().unwrap_err();
-    assert!(
-        matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::Panicked, .. }) if ifunc == "speech"),
-        "{error}"
-    );
-    assert!(error.to_string().contains("lost"), "{error}");
+    let error = refused(pair.flush(), "speech", RefusalCause::Panicked);
+    assert!(error.contains("lost"), "{error}");
     assert_eq!(told.all().len(), 1);
     pair.flush().unwrap();
 }
@@ -315,12 +301,8 @@ fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() 
             payload.resize(most, 1);
             assert_eq!(to_words(&call(&payload).unwrap()), [round + 1, 0]);
         }
-        let error = call(&vec![0; most + 1]).unwrap_err();
-        assert!(
-            matches!(&error, Error::Call(CallError::Refused { ifunc, cause: RefusalCause::TooLarge, .. }) if ifunc == "sequence"),
-            "{error}"
-        );
-        assert!(error.to_string().contains("over the 65536 that this target takes"), "{error}");
+        let error = refused(call(&vec![0; most + 1]), "sequence", RefusalCause::TooLarge);
+        assert!(error.contains("over the 65536 that this target takes"), "{error}");
     });
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::AtomicU64;
 
-use farjump::{CallError, Error, Library, Link, RefusalCause, WaitError};
+use farjump::{Error, Library, Link, RefusalCause, WaitError};
 
-use crate::support::{PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words};
+use crate::support::{
+    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, refused, serve, to_words, words,
+};
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
     key * 10
@@ -121,14 +123,8 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
     assert_eq!(pair.link.stats().frames_with_code, 1);
     let mut texts = Vec::new();
     for mut call in calls {
-        match answer(&mut pair.target, &mut call).unwrap_err() {
-            Error::Call(CallError::Refused { ifunc, cause: RefusalCause::UnresolvedImport, text })
-                if ifunc == "lookup" =>
-            {
-                texts.push(text);
-            }
-            other => panic!("{other}"),
-        }
+        let outcome = answer(&mut pair.target, &mut call);
+        texts.push(refused(outcome, "lookup", RefusalCause::UnresolvedImport));
     }
     let expected = "the target refused `lookup`: it exports no `store_get` (it offers farjump_forward, farjump_panic, \
                     farjump_reply, memcmp, memcpy, memmove, memset, store_version, stroe_get; did you mean stroe_get?). Have the target \
@@ -257,11 +253,7 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
     let mut pair = restart(pair, &place, place.target().on_code_missing(move |_, _| asked_of.push(())));
     let calls: Vec<_> = (0..3).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     for mut call in calls {
-        let error = answer(&mut pair.target, &mut call).unwrap_err();
-        assert!(
-            matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::UnresolvedImport, .. })),
-            "{error}"
-        );
+        refused(answer(&mut pair.target, &mut call), "lookup", RefusalCause::UnresolvedImport);
     }
     assert_eq!(asked.all().len(), 1);
     // A target with the export runs it.

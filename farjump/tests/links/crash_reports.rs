@@ -1,13 +1,9 @@
 //! Crash reports in a program that has handlers of its own.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
 
-use crate::helper::this_test;
+use crate::helper::{role, test_in_role, this_test};
 use crate::support::{Pair, Place, library};
-
-/// Set in the process that is to crash: the kind of crash.
-const CRASHES: &str = "BEHAVIOUR_CRASHES";
 
 /// The program's own handler.
 extern "C" fn own(_: libc::c_int) {
@@ -40,19 +36,14 @@ fn crash(how: &str) {
 
 #[test]
 fn a_report_is_made_when_asked_for_and_before_the_handler_that_the_program_had() {
-    if let Ok(how) = std::env::var(CRASHES) {
-        return crash(&how);
+    // The role is the kind of crash.
+    if let [how] = &*role() {
+        return crash(how);
     }
     // The crashed processes leave their files in here.
     let place = Place::new();
     for how in ["report", "own", "report and own", "report and abort", "nothing"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
-            .env(CRASHES, how)
-            .env("TMPDIR", place.path(""))
-            .stdout(Stdio::null())
-            .output()
-            .unwrap();
+        let output = test_in_role(this_test!(), &[how]).env("TMPDIR", place.path("")).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         let ours = text.find("farjump: SIGILL in ifunc `crash`, at offset 0x");
         assert!(text.matches("farjump: ").count() <= 1, "what a handler does is no news: {text}");
@@ -81,7 +72,7 @@ extern "C" fn careless(_: libc::c_int) {
 
 #[test]
 fn a_handler_that_returns_leaves_errno_as_it_was() {
-    if std::env::var(CRASHES).is_ok() {
+    if !role().is_empty() {
         // SAFETY: `careless` is a handler.
         let before = unsafe { libc::signal(libc::SIGTRAP, careless as *const () as libc::sighandler_t) };
         assert_ne!(before, libc::SIG_ERR);
@@ -97,11 +88,6 @@ fn a_handler_that_returns_leaves_errno_as_it_was() {
         std::process::exit(if errno == libc::EDOM { 7 } else { 8 });
     }
     let place = Place::new();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
-        .env(CRASHES, "not at all")
-        .env("TMPDIR", place.path(""))
-        .output()
-        .unwrap();
+    let output = test_in_role(this_test!(), &["not at all"]).env("TMPDIR", place.path("")).output().unwrap();
     assert_eq!(output.status.code(), Some(7), "{}", String::from_utf8_lossy(&output.stderr));
 }

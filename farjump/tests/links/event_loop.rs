@@ -4,9 +4,11 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use farjump::{CallError, Error, InjectError, Library, Link, WaitError, WaitPolicy};
+use farjump::{Error, InjectError, Library, Link, RefusalCause, WaitPolicy};
 
-use crate::support::{Pair, Place, Seen, library, meet, readable, serve, sleep_until, words};
+use crate::support::{
+    Pair, Place, Seen, library, meet, panicked, peer_gone, readable, refused, serve, sleep_until, words,
+};
 
 /// Puts a link without events to sleep: nothing wakes it.
 fn put_to_sleep(link: &Link) {
@@ -45,10 +47,9 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_p
     assert_eq!(call_asleep(&mut pair, &echo, b"with code").unwrap(), b"with code");
     assert_eq!(call_asleep(&mut pair, &echo, b"in a line").unwrap(), b"in a line");
     assert_eq!(call_asleep(&mut pair, &echo, &[7; 5000]).unwrap(), [7; 5000]);
-    let error = call_asleep(&mut pair, &library("lookup"), b"").unwrap_err();
-    assert!(matches!(error, Error::Call(CallError::Refused { .. })), "{error}");
-    let error = call_asleep(&mut pair, &library("sum"), b"odd").unwrap_err();
-    assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
+    let refusal = call_asleep(&mut pair, &library("lookup"), b"");
+    refused(refusal, "lookup", RefusalCause::UnresolvedImport);
+    panicked(call_asleep(&mut pair, &library("sum"), b"odd"), "sum");
     assert_eq!(call_asleep(&mut pair, &echo, b"and on").unwrap(), b"and on");
 }
 
@@ -75,10 +76,8 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
     put_to_sleep(&link);
     drop(target);
     assert!(was_woken(&link));
-    let error = link.arm().unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
-    let error = call.poll().unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
+    peer_gone(link.arm());
+    peer_gone(call.poll());
     assert!(link.arm().is_err(), "it never sleeps again");
 }
 

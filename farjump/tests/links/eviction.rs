@@ -1,8 +1,8 @@
 //! A target whose store is full: the most recently used code stays, and no call is lost.
 
-use farjump::{CallError, Error, Library, RefusalCause, TargetBuilder};
+use farjump::{Library, RefusalCause, TargetBuilder};
 
-use crate::support::{Pair, Place, Seen, answer, library, meet, to_words, words};
+use crate::support::{Pair, Place, Seen, answer, library, meet, refused, to_words, words};
 
 fn bytes_of(library: &Library) -> usize {
     library.images()[0].bytes().len()
@@ -128,13 +128,8 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_the_others_stay
     let capacity = bytes_of(&echo);
     let mut pair = Pair::of(place.target().store_capacity(capacity, 10), place.link());
     assert_eq!(*pair.call(&echo, b"here").unwrap(), *b"here");
-    let error = pair.call(&tally, b"").unwrap_err();
-    assert!(
-        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::OutOfMemory, .. })),
-        "{error}"
-    );
+    let text = refused(pair.call(&tally, b""), "tally", RefusalCause::OutOfMemory);
     let (needed, capacity) = (format!("{} bytes", bytes_of(&tally)), format!("{capacity} bytes"));
-    let text = error.to_string();
     assert!(
         text.contains(&needed) && text.contains(&capacity) && text.contains("TargetBuilder::store_capacity"),
         "{text}"
@@ -148,12 +143,8 @@ fn functions_of_the_target_itself_are_never_dropped() {
     let place = Place::new();
     let (tally, echo) = (library("tally"), library("echo"));
     let mut pair = Pair::of(one_image(&place).local(&tally), place.link());
-    let error = pair.call(&echo, b"").unwrap_err();
-    assert!(
-        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::OutOfMemory, .. })),
-        "{error}"
-    );
-    assert!(error.to_string().contains("its store is full, with 1 images"), "{error}");
+    let error = refused(pair.call(&echo, b""), "echo", RefusalCause::OutOfMemory);
+    assert!(error.contains("its store is full, with 1 images"), "{error}");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     // It is no longer the target's own, and is dropped like any other.
     assert!(pair.target.remove_local("tally"));

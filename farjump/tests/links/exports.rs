@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use farjump::admin::Admin;
-use farjump::{CallError, ConnectError, Error, RefusalCause};
+use farjump::{ConnectError, Error, RefusalCause};
 use farjump_control::{HandshakeError, RejectCause};
 
-use crate::support::{PATIENCE, Pair, Place, library, meet, to_words, words};
+use crate::support::{PATIENCE, Pair, Place, library, meet, refused, to_words, words};
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
     100 + key
@@ -71,11 +71,7 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
     let place = Place::new();
     let mut pair = Pair::new(&place);
     let lookup = library("lookup");
-    let error = pair.call(&lookup, &words(&[5])).unwrap_err();
-    assert!(
-        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::UnresolvedImport, .. })),
-        "{error}"
-    );
+    refused(pair.call(&lookup, &words(&[5])), "lookup", RefusalCause::UnresolvedImport);
     let path = built(&place, "third", THIRD);
     // SAFETY: it was built above, without constructors.
     let replaced = unsafe { pair.target.export_library(path) }.unwrap();

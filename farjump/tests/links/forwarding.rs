@@ -5,14 +5,12 @@ use std::cell::RefCell;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use farjump::{
-    CallError, Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy,
-};
+use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, TargetThread, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use crate::helper::{plays, start_target, this_test};
-use crate::support::{PATIENCE, Place, alongside, library};
+use crate::support::{PATIENCE, Place, alongside, library, refused};
 
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
 type Counts = [u64; 2];
@@ -87,15 +85,8 @@ fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
 
 /// The error of a call that was not forwarded, as its source receives it.
 #[track_caller]
-fn lost(result: Result<impl std::fmt::Debug, Error>) -> String {
-    match result {
-        Err(Error::Call(CallError::Refused { ifunc, cause: RefusalCause::ForwardFailed, text }))
-            if ifunc == "onward" =>
-        {
-            text
-        }
-        other => panic!("{other:?}"),
-    }
+fn lost<T>(outcome: Result<T, Error>) -> String {
+    refused(outcome, "onward", RefusalCause::ForwardFailed)
 }
 
 #[test]
@@ -207,10 +198,8 @@ fn a_reply_of_a_mebibyte_comes_back_through_every_target() {
     }
     // A source with a smaller reply ring gets an error.
     let small = Link::builder(&address(&place, 0)).reply_mailbox_size(4096).connect().unwrap();
-    let error = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE).unwrap_err();
-    let Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, text, .. }) = error else {
-        panic!("{error}")
-    };
+    let outcome = small.inject(&library("onward"), b">next;#;").unwrap().wait(PATIENCE);
+    let text = refused(outcome, "onward", RefusalCause::ReplyTooLarge);
     assert!(text.contains("larger reply mailbox"), "{text}");
     drop(targets);
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use farjump::{Data, Link, Mode, Target, WaitPolicy};
-pub(crate) use farjump_fixtures::helper_process::{HelperProcess, as_test, commands, role, say};
+pub(crate) use farjump_fixtures::helper_process::{HelperProcess, commands, role, say, test_in_role};
 pub(crate) use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, library, words};
@@ -24,8 +24,7 @@ pub(crate) fn start_target_in(
     data: &str,
     surroundings: impl FnOnce(&mut Command),
 ) -> HelperProcess {
-    let mut command =
-        as_test(Command::new(std::env::current_exe().unwrap()), test, &["target", address, data]);
+    let mut command = test_in_role(test, &["target", address, data]);
     surroundings(&mut command);
     let target = HelperProcess::start(command);
     assert_eq!(target.hear(), "ready");

@@ -6,16 +6,13 @@ use std::ptr::NonNull;
 
 use farjump::core::frame::{Kind, Plan};
 use farjump::core::image::ImageView;
-use farjump::core::transport::{
-    Address, BorrowedFd, Capabilities, Cause, Endpoint, LocalAddress, LocalMemory, OpenRequest, Operation,
-    Transport, TransportError, UnconnectedEndpoint,
-};
-use farjump::{CallError, CodeId, Error, InPlaceFault, InjectError, Library, Mode, RefusalCause};
-use farjump_control::Message;
+use farjump::core::transport::{BorrowedFd, Cause, Endpoint, LocalMemory, Operation, TransportError};
+use farjump::{CodeId, Error, InPlaceFault, InjectError, Library, Mode, RefusalCause};
+use farjump_fixtures::altered::Altered;
+use farjump_fixtures::raw_source::{RawSource, call_code};
 use farjump_transports::shm::Shm;
 
-use crate::hostile_sources::raw::{RawSource, Told, call_code};
-use crate::support::{Pair, Place, library, meanwhile, to_words, words};
+use crate::support::{Pair, Place, id_of, image_of, library, meanwhile, panicked, refused, to_words, words};
 
 fn in_place(place: &Place) -> Pair<'static> {
     Pair::of(place.target().modes(&Mode::ALL), place.link().mode(Mode::InPlace))
@@ -127,10 +124,7 @@ fn code_with_statics_is_refused_before_anything_is_sent_and_the_link_goes_on() {
 fn a_target_allows_code_in_place_only_if_it_is_told_to() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::InPlace));
-    let Err(Error::Call(CallError::Refused { ifunc, cause, text })) = pair.call(&library("echo"), b"") else {
-        panic!("ran")
-    };
-    assert_eq!((&*ifunc, cause), ("echo", RefusalCause::Policy));
+    let text = refused(pair.call(&library("echo"), b""), "echo", RefusalCause::Policy);
     assert!(text.contains("mode in-place") && text.contains("TargetBuilder::modes"), "{text}");
     for mode in [Mode::Cached, Mode::Always] {
         pair.link.set_mode(mode);
@@ -151,25 +145,21 @@ fn calls_of_all_modes_on_one_link_keep_their_order_and_a_panic_ends_one_only() {
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes, "{mode}");
         }
         pair.link.set_mode(Mode::InPlace);
-        match pair.call(&library("speech"), &[&words(&[0, 1])[..], b"on purpose"].concat()) {
-            Err(Error::Call(CallError::Panicked { ifunc, message })) => {
-                assert_eq!((&*ifunc, &*message), ("speech", "on purpose"));
-            }
-            other => panic!("{other:?}"),
-        }
+        let outcome = pair.call(&library("speech"), &[&words(&[0, 1])[..], b"on purpose"].concat());
+        assert_eq!(panicked(outcome, "speech"), "on purpose");
     }
 }
 
 // ---- sources that break the protocol ----
 
 /// A hostile source of a target that allows everything. Each is served in the thread of the test.
-fn liar(place: &Place) -> (RawSource, farjump::TargetThread) {
+fn hostile(place: &Place) -> (RawSource, farjump::TargetThread) {
     let target = place.target().modes(&Mode::ALL).mailbox_size(1 << 16).build().unwrap().spawn().unwrap();
     (RawSource::connect(&place.address()), target)
 }
 
-fn image_of(library: &Library) -> (Vec<u8>, CodeId) {
-    (library.images()[0].bytes().to_vec(), library.images()[0].id())
+fn image_and_id(library: &Library) -> (Vec<u8>, CodeId) {
+    (image_of(library), id_of(library))
 }
 
 fn call_in_place<'a>(name: &'a str, image: &'a [u8], id: CodeId, epoch: u64) -> Plan<'a> {
@@ -177,38 +167,34 @@ fn call_in_place<'a>(name: &'a str, image: &'a [u8], id: CodeId, epoch: u64) -> 
 }
 
 #[track_caller]
-fn refused(liar: &mut RawSource, due: RefusalCause, words: &str) {
-    match liar.told() {
-        Told::Message(Message::Refused { cause, text, .. }) => {
-            assert_eq!(cause, due, "{text}");
-            assert!(text.contains(words), "{text}");
-        }
-        other => panic!("{other:?} instead of {due}"),
-    }
+fn refuses(hostile: &mut RawSource, due: RefusalCause, words: &str) {
+    let (cause, text) = hostile.refusal(7);
+    assert_eq!(cause, due, "{text}");
+    assert!(text.contains(words), "{text}");
 }
 
 #[test]
 fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_link_goes_on() {
     let place = Place::new();
-    let (mut liar, target) = liar(&place);
-    let epoch = liar.epoch;
-    let (tally, tally_id) = image_of(&library("tally"));
-    liar.send_plan(&call_in_place("tally", &tally, tally_id, epoch), b"");
-    refused(&mut liar, RefusalCause::BadImage, "writable statics");
+    let (mut hostile, target) = hostile(&place);
+    let epoch = hostile.epoch;
+    let (tally, tally_id) = image_and_id(&library("tally"));
+    hostile.send_plan(&call_in_place("tally", &tally, tally_id, epoch), b"");
+    refuses(&mut hostile, RefusalCause::BadImage, "writable statics");
 
-    let (echo, id) = image_of(&library("echo"));
+    let (echo, id) = image_and_id(&library("echo"));
     let u32_of = |at: usize| u32::from_le_bytes(echo[at..at + 4].try_into().unwrap());
     let edit = |at: usize, bytes: &[u8]| {
         let mut image = echo.clone();
         image[at..at + bytes.len()].copy_from_slice(bytes);
         image
     };
-    liar.send_plan(&call_in_place("echo", &echo, CodeId([9; 16]), epoch), b"");
-    refused(&mut liar, RefusalCause::IdMismatch, "09090909");
-    liar.send_plan(&call_in_place("echo", &echo, id, epoch ^ 1), b"");
-    refused(&mut liar, RefusalCause::StaleEpoch, "connect again");
-    liar.send_plan(&call_in_place("../echo", &echo, id, epoch), b"");
-    refused(&mut liar, RefusalCause::BadName, "../echo");
+    hostile.send_plan(&call_in_place("echo", &echo, CodeId([9; 16]), epoch), b"");
+    refuses(&mut hostile, RefusalCause::IdMismatch, "09090909");
+    hostile.send_plan(&call_in_place("echo", &echo, id, epoch ^ 1), b"");
+    refuses(&mut hostile, RefusalCause::StaleEpoch, "connect again");
+    hostile.send_plan(&call_in_place("../echo", &echo, id, epoch), b"");
+    refuses(&mut hostile, RefusalCause::BadName, "../echo");
     // The layout of `core/src/wire/image/mod.rs`: the entry is at 12, the first import's site at 32.
     for (image, words) in [
         (edit(12, &u32_of(8).to_le_bytes()), "entry"),
@@ -218,27 +204,27 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
         (echo[..echo.len() - 1].to_vec(), "truncated"),
     ] {
         let id = farjump_loader::code_id(&image);
-        liar.send_plan(&call_in_place("echo", &image, id, epoch), b"");
-        refused(&mut liar, RefusalCause::BadImage, words);
+        hostile.send_plan(&call_in_place("echo", &image, id, epoch), b"");
+        refuses(&mut hostile, RefusalCause::BadImage, words);
     }
     // Honest code, and then again by the same identity with another length.
-    liar.send_plan(&call_in_place("echo", &echo, id, epoch), b"honest");
-    assert_eq!(liar.reply(), b"honest");
+    hostile.send_plan(&call_in_place("echo", &echo, id, epoch), b"honest");
+    assert_eq!(hostile.reply(), b"honest");
     for other in [echo[..echo.len() - 8].to_vec(), [&echo[..], &[0; 8]].concat()] {
-        liar.send_plan(&call_in_place("echo", &other, id, epoch), b"");
-        refused(&mut liar, RefusalCause::IdMismatch, "damaged");
+        hostile.send_plan(&call_in_place("echo", &other, id, epoch), b"");
+        refuses(&mut hostile, RefusalCause::IdMismatch, "damaged");
     }
     // Whole, and eight bytes off its right offset.
-    let (aligned, aligned_id) = image_of(&library("whereabouts"));
-    let mut frame = liar.frame(&call_in_place("whereabouts", &aligned, aligned_id, epoch), b"");
+    let (aligned, aligned_id) = image_and_id(&library("whereabouts"));
+    let mut frame = hostile.frame(&call_in_place("whereabouts", &aligned, aligned_id, epoch), b"");
     let at = u32::from_le_bytes(frame[24..28].try_into().unwrap()) as usize;
     frame.copy_within(at..at + aligned.len(), at - 8);
     frame[24..28].copy_from_slice(&((at - 8) as u32).to_le_bytes());
-    liar.send(&frame);
-    refused(&mut liar, RefusalCause::BadFrame, "multiple of 1024");
+    hostile.send(&frame);
+    refuses(&mut hostile, RefusalCause::BadFrame, "multiple of 1024");
 
-    liar.send_plan(&call_in_place("echo", &echo, id, epoch), b"and on");
-    assert_eq!(liar.reply(), b"and on");
+    hostile.send_plan(&call_in_place("echo", &echo, id, epoch), b"and on");
+    assert_eq!(hostile.reply(), b"and on");
     let stats = target.stop().unwrap().stats().clone();
     assert_eq!((stats.calls, stats.images_linked, stats.refusals()), (2, 0, 12));
 }
@@ -246,11 +232,11 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
 #[test]
 fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_written() {
     let place = Place::new();
-    let (mut liar, target) = liar(&place);
-    let epoch = liar.epoch;
-    let (echo, id) = image_of(&library("echo"));
-    liar.send_plan(&call_in_place("echo", &echo, id, epoch), b"checked");
-    assert_eq!(liar.reply(), b"checked");
+    let (mut hostile, target) = hostile(&place);
+    let epoch = hostile.epoch;
+    let (echo, id) = image_and_id(&library("echo"));
+    hostile.send_plan(&call_in_place("echo", &echo, id, epoch), b"checked");
+    assert_eq!(hostile.reply(), b"checked");
     let view = ImageView::new_checked(&echo).unwrap();
     let (span1, entry) = (view.span1_offset(), view.entry() as usize);
     let site = match view.imports().next().unwrap().site {
@@ -263,60 +249,27 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
     other[span1 + entry] = 0xc3;
     let plan = call_in_place("echo", &other, id, epoch);
     // An honest layout for a head with arbitrary numbers.
-    let mut frame = liar.frame(&call_in_place("echo", &echo, id, epoch), b"payload!");
+    let mut frame = hostile.frame(&call_in_place("echo", &echo, id, epoch), b"payload!");
     let at = u32::from_le_bytes(frame[24..28].try_into().unwrap()) as usize;
     frame[at..at + other.len()].copy_from_slice(plan.code.unwrap().image);
-    let start = liar.offset();
-    liar.send(&frame);
-    assert_eq!(liar.reply(), b"", "what came returned at once");
-    let after = liar.read(start, frame.len() / 8);
+    let start = hostile.offset();
+    hostile.send(&frame);
+    assert_eq!(hostile.reply(), b"", "what came returned at once");
+    let after = hostile.read(start, frame.len() / 8);
     let changed: Vec<usize> = (8..frame.len()).filter(|&at| after[at] != frame[at]).collect();
     assert!(!changed.is_empty());
     assert!(
         changed.iter().all(|byte| (at + site..at + site + 8).contains(byte)),
         "{changed:?}, {at} + {site}"
     );
-    drop(liar);
+    drop(hostile);
     assert_eq!(target.stop().unwrap().stats().calls, 2);
 }
 
 // ---- systems that do not allow it ----
 
-/// Shared memory without an executable alias.
-struct NoExec(Shm);
-
-struct UnconnectedNoExec(Box<dyn UnconnectedEndpoint>);
-
+/// A region without an executable alias.
 struct NoExecLocal(Box<dyn LocalMemory>);
-
-impl Transport for NoExec {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        Ok(Box::new(UnconnectedNoExec(self.0.open(request)?)))
-    }
-}
-
-impl UnconnectedEndpoint for UnconnectedNoExec {
-    fn address(&self) -> LocalAddress<'_> {
-        self.0.address()
-    }
-
-    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        match self.0.connect(peer, deadline_ms)? {
-            Endpoint::OneSided { local, remote } => {
-                Ok(Endpoint::OneSided { local: Box::new(NoExecLocal(local)), remote })
-            }
-            other => Ok(other),
-        }
-    }
-}
 
 // SAFETY: it only passes on the guarantees of the inner memory.
 unsafe impl LocalMemory for NoExecLocal {
@@ -349,16 +302,18 @@ unsafe impl LocalMemory for NoExecLocal {
 #[test]
 fn where_the_system_forbids_it_the_refusal_says_so_and_the_link_goes_on_in_other_modes() {
     let place = Place::new();
-    let target =
-        place.target().with_transport(Box::new(NoExec(Shm::new()))).transport("shm").modes(&Mode::ALL);
+    let no_exec = Altered::new(Shm::new()).connecting(|endpoint, peer, deadline_ms| {
+        let Endpoint::OneSided { local, remote } = endpoint.connect(peer, deadline_ms)? else {
+            panic!("shm is one-sided")
+        };
+        Ok(Endpoint::OneSided { local: Box::new(NoExecLocal(local)), remote })
+    });
+    let target = place.target().with_transport(no_exec.boxed()).transport("shm").modes(&Mode::ALL);
     let mut pair = Pair::of(target, place.link());
     let echo = library("echo");
     for round in 0..3 {
         pair.link.set_mode(Mode::InPlace);
-        let Err(Error::Call(CallError::Refused { cause, text, .. })) = pair.call(&echo, b"") else {
-            panic!("ran")
-        };
-        assert_eq!(cause, RefusalCause::Policy);
+        let text = refused(pair.call(&echo, b""), "echo", RefusalCause::Policy);
         assert!(text.contains("may not execute memory") && text.contains("another mode"), "{text}");
         for mode in [Mode::Cached, Mode::Always] {
             pair.link.set_mode(mode);

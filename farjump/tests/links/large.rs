@@ -9,7 +9,9 @@ use farjump::{
 use rustix::process::Signal;
 
 use crate::helper::{plays, start_target, this_test};
-use crate::support::{FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, to_words, words};
+use crate::support::{
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, timed_out, to_words, words,
+};
 
 /// Default limit of payloads at a target, in bytes.
 const LIMIT: usize = 64 << 20;
@@ -337,8 +339,7 @@ fn a_target_that_does_not_answer_in_time_gets_nothing() {
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
     target.signal(Signal::STOP);
-    let error = link.inject(&echo, &vec![0; 8 << 20]).unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+    timed_out(link.inject(&echo, &vec![0; 8 << 20]));
     target.signal(Signal::CONT);
     let link = Link::builder(&place.address()).connect().unwrap();
     assert_eq!(link.inject(&echo, b"still").unwrap().wait(PATIENCE).unwrap().len(), 5);

@@ -16,7 +16,6 @@ mod helper;
 mod hostile_sources;
 mod hostile_targets;
 mod in_place;
-mod kept_descriptors;
 mod large;
 mod libraries;
 mod modes;

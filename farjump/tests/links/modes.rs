@@ -1,16 +1,8 @@
 //! Modes: how code travels and runs, as its source chooses and its target allows.
 
-use farjump::{CallError, Error, Library, Mode, RefusalCause};
+use farjump::{Library, Mode, RefusalCause};
 
-use crate::support::{PATIENCE, Pair, Place, library, meanwhile, to_words};
-
-/// The refusal of a call, which must be one.
-fn refusal(result: Result<farjump::Reply, Error>) -> (String, RefusalCause, String) {
-    match result {
-        Err(Error::Call(CallError::Refused { ifunc, cause, text })) => (ifunc, cause, text),
-        other => panic!("not refused: {other:?}"),
-    }
-}
+use crate::support::{Pair, Place, library, refused, to_words};
 
 fn code_len(library: &Library) -> u64 {
     library.images()[0].bytes().len() as u64
@@ -66,22 +58,16 @@ fn a_function_that_the_target_lacks_is_refused_by_name_and_runs_once_it_is_there
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().mode(Mode::Local));
     let (tally, echo) = (library("tally"), library("echo"));
-    let (ifunc, cause, text) = refusal(pair.call(&tally, b""));
-    assert_eq!((&*ifunc, cause), ("tally", RefusalCause::CodeMissing));
+    let text = refused(pair.call(&tally, b""), "tally", RefusalCause::CodeMissing);
     assert!(text.contains("`tally`") && text.contains("TargetBuilder::local"), "{text}");
     pair.target.set_local(&tally).unwrap();
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
-    assert_eq!(refusal(pair.call(&echo, b"")).0, "echo");
+    refused(pair.call(&echo, b""), "echo", RefusalCause::CodeMissing);
     assert!(pair.target.remove_local("tally") && !pair.target.remove_local("tally"));
-    assert_eq!(refusal(pair.call(&tally, b"")).1, RefusalCause::CodeMissing);
+    refused(pair.call(&tally, b""), "tally", RefusalCause::CodeMissing);
     // This one is one-way.
     pair.link.send(&tally, b"").unwrap();
-    let Pair { link, mut target } = pair;
-    let flushed = meanwhile(&mut target, move || link.flush(PATIENCE));
-    assert!(
-        matches!(flushed, Err(Error::Call(CallError::Refused { cause: RefusalCause::CodeMissing, .. }))),
-        "{flushed:?}"
-    );
+    refused(pair.flush(), "tally", RefusalCause::CodeMissing);
 }
 
 #[test]
@@ -103,8 +89,7 @@ fn a_mode_that_the_target_does_not_allow_is_refused_and_the_link_goes_on_in_one_
             pair.link.set_mode(forbidden);
             // The first frame with code looks the same in two modes; the second does not.
             let mut second = || pair.call(&echo, b"no").and_then(|_| pair.call(&echo, b"no"));
-            let (ifunc, cause, text) = refusal(second());
-            assert_eq!((&*ifunc, cause), ("echo", RefusalCause::Policy));
+            let text = refused(second(), "echo", RefusalCause::Policy);
             assert!(
                 text.contains(&format!("mode {forbidden}")) && text.contains("TargetBuilder::modes"),
                 "{text}"
@@ -123,7 +108,7 @@ fn a_target_that_allows_nothing_refuses_everything_and_serves_on() {
     let mut pair = Pair::of(place.target().modes(&[]), place.link());
     for mode in Mode::ALL {
         pair.link.set_mode(mode);
-        assert_eq!(refusal(pair.call(&library("echo"), b"")).1, RefusalCause::Policy, "{mode}");
+        refused(pair.call(&library("echo"), b""), "echo", RefusalCause::Policy);
     }
 }
 
@@ -148,8 +133,7 @@ fn code_that_changes_under_its_name_runs_new_at_the_next_call_in_every_mode() {
 #[test]
 fn a_local_function_that_cannot_be_linked_fails_the_target_when_it_is_built() {
     let place = Place::new();
-    let error = place.target().local(&library("lookup")).build().unwrap_err();
-    let Error::Call(CallError::Refused { ifunc, cause, text }) = &error else { panic!("{error}") };
-    assert_eq!((&**ifunc, *cause), ("lookup", RefusalCause::UnresolvedImport));
+    let built = place.target().local(&library("lookup")).build();
+    let text = refused(built, "lookup", RefusalCause::UnresolvedImport);
     assert!(text.contains("`store_"), "{text}");
 }

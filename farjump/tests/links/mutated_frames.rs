@@ -9,12 +9,12 @@ use farjump::core::frame::{
 };
 use farjump::{CodeId, RefusalCause};
 use farjump_control::Message;
+use farjump_fixtures::raw_source::{RawSource, call};
 use farjump_fuzz::Mutator;
 use farjump_loader::bundle::is_name;
 use farjump_loader::code_id;
 
 use crate::helper::{plays, start_counting_target, statistics, this_test};
-use crate::hostile_sources::raw::{RawSource, Told, call};
 use crate::support::{PATIENCE, Place, library, words};
 
 /// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
@@ -67,10 +67,10 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// Predicts the fate of the frame that `liar` has written as the next one.
-    fn foretell(&mut self, liar: &RawSource) -> (Option<Header>, Fate) {
-        let at = liar.offset();
-        let first = liar.read(at, LINE / 8);
+    /// Predicts the fate of the frame that `hostile` has written as the next one.
+    fn foretell(&mut self, hostile: &RawSource) -> (Option<Header>, Fate) {
+        let at = hostile.offset();
+        let first = hostile.read(at, LINE / 8);
         let word = |at: usize| u64::from_le_bytes(first[at..at + 8].try_into().unwrap());
         let Ok(header) = Header::from_words([word(8), word(16)]) else { return (None, Fate::Cut) };
         // No frame of a link over shared memory has a trailer.
@@ -78,7 +78,7 @@ impl Oracle {
             return (None, Fate::Cut);
         }
         let code = || [24, 32, 40, 48, 56].map(word);
-        let Ok(parts) = header.check(at % 4096, liar.ring() - at, liar.max_frame, code) else {
+        let Ok(parts) = header.check(at % 4096, hostile.ring() - at, hostile.max_frame, code) else {
             return (None, Fate::Cut);
         };
         let fate = match (header.kind, parts.code) {
@@ -89,9 +89,11 @@ impl Oracle {
             (Kind::Large, _) => Fate::Cut,
             // The target has no function of its own.
             (Kind::CallLocal, _) => Fate::Refused(RefusalCause::CodeMissing),
-            (Kind::CallInPlace, Some(code)) => Fate::Refused(self.why_not_in_place(liar, at, &header, &code)),
+            (Kind::CallInPlace, Some(code)) => {
+                Fate::Refused(self.why_not_in_place(hostile, at, &header, &code))
+            }
             (_, code) => {
-                let frame = liar.read(at, header.frame_len as usize / 8);
+                let frame = hostile.read(at, header.frame_len as usize / 8);
                 let part = |start: u32, len: u32| frame[start as usize..][..len as usize].to_vec();
                 let payload = part(parts.payload, header.payload_len);
                 let bound = match code {
@@ -146,12 +148,12 @@ impl Oracle {
     /// can.
     fn why_not_in_place(
         &self,
-        liar: &RawSource,
+        hostile: &RawSource,
         at: usize,
         header: &Header,
         code: &CodePart,
     ) -> RefusalCause {
-        let frame = liar.read(at, header.frame_len as usize / 8);
+        let frame = hostile.read(at, header.frame_len as usize / 8);
         let image = &frame[code.image_offset as usize..][..code.image_len as usize];
         let name = String::from_utf8_lossy(&frame[CODE_HEADER_LEN..][..code.name_len.into()]);
         if code.epoch != self.epoch {
@@ -186,23 +188,23 @@ impl Oracle {
         }
     }
 
-    /// Counts the frame that `liar` has written, and checks the target's reaction. Returns `false` if that
+    /// Counts the frame that `hostile` has written, and checks the target's reaction. Returns `false` if that
     /// ended the link.
-    fn deliver(&mut self, liar: &mut RawSource) -> bool {
-        let (header, fate) = self.foretell(liar);
-        let (at, signal) = (liar.offset(), liar.key.header(liar.position));
-        liar.position += header.map_or(0, |header| u64::from(header.frame_len));
-        liar.signal(at, signal);
+    fn deliver(&mut self, hostile: &mut RawSource) -> bool {
+        let (header, fate) = self.foretell(hostile);
+        let (at, signal) = (hostile.offset(), hostile.key.header(hostile.position));
+        hostile.position += header.map_or(0, |header| u64::from(header.frame_len));
+        hostile.signal(at, signal);
         let token = header.map_or(0, |header| header.token);
         match fate {
             Fate::Skipped => {}
             Fate::Answered => {
-                assert_eq!(liar.reply_and_token(), (token, self.refused_here.to_le_bytes().to_vec()));
+                assert_eq!(hostile.reply_and_token(), (token, self.refused_here.to_le_bytes().to_vec()));
             }
             Fate::Runs(function, payload) => {
                 let reply = self.run(function, &payload);
                 if header.is_some_and(|header| header.flags.contains(Flags::WANTS_REPLY)) {
-                    assert_eq!(liar.reply_and_token(), (token, reply));
+                    assert_eq!(hostile.reply_and_token(), (token, reply));
                 }
             }
             Fate::RunsEach(function, payloads) => {
@@ -210,18 +212,15 @@ impl Oracle {
                     self.run(function, &payload);
                 }
             }
-            Fate::Refused(cause) => self.hears_refusal(liar, token, cause),
+            Fate::Refused(cause) => self.hears_refusal(hostile, token, cause),
             Fate::Asks(wanted) => {
-                let told = liar.told();
-                let Told::Message(Message::NeedCode { id, .. }) = told else { panic!("{told:?}") };
-                assert_eq!(id, wanted.0);
-                liar.control.send(&Message::NoCode { id }, &[]).unwrap();
-                self.hears_refusal(liar, token, RefusalCause::CodeMissing);
+                assert_eq!(hostile.requested_code(), wanted);
+                hostile.say(&Message::NoCode { id: wanted.0 });
+                self.hears_refusal(hostile, token, RefusalCause::CodeMissing);
             }
             Fate::Cut => {
-                let told = liar.told();
-                assert!(matches!(told, Told::Message(Message::Closing { .. })), "{told:?}");
-                assert!(matches!(liar.told(), Told::End));
+                hostile.closing();
+                assert!(hostile.message().is_none());
                 self.cuts += 1;
                 return false;
             }
@@ -229,48 +228,43 @@ impl Oracle {
         true
     }
 
-    fn hears_refusal(&mut self, liar: &mut RawSource, due: u32, expected: RefusalCause) {
-        match liar.told() {
-            Told::Message(Message::Refused { token, cause, .. }) => {
-                assert_eq!((token, cause), (due, expected));
-            }
-            other => panic!("{other:?} instead of a refusal ({expected})"),
-        }
+    fn hears_refusal(&mut self, hostile: &mut RawSource, due: u32, expected: RefusalCause) {
+        assert_eq!(hostile.refusal(due).0, expected);
         self.refused += 1;
         self.refused_here += 1;
     }
 
     /// A new link, on which both functions are bound.
     fn connect(&mut self, address: &str) -> RawSource {
-        let mut liar = RawSource::connect(address);
-        self.epoch = liar.epoch;
+        let mut hostile = RawSource::connect(address);
+        self.epoch = hostile.epoch;
         self.refused_here = 0;
         self.table.clear();
         for number in 0..self.held.len() {
-            let frame = self.honest(&liar, number, b"honest so far");
-            self.deliver_honest(&mut liar, &frame);
+            let frame = self.honest(&hostile, number, b"honest so far");
+            self.deliver_honest(&mut hostile, &frame);
         }
-        liar
+        hostile
     }
 
-    fn deliver_honest(&mut self, liar: &mut RawSource, frame: &[u8]) {
-        liar.write(liar.offset() + 8, &frame[8..]);
-        assert!(self.deliver(liar), "an honest frame cut the link");
+    fn deliver_honest(&mut self, hostile: &mut RawSource, frame: &[u8]) {
+        hostile.write(hostile.offset() + 8, &frame[8..]);
+        assert!(self.deliver(hostile), "an honest frame cut the link");
     }
 
     /// Makes space for an honest frame: skips to the start of the ring where it may not fit before the end,
     /// and waits until the target has seen everything.
-    fn make_room(&mut self, liar: &mut RawSource) {
-        liar.await_room(ROOM);
-        if liar.ring() - liar.offset() < ROOM {
-            let skip = liar.skip();
-            self.deliver_honest(liar, &skip);
-            liar.await_room(ROOM);
+    fn make_room(&mut self, hostile: &mut RawSource) {
+        hostile.await_credit(ROOM);
+        if hostile.ring() - hostile.offset() < ROOM {
+            let skip = hostile.skip();
+            self.deliver_honest(hostile, &skip);
+            hostile.await_credit(ROOM);
         }
     }
 
     /// One of the frames that honest sources send. The first two bring the two functions, at indexes 0 and 1.
-    fn honest(&self, liar: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
+    fn honest(&self, hostile: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
         const NAMES: [&str; 2] = ["chronicle", "tally"];
         let (id, image, _) = &self.held[number % 2];
         let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2] };
@@ -286,11 +280,11 @@ impl Oracle {
                 let count = (payload.len() / Messages::stride(len).max(1)).max(1);
                 let head = Messages { len: len as u32, count: count as u32 }.to_word();
                 let several = [&head.to_le_bytes()[..], payload, &[0; 8]].concat();
-                return liar.frame(&Plan { kind: Kind::CallBatch, ..plan }, &several);
+                return hostile.frame(&Plan { kind: Kind::CallBatch, ..plan }, &several);
             }
-            _ => return liar.skip(),
+            _ => return hostile.skip(),
         };
-        liar.frame(&plan, payload)
+        hostile.frame(&plan, payload)
     }
 }
 
@@ -339,28 +333,28 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     let seed = seed();
     println!("{SEED}={seed}");
     let mut mutator = Mutator::new(seed);
-    let (mut liar, mut links, mut calls) = (oracle.connect(&place.address()), 1, 0_u64);
+    let (mut hostile, mut links, mut calls) = (oracle.connect(&place.address()), 1, 0_u64);
     for number in 0..FRAMES {
-        oracle.make_room(&mut liar);
+        oracle.make_room(&mut hostile);
         let payload = vec![number as u8; mutator.below(PAYLOAD)];
-        let mut frame = oracle.honest(&liar, mutator.below(13), &payload);
+        let mut frame = oracle.honest(&hostile, mutator.below(13), &payload);
         match mutator.below(8) {
             0 => {}
             // The rest is left from an earlier lap.
             1 => frame.truncate(HEADER_LEN + mutator.below(frame.len() - HEADER_LEN)),
             _ => mutator.mutate_in_place(&mut frame, HEAD),
         }
-        let at = liar.offset();
-        liar.write(at + 8, &frame[8..]);
+        let at = hostile.offset();
+        hostile.write(at + 8, &frame[8..]);
         if mutator.below(8) == 0 {
             // Signals of other positions, or with a wrong bit, do not count: the frame has not come yet.
-            let due = liar.key.header(liar.position);
-            for signal in [liar.key.header(liar.position + 64), due ^ 1 << mutator.below(64)] {
-                liar.signal(at, signal);
+            let due = hostile.key.header(hostile.position);
+            for signal in [hostile.key.header(hostile.position + 64), due ^ 1 << mutator.below(64)] {
+                hostile.signal(at, signal);
             }
         }
-        if !oracle.deliver(&mut liar) {
-            liar = oracle.connect(&place.address());
+        if !oracle.deliver(&mut hostile) {
+            hostile = oracle.connect(&place.address());
             links += 1;
         }
         if number % 16 == 0 {
@@ -371,15 +365,15 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     }
     // Frames without reply have run too, once and in order.
     for number in [4, 5] {
-        oracle.make_room(&mut liar);
-        let frame = oracle.honest(&liar, number, b"the end");
-        oracle.deliver_honest(&mut liar, &frame);
+        oracle.make_room(&mut hostile);
+        let frame = oracle.honest(&hostile, number, b"the end");
+        oracle.deliver_honest(&mut hostile, &frame);
     }
     let ran = oracle.chronicle[0] + oracle.tally;
     println!("{ran} ran, {} were refused, {} cut their link", oracle.refused, oracle.cuts);
     assert!(ran > 500 && oracle.refused > 100 && oracle.cuts > 100, "the mutator does too little");
     assert_eq!(links, oracle.cuts + 1);
-    drop((innocent, liar));
+    drop((innocent, hostile));
     let counted = format!(
         "{} calls, {} refusals, 3 images, {} links",
         ran + calls,

@@ -1,12 +1,12 @@
 //! Injected code's needs of the target's file system, and its memory's protection.
 
+use farjump_fixtures::raw_source::RawSource;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::helper::{plays, start_target, start_target_in, this_test};
-use crate::hostile_sources::raw::RawSource;
 use crate::support::{PATIENCE, Place, library};
 
 #[test]

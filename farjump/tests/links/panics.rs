@@ -2,16 +2,10 @@
 
 use std::ffi::c_void;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use farjump::{CallError, Error};
-
-use crate::helper::this_test;
-use crate::support::{Pair, Place, library};
-
-/// Set in the process that is to end: the place of the panic.
-const PANICS: &str = "BEHAVIOUR_PANICS";
+use crate::helper::{role, test_in_role, this_test};
+use crate::support::{Pair, Place, library, panicked};
 
 /// Held by the target's function while it calls back.
 static LOCK: Mutex<()> = Mutex::new(());
@@ -38,10 +32,7 @@ fn a_panic_leaves_what_is_injected_alone_and_goes_on_whatever_ran_before() {
     for round in 0..100 {
         assert_eq!(*pair.call(&callback, b"-").unwrap(), *b"through", "{round}");
         for letter in [b"a", b"o"] {
-            match pair.call(&callback, letter) {
-                Err(Error::Call(CallError::Panicked { message, .. })) => assert_eq!(message, "no further"),
-                other => panic!("{other:?}"),
-            }
+            assert_eq!(panicked(pair.call(&callback, letter), "callback"), "no further");
             assert!(LOCK.try_lock().is_ok(), "nothing of `each` was left out");
         }
     }
@@ -49,7 +40,8 @@ fn a_panic_leaves_what_is_injected_alone_and_goes_on_whatever_ran_before() {
 
 #[test]
 fn a_panic_across_a_function_that_is_not_injected_ends_the_process_and_says_why() {
-    if let Ok(letter) = std::env::var(PANICS) {
+    // The role is the place of the panic.
+    if let [letter] = &*role() {
         let place = Place::new();
         let mut pair = pair(&place);
         let ended = pair.call(&library("callback"), letter.as_bytes());
@@ -59,13 +51,7 @@ fn a_panic_across_a_function_that_is_not_injected_ends_the_process_and_says_why(
     // The ended processes leave their files in here.
     let place = Place::new();
     for letter in ["e", "d", "q"] {
-        let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", this_test!(), "--nocapture", "--test-threads=1"])
-            .env(PANICS, letter)
-            .env("TMPDIR", place.path(""))
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let output = test_in_role(this_test!(), &[letter]).env("TMPDIR", place.path("")).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{letter}: {said} {text}");

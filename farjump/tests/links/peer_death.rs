@@ -7,7 +7,7 @@ use farjump::{Error, Link, WaitError, WaitPolicy};
 use rustix::process::Signal;
 
 use crate::helper::{plays, start_source, start_target, this_test};
-use crate::support::{FOREVER, PATIENCE, Place, Seen, library, to_words, words};
+use crate::support::{FOREVER, PATIENCE, Place, Seen, library, peer_gone, timed_out, to_words, words};
 
 /// Number of frames of the source's sequence that the target has run, none of which may have come out of
 /// order.
@@ -122,8 +122,7 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
             target.signal(Signal::STOP);
             let waiting = thread::spawn(move || {
                 let error = act(&link);
-                let after = link.inject(&library("echo"), b"").map(drop).unwrap_err();
-                assert!(matches!(after, Error::Wait(WaitError::PeerGone { .. })), "{after}");
+                peer_gone(link.inject(&library("echo"), b""));
                 error
             });
             // Long enough for the wait to have begun in most runs; the outcome is the same in either case.
@@ -179,12 +178,10 @@ fn a_stopped_target_costs_its_sources_their_deadline_and_no_more() {
     let echo = library("echo");
     ran(&link);
     target.signal(Signal::STOP);
-    let error = link.inject(&echo, b"late").unwrap().wait(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
-    let error = link.flush(Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+    timed_out(link.inject(&echo, b"late").unwrap().wait(Duration::from_millis(20)));
+    timed_out(link.flush(Duration::from_millis(20)));
     let full = (0..1000).find_map(|_| link.send(&echo, &[0; 100_000]).err()).expect("the mailbox fills");
-    assert!(matches!(full, Error::Wait(WaitError::TimedOut { .. })), "{full}");
+    timed_out(Err::<(), _>(full));
     // A process that wants to connect meanwhile gets an error too.
     let error = place.link().connect_timeout(Duration::from_millis(50)).connect().unwrap_err();
     assert!(error.to_string().contains("took too long"), "{error}");

@@ -6,31 +6,15 @@ use std::time::Instant;
 use farjump::core::frame::{Kind, LINE, Plan, PlanCode};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
-use farjump::{
-    CallError, CodeId, Error, InjectError, Library, Link, Mode, Part, RefusalCause, Target, TargetBuilder,
-};
-use farjump_control::{Limits, Message, SourceOptions, connect_target};
+use farjump::{CodeId, Error, InjectError, Library, Link, Mode, Part, RefusalCause, Target, TargetBuilder};
+use farjump_control::{Limits, SourceOptions, connect_target};
+use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
 
-use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
-use crate::support::{PATIENCE, Pair, Place, answer, library, meanwhile, meet, serve, to_words, words};
-
-fn id_of(library: &Library) -> CodeId {
-    library.images()[0].id()
-}
-
-fn image_of(library: &Library) -> Vec<u8> {
-    library.images()[0].bytes().to_vec()
-}
-
-/// The refusal that a source receives.
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (RefusalCause, String) {
-    match result {
-        Err(Error::Call(CallError::Refused { cause, text, .. })) => (cause, text),
-        other => panic!("not refused: {other:?}"),
-    }
-}
+use crate::support::{
+    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, meet, refused, serve, to_words, words,
+};
 
 /// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
 fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64) {
@@ -47,19 +31,16 @@ fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64
     }
 }
 
-/// The cause and text of the next refusal that the target sends `liar`.
-fn told(target: &mut Target<'_>, liar: &mut RawSource) -> (RefusalCause, String) {
-    match meanwhile(target, || liar.told()) {
-        Told::Message(Message::Refused { token: 7, cause, text }) => (cause, text),
-        other => panic!("{other:?}"),
-    }
+/// The cause and text of the next refusal that the target sends `hostile`.
+fn told(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
+    meanwhile(target, || hostile.refusal(7))
 }
 
 /// A target, an honest source, and a hostile one after the handshake.
-fn with_liar<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
+fn with_hostile<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
     let mut pair = Pair::of(target, place.link());
-    let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
-    (pair, liar)
+    let hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    (pair, hostile)
 }
 
 #[test]
@@ -89,43 +70,42 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
 fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
-    let (mut pair, mut liar) = with_liar(&place, place.target().allow_code([id_of(&echo)]));
+    let (mut pair, mut hostile) = with_hostile(&place, place.target().allow_code([id_of(&echo)]));
     let linked = pair.target.stats().images_linked;
     let image = image_of(&tally);
-    let mut refused = 0;
+    let mut refusals = 0;
     // In a frame, by the id alone, by the refused index, in mode always, and by an arbitrary name.
     for mode in [Mode::Cached, Mode::Always, Mode::Cached] {
         pair.link.set_mode(mode);
         for _ in 0..2 {
             assert_eq!(*pair.call(&echo, b"in").unwrap(), *b"in");
-            let (cause, text) = refusal(pair.call(&tally, b""));
-            assert_eq!(cause, RefusalCause::Policy);
+            let text = refused(pair.call(&tally, b""), "tally", RefusalCause::Policy);
             assert!(
                 text.contains(&id_of(&tally).to_string()) && text.contains("TargetBuilder::allow_code"),
                 "{text}"
             );
-            refused += 1;
+            refusals += 1;
         }
     }
     for plan in [
-        call_id("tally", id_of(&tally), liar.epoch),
-        call_code("echo", &image, id_of(&tally), liar.epoch),
+        call_id("tally", id_of(&tally), hostile.epoch),
+        call_code("echo", &image, id_of(&tally), hostile.epoch),
         call(),
     ] {
-        liar.send_plan(&plan, b"");
+        hostile.send_plan(&plan, b"");
         // It is not even requested.
-        assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::Policy);
-        refused += 1;
+        assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::Policy);
+        refusals += 1;
     }
     // By the id of code that may come in.
-    liar.send_plan(&call_code("echo", &image, id_of(&echo), liar.epoch), b"");
-    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::IdMismatch);
-    let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), liar.epoch) };
-    liar.send_plan(&plan, b"held");
-    assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
+    hostile.send_plan(&call_code("echo", &image, id_of(&echo), hostile.epoch), b"");
+    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
+    let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), hostile.epoch) };
+    hostile.send_plan(&plan, b"held");
+    assert_eq!(meanwhile(&mut pair.target, || hostile.reply()), b"held");
 
     let stats = pair.target.stats();
-    assert_eq!((stats.refused(RefusalCause::Policy), stats.refusals()), (refused, refused + 1));
+    assert_eq!((stats.refused(RefusalCause::Policy), stats.refusals()), (refusals, refusals + 1));
     assert_eq!(stats.images_linked - linked, 1, "echo");
 }
 
@@ -133,15 +113,11 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
 fn code_that_is_sent_on_request_is_only_what_was_allowed() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
-    let (mut pair, mut liar) = with_liar(&place, place.target().allow_code([id_of(&echo)]));
-    liar.send_plan(&call_id("echo", id_of(&echo), liar.epoch), b"late");
-    let asked = meanwhile(&mut pair.target, || liar.told());
-    assert!(
-        matches!(asked, Told::Message(Message::NeedCode { id, .. }) if id == id_of(&echo).0),
-        "{asked:?}"
-    );
-    liar.control.send(&Message::Code { id: id_of(&echo).0, image: image_of(&tally) }, &[]).unwrap();
-    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::IdMismatch);
+    let (mut pair, mut hostile) = with_hostile(&place, place.target().allow_code([id_of(&echo)]));
+    hostile.send_plan(&call_id("echo", id_of(&echo), hostile.epoch), b"late");
+    assert_eq!(meanwhile(&mut pair.target, || hostile.requested_code()), id_of(&echo));
+    hostile.send_code(id_of(&echo), &image_of(&tally));
+    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
     assert_eq!(pair.target.stats().images_linked, 0);
 }
 
@@ -154,8 +130,7 @@ fn what_the_target_has_itself_needs_no_allowance_in_mode_local_and_one_to_come_i
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     pair.link.set_mode(Mode::Cached);
     for library in [&tally, &echo] {
-        let (cause, text) = refusal(pair.call(library, b""));
-        assert_eq!(cause, RefusalCause::Policy);
+        let text = refused(pair.call(library, b""), library.name(), RefusalCause::Policy);
         assert!(text.contains("not among the 0"), "{text}");
     }
     assert_eq!(pair.target.stats().images_linked, 1);
@@ -187,17 +162,17 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
     for max in [1, 39, 40, 41, 1000] {
         let place = Place::new();
         let echo = library("echo");
-        let (mut pair, mut liar) = with_liar(&place, place.target().max_payload(max));
+        let (mut pair, mut hostile) = with_hostile(&place, place.target().max_payload(max));
         let image = image_of(&echo);
-        let bring = |liar: &RawSource| PlanCode {
+        let bring = |hostile: &RawSource| PlanCode {
             image: &image,
             id: code_id(&image),
-            epoch: liar.epoch,
+            epoch: hostile.epoch,
             name: "echo",
         };
         let at = vec![5; max];
-        assert_eq!(meanwhile(&mut pair.target, || liar.call_new("echo", &image, &at)), at);
-        let code = bring(&liar);
+        assert_eq!(meanwhile(&mut pair.target, || hostile.call_new("echo", &image, &at)), at);
+        let code = bring(&hostile);
         for plan in [
             call(),
             Plan {
@@ -207,8 +182,8 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
             },
             Plan { kind: Kind::CallCode, code: Some(code), ..call() },
         ] {
-            liar.send_plan(&plan, &vec![5; max + 1]);
-            let (cause, text) = told(&mut pair.target, &mut liar);
+            hostile.send_plan(&plan, &vec![5; max + 1]);
+            let (cause, text) = told(&mut pair.target, &mut hostile);
             assert_eq!(cause, RefusalCause::TooLarge, "{max}: {text}");
             assert!(
                 text.contains(&format!("has {} bytes", max + 1))
@@ -217,8 +192,8 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
             );
         }
         // The last one would have bound the index anew: it is unbound now.
-        liar.send_plan(&call(), &at);
-        assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
+        hostile.send_plan(&call(), &at);
+        assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
         assert_eq!(pair.target.stats().calls, 1);
         assert_eq!(pair.target.stats().refused(RefusalCause::TooLarge), 4);
         assert_eq!(pair.call(&echo, b"").unwrap().len(), 0);
@@ -233,7 +208,7 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
     let (most, over) = (image_of(&short).len(), image_of(&long).len());
     assert!(most < over, "the test needs images of two lengths");
     let place = Place::new();
-    let (mut pair, mut liar) = with_liar(&place, place.target().max_image(most));
+    let (mut pair, mut hostile) = with_hostile(&place, place.target().max_image(most));
     for mode in [Mode::Cached, Mode::Always] {
         pair.link.set_mode(mode);
         pair.call(&short, b"").unwrap();
@@ -243,23 +218,23 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
     // In a frame, and on request; the index that was bound to code before does not run it.
     let image = [&image_of(&short)[..], &[0]].concat();
     let honest = image_of(&short);
-    meanwhile(&mut pair.target, || liar.call_new(short.name(), &honest, b""));
-    liar.send_plan(&call_code(short.name(), &image, code_id(&image), liar.epoch), b"");
+    meanwhile(&mut pair.target, || hostile.call_new(short.name(), &honest, b""));
+    hostile.send_plan(&call_code(short.name(), &image, code_id(&image), hostile.epoch), b"");
     for _ in 0..2 {
-        let (cause, text) = told(&mut pair.target, &mut liar);
+        let (cause, text) = told(&mut pair.target, &mut hostile);
         assert_eq!(cause, RefusalCause::TooLarge);
         assert!(
             text.contains(&format!("its image has {} bytes", most + 1))
                 && text.contains("TargetBuilder::max_image"),
             "{text}"
         );
-        liar.send_plan(&call(), b"");
+        hostile.send_plan(&call(), b"");
     }
-    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
-    liar.send_plan(&Plan { index: 1, ..call_id(long.name(), id_of(&long), liar.epoch) }, b"");
-    assert!(matches!(meanwhile(&mut pair.target, || liar.told()), Told::Message(Message::NeedCode { .. })));
-    liar.control.send(&Message::Code { id: id_of(&long).0, image: image_of(&long) }, &[]).unwrap();
-    assert_eq!(told(&mut pair.target, &mut liar).0, RefusalCause::TooLarge);
+    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
+    hostile.send_plan(&Plan { index: 1, ..call_id(long.name(), id_of(&long), hostile.epoch) }, b"");
+    meanwhile(&mut pair.target, || hostile.requested_code());
+    hostile.send_code(id_of(&long), &image_of(&long));
+    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
     assert_eq!(pair.target.stats().images_linked, 1);
 }
 
@@ -267,17 +242,14 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
 fn code_on_request_that_no_image_could_be_as_long_as_is_not_even_received() {
     let place = Place::new();
     let echo = library("echo");
-    let (mut pair, mut liar) = with_liar(&place, place.target().max_image(1000));
-    liar.send_plan(&call_id("echo", id_of(&echo), liar.epoch), b"");
-    assert!(matches!(meanwhile(&mut pair.target, || liar.told()), Told::Message(Message::NeedCode { .. })));
+    let (mut pair, mut hostile) = with_hostile(&place, place.target().max_image(1000));
+    hostile.send_plan(&call_id("echo", id_of(&echo), hostile.epoch), b"");
+    meanwhile(&mut pair.target, || hostile.requested_code());
     // Its head is enough: the target waits for none of its bytes.
     let head = [&(1_u32 << 20).to_le_bytes()[..], &[0; 4]].concat();
-    rustix::io::write(std::os::fd::AsFd::as_fd(&liar.control), &head).unwrap();
-    let closing = meanwhile(&mut pair.target, || liar.told());
-    assert!(
-        matches!(&closing, Told::Message(Message::Closing { text }) if text.contains("limit")),
-        "{closing:?}"
-    );
+    rustix::io::write(std::os::fd::AsFd::as_fd(&hostile.control), &head).unwrap();
+    let closing = meanwhile(&mut pair.target, || hostile.closing());
+    assert!(closing.contains("limit"), "{closing}");
     pair.call(&echo, b"").unwrap();
 }
 
@@ -287,7 +259,7 @@ fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
     let echo = library("echo");
     // 63 bytes over a whole number of lines do not count.
     let max = 16 * LINE;
-    let (mut pair, mut liar) = with_liar(&place, place.target().max_frame(max + 63));
+    let (mut pair, mut hostile) = with_hostile(&place, place.target().max_frame(max + 63));
     assert_eq!(pair.link.max_frame() / LINE * LINE, max);
     pair.call(&echo, b"").unwrap();
     // Behind the header's line; the canary needs 8 bytes behind the payload while it is made.
@@ -301,15 +273,12 @@ fn a_frame_at_the_limit_runs_and_a_longer_one_is_never_sent() {
     }
     // A source that sends it all the same.
     let image = image_of(&echo);
-    meanwhile(&mut pair.target, || liar.call_new("echo", &image, b""));
-    liar.send_plan(&call(), &vec![2; max - LINE]);
-    assert_eq!(meanwhile(&mut pair.target, || liar.reply()).len(), max - LINE);
-    liar.send_plan(&call(), &vec![2; max - LINE + 1]);
-    let closing = meanwhile(&mut pair.target, || liar.told());
-    assert!(
-        matches!(&closing, Told::Message(Message::Closing { text }) if text.contains("over the limit")),
-        "{closing:?}"
-    );
+    meanwhile(&mut pair.target, || hostile.call_new("echo", &image, b""));
+    hostile.send_plan(&call(), &vec![2; max - LINE]);
+    assert_eq!(meanwhile(&mut pair.target, || hostile.reply()).len(), max - LINE);
+    hostile.send_plan(&call(), &vec![2; max - LINE + 1]);
+    let closing = meanwhile(&mut pair.target, || hostile.closing());
+    assert!(closing.contains("over the limit"), "{closing}");
     assert_eq!(pair.target.stats().refused(RefusalCause::BadFrame), 1);
     pair.call(&echo, b"").unwrap();
 }
@@ -356,8 +325,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         pair.call(&one, b"").unwrap();
         let second = pair.call(&echo, b"here");
         if !fits {
-            let (cause, text) = refusal(second);
-            assert_eq!(cause, RefusalCause::OutOfMemory);
+            let text = refused(second, "echo", RefusalCause::OutOfMemory);
             let (price, left) = (price(&echo), price(&echo) - 1);
             assert!(
                 text.contains(&format!(
@@ -371,7 +339,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         }
         assert_eq!(*second.unwrap(), *b"here");
         for _ in 0..3 {
-            assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::OutOfMemory);
+            refused(pair.call(&two, b""), "bulky", RefusalCause::OutOfMemory);
         }
         // Another source has its own memory, and code that it brings first costs the first source nothing.
         let address = place.address();
@@ -383,7 +351,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         assert!(pair.target.drop_code(&id_of(&one)));
         pair.call(&one, b"").unwrap();
         assert!(pair.target.drop_code(&id_of(&two)));
-        assert_eq!(refusal(pair.call(&two, b"")).0, RefusalCause::OutOfMemory);
+        refused(pair.call(&two, b""), "bulky", RefusalCause::OutOfMemory);
         assert!(pair.target.drop_code(&id_of(&one)));
         pair.call(&two, b"").unwrap();
         assert_eq!(*pair.call(&echo, b"still").unwrap(), *b"still");
@@ -410,8 +378,7 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
         if kept {
             assert_eq!(*late.unwrap(), *long);
         } else {
-            let (cause, text) = refusal(late);
-            assert_eq!(cause, RefusalCause::ReplyTooLarge);
+            let text = refused(late, "echo", RefusalCause::ReplyTooLarge);
             assert!(text.contains("the function ran, and its reply of 3000 bytes is lost"), "{text}");
         }
         for _ in 0..10 {
@@ -448,20 +415,19 @@ fn a_source_that_is_refused_all_the_time_and_a_good_one_work_side_by_side() {
     let target =
         place.target().allow_code([id_of(&sequence)]).max_payload(8).build().unwrap().spawn().unwrap();
     let (rounds, address) = (2000_u64, place.address());
-    let refused = std::thread::spawn(move || {
+    let other = std::thread::spawn(move || {
         let link = Link::connect(&address).unwrap();
-        let mut last = None;
         for _ in 0..rounds {
-            last = Some(refusal(link.inject(&tally, b"").and_then(|call| call.wait(PATIENCE))));
+            let outcome = link.inject(&tally, b"").and_then(|call| call.wait(PATIENCE));
+            refused(outcome, "tally", RefusalCause::Policy);
         }
-        last
     });
     let link = place.link().connect().unwrap();
     for round in 0..rounds {
         let reply = link.inject(&sequence, &words(&[round])).unwrap().wait(PATIENCE).unwrap();
         assert_eq!(to_words(&reply), [round + 1, 0]);
     }
-    assert_eq!(refused.join().unwrap().unwrap().0, RefusalCause::Policy);
+    other.join().unwrap();
     let stats = target.stop().unwrap().stats().clone();
     assert_eq!(
         (stats.calls, stats.refused(RefusalCause::Policy), stats.refusals()),

@@ -4,22 +4,17 @@
 use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
 use farjump::{
-    CallError, CodeId, ConnectError, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder,
+    CodeId, ConnectError, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder,
 };
 use farjump_control::{HandshakeError, Message, RejectCause};
+use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 
-use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
-use crate::support::{PATIENCE, Pair, Place, alongside, answer, library, meanwhile, meet, serve, to_words};
+use crate::support::{
+    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, meet, refused, serve,
+    to_words,
+};
 
 const CALLERS: Rights = Rights::OBSERVE.union(Rights::CALL);
-
-fn id_of(library: &Library) -> CodeId {
-    library.images()[0].id()
-}
-
-fn image_of(library: &Library) -> Vec<u8> {
-    library.images()[0].bytes().to_vec()
-}
 
 fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
     place.target().rights(rights)
@@ -27,14 +22,9 @@ fn with_rights<'a>(place: &Place, rights: Rights) -> TargetBuilder<'a> {
 
 /// Checks that a call was refused because its source may not inject, with the text for that.
 #[track_caller]
-fn may_not_inject<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
-    match result {
-        Err(Error::Call(CallError::Refused { cause: RefusalCause::Rights, text, .. })) => {
-            assert_eq!(text, told_words(), "a source says what its target says");
-            text
-        }
-        other => panic!("{other:?}"),
-    }
+fn may_not_inject<T>(outcome: Result<T, Error>, ifunc: &str) {
+    let text = refused(outcome, ifunc, RefusalCause::Rights);
+    assert_eq!(text, told_words(), "a source says what its target says");
 }
 
 /// The text for a source that may observe and call.
@@ -42,23 +32,19 @@ fn told_words() -> String {
     format!("the target refused a frame: {}", CALLERS.lacks(Rights::INJECT).unwrap())
 }
 
-/// Takes the target's next message to `liar`, which must refuse its frame with token 7 for a missing right.
+/// Takes the target's next message to `hostile`, which must refuse its frame with token 7 for a missing right.
 #[track_caller]
-fn refused(target: &mut Target<'_>, liar: &mut RawSource) {
-    match meanwhile(target, || liar.told()) {
-        Told::Message(Message::Refused { token: 7, cause: RefusalCause::Rights, text }) => {
-            assert_eq!(text, told_words());
-        }
-        other => panic!("{other:?}"),
-    }
+fn refuses(target: &mut Target<'_>, hostile: &mut RawSource) {
+    let refusal = meanwhile(target, || hostile.refusal(7));
+    assert_eq!(refusal, (RefusalCause::Rights, told_words()));
 }
 
 /// A target whose sources may call, with `echo` as its own; an honest source of it, and a hostile one.
 fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
     let target = with_rights(place, CALLERS).local(&library("echo")).modes(&Mode::ALL);
     let mut pair = Pair::of(target, place.link());
-    let liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
-    (pair, liar)
+    let hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    (pair, hostile)
 }
 
 #[test]
@@ -72,19 +58,17 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
             pair.link.set_mode(mode);
             assert_eq!(*pair.call(&echo, b"held").unwrap(), *b"held", "{mode}");
         }
-        may_not_inject(pair.call(&tally, b""));
+        may_not_inject(pair.call(&tally, b""), "tally");
         for mode in [Mode::Always, Mode::InPlace] {
             pair.link.set_mode(mode);
-            may_not_inject(pair.call(&echo, b""));
-            may_not_inject(pair.call(&tally, b""));
+            may_not_inject(pair.call(&echo, b""), "echo");
+            may_not_inject(pair.call(&tally, b""), "tally");
         }
     }
     pair.link.set_mode(Mode::Cached);
     // As one-way call, and in a batch.
     pair.link.send(&tally, b"").unwrap();
-    let link = &mut pair.link;
-    let flushed = meanwhile(&mut pair.target, move || link.flush(PATIENCE));
-    may_not_inject(flushed);
+    may_not_inject(pair.flush(), "tally");
     let mut batch = pair.link.batch();
     for _ in 0..10 {
         batch.send(&echo, b"held").unwrap();
@@ -102,9 +86,9 @@ fn who_may_call_has_what_is_there_run_by_name_and_by_id_and_brings_nothing_in_an
 #[test]
 fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_for() {
     let place = Place::new();
-    let (mut pair, mut liar) = callers(&place);
+    let (mut pair, mut hostile) = callers(&place);
     let (echo, tally) = (library("echo"), library("tally"));
-    let (image, own, epoch) = (image_of(&tally), image_of(&echo), liar.epoch);
+    let (image, own, epoch) = (image_of(&tally), image_of(&echo), hostile.epoch);
     let in_place = |image, id| Plan { kind: Kind::CallInPlace, ..call_code("x", image, id, epoch) };
     let plans = [
         call_code("tally", &image, id_of(&tally), epoch),
@@ -117,30 +101,27 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
         in_place(&own, id_of(&echo)),
     ];
     for plan in &plans {
-        liar.send_plan(plan, b"");
-        refused(&mut pair.target, &mut liar);
+        hostile.send_plan(plan, b"");
+        refuses(&mut pair.target, &mut hostile);
     }
     // A batch for an index that is bound to no stored code.
     let several = Plan { kind: Kind::CallBatch, wants_reply: false, ..call() };
-    liar.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
-    refused(&mut pair.target, &mut liar);
+    hostile.send_plan(&several, &[4, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]);
+    refuses(&mut pair.target, &mut hostile);
     let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), epoch) };
-    liar.send_plan(&plan, b"held");
-    assert_eq!(meanwhile(&mut pair.target, || liar.reply()), b"held");
+    hostile.send_plan(&plan, b"held");
+    assert_eq!(meanwhile(&mut pair.target, || hostile.reply()), b"held");
 
     // Dropped code is lost for it, and the call of its index is refused, not held back for code.
     assert!(pair.target.remove_local("echo") && pair.target.drop_code(&id_of(&echo)));
-    liar.send_plan(&Plan { index: 1, ..call() }, b"held");
-    refused(&mut pair.target, &mut liar);
+    hostile.send_plan(&Plan { index: 1, ..call() }, b"held");
+    refuses(&mut pair.target, &mut hostile);
     assert_eq!(pair.target.stats().images_linked, 1);
 
     // Unrequested code ends the link, whatever its id.
-    liar.control.send(&Message::Code { id: id_of(&tally).0, image }, &[]).unwrap();
-    let end = meanwhile(&mut pair.target, || liar.told());
-    assert!(
-        matches!(&end, Told::Message(Message::Closing { text }) if text.contains("sent Code unasked")),
-        "{end:?}"
-    );
+    hostile.say(&Message::Code { id: id_of(&tally).0, image });
+    let closing = meanwhile(&mut pair.target, || hostile.closing());
+    assert!(closing.contains("sent Code unasked"), "{closing}");
 }
 
 #[test]
@@ -157,7 +138,7 @@ fn a_frame_of_the_bigger_mailbox_brings_no_code_either() {
         })
     };
     assert!(matches!(long(&mut pair, &echo), Ok(len) if len == 1 << 20));
-    may_not_inject(long(&mut pair, &tally));
+    may_not_inject(long(&mut pair, &tally), "tally");
     assert_eq!((pair.target.stats().images_linked, pair.target.stats().calls), (1, 1));
 }
 
@@ -166,7 +147,7 @@ fn code_that_comes_to_the_target_later_may_be_called_by_who_was_refused_it() {
     let place = Place::new();
     let tally = library("tally");
     let mut pair = Pair::of(with_rights(&place, CALLERS), place.link());
-    may_not_inject(pair.call(&tally, b""));
+    may_not_inject(pair.call(&tally, b""), "tally");
     pair.target.set_local(&tally).unwrap();
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "it is tried anew each time");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
@@ -282,10 +263,10 @@ fn a_link_made_anew_has_the_rights_of_its_new_target() {
     let mut target = with_rights(&place, CALLERS).local(&echo).build().unwrap();
     meet(&mut target, || link.reconnect()).unwrap();
     assert_eq!(link.rights(), CALLERS);
-    may_not_inject(call(&link, &mut target, &tally));
+    may_not_inject(call(&link, &mut target, &tally), "tally");
     link.set_mode(Mode::Cached);
     assert_eq!(*call(&link, &mut target, &echo).unwrap(), *b"x");
-    may_not_inject(call(&link, &mut target, &tally));
+    may_not_inject(call(&link, &mut target, &tally), "tally");
     serve(&mut target);
     assert_eq!(target.stats().images_linked, 1);
 }
@@ -310,12 +291,8 @@ fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_
             },
         )
     };
-    match call(&mut pair, &mut peer) {
-        Err(Error::Call(CallError::Refused { cause: RefusalCause::ForwardFailed, text, .. })) => {
-            assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap().to_string()), "{text}");
-        }
-        other => panic!("{other:?}"),
-    }
+    let text = refused(call(&mut pair, &mut peer), "onward", RefusalCause::ForwardFailed);
+    assert!(text.contains(&CALLERS.lacks(Rights::INJECT).unwrap().to_string()), "{text}");
     assert_eq!((peer.stats().images_linked, peer.stats().refused(RefusalCause::Rights)), (0, 1));
     peer.set_local(&onward).unwrap();
     assert_eq!(*call(&mut pair, &mut peer).unwrap(), *b"there");

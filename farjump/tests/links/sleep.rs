@@ -6,12 +6,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{CodeId, Error, Link, Target, WaitError, WaitPolicy};
+use farjump::{CodeId, Link, Target, WaitPolicy};
+use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use rustix::process::Signal;
 
 use crate::helper::{cpu_time, plays, start_source, start_target, this_test};
-use crate::hostile_sources::raw::{RawSource, Told, call, call_id};
-use crate::support::{FOREVER, PATIENCE, Place, library, words};
+use crate::support::{FOREVER, PATIENCE, Place, library, peer_gone, words};
 
 /// Length of an observation, of which one hundredth may be work.
 const WATCHED: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
     let mut owing = RawSource::connect(&place.address());
     let plan = call_id("tally", CodeId([1; 16]), owing.epoch);
     owing.send_plan(&plan, b"");
-    assert!(matches!(owing.told(), Told::Message(_)));
+    owing.requested_code();
     owing.send_plan(&call(), b"behind it");
     let mut deaf = RawSource::connect(&place.address());
     for _ in 0..20_000 {
@@ -238,7 +238,6 @@ fn dropping_a_target_thread_wakes_it_from_its_sleep_and_ends_it() {
     let link = place.link().connect().unwrap();
     thread::sleep(Duration::from_millis(20));
     drop(target);
-    let error = link.flush(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
+    peer_gone(link.flush(PATIENCE));
     assert!(!place.path("t.sock").exists(), "its socket is gone");
 }

@@ -5,11 +5,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{CallError, Error, Link, RefusalCause, Target, WaitPolicy};
+use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
+use farjump_fixtures::raw_source::RawSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::hostile_sources::raw::RawSource;
-use crate::support::{PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, serve, to_words, words};
+use crate::support::{
+    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, refused, serve, to_words, words,
+};
 
 #[test]
 fn a_loop_of_ones_own_sleeps_on_the_targets_descriptor_and_misses_nothing() {
@@ -224,14 +226,11 @@ fn the_smallest_sizes_work() {
     // Longer ones go through a large mailbox, and their replies do not: for those the reply ring has to be
     // larger.
     let link = &mut pair.link;
-    let error = meanwhile(&mut pair.target, move || {
-        link.inject(&echo, &[0; 4096]).and_then(|call| call.wait(PATIENCE)).unwrap_err()
+    let outcome = meanwhile(&mut pair.target, move || {
+        link.inject(&echo, &[0; 4096]).and_then(|call| call.wait(PATIENCE))
     });
-    assert!(
-        matches!(error, Error::Call(CallError::Refused { cause: RefusalCause::ReplyTooLarge, .. })),
-        "{error}"
-    );
-    assert!(error.to_string().contains("larger reply mailbox"), "{error}");
+    let text = refused(outcome, "echo", RefusalCause::ReplyTooLarge);
+    assert!(text.contains("larger reply mailbox"), "{text}");
 }
 
 #[test]

@@ -1,18 +1,17 @@
 //! Memory of an idle link over `tcp`, control connection included: on the heap, and in all mappings.
 
 use std::fs::read_to_string;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::{Key, Link, Target};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use farjump_fixtures::helper_process::{HelperProcess, commands, end_with_parent, role, say, test_in_role};
+use farjump_fixtures::this_test;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::counting::held;
 use crate::support::{PATIENCE, Watchdog, library};
 
-const ROLE: &str = "IDLE_ROLE";
 const TRANSPORT: &str = "tcp";
 /// Links before and between the two measurements.
 const BEFORE: usize = 20;
@@ -74,95 +73,54 @@ fn key() -> Key {
     Key::from_bytes([7; Key::LEN])
 }
 
-/// The target, in a process of its own, which prints its memory for each command.
-struct Host {
-    child: Child,
-    orders: ChildStdin,
-    said: BufReader<ChildStdout>,
-}
-
-impl Host {
-    fn start() -> Host {
-        let mut child = again("target").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (orders, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Host { child, orders, said: BufReader::new(said) }
-    }
-
-    fn hear(&mut self) -> String {
-        let mut line = String::new();
-        loop {
-            line.clear();
-            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "the target ended");
-            if let Some((_, said)) = line.trim_end().split_once('@') {
-                return said.to_owned();
-            }
-        }
-    }
-
-    fn taken(&mut self) -> Taken {
-        writeln!(self.orders, "look").unwrap();
-        Taken::parse(&self.hear())
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is the aim.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Memory of a target, in a process of its own.
+fn taken(target: &mut HelperProcess) -> Taken {
+    target.order("look");
+    Taken::parse(&target.hear())
 }
 
 fn play_target() {
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    end_with_parent();
     raise_file_limit();
     let asked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-    std::thread::spawn(|| std::io::stdin().lines().for_each(|_| asked.store(true, Ordering::Relaxed)));
+    std::thread::spawn(|| commands().for_each(|_| asked.store(true, Ordering::Relaxed)));
     let mut count = 0_u64;
     let target = Target::listen("tcp:127.0.0.1:0").transport(TRANSPORT).key(key());
     let mut target = target.args(&mut count).max_sources(BEFORE + LINKS).build().unwrap();
-    println!("@{}", target.address());
+    say(&target.address());
     loop {
         while target.poll().unwrap() != 0 {}
         target.wait(Duration::from_millis(1)).unwrap();
         if asked.swap(false, Ordering::Relaxed) {
             let Taken { heap, anonymous, mapped } = Taken::now();
-            println!("@{heap} {anonymous} {mapped}");
+            say(&format!("{heap} {anonymous} {mapped}"));
         }
     }
 }
 
 #[test]
 fn an_idle_link_takes_less_than_16_kib_on_either_side() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("target") => play_target(),
-        Ok(_) => play_source(),
-        // In processes of their own, apart from the memory of other tests.
-        Err(_) => {
-            let output = again("source").output().unwrap();
+    match &*role() {
+        [] => {
+            // In processes of their own, apart from the memory of other tests.
+            let output = test_in_role(this_test!(), &["source"]).output().unwrap();
             println!("{}", String::from_utf8_lossy(&output.stdout));
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
+        [role] if role == "target" => play_target(),
+        _ => play_source(this_test!()),
     }
 }
 
-/// A command for this test, in a process of its own with a role.
-fn again(role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let test = "idle::an_idle_link_takes_less_than_16_kib_on_either_side";
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, role);
-    command
-}
-
-fn play_source() {
-    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+fn play_source(test: &str) {
+    end_with_parent();
     let _watchdog = Watchdog::new();
     raise_file_limit();
     if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 3 * (BEFORE + LINKS) as u64) {
         return println!("skipped: a process may not have descriptors for {LINKS} links here");
     }
-    let mut host = Host::start();
-    let (address, counter) = (host.hear(), library("counter"));
+    let mut target = HelperProcess::of_test(test, &["target"]);
+    let (address, counter) = (target.hear(), library("counter"));
     let mut links = Vec::with_capacity(BEFORE + LINKS);
     let mut grow = |count: usize| {
         for _ in 0..count {
@@ -174,8 +132,8 @@ fn play_source() {
         }
     };
     grow(BEFORE);
-    let (before, theirs_before) = (Taken::now(), host.taken());
+    let (before, theirs_before) = (Taken::now(), taken(&mut target));
     grow(LINKS);
     Taken::now().assert_little(before, "source");
-    host.taken().assert_little(theirs_before, "target");
+    taken(&mut target).assert_little(theirs_before, "target");
 }

@@ -6,12 +6,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use farjump::{Key, Link, Target, WaitPolicy};
+use farjump_fixtures::helper_process::role;
+use farjump_fixtures::this_test;
 
 use crate::counting;
 use crate::support::{Pair, Watchdog, library, meet, to_words};
 use crate::traced::{self, Traces, mark};
 
-const ROLE: &str = "STRANGERS_ROLE";
 /// Rounds, in each of which the honest link calls once.
 const ROUNDS: u64 = 30;
 /// Connections that strangers make at once, in each of the first rounds: the system keeps no more until they
@@ -147,12 +148,10 @@ fn play() {
 
 #[test]
 fn strangers_have_a_target_do_a_bounded_number_of_system_calls_in_a_turn_and_read_little() {
-    if std::env::var_os(ROLE).is_some() {
+    if !role().is_empty() {
         return play();
     }
-    let name =
-        "strangers::strangers_have_a_target_do_a_bounded_number_of_system_calls_in_a_turn_and_read_little";
-    let Traces { phases, longest } = traced::run(name, ROLE);
+    let Traces { phases, longest } = traced::run(this_test!());
     let turns: Vec<_> = phases.iter().step_by(2).collect();
     let accepted = turns.iter().map(|turn| turn.accepted).max().unwrap();
     let calls = turns.iter().max_by_key(|turn| turn.all()).unwrap();

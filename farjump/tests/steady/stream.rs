@@ -1,13 +1,14 @@
 //! The steady state over `tcp`: allocations of a message, and the system calls that move it.
 
 use farjump::{Key, Library, Link, Target, WaitPolicy};
+use farjump_fixtures::helper_process::role;
+use farjump_fixtures::this_test;
 
 use crate::support::{Pair, Watchdog, library, meet, serve};
 use crate::traced::{self, Traces, mark};
 use crate::{NEVER, counting};
 
 const TRANSPORT: &str = "tcp";
-const ROLE: &str = "STREAM_ROLE";
 /// Calls that are counted, one by one.
 const CALLS: u64 = 1000;
 /// Batches that are counted, and calls in each.
@@ -91,11 +92,10 @@ fn play() {
 
 #[test]
 fn a_call_is_moved_by_two_system_calls_on_each_side_and_one_of_a_batch_by_far_less() {
-    if std::env::var_os(ROLE).is_some() {
+    if !role().is_empty() {
         return play();
     }
-    let name = "stream::a_call_is_moved_by_two_system_calls_on_each_side_and_one_of_a_batch_by_far_less";
-    let Traces { phases, .. } = traced::run(name, ROLE);
+    let Traces { phases, .. } = traced::run(this_test!());
     let [single, batched, _] = phases[..] else { panic!("{phases:?}") };
     println!("one by one {single:?}, in batches {batched:?}");
     // Both sides are in one thread, which sends a call and a reply and receives both. Credit rides on them,

@@ -2,30 +2,26 @@
 //! process (seccomp(2)) dies of the first one. Contended locks are system calls too (futex(2)).
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+use farjump_fixtures::helper_process::{role, test_in_role};
+use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, Pair, Place};
 use crate::{EACH, MESSAGES, Steady};
 
-const ROLE: &str = "STEADY_ROLE";
 /// Exit status of a run without a system call: no other code of this process returns it.
 const NONE: i32 = 86;
 
-/// Runs the test `name` of this binary again, in a process of its own where [`is_child`] is true of it.
-fn run(name: &str) -> ExitStatus {
-    let name = format!("system_calls::{name}");
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &name, "--nocapture", "--test-threads=1"])
-        .env(ROLE, &name)
-        .stdout(Stdio::null())
-        .status()
-        .unwrap()
+/// Runs the test `test` in a process of its own, where [`is_child`] is true of it.
+fn run(test: &str) -> ExitStatus {
+    test_in_role(test, &["child"]).stdout(Stdio::null()).status().unwrap()
 }
 
 fn is_child() -> bool {
-    std::env::var_os(ROLE).is_some()
+    !role().is_empty()
 }
 
 /// Makes any later system call of this thread but `exit_group` end the process with `SIGSYS`.
@@ -61,7 +57,7 @@ fn messages_of_every_kind_do_no_system_call_on_either_side() {
         steady.run(MESSAGES / EACH);
         end(NONE);
     }
-    let status = run("messages_of_every_kind_do_no_system_call_on_either_side");
+    let status = run(this_test!());
     assert_eq!(status.code(), Some(NONE), "{status}: signal 31 is a system call");
 }
 
@@ -92,7 +88,7 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
             end(NONE);
         });
     }
-    let status = run("calls_between_threads_do_no_system_call_while_they_spin");
+    let status = run(this_test!());
     assert_eq!(status.code(), Some(NONE), "{status}: signal 31 is a system call");
 }
 
@@ -103,5 +99,5 @@ fn the_filter_lets_no_system_call_pass() {
         // SAFETY: it has no arguments and changes nothing.
         end(unsafe { libc::syscall(libc::SYS_getpid) } as i32);
     }
-    assert_eq!(run("the_filter_lets_no_system_call_pass").signal(), Some(libc::SIGSYS));
+    assert_eq!(run(this_test!()).signal(), Some(libc::SIGSYS));
 }

@@ -1,22 +1,11 @@
 //! System calls of a thread, counted by tracing it (ptrace(2)).
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
 use std::ptr;
 
-use crate::support::Place;
+use farjump_fixtures::helper_process::{HelperProcess, commands, say};
 
-/// A traced child, killed when dropped.
-struct Traced(Child);
-
-impl Drop for Traced {
-    fn drop(&mut self) {
-        // Both fail if it has ended, which is the aim.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::support::Watchdog;
 
 /// System calls of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -136,30 +125,19 @@ impl Calls {
     }
 }
 
-/// The child's part: prints its thread id, and waits until it is traced.
+/// The child's part: reports its thread id, and waits until it is traced.
 pub(crate) fn wait_for_tracer() {
     // SAFETY: it only returns a number.
-    println!("@{}", unsafe { libc::syscall(libc::SYS_gettid) });
-    std::io::stdin().read_line(&mut String::new()).unwrap();
+    say(&unsafe { libc::syscall(libc::SYS_gettid) }.to_string());
+    commands().next();
 }
 
-/// Runs the test `name` of this binary in a child, with the variable `role` set, and traces it.
-pub(crate) fn run(name: &str, role: &str) -> Traces {
-    let place = Place::new();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(role, place.path("").as_os_str())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut child = Traced(child);
-    let (mut orders, said) = (child.0.stdin.take().unwrap(), child.0.stdout.take().unwrap());
-    let mut lines = BufReader::new(said).lines();
-    let thread = lines
-        .find_map(|line| line.unwrap().split_once('@').and_then(|(_, id)| id.parse::<i32>().ok()))
-        .expect("it says which thread it is");
-    let traces = follow(thread, || orders.write_all(b"go\n").unwrap());
-    assert!(child.0.wait().unwrap().success(), "the child failed");
+/// Runs the test `test` in a child, which has a role, and traces it.
+pub(crate) fn run(test: &str) -> Traces {
+    let _watchdog = Watchdog::new();
+    let mut child = HelperProcess::of_test(test, &["traced"]);
+    let thread = child.hear().parse().expect("it says which thread it is");
+    let traces = follow(thread, || child.order("go"));
+    child.end();
     traces
 }

@@ -1,6 +1,8 @@
 //! Fixture of tests of links and targets: a folder, ifunc libraries, source and target in one thread.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+
+mod failures;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -9,14 +11,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+pub(crate) use failures::{panicked, peer_gone, refused, timed_out};
 use farjump::build::{Options, build};
-use farjump::{Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+pub(crate) use farjump_fixtures::PATIENCE;
 pub(crate) use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
 
-/// Limit for operations that should finish at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A timeout that no test should reach.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -89,6 +91,16 @@ pub(crate) fn library(name: &str) -> Library {
         // SAFETY: they are built from sources of these tests.
         Err(_) => unsafe { Library::load(library.path()) }.unwrap(),
     }
+}
+
+/// The id of a library's code.
+pub(crate) fn id_of(library: &Library) -> CodeId {
+    library.images()[0].id()
+}
+
+/// A library's code as bytes.
+pub(crate) fn image_of(library: &Library) -> Vec<u8> {
+    library.images()[0].bytes().to_vec()
 }
 
 /// A link and its target, both in the thread of the test: nothing happens but the test's own actions.

@@ -8,11 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farjump::core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
-    UnconnectedEndpoint,
-};
-use farjump::{Error, WaitError};
+use farjump_fixtures::altered::Altered;
+use farjump_fixtures::raw_target::RawTarget;
 use farjump_transports::ucx::Am;
 use farjump_ucx_sys::{
     UCP_FEATURE_TAG, UCP_PARAM_FIELD_FEATURES, UCS_OK, Ucx, ucp_context_h, ucp_params_t, ucp_worker_h,
@@ -21,8 +18,7 @@ use farjump_ucx_sys::{
 
 use crate::helper::this_test;
 use crate::paths::{Path, am, has_tcp, on_paths};
-use crate::raw_target::RawTarget;
-use crate::support::{Place, library};
+use crate::support::{Place, library, timed_out};
 
 /// The UCX transports that farjump's messages use.
 const PATHS: [Path; 3] = [
@@ -100,47 +96,6 @@ unsafe impl Send for Deaf {}
 // SAFETY: the worker is used by one thread alone, so shared references do not race.
 unsafe impl Sync for Deaf {}
 
-/// `ucx-am` that announces the address of another worker.
-struct Misdirected {
-    am: Am,
-    deaf: Arc<Deaf>,
-}
-
-impl Transport for Misdirected {
-    fn name(&self) -> &str {
-        self.am.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.am.capabilities()
-    }
-
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        let own = self.am.open(request)?;
-        let told = readdressed(&own.address().bytes, &self.deaf.address());
-        Ok(Box::new(UnconnectedMisdirected { own, told }))
-    }
-}
-
-struct UnconnectedMisdirected {
-    own: Box<dyn UnconnectedEndpoint>,
-    told: Vec<u8>,
-}
-
-impl UnconnectedEndpoint for UnconnectedMisdirected {
-    fn address(&self) -> LocalAddress<'_> {
-        LocalAddress { bytes: self.told.clone(), descriptors: Vec::new() }
-    }
-
-    fn arrival_with(&mut self, peer: &[u8]) -> Result<ArrivalRules, TransportError> {
-        self.own.arrival_with(peer)
-    }
-
-    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        self.own.connect(peer, deadline_ms)
-    }
-}
-
 /// An endpoint address with another worker's address as its last field.
 fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
     const HEAD: usize = 20;
@@ -174,9 +129,10 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         let deaf = Arc::new(Deaf::create());
         let over = Arc::new(AtomicBool::new(false));
         let am = if has_tcp() { Am::with_tcp() } else { Am::new() };
-        let transport = Misdirected { am, deaf: Arc::clone(&deaf) };
+        let stated = deaf.address();
+        let transport = Altered::new(am).stating(move |bytes| *bytes = readdressed(bytes, &stated)).boxed();
         let ends = Arc::clone(&over);
-        let target = RawTarget::start_by(&place.address(), Box::new(transport), move |target| {
+        let target = RawTarget::start_by(&place.address(), transport, move |target| {
             while !ends.load(Relaxed) {
                 deaf.progress();
             }
@@ -188,14 +144,11 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
             link.send(&echo, &[7; 8]).unwrap();
         }
         let began = Instant::now();
-        let error = link.flush(SHORT).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+        timed_out(link.flush(SHORT));
         assert!(began.elapsed() >= SHORT);
         // A call without credit, and one that is waited for.
-        let error = link.send(&echo, &vec![7; 60_000]).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
-        let error = link.inject(&echo, &[7; 8]).unwrap().wait(SHORT).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+        timed_out(link.send(&echo, &vec![7; 60_000]));
+        timed_out(link.inject(&echo, &[7; 8]).unwrap().wait(SHORT));
         drop(link);
         over.store(true, Relaxed);
         target.join().unwrap();

@@ -12,9 +12,6 @@ mod idle;
 mod large;
 mod paths;
 mod peer_death;
-#[path = "../links/hostile_targets/raw.rs"]
-#[expect(dead_code, reason = "other tests use the rest")]
-mod raw_target;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;

@@ -3,16 +3,16 @@
 use farjump::core::frame::Plan;
 use farjump::{CodeId, RefusalCause};
 use farjump_control::Message;
+use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 
-use super::{Scene, with};
-use crate::hostile_sources::raw::{RawSource, Told, call, call_code, call_id};
+use super::{Fixture, with};
 use crate::support::library;
 
 #[test]
 fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let image = library("tally").images()[0].bytes().to_vec();
     let edit = |at: usize, bytes: &[u8]| with(image.clone(), at, bytes);
     let u32_of = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
@@ -40,24 +40,24 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     ];
     let mut index = 1;
     let mut refused =
-        |scene: &mut Scene, name: &str, image: &[u8], id: CodeId, cause, words: &str, what: &str| {
-            liar.send_plan(&Plan { index, ..call_code(name, image, id, liar.epoch) }, b"");
-            scene.refuses(&mut liar, cause, words, what);
-            liar.send_plan(&Plan { index, ..call() }, b"");
-            scene.refuses(&mut liar, cause, words, what);
+        |fixture: &mut Fixture, name: &str, image: &[u8], id: CodeId, cause, words: &str, what: &str| {
+            hostile.send_plan(&Plan { index, ..call_code(name, image, id, hostile.epoch) }, b"");
+            fixture.refuses(&mut hostile, cause, words, what);
+            hostile.send_plan(&Plan { index, ..call() }, b"");
+            fixture.refuses(&mut hostile, cause, words, what);
             index += 1;
         };
     for (what, image, words) in &bad {
-        refused(&mut scene, "tally", image, code_id(image), RefusalCause::BadImage, words, what);
+        refused(&mut fixture, "tally", image, code_id(image), RefusalCause::BadImage, words, what);
     }
     let (mismatch, wrong) = (RefusalCause::IdMismatch, CodeId([9; 16]));
-    refused(&mut scene, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
+    refused(&mut fixture, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
     let echo = library("echo").images()[0].id();
-    refused(&mut scene, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
+    refused(&mut fixture, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
     let arm = edit(4, &183_u16.to_le_bytes());
     let machine = RefusalCause::WrongMachine;
     refused(
-        &mut scene,
+        &mut fixture,
         "tally",
         &arm,
         code_id(&arm),
@@ -69,9 +69,9 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
         // 255 letters make a name; everything before does not.
         let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::BadName };
         let image = if name.len() == 255 { b"nonsense".to_vec() } else { image.clone() };
-        refused(&mut scene, name, &image, code_id(&image), cause, "", &format!("the name {name:?}"));
+        refused(&mut fixture, name, &image, code_id(&image), cause, "", &format!("the name {name:?}"));
     }
-    let stats = scene.end();
+    let stats = fixture.end();
     assert_eq!(stats.refused(RefusalCause::BadImage), 2 * (bad.len() as u64 + 1));
     assert_eq!(stats.refused(mismatch), 4);
     assert_eq!(stats.refused(machine), 2);
@@ -81,32 +81,31 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
 
 #[test]
 fn code_sent_on_request_is_checked_like_any_other() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let image = library("tally").images()[0].bytes().to_vec();
     let id = code_id(&image);
-    let ask = |liar: &mut RawSource, index, name, id: CodeId| {
-        let plan = Plan { index, ..call_id(name, id, liar.epoch) };
-        liar.send_plan(&plan, b"");
-        assert!(
-            matches!(liar.told(), Told::Message(Message::NeedCode { index: of, id: wanted }) if (of, wanted) == (index, id.0))
-        );
+    let ask = |hostile: &mut RawSource, index, name, id: CodeId| {
+        let plan = Plan { index, ..call_id(name, id, hostile.epoch) };
+        hostile.send_plan(&plan, b"");
+        let request = hostile.message();
+        assert_eq!(request, Some(Message::NeedCode { index, id: id.0 }));
     };
-    ask(&mut liar, 1, "tally", CodeId([3; 16]));
-    liar.control.send(&Message::Code { id: [3; 16], image: image.clone() }, &[]).unwrap();
-    scene.refuses(&mut liar, RefusalCause::IdMismatch, "0303", "code of another id");
-    ask(&mut liar, 2, "tally", id);
-    liar.control.send(&Message::NoCode { id: id.0 }, &[]).unwrap();
-    scene.refuses(&mut liar, RefusalCause::CodeMissing, "did not send it", "code that is not to be had");
-    ask(&mut liar, 3, "../tally", id);
-    liar.control.send(&Message::Code { id: id.0, image: image.clone() }, &[]).unwrap();
-    scene.refuses(&mut liar, RefusalCause::BadName, "../tally", "code by a name that is none");
-    ask(&mut liar, 4, "tally", id);
+    ask(&mut hostile, 1, "tally", CodeId([3; 16]));
+    hostile.control.send(&Message::Code { id: [3; 16], image: image.clone() }, &[]).unwrap();
+    fixture.refuses(&mut hostile, RefusalCause::IdMismatch, "0303", "code of another id");
+    ask(&mut hostile, 2, "tally", id);
+    hostile.say(&Message::NoCode { id: id.0 });
+    fixture.refuses(&mut hostile, RefusalCause::CodeMissing, "did not send it", "code that is not to be had");
+    ask(&mut hostile, 3, "../tally", id);
+    hostile.send_code(id, &image);
+    fixture.refuses(&mut hostile, RefusalCause::BadName, "../tally", "code by a name that is none");
+    ask(&mut hostile, 4, "tally", id);
     // Until the code comes no frame behind this one runs, and no other source waits.
-    liar.send_plan(&call(), b"behind");
-    scene.serves_on();
-    liar.control.send(&Message::Code { id: id.0, image }, &[]).unwrap();
-    assert_eq!(liar.reply(), 1_u64.to_ne_bytes());
-    assert_eq!(liar.reply(), b"behind");
-    assert_eq!(scene.end().refusals(), 3);
+    hostile.send_plan(&call(), b"behind");
+    fixture.serves_on();
+    hostile.send_code(id, &image);
+    assert_eq!(hostile.reply(), 1_u64.to_ne_bytes());
+    assert_eq!(hostile.reply(), b"behind");
+    assert_eq!(fixture.end().refusals(), 3);
 }

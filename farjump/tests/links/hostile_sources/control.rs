@@ -7,15 +7,15 @@ use farjump::CodeId;
 use farjump::RefusalCause;
 use farjump::core::frame::{LINE, Plan};
 use farjump_control::Message;
+use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use farjump_loader::code_id;
 
-use super::Scene;
-use crate::hostile_sources::raw::{RawSource, Told, call, call_id};
+use super::Fixture;
 use crate::support::{Place, library};
 
 #[test]
 fn messages_that_nobody_asked_for_cut_the_link() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let image = library("tally").images()[0].bytes().to_vec();
     let hello =
         Message::Hello { machine: 62, pid: 1, program: "again".into(), transports: vec!["shm".into()] };
@@ -27,18 +27,18 @@ fn messages_that_nobody_asked_for_cut_the_link() {
         hello,
     ];
     for message in &messages {
-        let mut liar = scene.liar();
-        liar.control.send(message, &[]).unwrap();
-        scene.cuts(liar, &format!("sent {} unasked", message.name()), message.name());
+        let mut hostile = fixture.hostile();
+        hostile.control.send(message, &[]).unwrap();
+        fixture.cuts(hostile, &format!("sent {} unasked", message.name()), message.name());
     }
     // While one code is awaited, another is unwanted too.
-    let mut liar = scene.liar();
-    let plan = Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) };
-    liar.send_plan(&plan, b"");
-    assert!(matches!(liar.told(), Told::Message(Message::NeedCode { .. })));
-    liar.control.send(&messages[0], &[]).unwrap();
-    scene.cuts(liar, "sent Code unasked", "another code than the one waited for");
-    assert_eq!(scene.end().refused(RefusalCause::BadFrame), messages.len() as u64 + 1);
+    let mut hostile = fixture.hostile();
+    let plan = Plan { index: 1, ..call_id("tally", CodeId([3; 16]), hostile.epoch) };
+    hostile.send_plan(&plan, b"");
+    hostile.requested_code();
+    hostile.say(&messages[0]);
+    fixture.cuts(hostile, "sent Code unasked", "another code than the one waited for");
+    assert_eq!(fixture.end().refused(RefusalCause::BadFrame), messages.len() as u64 + 1);
 }
 
 #[test]
@@ -46,16 +46,16 @@ fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_th
     let place = Place::new();
     let mut target = place.target().build().unwrap();
     let address = place.address();
-    let liar = thread::spawn(move || RawSource::connect(&address));
-    while !liar.is_finished() {
+    let hostile = thread::spawn(move || RawSource::connect(&address));
+    while !hostile.is_finished() {
         target.poll().unwrap();
     }
-    let mut liar = liar.join().unwrap();
+    let mut hostile = hostile.join().unwrap();
     while target.sources() == 0 {
         target.poll().unwrap();
     }
-    liar.send_plan(&Plan { index: 1, ..call_id("tally", CodeId([3; 16]), liar.epoch) }, b"");
-    drop(liar);
+    hostile.send_plan(&Plan { index: 1, ..call_id("tally", CodeId([3; 16]), hostile.epoch) }, b"");
+    drop(hostile);
     while target.sources() > 0 {
         target.poll().unwrap();
     }
@@ -64,7 +64,7 @@ fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_th
 
 #[test]
 fn garbage_on_the_control_connection_cuts_the_link() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let too_long = [&u32::MAX.to_le_bytes()[..], &[0; 4]].concat();
     let cases: [(&str, Vec<u8>, &str); 3] = [
         ("a message of 4 GiB", too_long, "limit"),
@@ -73,42 +73,40 @@ fn garbage_on_the_control_connection_cuts_the_link() {
     ];
     let count = cases.len() as u64;
     for (what, bytes, words) in cases {
-        let liar = scene.liar();
-        rustix::io::write(liar.control.as_fd(), &bytes).unwrap();
-        scene.cuts(liar, words, what);
+        let hostile = fixture.hostile();
+        rustix::io::write(hostile.control.as_fd(), &bytes).unwrap();
+        fixture.cuts(hostile, words, what);
     }
-    assert_eq!(scene.end().refused(RefusalCause::BadFrame), count);
+    assert_eq!(fixture.end().refused(RefusalCause::BadFrame), count);
 }
 
 #[test]
 fn a_source_that_reads_no_refusals_is_not_cut_off_and_gets_no_more_of_them_than_it_reads() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     // 60,000 frames that will be refused with a text each: far more than a socket and a queue can hold.
     let mut sent = 0;
     while sent < 60_000_u64 {
-        if (liar.position - liar.consumed()) as usize + LINE > liar.ring() / 2 {
-            if sent > 2000 && liar.consumed() == liar.position - (liar.ring() / 2) as u64 {
+        if (hostile.position - hostile.consumed()) as usize + LINE > hostile.ring() / 2 {
+            if sent > 2000 && hostile.consumed() == hostile.position - (hostile.ring() / 2) as u64 {
                 break;
             }
-            scene.serves_on();
-            if liar.position - liar.consumed() > (liar.ring() / 2 - LINE) as u64 {
+            fixture.serves_on();
+            if hostile.position - hostile.consumed() > (hostile.ring() / 2 - LINE) as u64 {
                 break;
             }
             continue;
         }
-        liar.send_plan(&Plan { index: 9, ..call() }, b"");
+        hostile.send_plan(&Plan { index: 9, ..call() }, b"");
         sent += 1;
     }
-    scene.serves_on();
+    fixture.serves_on();
     let mut refused = 0;
     while refused < sent {
-        match liar.told() {
-            Told::Message(Message::Refused { cause: RefusalCause::UnknownIndex, .. }) => refused += 1,
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(hostile.refusal(7).0, RefusalCause::UnknownIndex);
+        refused += 1;
     }
-    liar.send_plan(&call(), b"no hard feelings");
-    assert_eq!(liar.reply(), b"no hard feelings");
-    assert_eq!(scene.end().refusals(), sent);
+    hostile.send_plan(&call(), b"no hard feelings");
+    assert_eq!(hostile.reply(), b"no hard feelings");
+    assert_eq!(fixture.end().refusals(), sent);
 }

@@ -4,16 +4,72 @@ use std::io::{IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farjump::{Error, WaitError, WaitPolicy};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, sendmsg, shutdown};
+use farjump::WaitPolicy;
+use farjump::core::transport::Transport;
+use farjump_fixtures::altered::Altered;
+use farjump_fixtures::raw_source::{RawSource, call};
+use farjump_fixtures::raw_target::RawTarget;
+use farjump_transports::shm::Shm;
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, send, sendmsg, shutdown};
 
-use super::Scene;
-use crate::hostile_sources::raw::{RawSource, call};
-use crate::hostile_targets::raw::RawTarget;
-use crate::kept_descriptors::{Kept, Spoilt};
-use crate::support::{Place, Seen, library};
+use super::Fixture;
+use crate::support::{Place, Seen, library, timed_out};
+
+/// Copies of all descriptors that pass: region and doorbell of both processes, its own first.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<OwnedFd>>>);
+
+impl Kept {
+    /// `shm` that keeps them.
+    fn transport(&self) -> Box<dyn Transport> {
+        let kept = self.clone();
+        let keeping = Altered::new(Shm::new()).connecting(move |endpoint, peer, deadline_ms| {
+            let own = endpoint.address().try_to_owned().unwrap().descriptors;
+            let peers = peer.descriptors.iter().map(|descriptor| descriptor.try_clone().unwrap());
+            kept.0.lock().unwrap().extend(own.into_iter().chain(peers));
+            endpoint.connect(peer, deadline_ms)
+        });
+        keeping.boxed()
+    }
+
+    /// Makes every one of them blocking: the peer shares their file descriptions.
+    fn make_blocking(&self) {
+        for descriptor in &*self.0.lock().unwrap() {
+            fcntl_setfl(descriptor, OFlags::empty()).unwrap();
+        }
+    }
+
+    /// The socket that signals this side's own doorbell, and that of the peer's.
+    fn doorbells(&self) -> [OwnedFd; 2] {
+        let kept = self.0.lock().unwrap();
+        assert_eq!(kept.len(), 4, "not all descriptors have passed");
+        [1, 3].map(|number| kept[number].try_clone().unwrap())
+    }
+
+    /// Signals both doorbells until they take no more.
+    fn fill(&self) {
+        for doorbell in self.doorbells() {
+            for _ in 0..1 << 16 {
+                match send(&doorbell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                    Ok(_) => {}
+                    Err(rustix::io::Errno::AGAIN) => break,
+                    // Descriptors that are no sockets are filled by writing to them.
+                    Err(_) => drop(rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes())),
+                }
+            }
+        }
+    }
+
+    /// The peer's doorbell, to be signalled by hand.
+    fn button(&self) -> OwnedFd {
+        let [_, theirs] = self.doorbells();
+        theirs
+    }
+}
 
 /// "Asleep" in a credit line (`core/src/mailbox/sleep.rs`): another sleep each time.
 fn asleep(sleeps: u64) -> u64 {
@@ -21,46 +77,42 @@ fn asleep(sleeps: u64) -> u64 {
 }
 
 /// A source of the fixture's target that has called honest code, at index 0.
-fn liar(scene: &Scene) -> (RawSource, Kept) {
+fn hostile(fixture: &Fixture) -> (RawSource, Kept) {
     let kept = Kept::default();
-    let transport = Box::new(Spoilt { kept: kept.clone() });
-    let mut liar = RawSource::connect_by(&scene.place.address(), transport);
-    let echo = library("echo");
-    assert_eq!(liar.call_new("echo", echo.images()[0].bytes(), b"honest so far"), b"honest so far");
-    (liar, kept)
+    (fixture.hostile_by(kept.transport()), kept)
 }
 
 #[test]
 fn a_source_that_has_its_doorbells_block_and_never_empties_them_hangs_no_target() {
-    let mut scene = Scene::new();
-    let (mut liar, kept) = liar(&scene);
+    let mut fixture = Fixture::new();
+    let (mut hostile, kept) = hostile(&fixture);
     kept.make_blocking();
     for sleeps in 0..50 {
         kept.fill();
         // The target has to wake a receiver that claims to sleep, though nothing takes signals there.
-        liar.write_return_line(0, asleep(sleeps));
-        liar.send_plan(&call(), b"knock");
-        assert_eq!(liar.reply(), b"knock");
+        hostile.write_credit_line(0, asleep(sleeps));
+        hostile.send_plan(&call(), b"knock");
+        assert_eq!(hostile.reply(), b"knock");
         // And falls asleep itself, which silences its own doorbell.
         std::thread::sleep(Duration::from_millis(5));
-        scene.serves_on();
+        fixture.serves_on();
     }
     // A target whose thread is blocked does not end.
-    assert_eq!(scene.end().refusals(), 0);
+    assert_eq!(fixture.end().refusals(), 0);
 }
 
 #[test]
 fn a_source_that_shuts_or_closes_its_doorbells_ends_nobodys_link() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     for how in [Shutdown::Read, Shutdown::Write, Shutdown::Both] {
-        let (mut liar, kept) = liar(&scene);
+        let (mut hostile, kept) = hostile(&fixture);
         shutdown(kept.button(), how).unwrap();
         for sleeps in 0..5 {
-            liar.write_return_line(0, asleep(sleeps));
-            scene.serves_on();
+            hostile.write_credit_line(0, asleep(sleeps));
+            fixture.serves_on();
         }
     }
-    assert_eq!(scene.end().refusals(), 0);
+    assert_eq!(fixture.end().refusals(), 0);
 }
 
 /// A connection whose closing waits for a peer that reads nothing.
@@ -79,8 +131,8 @@ fn slow_to_close() -> (OwnedFd, TcpStream) {
 
 #[test]
 fn a_source_that_rings_with_descriptors_whose_closing_blocks_is_cut_and_hangs_no_target() {
-    let mut scene = Scene::new();
-    let (liar, kept) = liar(&scene);
+    let mut fixture = Fixture::new();
+    let (hostile, kept) = hostile(&fixture);
     let (slow, receiver) = slow_to_close();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
@@ -88,9 +140,9 @@ fn a_source_that_rings_with_descriptors_whose_closing_blocks_is_cut_and_hangs_no
     rights.push(SendAncillaryMessage::ScmRights(&descriptors));
     sendmsg(kept.button(), &[IoSlice::new(&[])], &mut rights, SendFlags::empty()).unwrap();
     drop(slow);
-    scene.cuts(liar, "file descriptors with a ring", "rings with descriptors");
-    scene.serves_on();
-    scene.end();
+    fixture.cuts(hostile, "file descriptors with a ring", "rings with descriptors");
+    fixture.serves_on();
+    fixture.end();
     drop(receiver);
 }
 
@@ -100,15 +152,14 @@ fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
     let kept = Kept::default();
     let (ready, over) = (Seen::default(), std::sync::mpsc::channel::<()>());
     let (ready_to, kept_there) = (ready.clone(), kept.clone());
-    let target =
-        RawTarget::start_by(&place.address(), Box::new(Spoilt { kept: kept.clone() }), move |mut target| {
-            kept_there.make_blocking();
-            kept_there.fill();
-            // It sleeps for ever, so that each frame of the source's wakes it.
-            target.channel.arm().unwrap();
-            ready_to.push(());
-            let _ = over.1.recv();
-        });
+    let target = RawTarget::start_by(&place.address(), kept.transport(), move |mut target| {
+        kept_there.make_blocking();
+        kept_there.fill();
+        // It sleeps for ever, so that each frame of the source's wakes it.
+        target.channel.arm().unwrap();
+        ready_to.push(());
+        let _ = over.1.recv();
+    });
     let link = place.link().wait_policy(WaitPolicy::sleep_only()).connect().unwrap();
     while ready.all().is_empty() {
         std::thread::yield_now();
@@ -117,8 +168,7 @@ fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
     for _ in 0..5 {
         link.send(&echo, b"ring").unwrap();
         let begun = Instant::now();
-        let error = link.flush(Duration::from_millis(200)).unwrap_err();
-        assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+        timed_out(link.flush(Duration::from_millis(200)));
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     }
     drop(over.0);

@@ -3,83 +3,67 @@
 use std::time::{Duration, Instant};
 
 use farjump::RefusalCause;
-use farjump::core::frame::{Kind, Plan};
 use farjump::core::mailbox::region_len;
 use farjump::core::transport::OpenRequest;
 use farjump_control::{EndpointInfo, Message, SecondEndpoint};
+use farjump_fixtures::raw_source::{RawSource, call, large};
 use farjump_transports::shm::Shm;
 
-use super::Scene;
-use crate::hostile_sources::raw::{RawSource, Told, call};
+use super::Fixture;
 use crate::support::{Pair, Place, library, meanwhile, meet};
 
-fn ask(liar: &mut RawSource, frame: u64, payload: u64) {
-    liar.control.send(&Message::LargeRequest { frame, payload }, &[]).unwrap();
-}
-
-fn offer(liar: &mut RawSource) -> EndpointInfo {
-    match liar.told() {
-        Told::Message(Message::LargeOffer { end }) => end,
-        other => panic!("{other:?}"),
-    }
+fn ask(hostile: &mut RawSource, frame: u64, payload: u64) {
+    hostile.say(&Message::LargeRequest { frame, payload });
 }
 
 /// Accepts the offer with an endpoint of its own, which `change` alters.
-fn accept(liar: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> SecondEndpoint {
+fn accept(hostile: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> SecondEndpoint {
     let request = OpenRequest::new(region_len(4096), 4096);
     let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
     own.tell(|mut end, descriptors| {
         change(&mut end);
-        liar.control.send(&Message::LargeAccept { end }, descriptors).unwrap();
+        hostile.control.send(&Message::LargeAccept { end }, descriptors).unwrap();
     });
     own
 }
 
-fn switch() -> Plan<'static> {
-    Plan { kind: Kind::Large, wants_reply: false, ..call() }
-}
-
 #[test]
 fn lengths_that_no_frame_has_are_declined_with_the_limit_and_the_link_goes_on() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let limit = 64_u64 << 20;
     let cases =
         [(u64::MAX, 0), (u64::MAX, u64::MAX), (0, u64::MAX), (0, limit + 1), (1 << 31, limit), (1 << 30, 0)];
     for (frame, payload) in cases {
-        ask(&mut liar, frame, payload);
-        match liar.told() {
-            Told::Message(Message::LargeDecline { cause: RefusalCause::TooLarge, text }) => {
-                let named = if payload > limit { payload } else { frame };
-                assert!(text.contains(&named.to_string()), "{text}");
-            }
-            other => panic!("{frame}, {payload}: {other:?}"),
-        }
+        ask(&mut hostile, frame, payload);
+        let (cause, text) = hostile.decline();
+        let named = if payload > limit { payload } else { frame };
+        assert!(cause == RefusalCause::TooLarge && text.contains(&named.to_string()), "{cause}: {text}");
     }
     // A frame of length 0 is as good as any other.
-    ask(&mut liar, 0, 0);
-    assert!(offer(&mut liar).max_frame > 0);
-    liar.control.send(&Message::LargeRelease, &[]).unwrap();
-    liar.send_plan(&call(), b"no hard feelings");
-    assert_eq!(liar.reply(), b"no hard feelings");
-    scene.serves_on();
-    assert_eq!(scene.end().refused(RefusalCause::TooLarge), cases.len() as u64);
+    ask(&mut hostile, 0, 0);
+    assert!(hostile.offer().max_frame > 0);
+    hostile.say(&Message::LargeRelease);
+    hostile.send_plan(&call(), b"no hard feelings");
+    assert_eq!(hostile.reply(), b"no hard feelings");
+    fixture.serves_on();
+    assert_eq!(fixture.end().refused(RefusalCause::TooLarge), cases.len() as u64);
 }
 
 #[test]
 fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let begun = Instant::now();
     let (mut offers, mut declined) = (0, 0);
     for _ in 0..200 {
-        ask(&mut liar, 100_000, 90_000);
-        match liar.told() {
-            Told::Message(Message::LargeOffer { .. }) => {
+        ask(&mut hostile, 100_000, 90_000);
+        match hostile.message() {
+            Some(Message::LargeOffer { .. }) => {
                 offers += 1;
-                liar.control.send(&Message::LargeRelease, &[]).unwrap();
+                hostile.say(&Message::LargeRelease);
             }
-            Told::Message(Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }) => {
+            Some(Message::LargeDecline { cause: RefusalCause::OutOfMemory, text }) => {
                 declined += 1;
                 assert!(text.contains("less than 1s ago"), "{text}");
             }
@@ -88,78 +72,78 @@ fn a_source_that_asks_over_and_over_gets_one_and_then_none_for_a_while() {
     }
     assert!(offers <= 1 + begun.elapsed().as_secs(), "{offers} were offered");
     assert_eq!(offers + declined, 200);
-    scene.serves_on();
-    assert_eq!(scene.end().refused(RefusalCause::OutOfMemory), declined);
+    fixture.serves_on();
+    assert_eq!(fixture.end().refused(RefusalCause::OutOfMemory), declined);
 }
 
 #[test]
 fn a_source_that_does_not_take_what_it_asked_for_in_time_loses_it_and_keeps_its_link() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
-    ask(&mut liar, 100_000, 90_000);
-    offer(&mut liar);
-    while !scene.refusals.all().iter().any(|text| text.contains("did not accept it in time")) {
-        scene.serves_on();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
+    ask(&mut hostile, 100_000, 90_000);
+    hostile.offer();
+    while !fixture.refusals.all().iter().any(|text| text.contains("did not accept it in time")) {
+        fixture.serves_on();
     }
     // Its link continues. A mailbox that it accepts too late is withdrawn, and it may make a new request.
-    liar.send_plan(&call(), b"slow");
-    assert_eq!(liar.reply(), b"slow");
-    accept(&mut liar, |_| ());
-    assert!(matches!(liar.told(), Told::Message(Message::LargeDecline { cause: RefusalCause::Stalled, .. })));
-    ask(&mut liar, 100_000, 90_000);
-    offer(&mut liar);
-    let _end = accept(&mut liar, |_| ());
-    assert!(matches!(liar.told(), Told::Message(Message::Go)));
-    drop(liar);
-    assert_eq!(scene.end().refused(RefusalCause::Stalled), 1);
+    hostile.send_plan(&call(), b"slow");
+    assert_eq!(hostile.reply(), b"slow");
+    accept(&mut hostile, |_| ());
+    assert_eq!(hostile.decline().0, RefusalCause::Stalled);
+    ask(&mut hostile, 100_000, 90_000);
+    hostile.offer();
+    let _end = accept(&mut hostile, |_| ());
+    assert!(matches!(hostile.message(), Some(Message::Go)));
+    drop(hostile);
+    assert_eq!(fixture.end().refused(RefusalCause::Stalled), 1);
 }
 
 #[test]
 fn answers_to_what_was_not_asked_cut_the_link() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
-    accept(&mut liar, |_| ());
-    scene.cuts(liar, "sent LargeAccept unasked", "an end for nothing");
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
+    accept(&mut hostile, |_| ());
+    fixture.cuts(hostile, "sent LargeAccept unasked", "an end for nothing");
 
-    let mut liar = scene.liar();
-    liar.control.send(&Message::LargeRelease, &[]).unwrap();
-    scene.cuts(liar, "that it does not have", "giving back nothing");
+    let mut hostile = fixture.hostile();
+    hostile.say(&Message::LargeRelease);
+    fixture.cuts(hostile, "that it does not have", "giving back nothing");
 
-    let mut liar = scene.liar();
-    ask(&mut liar, 100_000, 90_000);
-    ask(&mut liar, 200_000, 90_000);
-    offer(&mut liar);
-    scene.cuts(liar, "while it was offered another", "asking before it has answered");
+    let mut hostile = fixture.hostile();
+    ask(&mut hostile, 100_000, 90_000);
+    ask(&mut hostile, 200_000, 90_000);
+    hostile.offer();
+    fixture.cuts(hostile, "while it was offered another", "asking before it has answered");
 
-    let mut liar = scene.liar();
-    ask(&mut liar, 100_000, 90_000);
-    offer(&mut liar);
-    accept(&mut liar, |end| end.region_len = 1 << 40);
-    scene.cuts(liar, "region", "an end that is not as long as it says");
+    let mut hostile = fixture.hostile();
+    ask(&mut hostile, 100_000, 90_000);
+    hostile.offer();
+    accept(&mut hostile, |end| end.region_len = 1 << 40);
+    fixture.cuts(hostile, "region", "an end that is not as long as it says");
 
-    let mut liar = scene.liar();
-    ask(&mut liar, 100_000, 90_000);
-    offer(&mut liar);
-    accept(&mut liar, |end| end.transport = "carrier-pigeon".into());
-    scene.cuts(liar, "carrier-pigeon", "an end of another transport");
-    assert_eq!(scene.end().refused(RefusalCause::BadFrame), 5);
+    let mut hostile = fixture.hostile();
+    ask(&mut hostile, 100_000, 90_000);
+    hostile.offer();
+    accept(&mut hostile, |end| end.transport = "carrier-pigeon".into());
+    fixture.cuts(hostile, "carrier-pigeon", "an end of another transport");
+    assert_eq!(fixture.end().refused(RefusalCause::BadFrame), 5);
 }
 
 #[test]
 fn a_switch_that_leads_nowhere_cuts_the_link() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
-    liar.send_plan(&switch(), b"");
-    scene.cuts(liar, "large mailbox that the link does not have", "no mailbox");
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
+    hostile.send_plan(&large(), b"");
+    fixture.cuts(hostile, "large mailbox that the link does not have", "no mailbox");
 
-    let mut liar = scene.liar();
-    ask(&mut liar, 100_000, 90_000);
-    offer(&mut liar);
-    let _end = accept(&mut liar, |_| ());
-    assert!(matches!(liar.told(), Told::Message(Message::Go)));
-    liar.send_plan(&switch(), b"");
-    scene.cuts(liar, "the rest of a frame did not follow", "a mailbox with nothing in it");
-    let stats = scene.end();
+    let mut hostile = fixture.hostile();
+    ask(&mut hostile, 100_000, 90_000);
+    hostile.offer();
+    let _end = accept(&mut hostile, |_| ());
+    assert!(matches!(hostile.message(), Some(Message::Go)));
+    hostile.send_plan(&large(), b"");
+    fixture.cuts(hostile, "the rest of a frame did not follow", "a mailbox with nothing in it");
+    let stats = fixture.end();
     assert_eq!((stats.refused(RefusalCause::BadFrame), stats.refused(RefusalCause::Stalled)), (1, 1));
 }
 
@@ -169,12 +153,12 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair = Pair::new(&place);
-    let mut liar = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let mut hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
     for _ in 0..REQUESTS {
         // Longer than any frame can be.
-        liar.control.send(&Message::LargeRequest { frame: u64::MAX, payload: 1 }, &[]).unwrap();
+        hostile.say(&Message::LargeRequest { frame: u64::MAX, payload: 1 });
     }
-    assert!(!liar.control.wants_write(), "not all were sent");
+    assert!(!hostile.control.wants_write(), "not all were sent");
     let declined = |pair: &Pair<'_>| pair.target.stats().refused(RefusalCause::TooLarge);
     let mut turns = 0;
     while declined(&pair) < REQUESTS {
@@ -187,10 +171,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
         assert!(turns < 100_000, "{} of {REQUESTS} were answered", declined(&pair));
     }
     for _ in 0..REQUESTS {
-        let told = meanwhile(&mut pair.target, || liar.told());
-        assert!(
-            matches!(told, Told::Message(Message::LargeDecline { cause: RefusalCause::TooLarge, .. })),
-            "{told:?}"
-        );
+        let (cause, _) = meanwhile(&mut pair.target, || hostile.decline());
+        assert_eq!(cause, RefusalCause::TooLarge);
     }
 }

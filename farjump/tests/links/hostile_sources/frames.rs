@@ -2,13 +2,13 @@
 
 use farjump::RefusalCause;
 use farjump::core::frame::{CODE_HEADER_LEN, Kind, Plan, PlanCode};
+use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 
-use super::{FLAGS, Scene, with, with_u32};
-use crate::hostile_sources::raw::{RawSource, call, call_code, call_id};
+use super::{FLAGS, Fixture, with, with_u32};
 use crate::support::library;
 
-/// Makes a frame for the liar's next position.
+/// Makes a frame for the hostile's next position.
 type Making = Box<dyn Fn(&RawSource) -> Vec<u8>>;
 
 const FRAME_LEN: usize = 8;
@@ -22,7 +22,7 @@ const RESERVED: usize = 62;
 
 #[test]
 fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let ring = 1 << 16;
     // Honest lengths: a line, or two with 100 bytes of payload at 64.
     let lengths = [0, 1, 63, 65, 100, ring, ring + 64, 1 << 20, 1 << 31, !63, u32::MAX];
@@ -32,28 +32,28 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
         cases.push((
             format!("frame length {len}"),
             words,
-            Box::new(move |liar| with_u32(liar.frame(&call(), b"12345678"), FRAME_LEN, len)),
+            Box::new(move |hostile| with_u32(hostile.frame(&call(), b"12345678"), FRAME_LEN, len)),
         ));
     }
     for len in [41, 42, 64, 1 << 16, 1 << 31, u32::MAX - 24, u32::MAX] {
         cases.push((
             format!("payload length {len} in one line"),
             "payload",
-            Box::new(move |liar| with_u32(liar.frame(&call(), b"12345678"), PAYLOAD_LEN, len)),
+            Box::new(move |hostile| with_u32(hostile.frame(&call(), b"12345678"), PAYLOAD_LEN, len)),
         ));
     }
     for len in [129, 192, u32::MAX - 63, u32::MAX] {
         cases.push((
             format!("payload length {len} in three lines"),
             "payload",
-            Box::new(move |liar| with_u32(liar.frame(&call(), &[1; 100]), PAYLOAD_LEN, len)),
+            Box::new(move |hostile| with_u32(hostile.frame(&call(), &[1; 100]), PAYLOAD_LEN, len)),
         ));
     }
     for kind in [0, 11, 12, 127, 128, 255] {
         cases.push((
             format!("kind {kind}"),
             "kind",
-            Box::new(move |liar| with(liar.frame(&call(), b""), KIND, &[kind])),
+            Box::new(move |hostile| with(hostile.frame(&call(), b""), KIND, &[kind])),
         ));
     }
     // Alignments of 1, 4, and 8192 bytes; a trailer where none is due; reserved bits.
@@ -61,34 +61,34 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
         cases.push((
             format!("flags {flags:#04x}"),
             "flags",
-            Box::new(move |liar| with(liar.frame(&call(), b""), FLAGS, &[flags])),
+            Box::new(move |hostile| with(hostile.frame(&call(), b""), FLAGS, &[flags])),
         ));
     }
     cases.push((
         "a skip that does not end with the ring".into(),
         "frame length",
-        Box::new(|liar| with_u32(liar.skip(), FRAME_LEN, 128)),
+        Box::new(|hostile| with_u32(hostile.skip(), FRAME_LEN, 128)),
     ));
     cases.push((
         "a skip with a payload".into(),
         "payload",
-        Box::new(|liar| with_u32(liar.skip(), PAYLOAD_LEN, 8)),
+        Box::new(|hostile| with_u32(hostile.skip(), PAYLOAD_LEN, 8)),
     ));
     let count = cases.len();
     for (what, words, frame) in cases {
-        let mut liar = scene.liar();
-        let frame = frame(&liar);
-        liar.send(&frame);
-        scene.cuts(liar, words, &what);
+        let mut hostile = fixture.hostile();
+        let frame = frame(&hostile);
+        hostile.send(&frame);
+        fixture.cuts(hostile, words, &what);
     }
-    let stats = scene.end();
+    let stats = fixture.end();
     assert_eq!(stats.refused(RefusalCause::BadFrame), count as u64);
     assert_eq!(stats.refusals(), count as u64);
 }
 
 #[test]
 fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
-    let mut scene = Scene::new();
+    let mut fixture = Fixture::new();
     let image = library("tally").images()[0].bytes().to_vec();
     let image_len = image.len() as u32;
     let id = code_id(&image);
@@ -115,74 +115,74 @@ fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
         ("reserved bytes", RESERVED, 1, "reserved"),
     ];
     for (what, at, value, expected) in edits {
-        let mut liar = scene.liar();
-        let frame = liar.frame(&call_code("tally", &image, id, liar.epoch), &[1; 100]);
+        let mut hostile = fixture.hostile();
+        let frame = hostile.frame(&call_code("tally", &image, id, hostile.epoch), &[1; 100]);
         // Behind 60 the fields have 16 bits.
         let bytes = if *at >= NAME_LEN { &value.to_le_bytes()[..2] } else { &value.to_le_bytes()[..] };
         let frame = with(frame, *at, bytes);
-        liar.send(&frame);
-        scene.cuts(liar, expected, what);
+        hostile.send(&frame);
+        fixture.cuts(hostile, expected, what);
     }
-    let mut liar = scene.liar();
+    let mut hostile = fixture.hostile();
     let misaligned = with(
-        liar.frame(&call_code("tally", &image, id, liar.epoch), &[1; 100]),
+        hostile.frame(&call_code("tally", &image, id, hostile.epoch), &[1; 100]),
         PAYLOAD_AT,
         &(128 + image_len + 1).to_le_bytes(),
     );
-    liar.send(&misaligned);
-    scene.cuts(liar, "payload", "a payload that is not aligned");
-    let mut liar = scene.liar();
-    let named = with_u32(liar.frame(&call_id("tally", id, liar.epoch), b""), IMAGE_LEN, 16);
-    liar.send(&named);
-    scene.cuts(liar, "image", "an image where none travels");
-    let stats = scene.end();
+    hostile.send(&misaligned);
+    fixture.cuts(hostile, "payload", "a payload that is not aligned");
+    let mut hostile = fixture.hostile();
+    let named = with_u32(hostile.frame(&call_id("tally", id, hostile.epoch), b""), IMAGE_LEN, 16);
+    hostile.send(&named);
+    fixture.cuts(hostile, "image", "an image where none travels");
+    let stats = fixture.end();
     assert_eq!(stats.refused(RefusalCause::BadFrame), edits.len() as u64 + 2);
-    // The echo of every liar and the honest source's code, and nothing else.
+    // The echo of every hostile and the honest source's code, and nothing else.
     assert_eq!(stats.images_linked, 2);
 }
 
 #[test]
 fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let tally = library("tally");
     let image = tally.images()[0].bytes().to_vec();
     let id = code_id(&image);
-    let (epoch, stale) = (liar.epoch, liar.epoch.wrapping_add(1));
-    liar.send_plan(&Plan { kind: Kind::Reply, ..call() }, b"?");
-    scene.refuses(&mut liar, RefusalCause::BadFrame, "only targets send", "a reply");
-    liar.send_plan(&Plan { index: 1, ..call() }, b"");
-    scene.refuses(&mut liar, RefusalCause::UnknownIndex, "index 1", "an index never bound");
-    liar.send_plan(&Plan { index: u16::MAX, ..call() }, b"");
-    scene.refuses(&mut liar, RefusalCause::UnknownIndex, "index 65535", "the largest index");
+    let (epoch, stale) = (hostile.epoch, hostile.epoch.wrapping_add(1));
+    hostile.send_plan(&Plan { kind: Kind::Reply, ..call() }, b"?");
+    fixture.refuses(&mut hostile, RefusalCause::BadFrame, "only targets send", "a reply");
+    hostile.send_plan(&Plan { index: 1, ..call() }, b"");
+    fixture.refuses(&mut hostile, RefusalCause::UnknownIndex, "index 1", "an index never bound");
+    hostile.send_plan(&Plan { index: u16::MAX, ..call() }, b"");
+    fixture.refuses(&mut hostile, RefusalCause::UnknownIndex, "index 65535", "the largest index");
     for round in ["the code", "the id alone"] {
         let plan = match round {
             "the code" => call_code("tally", &image, id, stale),
             _ => call_id("tally", id, stale),
         };
-        liar.send_plan(&Plan { index: 2, ..plan }, b"");
-        scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", round);
-        liar.send_plan(&Plan { index: 2, ..call() }, b"");
-        scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "a call by that index");
+        hostile.send_plan(&Plan { index: 2, ..plan }, b"");
+        fixture.refuses(&mut hostile, RefusalCause::StaleEpoch, "connect again", round);
+        hostile.send_plan(&Plan { index: 2, ..call() }, b"");
+        fixture.refuses(&mut hostile, RefusalCause::StaleEpoch, "connect again", "a call by that index");
     }
     // A bound index is bound anew, and never falls back to its earlier code.
-    liar.send_plan(&Plan { index: 0, ..call_code("tally", &image, id, stale) }, b"");
-    scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "an index bound before");
-    liar.send_plan(&call(), b"");
-    scene.refuses(&mut liar, RefusalCause::StaleEpoch, "connect again", "and a call by it");
-    liar.send_plan(&Plan { index: 65_535, ..call_code("tally", &image, id, epoch) }, b"");
-    assert_eq!(liar.reply(), 1_u64.to_ne_bytes());
-    assert_eq!(scene.end().refusals(), 9);
+    hostile.send_plan(&Plan { index: 0, ..call_code("tally", &image, id, stale) }, b"");
+    fixture.refuses(&mut hostile, RefusalCause::StaleEpoch, "connect again", "an index bound before");
+    hostile.send_plan(&call(), b"");
+    fixture.refuses(&mut hostile, RefusalCause::StaleEpoch, "connect again", "and a call by it");
+    hostile.send_plan(&Plan { index: 65_535, ..call_code("tally", &image, id, epoch) }, b"");
+    assert_eq!(hostile.reply(), 1_u64.to_ne_bytes());
+    assert_eq!(fixture.end().refusals(), 9);
 }
 
 /// `PlanCode` is public. It can express an image in a frame that only names its code: that is refused too.
 #[test]
 fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
-    let mut scene = Scene::new();
-    let mut liar = scene.liar();
+    let mut fixture = Fixture::new();
+    let mut hostile = fixture.hostile();
     let image = library("tally").images()[0].bytes().to_vec();
-    let code = PlanCode { image: &image, id: code_id(&image), epoch: liar.epoch, name: "tally" };
+    let code = PlanCode { image: &image, id: code_id(&image), epoch: hostile.epoch, name: "tally" };
     let plan = Plan { kind: Kind::CallId, code: Some(code), index: 1, ..call() };
-    liar.send_plan(&plan, b"");
-    scene.cuts(liar, "image", "code with a frame that names it");
+    hostile.send_plan(&plan, b"");
+    fixture.cuts(hostile, "image", "code with a frame that names it");
 }

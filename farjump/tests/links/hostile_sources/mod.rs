@@ -7,17 +7,17 @@ mod doorbells;
 mod enlarging;
 mod frames;
 mod mailbox;
-pub(crate) mod raw;
 mod rewriting;
 
+use farjump::core::transport::Transport;
 use farjump::{Library, Link, RefusalCause, Stats, TargetBuilder, TargetThread};
-use farjump_control::Message;
+use farjump_fixtures::raw_source::RawSource;
+use farjump_transports::shm::Shm;
 
-use crate::hostile_sources::raw::{RawSource, Told};
 use crate::support::{PATIENCE, Place, Seen, library, words};
 
 /// A target on a thread of its own, and an honest source of it.
-pub(super) struct Scene {
+pub(super) struct Fixture {
     pub(super) place: Place,
     target: TargetThread,
     honest: Link,
@@ -28,13 +28,13 @@ pub(super) struct Scene {
     pub(super) gone: Seen<String>,
 }
 
-impl Scene {
-    pub(super) fn new() -> Scene {
-        Scene::of(|target| target)
+impl Fixture {
+    pub(super) fn new() -> Fixture {
+        Fixture::of(|target| target)
     }
 
-    /// A scene with a target that `change` alters.
-    pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Scene {
+    /// A fixture with a target that `change` alters.
+    pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Fixture {
         let place = Place::new();
         let (refusals, gone) = (Seen::default(), Seen::default());
         let (refusals_to, gone_to) = (refusals.clone(), gone.clone());
@@ -48,15 +48,20 @@ impl Scene {
             .unwrap();
         let honest = place.link().connect().unwrap();
         let sequence = library("sequence");
-        Scene { place, target, honest, sequence, calls: 0, refusals, gone }
+        Fixture { place, target, honest, sequence, calls: 0, refusals, gone }
     }
 
     /// A hostile source that has called honest code once, at index 0.
-    pub(super) fn liar(&self) -> RawSource {
-        let mut liar = RawSource::connect(&self.place.address());
+    pub(super) fn hostile(&self) -> RawSource {
+        self.hostile_by(Box::new(Shm::new()))
+    }
+
+    /// The same, over `transport`.
+    pub(super) fn hostile_by(&self, transport: Box<dyn Transport>) -> RawSource {
+        let mut hostile = RawSource::connect_by(&self.place.address(), transport);
         let echo = library("echo");
-        assert_eq!(liar.call_new("echo", echo.images()[0].bytes(), b"honest so far"), b"honest so far");
-        liar
+        assert_eq!(hostile.call_new("echo", echo.images()[0].bytes(), b"honest so far"), b"honest so far");
+        hostile
     }
 
     /// Checks that the honest source is served as before.
@@ -68,32 +73,25 @@ impl Scene {
         }
     }
 
-    /// Checks that the link of `liar` alone is cut, with a text that contains `words`.
-    pub(super) fn cuts(&mut self, mut liar: RawSource, words: &str, what: &str) {
-        let text = match liar.told() {
-            Told::Message(Message::Closing { text }) => text,
-            other => panic!("{what}: {other:?}"),
-        };
+    /// Checks that the link of `hostile` alone is cut, with a text that contains `words`.
+    pub(super) fn cuts(&mut self, mut hostile: RawSource, words: &str, what: &str) {
+        let text = hostile.closing();
         assert!(text.starts_with("the target cut the link: ") && text.contains(words), "{what}: {text}");
-        assert!(matches!(liar.told(), Told::End), "{what}");
+        assert!(hostile.message().is_none(), "{what}");
         self.serves_on();
         assert_eq!(self.refusals.all().last(), Some(&text), "{what}");
         assert_eq!(self.gone.all().last(), Some(&text), "{what}");
     }
 
-    /// Checks that a frame of `liar` was refused for this cause with `words`; its link continues.
-    pub(super) fn refuses(&mut self, liar: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
-        match liar.told() {
-            Told::Message(Message::Refused { token: 7, cause: told, text }) => {
-                assert_eq!(told, cause, "{what}: {text}");
-                assert!(text.contains(words), "{what}: {text}");
-                assert!(text.starts_with("the target refused "), "{what}: {text}");
-                assert_eq!(text.matches("the target refused").count(), 1, "{what}: {text}");
-                self.serves_on();
-                assert_eq!(self.refusals.all().last(), Some(&text), "{what}");
-            }
-            other => panic!("{what}: {other:?}"),
-        }
+    /// Checks that a frame of `hostile` was refused for this cause with `words`; its link continues.
+    pub(super) fn refuses(&mut self, hostile: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
+        let (told, text) = hostile.refusal(7);
+        assert_eq!(told, cause, "{what}: {text}");
+        assert!(text.contains(words), "{what}: {text}");
+        assert!(text.starts_with("the target refused "), "{what}: {text}");
+        assert_eq!(text.matches("the target refused").count(), 1, "{what}: {text}");
+        self.serves_on();
+        assert_eq!(self.refusals.all().last(), Some(&text), "{what}");
     }
 
     pub(super) fn end(self) -> Stats {

@@ -1,18 +1,17 @@
 //! Targets that break the protocol: their sources get errors, not harm, and every wait ends.
 
-pub(crate) mod raw;
-
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan};
-use farjump::{CallError, Error, RefusalCause, WaitError, WaitPolicy};
+use farjump::{CallError, Error, RefusalCause, WaitPolicy};
 use farjump_control::Message;
+use farjump_fixtures::raw_source;
+use farjump_fixtures::raw_target::RawTarget;
 
-use crate::hostile_targets::raw::RawTarget;
-use crate::support::{FOREVER, PATIENCE, Place, Seen, library};
+use crate::support::{FOREVER, PATIENCE, Place, Seen, library, panicked, peer_gone, refused, timed_out};
 
 const SOON: Duration = Duration::from_millis(50);
 
@@ -27,15 +26,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
         }
         // Kinds that a target does not send.
         for kind in [Kind::Call, Kind::Flush] {
-            let plan = Plan {
-                kind,
-                wants_reply: true,
-                alone: false,
-                index: 0,
-                token: call.token,
-                align_log2: 0,
-                code: None,
-            };
+            let plan = Plan { kind, token: call.token, ..raw_source::call() };
             target.channel.send_bytes(&plan, b"wrong").unwrap();
         }
         target.reply(call.token, 0, b"right");
@@ -50,8 +41,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
     let link = place.link().connect().unwrap();
     let echo = library("echo");
     assert_eq!(*link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap(), *b"right");
-    let error = link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
+    panicked(link.inject(&echo, b"").unwrap().wait(PATIENCE), "echo");
     let error = link.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, Error::Call(CallError::Panicked { .. })), "{error}");
     drop(target.join().unwrap());
@@ -92,11 +82,8 @@ fn news_of_what_was_never_sent_harm_nobody() {
         }
     });
     let link = place.link().on_refused(move |refusal| told_to.push(refusal.to_string())).connect().unwrap();
-    let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
-    assert!(
-        matches!(&error, Error::Call(CallError::Refused { ifunc, text, .. }) if ifunc == "echo" && text == "at last"),
-        "{error}"
-    );
+    let outcome = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE);
+    assert_eq!(refused(outcome, "echo", RefusalCause::Policy), "at last");
     assert_eq!(told.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
     assert_eq!(target.join().unwrap(), [9; 16]);
 }
@@ -120,8 +107,7 @@ fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_c
     });
     let link = place.link().connect().unwrap();
     link.send(&library("echo"), b"").unwrap();
-    let error = link.flush(PATIENCE).unwrap_err();
-    assert!(matches!(&error, Error::Call(CallError::Refused { text, .. }) if text == "not today"), "{error}");
+    assert_eq!(refused(link.flush(PATIENCE), "echo", RefusalCause::Policy), "not today");
     link.flush(PATIENCE).unwrap();
     let error = link.flush(SOON).unwrap_err();
     assert!(
@@ -157,10 +143,8 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
         let link = place.link().wait_policy(policy).connect().unwrap();
         let echo = library("echo");
         for _ in 0..5 {
-            let error = link.inject(&echo, b"").unwrap().wait(SOON).unwrap_err();
-            assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
-            let error = link.flush(SOON).unwrap_err();
-            assert!(matches!(error, Error::Wait(WaitError::TimedOut { .. })), "{error}");
+            timed_out(link.inject(&echo, b"").unwrap().wait(SOON));
+            timed_out(link.flush(SOON));
             link.progress().unwrap();
             assert!(link.inject(&echo, b"").unwrap().poll().unwrap().is_none());
         }
@@ -177,22 +161,12 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next();
         // An alignment that no frame can have.
-        let plan = Plan {
-            kind: Kind::Reply,
-            wants_reply: false,
-            alone: false,
-            index: 0,
-            token: 0,
-            align_log2: 15,
-            code: None,
-        };
+        let plan = Plan { kind: Kind::Reply, wants_reply: false, align_log2: 15, ..raw_source::call() };
         target.channel.send_bytes(&plan, &[0; 100]).unwrap();
         target
     });
     let link = place.link().on_peer_gone(move |why| told_to.push(why.to_owned())).connect().unwrap();
-    let error = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE).unwrap_err();
-    let text = error.to_string();
-    assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{text}");
+    let text = peer_gone(link.inject(&library("echo"), b"").unwrap().wait(PATIENCE));
     assert!(text.contains("broke the protocol") && text.contains("flags"), "{text}");
     assert_eq!(told.all().len(), 1);
     drop(target.join().unwrap());
@@ -288,11 +262,7 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
         .connect()
         .unwrap();
     link.send(&library("echo"), b"").unwrap();
-    let error = link.flush(PATIENCE).unwrap_err();
-    assert!(
-        matches!(&error, Error::Call(CallError::Refused { ifunc, text, .. }) if ifunc == "echo" && text == "0000"),
-        "{error}"
-    );
+    assert_eq!(refused(link.flush(PATIENCE), "echo", RefusalCause::Policy), "0000");
     assert_eq!(told.all().len(), MESSAGES as usize);
     drop(target.join().unwrap());
 }
