@@ -1,5 +1,9 @@
 //! `cargo xtask ci`: all checks that a change has to pass.
+//!
+//! Steps that wait run beside others: the virtual machines beside building, the suites with another UCX and
+//! without UCX beside the tests. `docs/decisions/ci.md` has the reasons and the times.
 
+use std::thread;
 use std::time::Instant;
 
 use crate::checks::{
@@ -9,13 +13,16 @@ use crate::checks::{
 use crate::coverage;
 use crate::guard;
 use crate::install;
+use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt};
 use crate::step::{Verdict, cargo};
 use crate::suite;
 use crate::test;
 use crate::test_report::Tally;
+use crate::tsan;
 use crate::ucx;
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// Options of `cargo xtask ci`.
@@ -26,80 +33,155 @@ pub(crate) struct Options {
     no_install: bool,
 }
 
-/// A step: its name, and its function.
-type Step = (&'static str, fn(&Interrupt) -> Verdict);
+/// The work of a step.
+#[derive(Clone, Copy)]
+enum Work {
+    /// Passes or fails.
+    Check(fn(&Interrupt) -> Verdict),
+    /// Cannot run on some machines. Its verdict is `ok`, `FAILED` or `skipped`, with the reason.
+    Tried(fn(&Interrupt) -> Result<(&'static str, String), Failed>),
+    /// Counts tests.
+    Suite(fn(&Interrupt) -> Result<Tally, Failed>),
+}
+use Work::{Check, Suite, Tried};
 
-/// The steps besides the tests, cheap ones first.
-const STEPS: [Step; 13] = [
-    ("the lock file fits", checks::dependencies::locked),
-    ("formatting", formatting),
-    ("licences, sources and versions of dependencies", checks::dependencies::check),
-    ("crates of the library", checks::few_crates::check),
-    ("links in documents", checks::doc_links::check),
-    ("lengths of files", checks::file_lengths::check),
-    ("circles of modules", checks::cycles::check),
-    ("lints", lints),
-    ("documentation", documentation),
-    ("combinations of features", checks::features::check),
-    ("core without std", checks::no_std::check),
-    ("no native library", checks::no_native_library::check),
-    ("installing", install::check),
+/// A step: its name, and its work.
+type Step = (&'static str, Work);
+
+/// The steps before all others: those of seconds, and the build of the libraries and programs, which the
+/// virtual machines take too.
+const FIRST: [Step; 9] = [
+    ("the lock file fits", Check(checks::dependencies::locked)),
+    ("formatting", Check(formatting)),
+    ("licences, sources and versions of dependencies", Check(checks::dependencies::check)),
+    ("crates of the library", Check(checks::few_crates::check)),
+    ("links in documents", Check(checks::doc_links::check)),
+    ("lengths of files", Check(checks::file_lengths::check)),
+    ("circles of modules", Check(checks::cycles::check)),
+    ("installing", Check(install::check)),
+    ("no native library", Check(checks::no_native_library::check)),
 ];
 
-/// A step that some machines cannot run. Its verdict is `ok`, `FAILED` or `skipped`, with the reason.
-type Tried = fn(&Interrupt) -> Result<(&'static str, String), Failed>;
+/// The steps that use all processors, nearly all of them builds. The first three have target folders of their
+/// own, so that the machines' programs are built meanwhile.
+const BUILDING: [Step; 9] = [
+    ("core without std", Check(checks::no_std::check)),
+    ("models of the protocol (loom)", Suite(test::models)),
+    ("tests of races", Suite(tsan::all)),
+    ("lints", Check(lints)),
+    ("documentation", Check(documentation)),
+    ("combinations of features", Check(checks::features::check)),
+    ("hot path", Tried(hot_path)),
+    ("reach of the fuzzers", Tried(coverage::check)),
+    ("building the tests", Check(test::build)),
+];
+
+/// The virtual machines, whose devices and programs wait for each other most of the time.
+const MACHINES: [Step; 1] = [("virtual machines", Suite(vm::all))];
+
+/// All tests, with what this machine has.
+const TESTS: [Step; 2] = [("tests", Suite(tests)), ("the MPI program over a second MPI", Suite(second_mpi))];
+
+/// The tests of UCX with another one, and without any.
+const OTHER_UCX: [Step; 2] = [("newest UCX", Tried(newest_ucx)), ("without UCX", Tried(no_ucx))];
+
+/// The nice value of [`BUILDING`]: the machines, which have time limits, get the processors first.
+const NICE: i32 = 10;
+
+/// The results of steps.
+#[derive(Default)]
+struct Report {
+    lines: Vec<String>,
+    failed: bool,
+    tally: Tally,
+}
+
+impl Report {
+    /// Runs these, one after the other.
+    fn run(mut self, steps: &[Step], interrupt: &Interrupt) -> Result<Report, Failed> {
+        steps.iter().try_for_each(|&step| self.step(step, interrupt))?;
+        Ok(self)
+    }
+
+    fn step(&mut self, (name, work): Step, interrupt: &Interrupt) -> Result<(), Failed> {
+        // A suite prints its name itself.
+        if !matches!(work, Suite(_)) {
+            println!("\n== {name}");
+        }
+        let begun = Instant::now();
+        let done = match work {
+            Check(check) => check(interrupt).map(|()| ("ok", String::new())),
+            Tried(tried) => tried(interrupt),
+            Suite(suite) => suite(interrupt).map(|tally| {
+                let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
+                let times = tally.times();
+                self.tally.add(tally);
+                (word, times)
+            }),
+        };
+        let (word, said) = match done {
+            Err(error) if error.is_interrupt() => return Err(error),
+            Err(error) => ("FAILED", error.to_string()),
+            Ok(done) => done,
+        };
+        let said = if said.is_empty() { said } else { format!(": {said}") };
+        println!("{word}{said} ({name})");
+        self.failed |= word == "FAILED";
+        self.lines.push(format!("{word:6}  {name} ({} s){said}", begun.elapsed().as_secs()));
+        Ok(())
+    }
+
+    fn add(&mut self, other: Report) {
+        self.lines.extend(other.lines);
+        self.failed |= other.failed;
+        self.tally.add(other.tally);
+    }
+}
 
 /// Runs all steps, also after one that failed; `true` if none did.
 ///
 /// # Errors
 /// When interrupted.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
+    let begun = Instant::now();
     let lacking = match options.no_install {
         true => packages::missing(&packages::wanted(true)),
         false => packages::install(&packages::wanted(true), interrupt)?,
     };
-    let mut lines = Vec::new();
-    let mut all_passed = true;
-    for (name, step) in STEPS {
-        println!("\n== {name}");
-        let begun = Instant::now();
-        let verdict = match step(interrupt) {
-            Err(error) if error.is_interrupt() => return Err(error),
-            verdict => verdict,
-        };
-        let (word, why) = match &verdict {
-            Ok(()) => ("ok", String::new()),
-            Err(error) => ("FAILED", format!(": {error}")),
-        };
-        println!("{word}{why}");
-        all_passed &= verdict.is_ok();
-        lines.push(format!("{word:6}  {name} ({} s){why}", begun.elapsed().as_secs()));
-    }
-    let mut tried = |name: &str, step: Tried| -> Result<String, Failed> {
-        println!("\n== {name}");
-        let begun = Instant::now();
-        let (word, said) = match step(interrupt) {
-            Err(error) if error.is_interrupt() => return Err(error),
-            Err(error) => ("FAILED", error.to_string()),
-            Ok(found) => found,
-        };
-        println!("{word}: {said}");
-        all_passed &= word != "FAILED";
-        Ok(format!("{word:6}  {name} ({} s): {said}", begun.elapsed().as_secs()))
-    };
-    lines.push(tried("hot path", hot_path)?);
-    lines.push(tried("reach of the fuzzers", coverage::check)?);
-    let begun = Instant::now();
-    let mut tally: Tally = test::all(&[], None, true, interrupt)?;
+    let mut report = Report::default().run(&FIRST, interrupt)?;
+    report.add(both(&MACHINES, (&BUILDING, NICE), interrupt)?);
+    report.add(both(&TESTS, (&OTHER_UCX, 0), interrupt)?);
+    let Report { lines, failed, mut tally } = report;
+    let unmet = tally.failed.len();
     suite::charge(&mut tally, &lacking);
-    let word = if tally.failed.is_empty() { "ok" } else { "FAILED" };
-    lines.push(format!("{word:6}  tests ({} s): {}", begun.elapsed().as_secs(), tally.times()));
-    lines.push(tried("newest UCX", newest_ucx)?);
-    lines.push(tried("without UCX", no_ucx)?);
-    all_passed &= tally.failed.is_empty();
-    println!("\n== all\n{}", lines.join("\n"));
+    println!("\n== all\n{}\nall of it took {} s", lines.join("\n"), begun.elapsed().as_secs());
     suite::summarise(&tally, &lacking);
-    Ok(all_passed)
+    Ok(!failed && tally.failed.len() == unmet)
+}
+
+/// Runs the steps of both at the same time, the second ones with a nice value.
+fn both(first: &[Step], (second, nice): (&[Step], i32), interrupt: &Interrupt) -> Result<Report, Failed> {
+    thread::scope(|scope| {
+        let second = scope.spawn(move || {
+            // On Linux the value is that of this thread and of the processes that it starts.
+            rustix::process::nice(nice)
+                .map_err(|error| Failed::Because(format!("a lower priority: {error}")))?;
+            Report::default().run(second, interrupt)
+        });
+        let first = Report::default().run(first, interrupt);
+        let second = second.join().unwrap_or_else(|_| Err(Failed::Because("a step panicked".to_owned())));
+        let mut report = first?;
+        report.add(second?);
+        Ok(report)
+    })
+}
+
+fn tests(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    test::of_workspace(&[], None, interrupt)
+}
+
+fn second_mpi(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    mpi::second(&[], interrupt)
 }
 
 fn hot_path(interrupt: &Interrupt) -> Result<(&'static str, String), Failed> {
@@ -146,4 +228,48 @@ fn lints(interrupt: &Interrupt) -> Verdict {
 fn documentation(interrupt: &Interrupt) -> Verdict {
     let all = ["doc", "--workspace", "--no-deps"];
     cargo(interrupt, &[&all, packages::features()].concat(), &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn failing(_: &Interrupt) -> Verdict {
+        Err(Failed::Because("a reason".to_owned()))
+    }
+
+    #[test]
+    fn steps_of_both_run_at_once_and_only_the_second_with_a_nice_value() {
+        static MEET: Barrier = Barrier::new(2);
+        const MOST: i32 = 19;
+        let nice = |_: &Interrupt| {
+            MEET.wait();
+            rustix::process::nice(0).map(|value| ("ok", value.to_string())).map_err(|_| Failed::Interrupted)
+        };
+        let step = [("nice", Tried(nice))];
+        let report = both(&step, (&step, MOST), &Interrupt::install().unwrap()).unwrap();
+        assert!(!report.failed);
+        let values: Vec<_> = report.lines.iter().map(|line| line.rsplit(": ").next().unwrap()).collect();
+        let own = rustix::process::nice(0).unwrap().to_string();
+        assert_eq!(values, [own, MOST.to_string()]);
+    }
+
+    #[test]
+    fn a_step_that_fails_ends_no_other_and_is_named() {
+        let steps = [("first", Check(failing)), ("second", Check(|_| Ok(())))];
+        let report = both(&[], (&steps, 0), &Interrupt::install().unwrap()).unwrap();
+        assert!(report.failed);
+        let [first, second] = &report.lines[..] else { panic!("{:?}", report.lines) };
+        assert!(first.starts_with("FAILED  first (") && first.ends_with(" s): a reason"), "{first}");
+        assert!(second.starts_with("ok      second (") && second.ends_with(" s)"), "{second}");
+    }
+
+    #[test]
+    fn an_interrupt_ends_all() {
+        let steps = [("first", Check(|_| Err(Failed::Interrupted))), ("second", Check(failing))];
+        let ended = both(&[], (&steps, 0), &Interrupt::install().unwrap());
+        assert!(ended.is_err_and(|error| error.is_interrupt()));
+    }
 }

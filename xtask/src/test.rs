@@ -3,6 +3,7 @@
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
+use crate::step::{self, Verdict};
 use crate::suite::{LIMIT, charge, suite, summarise};
 use crate::test_report::Tally;
 use crate::tsan;
@@ -18,6 +19,9 @@ const RACES: &str = "tsan";
 const MACHINES: &str = "vm";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
+
+/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
+const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
@@ -82,35 +86,22 @@ pub(crate) fn all(
     machines: bool,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
-    let target = Workspace::load(false, interrupt)?.target();
-    let cargo = || Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
-    let models = chosen(filters, MODELS);
     let own = [MODELS, RACES, MACHINES];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
     let mut tally = Tally::default();
     if others {
-        // Without a choice of targets cargo tests them all, documentation too, and builds the examples that
-        // tests run.
-        let run = cargo().args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
-        let run = run.args(["--", "--show-output"]).args(filters);
-        let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
-        tally.add(suite("tests", run, filters.is_empty())?);
+        tally.add(of_workspace(filters, device, interrupt)?);
         // A device is for the tests of verbs.
         if device.is_none() {
             tally.add(mpi::second(filters, interrupt)?);
         }
     }
-    if models {
-        let run = cargo()
-            .args(["test", "--package", "farjump-core", "--lib", "--release", "--no-fail-fast"])
-            .args(["--", "--show-output", "loom"])
-            .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", target.join("loom"));
-        tally.add(suite("models of the protocol (loom)", run, true)?);
+    if chosen(filters, MODELS) {
+        tally.add(models(interrupt)?);
     }
     if chosen(filters, RACES) {
-        tally.add(tsan::all(&target, interrupt)?);
+        tally.add(tsan::all(interrupt)?);
     }
     match device {
         None if machines => tally.add(vm::all(interrupt)?),
@@ -126,4 +117,42 @@ pub(crate) fn all(
         tally.fail(format!("no test has a name with {}", filters.join(" or ")));
     }
     Ok(tally)
+}
+
+/// Runs the tests of the workspace; with `device`, on that RDMA device.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn of_workspace(
+    filters: &[String],
+    device: Option<&str>,
+    interrupt: &Interrupt,
+) -> Result<Tally, Failed> {
+    let run = cargo(interrupt).args(EVERY_TEST).args(packages::features());
+    let run = run.args(["--", "--show-output"]).args(filters);
+    let run = device.into_iter().fold(run, |run, device| run.env("FARJUMP_DEVICE", device));
+    suite("tests", run, filters.is_empty())
+}
+
+/// Builds the tests of the workspace. Those of the documentation are built when they run.
+pub(crate) fn build(interrupt: &Interrupt) -> Verdict {
+    step::cargo(interrupt, &[&EVERY_TEST, packages::features(), &["--no-run"]].concat(), &[])
+}
+
+/// Runs the models of the protocol.
+///
+/// # Errors
+/// When interrupted.
+pub(crate) fn models(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let target = Workspace::load(false, interrupt)?.target().join("loom");
+    let run = cargo(interrupt)
+        .args(["test", "--package", "farjump-core", "--lib", "--release", "--no-fail-fast"])
+        .args(["--", "--show-output", "loom"])
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", target);
+    suite("models of the protocol (loom)", run, true)
+}
+
+fn cargo(interrupt: &Interrupt) -> Run<'_> {
+    Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never")
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::{LIMIT, suite};
 use crate::test_report::{Tally, Took};
-use crate::workspace::root;
+use crate::workspace::{Workspace, root};
 
 /// The suite's name in counts.
 const NAME: &str = "tests of races (ThreadSanitizer)";
@@ -36,7 +36,7 @@ enum Compiler {
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
-pub(crate) fn all(target: &Path, interrupt: &Interrupt) -> Result<Tally, Failed> {
+pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     let mut tally = Tally::default();
     let compiler = match compiler(interrupt)? {
         Ok(compiler) => compiler,
@@ -45,7 +45,7 @@ pub(crate) fn all(target: &Path, interrupt: &Interrupt) -> Result<Tally, Failed>
             return Ok(tally);
         }
     };
-    let target = target.join("tsan");
+    let target = Workspace::load(false, interrupt)?.target().join("tsan");
     let suppressions = target.join("suppressions");
     fs::create_dir_all(&target)
         .and_then(|()| {

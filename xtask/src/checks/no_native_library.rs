@@ -1,8 +1,10 @@
-//! The library with default features needs no native library, neither to build nor to run. Nor does the
-//! program with `shm` alone, except for code that a crate includes and compiles.
+//! No crate in the program with `shm` alone links a native library, except for code that the crate includes and
+//! compiles. The program with all transports needs none to start: UCX and verbs are loaded at run time.
+//!
+//! Build scripts run in the check of combinations of features, which builds that program and the library.
 
 use crate::process::{Failed, Interrupt, Run};
-use crate::step::{Verdict, cargo};
+use crate::step::Verdict;
 use crate::workspace::{Workspace, crate_tree};
 
 /// Libraries that any Rust program on Linux with glibc may need at run time.
@@ -19,11 +21,10 @@ const SYSTEM: [&str; 7] = [
 /// Crates that declare a library which is their own code: they need only a C compiler.
 const OWN_CODE: [&str; 1] = ["ring"];
 
-const LIBRARY: [&str; 2] = ["--package", "farjump"];
 const PROGRAM: [&str; 5] = ["--package", "farjump-cli", "--no-default-features", "--features", "shm"];
 
-/// Builds both that way, reads the program's needed libraries, and checks whether a crate in it links a
-/// library.
+/// Checks whether a crate in the smallest program links a library, and reads the libraries that the program
+/// needs which the step before has built to install it.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let workspace = Workspace::load(false, interrupt)?;
     let tree = [&PROGRAM[..], &["--edges", "normal,build"]].concat();
@@ -39,9 +40,6 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
         }
     }
 
-    // An archive of Rust's links nothing: what has to be there is found by build scripts.
-    cargo(interrupt, &[&["check", "--lib"], &LIBRARY[..]].concat(), &[])?;
-    cargo(interrupt, &[&["build", "--bin", "farjump"], &PROGRAM[..]].concat(), &[])?;
     let program = workspace.target().join("debug/farjump");
     let ended = Run::new("readelf", interrupt).args(["-d"]).args([&program]).quiet().run()?;
     let needed: Vec<_> = ended.output.lines().filter_map(library).collect();

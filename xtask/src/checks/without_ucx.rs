@@ -153,6 +153,7 @@ impl<'i> View<'i> {
             .args([Path::new("--"), program.as_ref()])
             .args(args)
             .shown_as(format!("{} {} (without UCX)", name.display(), args.join(" ")))
+            .mark("without UCX | ")
             .directory(root())
             .limit(LIMIT)
     }

@@ -123,7 +123,7 @@ impl Suite {
         let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
         let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
         let run = left_out.iter().fold(run, |run, name| run.args(["--skip", name]));
-        let run = run.env("FARJUMP_TEST_UCX", choice.version());
+        let run = run.env("FARJUMP_TEST_UCX", choice.version()).mark(&format!("UCX {} | ", choice.version()));
         let run = match folder {
             // The first variable opens the library; by the others programs in C are linked with it and find
             // it.
