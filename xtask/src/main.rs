@@ -45,7 +45,7 @@ enum Chore {
     /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of
     /// features, the guard on the hot path, and the checks that the crates do without certain dependencies.
     /// The tests of UCX run once more with the newest version, where pip can install it. Where this user may
-    /// have mount namespaces (root), farjump is built and tested once more with UCX hidden.
+    /// have mount namespaces (root), farjump is tested once more with UCX hidden.
     Ci(ci::Options),
     /// Runs tests that need an RDMA device in virtual machines that have one in software.
     ///

@@ -20,8 +20,16 @@ const MACHINES: &str = "vm";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
 
-/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests run.
+/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
+/// run.
 const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+
+/// Settings of the release profile for programs that need no more than optimised code.
+const QUICKLY_BUILT: [(&str, &str); 3] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
@@ -150,6 +158,8 @@ pub(crate) fn models(interrupt: &Interrupt) -> Result<Tally, Failed> {
         .args(["--", "--show-output", "loom"])
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", target);
+    // They run as fast without the rest of the profile, which takes longer to build.
+    let run = QUICKLY_BUILT.into_iter().fold(run, |run, (name, value)| run.env(name, value));
     suite("models of the protocol (loom)", run, true)
 }
 

@@ -1,5 +1,5 @@
-//! No crate in the program with `shm` alone links a native library, except for code that the crate includes and
-//! compiles. The program with all transports needs none to start: UCX and verbs are loaded at run time.
+//! No crate in the program with `shm` alone links a native library, except for code that the crate includes
+//! and compiles. The program with all transports needs none to start: UCX and verbs are loaded at run time.
 //!
 //! Build scripts run in the check of combinations of features, which builds that program and the library.
 
