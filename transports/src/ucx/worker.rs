@@ -158,6 +158,14 @@ impl Worker {
         unsafe { self.ucx.ucp_worker_progress(self.handle) != 0 }
     }
 
+    /// Flushes all endpoints. Returns UCX's result: a request, which is the caller's to free, or a status.
+    pub(super) fn flush(&self) -> *mut c_void {
+        // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
+        let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: `self` owns the handle, and UCX reads the parameters only during the call.
+        unsafe { self.ucx.ucp_worker_flush_nbx(self.handle, &params) }
+    }
+
     /// Arms the descriptor to become readable at the next event; `false` if one has come already.
     pub(super) fn arm(&self) -> Result<bool, Cause> {
         // SAFETY: `self` owns the handle, and its context has `UCP_FEATURE_WAKEUP`.

@@ -1,13 +1,17 @@
-//! Endpoints that were dropped before UCX has set up the path to their peer.
+//! Dropped endpoints whose workers UCX still needs.
 //!
-//! A worker that ends during that setup aborts the process (UCX 1.13, over TCP: `ucp_request_send_state_ff`).
-//! The setup takes long only if the peer has finished the handshake and then stands still. Such endpoints
-//! stay here until UCX has closed them, which is checked whenever another endpoint is opened or dropped.
+//! UCX 1.13 aborts the process if a worker ends while a message of a path's setup waits in it
+//! (`ucp_request_send_state_ff`): its own request, or the reply to a peer's request. For the latter UCX makes
+//! an endpoint of its own, which outlives ours. Both wait only as long as a peer that has finished the
+//! handshake stands still. Such workers stay here until they have sent everything, which is checked whenever
+//! another endpoint is opened or dropped.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_PTR_IS_PTR};
 
 use super::Sending;
@@ -15,41 +19,68 @@ use super::buffers::Buffer;
 use super::worker::AmWorker;
 use crate::ucx::worker::status_of;
 
+/// Most workers that stay here. Each has sockets of its own and some MiB of memory.
+const MOST: usize = 32;
+
 /// An endpoint that is being closed, and everything that UCX may still read.
 pub(super) struct Closing {
     /// Requests of the close, and of the last message beside the frames.
-    pub(super) requests: [*mut c_void; 2],
+    requests: [*mut c_void; 2],
+    /// The request to flush the worker, if one is under way.
+    flush: *mut c_void,
     /// Dropped before the buffers below, which its worker may read until it is gone.
-    pub(super) worker: AmWorker,
-    pub(super) sending: VecDeque<Sending>,
-    pub(super) _note: Buffer,
+    worker: AmWorker,
+    sending: VecDeque<Sending>,
+    _note: Buffer,
 }
 
 // SAFETY: the requests belong to the UCX worker, which is `Send` and owned here.
 unsafe impl Send for Closing {}
 
 impl Closing {
-    /// Returns whether UCX has closed it.
-    pub(super) fn is_over(&self) -> bool {
-        status_of(self.worker.inbox().worker().ucx, self.requests[0]) != UCS_INPROGRESS
+    pub(super) fn new(
+        requests: [*mut c_void; 2],
+        worker: AmWorker,
+        sending: VecDeque<Sending>,
+        note: Buffer,
+    ) -> Closing {
+        Closing { requests, flush: ptr::null_mut(), worker, sending, _note: note }
     }
 
-    /// Progresses UCX. Returns whether it has closed the endpoint.
-    pub(super) fn progress(&self) -> bool {
-        self.worker.inbox().worker().progress();
-        self.is_over()
+    /// Progresses UCX. Returns whether it has closed the endpoint and needs the worker no longer.
+    pub(super) fn progress(&mut self) -> bool {
+        let worker = self.worker.inbox().worker();
+        worker.progress();
+        status_of(worker.ucx, self.requests[0]) != UCS_INPROGRESS && self.is_quiet()
     }
 
-    /// Returns whether the path to the peer may still be in setup: nothing has come by it.
-    pub(super) fn is_new(&self) -> bool {
-        !self.worker.inbox().has_heard()
+    /// Returns whether a message of a path's setup may wait in the worker. None waits for a peer that was
+    /// heard, unless it waits for another peer too.
+    pub(super) fn must_stay(&mut self) -> bool {
+        !self.worker.inbox().has_heard() || !self.is_quiet()
+    }
+
+    /// Returns whether all endpoints of the worker have sent everything, those that UCX has made too. Then a
+    /// flush is over at once: over TCP it counts the connections that are being made, and all unsent bytes.
+    fn is_quiet(&mut self) -> bool {
+        let worker = self.worker.inbox().worker();
+        if UCS_PTR_IS_PTR(self.flush) {
+            if status_of(worker.ucx, self.flush) == UCS_INPROGRESS {
+                return false;
+            }
+            // SAFETY: not freed before, and replaced below.
+            unsafe { worker.ucx.ucp_request_free(self.flush) };
+        }
+        self.flush = worker.flush();
+        !UCS_PTR_IS_PTR(self.flush)
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
         let ucx = self.worker.inbox().worker().ucx;
-        let requests = self.sending.iter().map(|sending| sending.request).chain(self.requests);
+        let own = [self.requests[0], self.requests[1], self.flush];
+        let requests = self.sending.iter().map(|sending| sending.request).chain(own);
         for request in requests.filter(|request| UCS_PTR_IS_PTR(*request)) {
             // SAFETY: not freed before. The data that it reads outlives the worker (`Closing::worker`).
             unsafe { ucx.ucp_request_free(request) };
@@ -59,12 +90,134 @@ impl Drop for Closing {
 
 static KEPT: Mutex<Vec<Closing>> = Mutex::new(Vec::new());
 
+fn kept() -> MutexGuard<'static, Vec<Closing>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Keeps an endpoint until UCX has closed it.
-pub(super) fn keep(parting: Closing) {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(parting);
+pub(super) fn keep(closing: Closing) {
+    let mut kept = kept();
+    kept.push(closing);
+    log::warn!("a dropped endpoint waits until its peer goes on or ends ({} wait)", kept.len());
 }
 
 /// Drops the endpoints that UCX has closed meanwhile.
 pub(super) fn tend() {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).retain(|parting| !parting.progress());
+    kept().retain_mut(|closing| !closing.progress());
+}
+
+/// Fails if too many endpoints wait to be closed for another one to be opened.
+pub(super) fn check() -> Result<(), Cause> {
+    tend();
+    match kept().len() {
+        MOST.. => Err(Cause::System(format!(
+            "{MOST} dropped endpoints wait for peers that stand still, and UCX 1.13 aborts a process that does not wait: continue \
+             or end these peers"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, exit};
+    use std::thread;
+    use std::time::Duration;
+
+    use farjump_core::transport::{OpenRequest, UnconnectedEndpoint};
+    use farjump_fixtures::helper_process::{DONE, as_test, role};
+    use farjump_fixtures::this_test;
+
+    use super::*;
+    use crate::ucx::Am;
+    use crate::ucx::am::unconnected::UnconnectedAm;
+
+    /// Turns after which every endpoint could have ended, and of a stage, in which requests are on the way.
+    /// UCX accepts connections on a thread of its own, which runs between turns.
+    const MANY: u32 = 60_000;
+    const STAGE: u32 = 20;
+
+    fn open() -> UnconnectedAm {
+        UnconnectedAm::open(&OpenRequest::new(1 << 16, 4096), true).unwrap()
+    }
+
+    /// Drops an endpoint that has just connected to `peer`, which does nothing.
+    fn drop_one_to(peer: &UnconnectedAm) {
+        drop(open().join(peer.address().try_to_owned().unwrap()).unwrap());
+    }
+
+    fn turn(mut work: impl FnMut()) {
+        work();
+        tend();
+        thread::sleep(Duration::from_millis(1));
+    }
+
+    fn until_none_is_kept(mut work: impl FnMut()) {
+        for _ in 0..MANY {
+            if kept().is_empty() {
+                return;
+            }
+            turn(&mut work);
+        }
+        panic!("{} are kept for good", kept().len());
+    }
+
+    /// Drops an endpoint whose peer stands still, while the request of another peer, which then stands still
+    /// too, is `distance` turns on its way. UCX closes the endpoint once the first peer goes on; by then it
+    /// has made another endpoint, for the reply to the request.
+    fn drop_between_two_peers(distance: u32) {
+        let (dropped, still, late) = (open(), open(), open());
+        let to_dropped = dropped.address().try_to_owned().unwrap();
+        let dropped = dropped.join(still.address().try_to_owned().unwrap()).unwrap();
+        let mut late = late.join(to_dropped).unwrap();
+        drop(dropped);
+        assert_eq!(kept().len(), 1, "it was not kept, though its peer does nothing");
+        let mut progress = || {
+            still.worker().progress();
+        };
+        (0..distance).for_each(|_| turn(|| late.work().map(drop).unwrap()));
+        (0..STAGE).for_each(|_| turn(&mut progress));
+        until_none_is_kept(|| {
+            progress();
+            late.work().unwrap();
+        });
+        drop(late);
+        until_none_is_kept(|| {});
+    }
+
+    fn drop_too_many() {
+        let still = open();
+        (0..MOST).for_each(|_| drop_one_to(&still));
+        assert_eq!(kept().len(), MOST);
+        let refused = UnconnectedAm::open(&OpenRequest::new(1 << 16, 4096), true).err();
+        assert!(matches!(refused, Some(Cause::System(text)) if text.contains("stand still")));
+        until_none_is_kept(|| {
+            still.worker().progress();
+        });
+        drop(open());
+    }
+
+    /// Runs `body` in a process of its own whose UCX has TCP alone.
+    fn over_tcp(test: &str, body: impl FnOnce()) {
+        if !role().is_empty() {
+            body();
+            exit(DONE);
+        }
+        if let Err(why) = Am::with_tcp().usable() {
+            return println!("skipped: {why}");
+        }
+        let mut again = as_test(Command::new(std::env::current_exe().unwrap()), test, &["over tcp"]);
+        let status = again.env("UCX_TLS", "tcp,self").status().unwrap();
+        assert_eq!(status.code(), Some(DONE), "{status}");
+    }
+
+    #[test]
+    fn a_dropped_endpoint_stays_until_the_reply_to_another_peer_has_left() {
+        over_tcp(this_test!(), || (0..12).for_each(drop_between_two_peers));
+    }
+
+    #[test]
+    fn too_many_dropped_endpoints_whose_peers_stand_still_let_no_other_be_opened() {
+        over_tcp(this_test!(), drop_too_many);
+    }
 }

@@ -399,19 +399,20 @@ impl Drop for AmMessages {
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the UCX endpoint is connected, and not used again. Closing first sends taken messages.
-        let closing = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
+        let request = unsafe { self.ucx.ucp_ep_close_nbx(self.end, &params) };
         // SAFETY: neither is used again: this is `drop`.
         let (worker, note) =
             unsafe { (ManuallyDrop::take(&mut self.worker), ManuallyDrop::take(&mut self.note)) };
         let sending = std::mem::take(&mut self.sending);
-        let parting = Closing { requests: [closing, self.aside], worker, sending, _note: note };
+        let mut closing = Closing::new([request, self.aside], worker, sending, note);
         let began = Instant::now();
-        while !parting.is_over() && began.elapsed() < CLOSE_TIMEOUT {
-            parting.progress();
+        let mut is_over = closing.progress();
+        while !is_over && began.elapsed() < CLOSE_TIMEOUT {
+            is_over = closing.progress();
         }
         closing::tend();
-        if !parting.is_over() && parting.is_new() {
-            closing::keep(parting);
+        if !is_over && closing.must_stay() {
+            closing::keep(closing);
         }
     }
 }

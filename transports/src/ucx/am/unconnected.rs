@@ -15,6 +15,8 @@ use super::{AmMessages, error};
 use crate::ucx::address::{AmAddress, EndpointAddress};
 use crate::ucx::context::Context;
 use crate::ucx::locality::Locality;
+#[cfg(test)]
+use crate::ucx::worker::Worker;
 
 /// An unconnected endpoint.
 pub(super) struct UnconnectedAm {
@@ -43,7 +45,7 @@ unsafe impl Send for UnconnectedAm {}
 impl UnconnectedAm {
     /// Opens one with a worker that has TCP if `tcp`.
     pub(super) fn open(request: &OpenRequest, tcp: bool) -> Result<UnconnectedAm, Cause> {
-        closing::tend();
+        closing::check()?;
         let context = Context::for_messages(tcp).map_err(Cause::System)?;
         let worker = AmWorker::open(context, request, tcp)?;
         let version = context.ucx.version();
@@ -55,6 +57,11 @@ impl UnconnectedAm {
         };
         let address = own_address.to_bytes(version)?;
         Ok(UnconnectedAm { reached: None, worker, version, tcp, address })
+    }
+
+    #[cfg(test)]
+    pub(super) fn worker(&self) -> &Worker {
+        self.worker.inbox().worker()
     }
 
     /// Reaches the peer whose address has these bytes.
