@@ -13,7 +13,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::error::system;
 use crate::keys::Keys;
 use crate::keys::require_key_feature;
-use crate::{KeyError, Operation};
+use crate::{KeyError, KeyFault, Operation};
 
 /// A key of 256 bits. A process that holds it may do anything that targets with this key permit.
 ///
@@ -68,8 +68,8 @@ impl Key {
         let keys = Keys::read(path)?;
         keys.only().cloned().ok_or_else(|| {
             let fault = match keys.len() {
-                0 => "it holds none: make one with `farjump key FILE`".to_owned(),
-                count => format!("it holds {count} of them, and one is to be used here: put that line into a file of its own"),
+                0 => KeyFault::Empty,
+                count => KeyFault::Several { count },
             };
             KeyError::File { path: path.to_owned(), fault }
         })

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::KeyError;
 use crate::keys::{Keys, Stamp};
+use crate::{KeyError, KeyFault};
 
 /// Interval between two checks of the file.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -41,8 +41,7 @@ impl KeyFile {
     pub fn open(path: &Path) -> Result<(KeyFile, Keys), KeyError> {
         let keys = Keys::read(path)?;
         if keys.is_empty() {
-            let fault = "it holds none: make one with `farjump key FILE --name NAME`".to_owned();
-            return Err(KeyError::File { path: path.to_owned(), fault });
+            return Err(KeyError::File { path: path.to_owned(), fault: KeyFault::Empty });
         }
         // Checked once more soon: a second change may be too close to show in the modification time.
         let due = Instant::now() + SETTLED;

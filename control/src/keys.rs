@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::error::system;
 use crate::key::Key;
 use crate::rights::Rights;
-use crate::{KeyError, Operation};
+use crate::{KeyError, KeyFault, KeyLineFault, Operation};
 
 /// Mode bits that give other users access to a file.
 const OTHERS: u32 = 0o077;
@@ -21,7 +21,7 @@ const MAX_FILE: usize = 64 << 10;
 /// Limit of a target's keys.
 pub const MAX_KEYS: usize = 64;
 /// Longest name of a key, in characters.
-const MAX_NAME: usize = 64;
+pub(crate) const MAX_NAME: usize = 64;
 /// Prefix of the rights of a key.
 const ALLOW: &str = "allow=";
 
@@ -94,13 +94,9 @@ impl Keys {
     pub fn add(path: &Path, name: &str, rights: Option<Rights>) -> Result<Key, KeyError> {
         // Keeps a symbolic link in place.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let wrong = |fault: String| KeyError::File { path: path.clone(), fault };
+        let wrong = |fault| KeyError::File { path: path.clone(), fault };
         if !is_name(name) {
-            let what = format!(
-                "`{}` cannot be the name of a key: write up to {MAX_NAME} letters, digits, and any of `-_.@`",
-                name.escape_debug()
-            );
-            return Err(wrong(what));
+            return Err(wrong(KeyFault::Name { name: name.to_owned() }));
         }
         let (before, there) = match read(path) {
             Ok((bytes, _)) => (bytes, true),
@@ -111,23 +107,23 @@ impl Keys {
         };
         let keys = Keys::parse(&before).map_err(&wrong)?;
         if is_raw(&before) {
-            return Err(wrong(
-                "it holds a key as bytes, and a line of text does not fit behind them".to_owned(),
-            ));
+            return Err(wrong(KeyFault::Raw));
         }
         if keys.iter().any(|one| one.name.as_deref() == Some(name)) {
-            return Err(wrong(format!("it holds a key called `{name}` already: choose another name")));
+            return Err(wrong(KeyFault::NameTaken { name: name.to_owned() }));
         }
         if keys.len() == MAX_KEYS {
-            return Err(wrong(format!(
-                "it holds {MAX_KEYS} keys, and no more are taken: take one out first"
-            )));
+            return Err(wrong(KeyFault::Full { max: MAX_KEYS }));
         }
         let key = Key::draw()?;
         let digits = key.digits();
         // A single allocation: growing would leave copies behind.
         let mut text = Zeroizing::new(String::with_capacity(before.len() + digits.len() + MAX_NAME + 64));
-        text.push_str(std::str::from_utf8(&before).map_err(|_| wrong("it is no text".to_owned()))?);
+        let no_text = |error: std::str::Utf8Error| {
+            let number = 1 + before[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+            wrong(KeyFault::Line { number, fault: KeyLineFault::NoText })
+        };
+        text.push_str(std::str::from_utf8(&before).map_err(no_text)?);
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -177,10 +173,10 @@ impl Keys {
     }
 
     /// # Errors
-    /// The fault in words. They contain no byte of the file, which may be part of a key.
-    fn parse(bytes: &[u8]) -> Result<Keys, String> {
+    /// The fault. It contains no byte of the file, which may be part of a key.
+    fn parse(bytes: &[u8]) -> Result<Keys, KeyFault> {
         if bytes.len() > MAX_FILE {
-            return Err(format!("it has more than {MAX_FILE} bytes"));
+            return Err(KeyFault::TooLong { max: MAX_FILE });
         }
         if is_raw(bytes) {
             let mut key = Key::blank();
@@ -191,33 +187,30 @@ impl Keys {
         for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1_usize..) {
             let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
             let Some(digits) = words.next().filter(|first| !first.starts_with(b"#")) else { continue };
-            let wrong = |what: &str| format!("line {number} {what}");
-            let key = Key::from_digits(digits)
-                .ok_or_else(|| wrong("does not begin with the 64 hexadecimal digits of a key"))?;
+            let wrong = |fault| KeyFault::Line { number, fault };
+            let key = Key::from_digits(digits).ok_or_else(|| wrong(KeyLineFault::NoKey))?;
             let (mut name, mut rights) = (None, None);
             for word in words {
-                let word = std::str::from_utf8(word).map_err(|_| wrong("is no text"))?;
+                let word = std::str::from_utf8(word).map_err(|_| wrong(KeyLineFault::NoText))?;
                 match word.strip_prefix(ALLOW) {
                     Some(list) if rights.is_none() => {
-                        let list: Rights =
-                            list.parse().map_err(|_| wrong("has `allow=` without known rights"))?;
-                        rights = Some(list);
+                        rights = Some(list.parse().map_err(|_| wrong(KeyLineFault::UnknownRights))?);
                     }
                     None if name.is_none() && rights.is_none() && is_name(word) => {
                         name = Some(word.to_owned())
                     }
-                    _ => return Err(wrong("has more behind the key than a name and `allow=RIGHT,…`")),
+                    _ => return Err(wrong(KeyLineFault::Excess)),
                 }
             }
             let name = name.unwrap_or_else(|| format!("line {number}"));
             if keys.iter().any(|one| one.key.bytes() == key.bytes()) {
-                return Err(wrong("has a key that is there already"));
+                return Err(wrong(KeyLineFault::KeyAgain));
             }
             if keys.iter().any(|one| one.name.as_ref() == Some(&name)) {
-                return Err(wrong("has a name that is there already"));
+                return Err(wrong(KeyLineFault::NameAgain));
             }
             if keys.len() == MAX_KEYS {
-                return Err(wrong(&format!("is one more than the {MAX_KEYS} keys that are taken")));
+                return Err(wrong(KeyLineFault::TooMany));
             }
             keys.push(Arc::new(NamedKey { key, name: Some(name), rights }));
         }
@@ -343,10 +336,10 @@ mod tests {
             (format!("{one} {}", "n".repeat(65)), "line 1 has more behind"),
             (format!("{one} a\n{one} b"), "line 2 has a key that is there"),
             (format!("{one} a\n{two} a"), "line 2 has a name that is there"),
-            (many, "line 65 is one more than the 64"),
+            (many, "line 65 is one key more"),
             ("x".repeat(MAX_FILE + 1), "more than 65536 bytes"),
         ] {
-            let error = Keys::parse(text.as_bytes()).unwrap_err();
+            let error = Keys::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(words), "{words}: {error}");
             assert!(!error.contains("abab") && !error.contains("cdcd"), "{error}");
         }

@@ -41,7 +41,8 @@ pub use connection::message::{
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
 pub use error::{
-    AddressError, Awaited, ConnectError, HandshakeError, KeyError, NoListener, Operation, SystemError,
+    AddressError, Awaited, ConnectError, HandshakeError, KeyError, KeyFault, KeyLineFault, MessageFault,
+    NoListener, Operation, ParameterFault, ReservedBytes, SystemError,
 };
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;

@@ -191,7 +191,7 @@ impl Listener {
             ),
             _ => return Err(error),
         };
-        control.refuse(RejectCause::OtherUser, &text);
+        control.reject(RejectCause::OtherUser, &text);
         Err(error)
     }
 

@@ -1,93 +1,78 @@
 //! Causes for rejecting a process or refusing a frame.
 
-use std::fmt;
-
+use farjump_core::worded;
 use serde::{Deserialize, Serialize};
 
-/// The cause of a rejected handshake.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum RejectCause {
-    /// It admits processes of its own user only.
-    OtherUser,
-    /// No transport in common.
-    NoCommonTransport,
-    /// No arrival rule in common.
-    NoCommonRule,
-    /// The transport could not make or connect its endpoint.
-    TransportFailed,
-    /// A malformed or unexpected message, or an impossible offer.
-    Protocol,
-    /// The handshake timed out.
-    TooLate,
-    /// The target has as many links as it takes.
-    Full,
-    /// The target is stopping.
-    Stopping,
-    /// The target's policy.
-    Policy,
-    /// The request cannot be carried out.
-    Failed,
-    /// The process has no right to its request.
-    Rights,
-}
-
-impl fmt::Display for RejectCause {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            RejectCause::OtherUser => "another user",
-            RejectCause::NoCommonTransport => "no transport in common",
-            RejectCause::NoCommonRule => "no arrival rule in common",
-            RejectCause::TransportFailed => "the transport failed",
-            RejectCause::Protocol => "protocol broken",
-            RejectCause::TooLate => "too late",
-            RejectCause::Full => "too many links",
-            RejectCause::Stopping => "stopping",
-            RejectCause::Policy => "policy",
-            RejectCause::Failed => "failed",
-            RejectCause::Rights => "missing right",
-        })
+worded! {
+    /// The cause of a rejected handshake.
+    #[derive(Hash, Serialize, Deserialize)]
+    #[non_exhaustive]
+    RejectCause {
+        /// It admits processes of its own user only.
+        OtherUser = "another user",
+        /// No transport in common.
+        NoCommonTransport = "no transport in common",
+        /// No arrival rule in common.
+        NoCommonRule = "no arrival rule in common",
+        /// The transport could not make or connect its endpoint.
+        TransportFailed = "the transport failed",
+        /// A malformed or unexpected message, or an impossible offer.
+        Protocol = "protocol broken",
+        /// The handshake timed out.
+        TooLate = "too late",
+        /// The target has as many links as it takes.
+        Full = "too many links",
+        /// The target is stopping.
+        Stopping = "stopping",
+        /// The target's policy.
+        Policy = "policy",
+        /// The request cannot be carried out.
+        Failed = "failed",
+        /// The process has no right to its request.
+        Rights = "missing right",
     }
 }
 
-/// The cause of a refused frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum RefusalCause {
-    /// Lengths, offsets, kind or flags that no frame can have.
-    BadFrame,
-    /// The header's signal came and the rest of the frame did not, within the time limit.
-    Stalled,
-    /// The image is damaged, or could never run.
-    BadImage,
-    /// The code's hash is not the id that it came with.
-    IdMismatch,
-    /// The image is for another instruction set.
-    WrongMachine,
-    /// The code imports a symbol that the target does not offer.
-    UnresolvedImport,
-    /// The target has no memory left, for code or for a large mailbox.
-    OutOfMemory,
-    /// The frame was made for an earlier run of the target.
-    StaleEpoch,
-    /// A code index that is not bound.
-    UnknownIndex,
-    /// The frame, or its payload, exceeds the target's limit.
-    TooLarge,
-    /// The target requested the code and did not get it.
-    CodeMissing,
-    /// The reply exceeds the source's limit.
-    ReplyTooLarge,
-    /// The target's policy.
-    Policy,
-    /// The ifunc's name is invalid: empty, too long, or with `/` or `..`.
-    BadName,
-    /// The code called `farjump_panic`, and the call was one-way, so no reply could say so.
-    Panicked,
-    /// The code ran and forwarded itself to a destination, and no outcome of that came.
-    ForwardFailed,
-    /// The source has no right to the frame's request.
-    Rights,
+worded! {
+    /// The cause of a refused frame.
+    #[derive(Hash, Serialize, Deserialize)]
+    #[non_exhaustive]
+    RefusalCause {
+        /// Lengths, offsets, kind or flags that no frame can have.
+        BadFrame = "damaged frame",
+        /// The header's signal came and the rest of the frame did not, within the time limit.
+        Stalled = "unfinished frame",
+        /// The image is damaged, or could never run.
+        BadImage = "unusable image",
+        /// The code's hash is not the id that it came with.
+        IdMismatch = "code does not match its id",
+        /// The image is for another instruction set.
+        WrongMachine = "code for another machine",
+        /// The code imports a symbol that the target does not offer.
+        UnresolvedImport = "unresolved import",
+        /// The target has no memory left, for code or for a large mailbox.
+        OutOfMemory = "out of memory",
+        /// The frame was made for an earlier run of the target.
+        StaleEpoch = "frame for an earlier run of the target",
+        /// A code index that is not bound.
+        UnknownIndex = "unknown code index",
+        /// The frame, or its payload, exceeds the target's limit.
+        TooLarge = "too large",
+        /// The target requested the code and did not get it.
+        CodeMissing = "code missing",
+        /// The reply exceeds the source's limit.
+        ReplyTooLarge = "reply too large",
+        /// The target's policy.
+        Policy = "policy",
+        /// The ifunc's name is invalid: empty, too long, or with `/` or `..`.
+        BadName = "impossible name",
+        /// The code called `farjump_panic`, and the call was one-way, so no reply could say so.
+        Panicked = "panicked",
+        /// The code ran and forwarded itself to a destination, and no outcome of that came.
+        ForwardFailed = "not forwarded",
+        /// The source has no right to the frame's request.
+        Rights = "missing right",
+    }
 }
 
 impl RefusalCause {
@@ -120,30 +105,6 @@ impl RefusalCause {
     /// Returns its index in an array of counters.
     pub const fn index(self) -> usize {
         self as usize
-    }
-}
-
-impl fmt::Display for RefusalCause {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            RefusalCause::BadFrame => "damaged frame",
-            RefusalCause::Stalled => "unfinished frame",
-            RefusalCause::BadImage => "unusable image",
-            RefusalCause::IdMismatch => "code does not match its id",
-            RefusalCause::WrongMachine => "code for another machine",
-            RefusalCause::UnresolvedImport => "unresolved import",
-            RefusalCause::OutOfMemory => "out of memory",
-            RefusalCause::StaleEpoch => "frame for an earlier run of the target",
-            RefusalCause::UnknownIndex => "unknown code index",
-            RefusalCause::TooLarge => "too large",
-            RefusalCause::CodeMissing => "code missing",
-            RefusalCause::ReplyTooLarge => "reply too large",
-            RefusalCause::Policy => "policy",
-            RefusalCause::BadName => "impossible name",
-            RefusalCause::Panicked => "panicked",
-            RefusalCause::ForwardFailed => "not forwarded",
-            RefusalCause::Rights => "missing right",
-        })
     }
 }
 

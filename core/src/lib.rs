@@ -25,6 +25,7 @@ mod sync;
 pub mod transport;
 pub mod wait;
 mod wire;
+mod worded;
 
 pub use wire::{frame, image, signal};
 

@@ -32,8 +32,8 @@ mod wait;
 
 pub use data::Data;
 pub use error::{
-    Awaited, CallError, ConnectError, Error, InPlaceFault, InjectError, Limited, Mailbox, Part, ServeError,
-    SystemError, SystemOperation, WaitError,
+    Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, InjectError, Limited, Mailbox, Part,
+    ServeError, SystemError, SystemOperation, WaitError,
 };
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
 pub use farjump_control::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};

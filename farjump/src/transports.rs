@@ -30,8 +30,8 @@ pub(crate) fn transports_for(
             ChoiceError::NeedsUnixSocket { transport } => {
                 HandshakeError::NeedsUnixSocket { transport, address }.into()
             }
-            ChoiceError::NoTransport { reasons } => {
-                Error::Connect(ConnectError::NoTransport { address, reasons })
+            ChoiceError::NoTransport { transports } => {
+                Error::Connect(ConnectError::NoTransport { address, transports })
             }
             other => other.into(),
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use farjump_core::image::{ImageError, Machine, PlaceError};
+use farjump_core::worded;
 
 use crate::bundle::BundleError;
 
@@ -31,8 +32,8 @@ pub enum Error {
     NotALibrary {
         /// The path as it was opened.
         path: PathBuf,
-        /// A description of the file.
-        found: &'static str,
+        /// The kind of the file.
+        found: FileKind,
     },
     /// A shared library for another machine, whose routines cannot run here.
     #[error(
@@ -170,7 +171,7 @@ pub enum Error {
         /// Requested length.
         len: usize,
         /// The step that failed.
-        step: &'static str,
+        step: ArenaStep,
         /// The system's error.
         source: io::Error,
     },
@@ -204,4 +205,44 @@ pub enum Error {
     /// The image does not fit its space or its imports, see [`PlaceError`].
     #[error(transparent)]
     Place(#[from] PlaceError),
+}
+
+worded! {
+    /// A file that is no 64-bit little-endian ELF shared library.
+    #[non_exhaustive]
+    FileKind {
+        /// A directory, a device or a pipe.
+        NoFile = "a directory or a device",
+        /// A file without bytes.
+        Empty = "an empty file",
+        /// A static archive.
+        Archive = "a static archive",
+        /// A file of another format.
+        NoElf = "not an ELF file",
+        /// An ELF file for 32-bit or big-endian machines.
+        OtherElf = "an ELF file, but not a 64-bit little-endian one",
+        /// A program, an object or a core file.
+        NoSharedLibrary = "an ELF file, but not a shared library",
+    }
+}
+
+worded! {
+    /// A step in making an arena.
+    #[non_exhaustive]
+    ArenaStep {
+        /// Reserve addresses for code and its data.
+        Reserve = "reserving addresses",
+        /// Map the memory of code.
+        MapCode = "mapping code",
+        /// Map the same memory where code runs.
+        MapCodeAgain = "mapping code a second time",
+        /// Make the second mapping executable.
+        MakeExecutable = "making code executable",
+        /// Map the memory of data.
+        MapData = "mapping data",
+        /// Exclude the memory from forked processes.
+        KeepFromChildren = "keeping it from forked children",
+        /// Have the system provide its pages.
+        Populate = "backing it with memory",
+    }
 }

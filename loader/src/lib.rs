@@ -35,7 +35,7 @@ pub mod store;
 
 pub use arena::{Arena, Need};
 pub use code_id::{CodeHasher, code_id};
-pub use error::Error;
+pub use error::{ArenaStep, Error, FileKind};
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};

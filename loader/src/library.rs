@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 use crate::bundle::{self, ALIGN, Bundle, BundleError, Sizes};
 use crate::carried::{Carrier, IS_ARGS};
 use crate::code_id::code_id;
-use crate::error::Error;
+use crate::error::{Error, FileKind};
 use crate::shared_library::Loaded;
 
 /// Longest file that is opened, in bytes: code and debugging symbols are far shorter.
@@ -488,7 +488,7 @@ fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        return Err(Error::NotALibrary { path: path.to_path_buf(), found: "a directory or a device" });
+        return Err(Error::NotALibrary { path: path.to_path_buf(), found: FileKind::NoFile });
     }
     let too_long = || Error::TooLong { path: path.to_path_buf(), max: MAX_FILE };
     if metadata.len() > MAX_FILE {
@@ -512,12 +512,12 @@ fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
             if head.len() as u64 == HEAD_LEN =>
         {
             if (class, order) != (2, 1) {
-                return other("an ELF file, but not a 64-bit little-endian one");
+                return other(FileKind::OtherElf);
             }
             // ET_DYN (elf.h). A position-independent program has the same type, and the dynamic linker
             // refuses it.
             if u16::from_le_bytes([type_low, type_high]) != 3 {
-                return other("an ELF file, but not a shared library");
+                return other(FileKind::NoSharedLibrary);
             }
             let machine = Machine(u16::from_le_bytes([machine_low, machine_high]));
             if Some(machine) != Machine::native() {
@@ -525,9 +525,9 @@ fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
             }
             Ok(())
         }
-        [] => other("an empty file"),
-        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => other("a static archive"),
-        _ => other("not an ELF file"),
+        [] => other(FileKind::Empty),
+        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => other(FileKind::Archive),
+        _ => other(FileKind::NoElf),
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::Command;
 use code::{INCREMENT, image, text};
 use farjump_core::image::{ImageError, ImageParts, Machine};
 use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
-use farjump_loader::{Error, Library, Resolver, Store, code_id};
+use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
 use tempfile::TempDir;
 
 const SIZES: Sizes = Sizes { text: 4, rodata: 0, got: 0, data: 0, bss: 0 };
@@ -271,7 +271,7 @@ fn what_is_opened_stays_as_it_was_whatever_becomes_of_the_file() {
     // In place, where a mapping would change or fault.
     std::fs::File::options().write(true).open(&made.path).unwrap().set_len(0).unwrap();
     assert_eq!(opened.images()[0].bytes(), image(&INCREMENT));
-    assert!(matches!(refused(&made), Error::NotALibrary { found: "an empty file", .. }));
+    assert!(matches!(refused(&made), Error::NotALibrary { found: FileKind::Empty, .. }));
 }
 
 #[test]
@@ -418,12 +418,12 @@ fn what_is_no_shared_library_is_refused_for_what_it_is() {
         elf
     };
     for (bytes, what) in [
-        (vec![], "an empty file"),
-        (b"#!/bin/sh\nexit 0 # long enough\n".to_vec(), "not an ELF file"),
-        (b"!<arch>\nlong enough to be one".to_vec(), "a static archive"),
-        (elf[..19].to_vec(), "not an ELF file"),
-        (patched(4, 1), "an ELF file, but not a 64-bit little-endian one"),
-        (patched(16, 1), "an ELF file, but not a shared library"),
+        (vec![], FileKind::Empty),
+        (b"#!/bin/sh\nexit 0 # long enough\n".to_vec(), FileKind::NoElf),
+        (b"!<arch>\nlong enough to be one".to_vec(), FileKind::Archive),
+        (elf[..19].to_vec(), FileKind::NoElf),
+        (patched(4, 1), FileKind::OtherElf),
+        (patched(16, 1), FileKind::NoSharedLibrary),
     ] {
         let made = write("libsum.so", &bytes);
         match refused(&made) {
@@ -434,7 +434,7 @@ fn what_is_no_shared_library_is_refused_for_what_it_is() {
     let directory = tempfile::tempdir().unwrap();
     assert!(matches!(
         Library::open(directory.path()),
-        Err(Error::NotALibrary { found: "a directory or a device", .. })
+        Err(Error::NotALibrary { found: FileKind::NoFile, .. })
     ));
 }
 
@@ -445,7 +445,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let name = CString::new(path.as_os_str().as_bytes()).unwrap();
     // SAFETY: `name` is a string that ends with a zero byte.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    assert!(matches!(Library::open(&path), Err(Error::NotALibrary { found: "a directory or a device", .. })));
+    assert!(matches!(Library::open(&path), Err(Error::NotALibrary { found: FileKind::NoFile, .. })));
 }
 
 #[test]

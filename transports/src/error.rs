@@ -1,5 +1,7 @@
 //! Errors of naming, choosing or making a transport.
 
+use farjump_core::transport::PassedOver;
+
 /// A transport that cannot be used. The text names it, the reason and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,9 +32,9 @@ pub enum Error {
         transport: String,
     },
     /// No transport that works on this machine leads to the destination.
-    #[error("no transport is usable: {reasons}")]
+    #[error("no transport is usable: {}", PassedOver::reasons(transports))]
     NoTransport {
-        /// The reason against each transport.
-        reasons: String,
+        /// The transports, with the reason against each.
+        transports: Vec<PassedOver>,
     },
 }

@@ -239,8 +239,7 @@ pub fn transports_for(
     own.retain(|transport| destination.suits(transport.as_ref()));
     let chosen = preferred_at(destination, own, options, has_rdma_device());
     if chosen.transports.is_empty() {
-        let reasons: Vec<_> = chosen.passed_over.into_iter().map(|passed| passed.why).collect();
-        return Err(Error::NoTransport { reasons: reasons.join("; ") });
+        return Err(Error::NoTransport { transports: chosen.passed_over });
     }
     Ok(chosen)
 }

@@ -9,13 +9,13 @@ use std::time::Instant;
 use crate::address::PeerAddress;
 use crate::admin::messages::{AdminRequest, AdminResponse};
 use crate::connection::message::Message;
-use crate::connection::{Control, out_of_order, refused};
+use crate::connection::{Control, out_of_order, rejected};
 use crate::error::system;
 use crate::keys::NamedKey;
 use crate::peer_identity::PeerIdentity;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
-use crate::{Awaited, HandshakeError, Operation};
+use crate::{Awaited, HandshakeError, MessageFault, Operation};
 
 /// An admin request at the target, with its connection. Driven without waiting.
 #[derive(Debug)]
@@ -85,8 +85,8 @@ impl AdminConnection {
     }
 
     /// Rejects the request with a cause.
-    pub fn refuse(self, cause: RejectCause, text: &str) {
-        self.control.refuse(cause, text);
+    pub fn reject(self, cause: RejectCause, text: &str) {
+        self.control.reject(cause, text);
     }
 }
 
@@ -129,20 +129,14 @@ pub fn admin_request_with(
         Err(error) => return Err(error),
     }
     let bytes = match control.recv_until(deadline, Awaited::Response)? {
-        (Message::Reject { cause, text }, _) => return Err(refused(&control, cause, &text)),
+        (Message::Reject { cause, text }, _) => return Err(rejected(&control, cause, &text)),
         (Message::AdminResponse { bytes }, _) => bytes,
         (other, _) => return Err(out_of_order(&control, "AdminResponse", &other)),
     };
-    let peer = || control.peer().to_string();
-    match postcard::take_from_bytes(&bytes) {
-        Ok((answer, [])) => Ok(answer),
-        Ok((_, rest)) => Err(HandshakeError::Garbled {
-            peer: peer(),
-            what: format!("{} bytes follow a response", rest.len()),
-        }),
-        Err(error) => Err(HandshakeError::Garbled {
-            peer: peer(),
-            what: format!("its response does not decode ({error})"),
-        }),
-    }
+    let fault = match postcard::take_from_bytes(&bytes) {
+        Ok((response, [])) => return Ok(response),
+        Ok((_, rest)) => MessageFault::Excess { len: rest.len(), message: "response" },
+        Err(cause) => MessageFault::Undecodable { len: bytes.len(), cause },
+    };
+    Err(HandshakeError::Garbled { peer: control.peer().to_string(), fault })
 }

@@ -348,7 +348,7 @@ impl Control {
         }
         // A target that rejects at once may be gone already, with its reason left here.
         match self.recv() {
-            Ok(Some((Message::Reject { cause, text }, _))) => Err(refused(self, cause, &text)),
+            Ok(Some((Message::Reject { cause, text }, _))) => Err(rejected(self, cause, &text)),
             _ => Err(error),
         }
     }
@@ -359,10 +359,10 @@ impl Control {
     }
 
     /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
-    pub fn refuse(mut self, cause: RejectCause, text: &str) {
+    pub fn reject(mut self, cause: RejectCause, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
-            log::debug!("{}: could not be told why it was refused: {error}", self.peer);
+            log::debug!("{}: could not be told why it was rejected: {error}", self.peer);
         }
     }
 
@@ -535,12 +535,12 @@ pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
         | HandshakeError::Connect(ConnectError::System(_)) => RejectCause::TransportFailed,
         _ => RejectCause::Protocol,
     };
-    control.refuse(cause, &error.to_string());
+    control.reject(cause, &error.to_string());
     error
 }
 
 /// Converts a rejection by the peer to an error.
-pub(crate) fn refused(control: &Control, cause: RejectCause, text: &str) -> HandshakeError {
+pub(crate) fn rejected(control: &Control, cause: RejectCause, text: &str) -> HandshakeError {
     HandshakeError::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
 }
 

@@ -24,7 +24,7 @@ use crate::key::Key;
 use crate::keys::{Keys, NamedKey};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, Operation, SystemError};
+use crate::{HandshakeError, MessageFault, Operation, SystemError};
 
 /// The Noise protocol in use. Both processes must agree on its name.
 const NOISE: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -290,8 +290,8 @@ fn check_handshake(len: usize, by_target: bool, peer: &PeerIdentity) -> Result<(
         0 if by_target => Err(HandshakeError::WrongKey { peer: peer.to_string() }),
         len if len == expected => Ok(()),
         len => {
-            let what = format!("its handshake has {len} bytes, not {expected}");
-            Err(HandshakeError::Garbled { peer: peer.to_string(), what })
+            let fault = MessageFault::NoiseLength { len, expected };
+            Err(HandshakeError::Garbled { peer: peer.to_string(), fault })
         }
     }
 }

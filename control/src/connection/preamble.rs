@@ -1,8 +1,8 @@
 //! The preamble of each direction of a control connection: 12 bytes that show farjump, its version, and
 //! whether there is a key, before anything else is read.
 
-use crate::HandshakeError;
 use crate::peer_identity::PeerIdentity;
+use crate::{HandshakeError, MessageFault, ReservedBytes};
 
 /// The first bytes of each direction.
 pub const MAGIC: [u8; 8] = *b"FARJUMP\0";
@@ -54,11 +54,11 @@ pub(crate) fn read_prefix(bytes: &[u8], peer: &PeerIdentity) -> Result<Option<Se
         [0, 0] => Ok(Some(Security::Plain)),
         [1, 0] => Ok(Some(Security::Key)),
         other => {
-            let what = match other {
-                [STREAM, 0] => "it opens a stream where a control connection is due",
-                _ => "the reserved bytes of its prefix are not zero",
+            let fault = match other {
+                [STREAM, 0] => MessageFault::Stream,
+                _ => MessageFault::Reserved(ReservedBytes::Preamble),
             };
-            Err(HandshakeError::Garbled { peer: peer.to_string(), what: what.to_owned() })
+            Err(HandshakeError::Garbled { peer: peer.to_string(), fault })
         }
     }
 }

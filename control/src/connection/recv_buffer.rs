@@ -15,7 +15,7 @@ use crate::connection::message::{HEAD_LEN, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAG
 use crate::connection::preamble::{PREFIX_LEN, Security, read_prefix};
 use crate::peer_identity::PeerIdentity;
 use crate::tcp;
-use crate::{HandshakeError, Operation};
+use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
 
 /// Smallest and largest read, in bytes.
 const READ: (usize, usize) = (4096, 256 * 1024);
@@ -149,11 +149,11 @@ impl Incoming {
         }
         let Some((len, announced)) = self.head(peer)? else { return Ok(None) };
         let Some(body) = self.bytes.get(HEAD_LEN..HEAD_LEN + len) else { return Ok(None) };
-        let garbled = |what: String| HandshakeError::Garbled { peer: peer.to_string(), what };
+        let garbled = |fault| HandshakeError::Garbled { peer: peer.to_string(), fault };
         let (message, rest) = postcard::take_from_bytes::<Message>(body)
-            .map_err(|error| garbled(format!("its {len} bytes do not decode ({error})")))?;
+            .map_err(|cause| garbled(MessageFault::Undecodable { len, cause }))?;
         if !rest.is_empty() {
-            return Err(garbled(format!("{} bytes follow a whole {}", rest.len(), message.name())));
+            return Err(garbled(MessageFault::Excess { len: rest.len(), message: message.name() }));
         }
         let expected = message.max_descriptors();
         if announced > expected {
@@ -243,8 +243,8 @@ impl Incoming {
             }
             // No key is needed where the system identifies the peer.
             Some(Security::Key) => {
-                let what = "it wants a key on a Unix socket".to_owned();
-                return Err(HandshakeError::Garbled { peer: peer.to_string(), what });
+                let fault = MessageFault::KeyOnUnixSocket;
+                return Err(HandshakeError::Garbled { peer: peer.to_string(), fault });
             }
         }
         self.bytes.drain(..PREFIX_LEN);
@@ -262,8 +262,8 @@ impl Incoming {
             return Err(HandshakeError::MessageTooLong { peer: peer.to_string(), len, limit: self.limit });
         }
         if [r, s, t] != [0; 3] {
-            let what = "the reserved bytes of its head are not zero".to_owned();
-            return Err(HandshakeError::Garbled { peer: peer.to_string(), what });
+            let fault = MessageFault::Reserved(ReservedBytes::Head);
+            return Err(HandshakeError::Garbled { peer: peer.to_string(), fault });
         }
         if usize::from(descriptors) > MAX_DESCRIPTORS {
             let (found, expected) = (descriptors.into(), MAX_DESCRIPTORS);

@@ -1,6 +1,6 @@
 //! Errors of listening on an address and of connecting to one.
 
-use std::fmt;
+use farjump_core::worded;
 use std::path::PathBuf;
 
 use super::{Awaited, SystemError};
@@ -73,27 +73,17 @@ pub enum ConnectError {
     System(#[from] SystemError),
 }
 
-/// What is at an address where no process listens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum NoListener {
-    /// Nothing: the path does not exist.
-    NoFile,
-    /// The socket of a process that has ended.
-    Ended,
-    /// A socket of another kind.
-    OtherSocket,
-    /// A machine that refuses connections to the port.
-    PortClosed,
-}
-
-impl fmt::Display for NoListener {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            NoListener::NoFile => "there is no such file",
-            NoListener::Ended => "the one that did has ended",
-            NoListener::OtherSocket => "another kind of socket is there",
-            NoListener::PortClosed => "its machine refuses connections there",
-        })
+worded! {
+    /// What is at an address where no process listens.
+    #[non_exhaustive]
+    NoListener {
+        /// Nothing: the path does not exist.
+        NoFile = "there is no such file",
+        /// The socket of a process that has ended.
+        Ended = "the one that did has ended",
+        /// A socket of another kind.
+        OtherSocket = "another kind of socket is there",
+        /// A machine that refuses connections to the port.
+        PortClosed = "its machine refuses connections there",
     }
 }

@@ -2,7 +2,7 @@
 
 use farjump_core::transport::{ArrivalRules, PassedOver, TransportError};
 
-use super::{Awaited, ConnectError, SystemError};
+use super::{Awaited, ConnectError, MessageFault, ParameterFault, SystemError};
 use crate::rights::MissingRights;
 use crate::{PeerAddress, RejectCause};
 
@@ -129,12 +129,12 @@ pub enum HandshakeError {
         needed: usize,
     },
     /// Bytes that are not a message.
-    #[error("{peer} sent a malformed message: {what}")]
+    #[error("{peer} sent a malformed message: {fault}")]
     Garbled {
         /// The peer.
         peer: String,
         /// The fault.
-        what: String,
+        fault: MessageFault,
     },
     /// A number of file descriptors other than allowed or announced. All were closed.
     #[error("{peer} sent {found} file descriptors with a message that may have {expected}")]
@@ -157,12 +157,12 @@ pub enum HandshakeError {
         got: &'static str,
     },
     /// A well-formed message with impossible content.
-    #[error("{peer} offers invalid parameters: {what}")]
+    #[error("{peer} offers invalid parameters: {fault}")]
     Terms {
         /// The peer.
         peer: String,
         /// The fault.
-        what: String,
+        fault: ParameterFault,
     },
     /// The peer's process ended or closed the connection.
     #[error("{peer} is gone")]
@@ -199,10 +199,12 @@ pub enum HandshakeError {
         text: String,
     },
     /// A source that the target rejects because it takes no more of them.
-    #[error("{reason}")]
+    #[error(
+        "this target takes {limit} sources at a time: end another link, or have it take more (TargetBuilder::max_sources)"
+    )]
     Full {
-        /// The reason, and what to do.
-        reason: String,
+        /// Most sources of the target at a time.
+        limit: usize,
     },
     /// No transport is common to both processes.
     #[error("no transport in common: the source offers {source_has}, the target has {target_has}")]
@@ -227,7 +229,7 @@ pub enum HandshakeError {
         theirs: ArrivalRules,
     },
     /// Several transports were tried in turn, and all failed.
-    #[error("{last}; tried before: {}", reasons(others))]
+    #[error("{last}; tried before: {}", PassedOver::reasons(others))]
     NoneJoins {
         /// The error of the last one.
         last: Box<HandshakeError>,
@@ -240,10 +242,6 @@ pub enum HandshakeError {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] SystemError),
-}
-
-fn reasons(others: &[PassedOver]) -> String {
-    others.iter().map(|passed| passed.why.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 fn named(rules: ArrivalRules) -> String {

@@ -3,14 +3,16 @@
 
 mod address;
 mod connect;
+mod fault;
 mod handshake;
 mod key;
 mod system;
 
 pub use address::AddressError;
 pub use connect::{ConnectError, NoListener};
+pub use fault::{MessageFault, ParameterFault, ReservedBytes};
 pub use handshake::HandshakeError;
-pub use key::KeyError;
+pub use key::{KeyError, KeyFault, KeyLineFault};
 pub(crate) use system::system;
 pub use system::{Awaited, Operation, SystemError};
 

@@ -1,5 +1,6 @@
 //! Failed system calls, and events that were waited for.
 
+use farjump_core::worded;
 use std::fmt;
 use std::io;
 
@@ -23,27 +24,9 @@ pub(crate) fn system(
     SystemError { operation, object: object.to_string(), source: source.into() }
 }
 
-macro_rules! worded {
-    ($(#[$attribute:meta])* $name:ident { $($(#[$of_variant:meta])* $variant:ident = $words:literal,)* }) => {
-        $(#[$attribute])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$of_variant])* $variant,)*
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str(match self {
-                    $($name::$variant => $words,)*
-                })
-            }
-        }
-    };
-}
-
 worded! {
     /// An operation of the system.
+    #[non_exhaustive]
     Operation {
         /// Resolve a host to its addresses.
         Resolve = "looking up the host",
@@ -88,6 +71,7 @@ worded! {
 
 worded! {
     /// A message or an event that a process waits for.
+    #[non_exhaustive]
     Awaited {
         /// The addresses of a host.
         Resolution = "its address",

@@ -10,7 +10,7 @@ use crate::connection::preamble::{PREFIX_LEN, stream_prefix};
 use crate::connection::recv_buffer::receive;
 use crate::connection::stream_offer::OPENING_LEN;
 use crate::tcp;
-use crate::{HandshakeError, Operation};
+use crate::{HandshakeError, MessageFault, Operation, ReservedBytes};
 use std::os::fd::AsFd;
 
 /// The bytes of a connection of unknown kind. No byte behind a stream's opening is read.
@@ -92,8 +92,8 @@ impl First {
             found => return Err(HandshakeError::Descriptors { peer: peer(), found, expected: 0 }),
         }
         if self.bytes[PREFIX_LEN..OPENING_LEN - Stream::TOKEN].iter().any(|byte| *byte != 0) {
-            let what = "the reserved bytes of its stream's opening are not zero".to_owned();
-            return Err(HandshakeError::Garbled { peer: peer(), what });
+            let fault = MessageFault::Reserved(ReservedBytes::StreamOpening);
+            return Err(HandshakeError::Garbled { peer: peer(), fault });
         }
         Ok(&self.bytes)
     }

@@ -19,7 +19,7 @@ use crate::error::system;
 use crate::handshake::stream::Joining;
 use crate::peer_identity::PeerIdentity;
 use crate::rights::Rights;
-use crate::{HandshakeError, Operation};
+use crate::{HandshakeError, Operation, ParameterFault};
 
 /// A completed handshake: a connected link and its terms.
 #[derive(Debug)]
@@ -157,18 +157,16 @@ impl LocalEndpoint {
         peer: &PeerIdentity,
         end: &EndpointInfo,
     ) -> Result<ArrivalRules, HandshakeError> {
-        let terms = |what: String| HandshakeError::Terms { peer: peer.to_string(), what };
+        let terms = |fault| Err(HandshakeError::Terms { peer: peer.to_string(), fault });
         if end.transport != self.transport {
-            return Err(terms(format!(
-                "its endpoint is of transport {:?}, not {}",
-                end.transport, self.transport
-            )));
+            let (found, expected) = (end.transport.clone(), self.transport.clone());
+            return terms(ParameterFault::OtherTransport { found, expected });
         }
         if !(LINE..=MAX_FRAME).contains(&(end.max_frame as usize)) {
-            return Err(terms(format!("it takes frames of up to {} bytes", end.max_frame)));
+            return terms(ParameterFault::FrameLimit { len: end.max_frame });
         }
         if usize::try_from(end.region_len).is_err() {
-            return Err(terms(format!("its region is {} bytes long", end.region_len)));
+            return terms(ParameterFault::RegionLength { len: end.region_len });
         }
         let theirs = ArrivalRules::from_bits_truncate(end.rules);
         self.rules.agree(theirs).ok_or_else(|| HandshakeError::NoCommonRule {
@@ -196,12 +194,9 @@ impl LocalEndpoint {
     ) -> Result<Joined, HandshakeError> {
         if !self.capabilities.descriptors && !descriptors.is_empty() {
             // A backend that expects none would close them in this thread.
-            let what = format!(
-                "its endpoint has {} descriptors, and {} uses none",
-                descriptors.len(),
-                self.transport
-            );
-            return Err(HandshakeError::Terms { peer: peer.to_string(), what });
+            let (count, transport) = (descriptors.len(), self.transport);
+            let fault = ParameterFault::Descriptors { count, transport };
+            return Err(HandshakeError::Terms { peer: peer.to_string(), fault });
         }
         // The backend closes them in any case.
         let descriptors = descriptors.into_iter().map(DeferredFd::into_owned_fd).collect();
@@ -300,8 +295,8 @@ fn reach(
         .map_err(|error| error.with_peer(peer.to_string()))?;
     match &endpoint {
         Endpoint::OneSided { remote, .. } if remote.len() < region_len => {
-            let what = format!("it states a region of {region_len} bytes and gives one of {}", remote.len());
-            Err(HandshakeError::Terms { peer: peer.to_string(), what })
+            let fault = ParameterFault::ShortRegion { stated: region_len, found: remote.len() };
+            Err(HandshakeError::Terms { peer: peer.to_string(), fault })
         }
         _ => Ok(endpoint),
     }

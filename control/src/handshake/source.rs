@@ -8,14 +8,14 @@ use farjump_os::deferred_close::DeferredFd;
 
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
-use crate::connection::{Control, Role, out_of_order, refused, tell};
+use crate::connection::{Control, Role, out_of_order, rejected, tell};
 use crate::error::system;
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream;
 use crate::peer_identity::plain;
 use crate::refusal::RejectCause;
 use crate::tcp::TcpOptions;
-use crate::{Awaited, HandshakeError, Operation};
+use crate::{Awaited, HandshakeError, Operation, ParameterFault};
 
 /// Options of a source.
 #[derive(Clone, Debug)]
@@ -176,8 +176,8 @@ fn agree(
     let offered = names.contains(&end.transport);
     let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
     let Some(transport) = found else {
-        let what = format!("it chose transport {:?}, which was not offered", plain(&end.transport, 64));
-        return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
+        let fault = ParameterFault::NotOffered { transport: plain(&end.transport, 64) };
+        return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
     };
     *chosen = Some(end.transport.clone());
     let mut own_endpoint = LocalEndpoint::open(transport.as_mut(), &options.request)?;
@@ -190,9 +190,9 @@ fn agree(
         }
         (None, false) => (None, None),
         (offer, _) => {
-            let offers = if offer.is_some() { "a" } else { "no" };
-            let what = format!("it offers {offers} stream for {}", own_endpoint.transport());
-            return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
+            let transport = own_endpoint.transport().to_owned();
+            let fault = ParameterFault::StreamMismatch { has_stream: offer.is_some(), transport };
+            return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
         }
     };
     own_endpoint
@@ -208,7 +208,7 @@ fn next(
     expected: Awaited,
 ) -> Result<(Message, Vec<DeferredFd>), HandshakeError> {
     match control.recv_until(deadline, expected)? {
-        (Message::Reject { cause, text }, _) => Err(refused(control, cause, &text)),
+        (Message::Reject { cause, text }, _) => Err(rejected(control, cause, &text)),
         message => Ok(message),
     }
 }

@@ -11,7 +11,7 @@ use crate::admin::connection::AdminConnection;
 use crate::admin::messages::AdminRequest;
 use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use crate::connection::stream_offer::StreamAnswer;
-use crate::connection::{Control, Role, out_of_order, refused, tell};
+use crate::connection::{Control, Role, out_of_order, rejected, tell};
 use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
@@ -19,7 +19,7 @@ use crate::keys::Keys;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::RejectCause;
 use crate::rights::Rights;
-use crate::{Awaited, HandshakeError};
+use crate::{Awaited, HandshakeError, ParameterFault};
 
 /// Options of a target for each source.
 #[derive(Clone, Debug)]
@@ -105,10 +105,10 @@ pub struct Arrival {
     first: Option<First>,
     /// The stream of the link, where its transport has one.
     stream: Option<AwaitedStream>,
-    /// The reason to reject all sources now.
-    full: Option<String>,
-    /// The reason to reject all control connections now.
-    crowded: Option<String>,
+    /// The most sources of the target, if it rejects all others now.
+    full: Option<usize>,
+    /// The same, if it rejects all control connections now.
+    crowded: Option<usize>,
 }
 
 /// Progress of a handshake.
@@ -234,14 +234,15 @@ impl Arrival {
         }
     }
 
-    /// From now on rejects sources, but not admin requests, with `reason` ([`RejectCause::Full`]), if any.
-    pub fn turn_sources_away(&mut self, reason: Option<String>) {
-        self.full = reason;
+    /// From now on rejects sources, but not admin requests ([`HandshakeError::Full`]), if the target has
+    /// reached its `limit` of sources.
+    pub fn turn_sources_away(&mut self, limit: Option<usize>) {
+        self.full = limit;
     }
 
-    /// From now on rejects control connections, not streams, with `reason` ([`RejectCause::Full`]), if any.
-    pub fn turn_away(&mut self, reason: Option<String>) {
-        self.crowded = reason;
+    /// From now on rejects control connections, but not streams, likewise.
+    pub fn turn_away(&mut self, limit: Option<usize>) {
+        self.crowded = limit;
     }
 
     /// Returns whether the connection has shown that it is a control connection.
@@ -268,8 +269,8 @@ impl Arrival {
         match &mut self.stream {
             Some(awaited) if self.control.is_some() && awaited.is(&stream) => awaited.take(stream),
             _ => {
-                let what = "it opens a stream that is not awaited".to_owned();
-                Err(HandshakeError::Terms { peer: stream.peer().to_string(), what })
+                let fault = ParameterFault::UnexpectedStream;
+                Err(HandshakeError::Terms { peer: stream.peer().to_string(), fault })
             }
         }
     }
@@ -308,8 +309,8 @@ impl Arrival {
         {
             let (bytes, descriptors) = first.into_parts();
             control.begin_with(bytes, descriptors)?;
-            if let Some(reason) = self.crowded.take() {
-                return Err(HandshakeError::Full { reason });
+            if let Some(limit) = self.crowded {
+                return Err(HandshakeError::Full { limit });
             }
         } else if nature != Nature::Opened && Instant::now() >= self.deadline {
             let awaited = match nature {
@@ -330,24 +331,25 @@ impl Arrival {
         control.flush()?;
         while let Some((message, descriptors)) = self.recv(control)? {
             if let Message::Reject { cause, text } = &message {
-                return Err(refused(control, *cause, text));
+                return Err(rejected(control, *cause, text));
             }
             match (std::mem::replace(&mut self.state, State::Over), message) {
                 (State::Connected, Message::Hello { machine, pid, program, transports: offered }) => {
                     control.introduce(&program, pid);
                     self.peer = control.peer().clone();
                     self.may(control, Rights::CALL)?;
-                    if let Some(reason) = self.full.take() {
-                        return Err(HandshakeError::Full { reason });
+                    if let Some(limit) = self.full {
+                        return Err(HandshakeError::Full { limit });
                     }
                     let own_endpoint = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_endpoint, peer_machine: Machine(machine) };
                 }
                 (State::Welcomed { own_endpoint, peer_machine }, Message::Ready { end, stream: answer }) => {
                     if answer.is_some() != own_endpoint.has_stream() {
-                        let has = if answer.is_some() { "a" } else { "no" };
-                        let what = format!("it opens {has} stream for {}", own_endpoint.transport());
-                        return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
+                        let transport = own_endpoint.transport().to_owned();
+                        let fault =
+                            ParameterFault::StreamMismatch { has_stream: answer.is_some(), transport };
+                        return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
                     }
                     let rule = own_endpoint.agree(control.peer(), &end)?;
                     let (role, epoch, deadline) = (Role::Target, self.options.epoch, self.deadline);
@@ -414,7 +416,7 @@ impl Arrival {
         }
     }
 
-    /// Accepts only these keys from now on. Returns a reason if the process may not stay: then refuse it.
+    /// Accepts only these keys from now on. Returns a reason if the process may not stay: then reject it.
     pub fn rekey(&mut self, keys: &Keys) -> Option<String> {
         let rights = self.options.rights;
         let control = self.control.as_mut()?;
@@ -423,9 +425,9 @@ impl Arrival {
     }
 
     /// Rejects the handshake with a reason.
-    pub fn refuse(self, text: &str) {
+    pub fn reject(self, text: &str) {
         if let Some(control) = self.control {
-            control.refuse(RejectCause::Rights, text);
+            control.reject(RejectCause::Rights, text);
         }
     }
 
@@ -463,8 +465,8 @@ impl Arrival {
         transports: &mut [Box<dyn Transport>],
     ) -> Result<LocalEndpoint, HandshakeError> {
         if offered.len() > MAX_TRANSPORTS || offered.iter().any(|name| name.len() > MAX_TRANSPORT_NAME) {
-            let what = format!("it names {} transports, or one with too long a name", offered.len());
-            return Err(HandshakeError::Terms { peer: control.peer().to_string(), what });
+            let fault = ParameterFault::Transports { count: offered.len() };
+            return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
         }
         let chosen = offered
             .iter()

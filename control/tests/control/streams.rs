@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use farjump_control::{
     Arrival, Awaited, Control, EndpointInfo, Handshake, HandshakeError, IncomingStream, Listener, Message,
-    OPENING_LEN, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer, TcpOptions,
-    connect_target,
+    OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer,
+    TcpOptions, connect_target,
 };
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
@@ -459,7 +459,13 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
     let (mut source, mut arrival) = Source::welcomed(&place, &listener, &target);
     source.control.send(&Message::Ready { end: source.end.clone(), stream: None }, &[]).unwrap();
     let error = advance(&mut arrival, &target).unwrap_err();
-    assert!(matches!(&error, HandshakeError::Terms { what, .. } if what.contains("no stream")), "{error}");
+    assert!(
+        matches!(
+            &error,
+            HandshakeError::Terms { fault: ParameterFault::StreamMismatch { has_stream: false, .. }, .. }
+        ),
+        "{error}"
+    );
 
     // A target that offers none for a transport with one, and one that offers one for a transport without.
     for (name, offers) in [("streamed", false), ("shm", true)] {

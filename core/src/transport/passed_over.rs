@@ -1,6 +1,7 @@
 //! Transports that were not taken.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// A transport that would rather have been taken, and was not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,5 +17,10 @@ impl PassedOver {
     /// The transport of this name, which was not taken because of `why`.
     pub fn new(transport: impl Into<String>, why: impl Into<String>) -> PassedOver {
         PassedOver { transport: transport.into(), why: why.into() }
+    }
+
+    /// The reasons of all in `list`, for a message.
+    pub fn reasons(list: &[PassedOver]) -> String {
+        list.iter().map(|passed| passed.why.as_str()).collect::<Vec<_>>().join("; ")
     }
 }

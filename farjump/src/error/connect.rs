@@ -1,8 +1,7 @@
 //! Errors of connecting to a target, and of listening for sources.
 
-use std::fmt;
-
-use farjump_control::{AddressError, HandshakeError, KeyError, PeerAddress};
+use farjump_control::{AddressError, HandshakeError, KeyError, PassedOver, PeerAddress};
+use farjump_core::worded;
 
 /// A link, an admin request or a listener that failed before the first frame.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +23,12 @@ pub enum ConnectError {
     #[error(transparent)]
     Unavailable(#[from] farjump_transports::Error),
     /// No transport that works on this machine leads to the address.
-    #[error("no transport is usable on {address}: {reasons}")]
+    #[error("no transport is usable on {address}: {}", PassedOver::reasons(transports))]
     NoTransport {
         /// The address.
         address: PeerAddress,
-        /// The reason of each transport.
-        reasons: String,
+        /// The transports, with the reason against each.
+        transports: Vec<PassedOver>,
     },
     /// More memory asked for than a mailbox can have.
     #[error("a {mailbox} of {len} bytes is more than any link has: request {max} at most")]
@@ -53,20 +52,12 @@ impl From<HandshakeError> for ConnectError {
     }
 }
 
-/// A mailbox of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mailbox {
-    /// The target's, for calls.
-    Calls,
-    /// The source's, for replies.
-    Replies,
-}
-
-impl fmt::Display for Mailbox {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Mailbox::Calls => "mailbox",
-            Mailbox::Replies => "reply mailbox",
-        })
+worded! {
+    /// A mailbox of a link.
+    Mailbox {
+        /// The target's, for calls.
+        Calls = "mailbox",
+        /// The source's, for replies.
+        Replies = "reply mailbox",
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of injecting. Nothing was sent.
 
+use farjump_core::worded;
 use std::fmt;
 
 /// A call that was not sent.
@@ -70,21 +71,13 @@ pub enum InjectError {
     TooManyFunctions,
 }
 
-/// A part of a frame that a target limits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    /// The image of the ifunc.
-    Image,
-    /// The payload.
-    Payload,
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Part::Image => "image",
-            Part::Payload => "payload",
-        })
+worded! {
+    /// A part of a frame that a target limits.
+    Part {
+        /// The image of the ifunc.
+        Image = "image",
+        /// The payload.
+        Payload = "payload",
     }
 }
 

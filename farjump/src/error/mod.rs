@@ -14,7 +14,7 @@ use farjump_core::transport::TransportError;
 pub use inject::{InPlaceFault, InjectError, Part};
 pub use serve::{Limited, ServeError};
 pub use system::{SystemError, SystemOperation};
-pub use wait::{Awaited, WaitError};
+pub use wait::{Awaited, GoneCause, WaitError};
 
 /// An error of farjump. Its text names the fault, its place, and the remedy.
 #[derive(Debug, thiserror::Error)]

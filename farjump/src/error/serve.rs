@@ -1,6 +1,6 @@
 //! Errors of making a target or an executor.
 
-use std::fmt;
+use farjump_core::worded;
 
 /// A target or an executor that could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -35,27 +35,17 @@ pub enum ServeError {
     },
 }
 
-/// A quantity that a policy limits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Limited {
-    /// Bytes of a frame.
-    Frame,
-    /// Bytes of an image.
-    Image,
-    /// Bytes of a payload.
-    Payload,
-    /// Bytes of memory that one source may take.
-    SourceMemory,
-}
-
-impl fmt::Display for Limited {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Limited::Frame => "the frame",
-            Limited::Image => "the image",
-            Limited::Payload => "the payload",
-            Limited::SourceMemory => "the memory of a source with its mailbox",
-        })
+worded! {
+    /// A quantity that a policy limits.
+    #[non_exhaustive]
+    Limited {
+        /// Bytes of a frame.
+        Frame = "the frame",
+        /// Bytes of an image.
+        Image = "the image",
+        /// Bytes of a payload.
+        Payload = "the payload",
+        /// Bytes of memory that one source may take.
+        SourceMemory = "the memory of a source with its mailbox",
     }
 }

@@ -1,6 +1,6 @@
 //! Failed system calls.
 
-use std::fmt;
+use farjump_core::worded;
 use std::io;
 
 /// A system call that failed.
@@ -13,36 +13,23 @@ pub struct SystemError {
     pub source: io::Error,
 }
 
-/// An operation of the system.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum SystemOperation {
-    /// Draw random bytes.
-    Random,
-    /// Make an epoll instance or an event descriptor.
-    MakeDescriptor,
-    /// Watch a descriptor.
-    Watch,
-    /// Sleep until frames come.
-    Sleep,
-    /// Install the handlers of crash reports.
-    CrashReport,
-    /// Start a thread.
-    StartThread,
-    /// Connect to a destination in a thread of its own.
-    ConnectDestination,
-}
-
-impl fmt::Display for SystemOperation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            SystemOperation::Random => "drawing random bytes",
-            SystemOperation::MakeDescriptor => "making an epoll instance or an event descriptor",
-            SystemOperation::Watch => "watching a descriptor",
-            SystemOperation::Sleep => "sleeping until frames come",
-            SystemOperation::CrashReport => "installing the crash report",
-            SystemOperation::StartThread => "starting a thread",
-            SystemOperation::ConnectDestination => "connecting to a destination",
-        })
+worded! {
+    /// An operation of the system.
+    #[non_exhaustive]
+    SystemOperation {
+        /// Draw random bytes.
+        Random = "drawing random bytes",
+        /// Make an epoll instance or an event descriptor.
+        MakeDescriptor = "making an epoll instance or an event descriptor",
+        /// Watch a descriptor.
+        Watch = "watching a descriptor",
+        /// Sleep until frames come.
+        Sleep = "sleeping until frames come",
+        /// Install the handlers of crash reports.
+        CrashReport = "installing the crash report",
+        /// Start a thread.
+        StartThread = "starting a thread",
+        /// Connect to a destination in a thread of its own.
+        ConnectDestination = "connecting to a destination",
     }
 }

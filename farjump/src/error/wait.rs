@@ -1,10 +1,14 @@
 //! Errors of waiting for a target.
 
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use farjump_control::HandshakeError;
+use farjump_core::transport::TransportError;
+use farjump_core::worded;
+
 /// A wait that ended without the awaited event.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The time was up.
@@ -20,36 +24,47 @@ pub enum WaitError {
         timeout: Duration,
     },
     /// The target ended, or the connection to it did.
-    #[error("the target {peer} is gone: {why}")]
+    #[error("the target {peer} is gone: {cause}")]
     PeerGone {
         /// The target, as it was addressed.
         peer: String,
-        /// The observation that showed it, for people.
-        why: String,
+        /// The observation that showed it.
+        cause: GoneCause,
     },
 }
 
-/// An event that a source waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The observation that showed that a target is gone.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Awaited {
-    /// Credit for another frame.
-    Credit,
-    /// The outcome of a call.
-    Outcome,
-    /// The target's word that all calls before have run.
-    Flush,
-    /// The refusals of one-way calls, which a flush reports.
-    Refusals,
+pub enum GoneCause {
+    /// The target closed the link, and said why.
+    #[error("it closed the link: {text}")]
+    Closed {
+        /// The target's text, stripped of control characters.
+        text: String,
+    },
+    /// The control connection ended or failed.
+    #[error(transparent)]
+    Control(Arc<HandshakeError>),
+    /// The transport failed, or the target broke its protocol.
+    #[error(transparent)]
+    Transport(TransportError),
+    /// The link was connected anew before the outcome came.
+    #[error("the link was made anew before the outcome came")]
+    Reconnected,
 }
 
-impl fmt::Display for Awaited {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Awaited::Credit => "credit",
-            Awaited::Outcome => "a reply",
-            Awaited::Flush => "the end of a flush",
-            Awaited::Refusals => "the refusals of a flush",
-        })
+worded! {
+    /// An event that a source waits for.
+    #[non_exhaustive]
+    Awaited {
+        /// Credit for another frame.
+        Credit = "credit",
+        /// The outcome of a call.
+        Outcome = "a reply",
+        /// The target's word that all calls before have run.
+        Flush = "the end of a flush",
+        /// The refusals of one-way calls, which a flush reports.
+        Refusals = "the refusals of a flush",
     }
 }

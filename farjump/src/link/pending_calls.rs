@@ -209,8 +209,12 @@ mod tests {
         let mut calls = PendingCalls::default();
         let (kept, given_up) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         calls.abandon(given_up);
-        calls
-            .fail_all(|| Error::Wait(crate::WaitError::PeerGone { peer: "test".into(), why: "test".into() }));
+        calls.fail_all(|| {
+            Error::Wait(crate::WaitError::PeerGone {
+                peer: "test".into(),
+                cause: crate::GoneCause::Reconnected,
+            })
+        });
         assert!(calls.take(kept).unwrap().is_err());
         assert_eq!(calls.open(0).unwrap() as u16, kept as u16);
     }

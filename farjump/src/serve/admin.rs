@@ -28,7 +28,7 @@ impl Target<'_> {
         if self.admin_connections.len() >= MAX_ADMIN_CONNECTIONS {
             let text = format!("it serves {MAX_ADMIN_CONNECTIONS} admin requests at a time: try again");
             log::info!("{} got no response: {text}", connection.peer());
-            return connection.refuse(RejectCause::Full, &text);
+            return connection.reject(RejectCause::Full, &text);
         }
         log::debug!("admin request of {}: {}", connection.peer(), connection.request().name());
         let response = match connection.request() {
@@ -49,7 +49,7 @@ impl Target<'_> {
                         log::info!("{} exports {name}, in place of {replaced:?}", connection.peer());
                         AdminResponse::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
                     }
-                    Err(error) => return connection.refuse(RejectCause::Failed, &error.to_string()),
+                    Err(error) => return connection.reject(RejectCause::Failed, &error.to_string()),
                 }
             }
         };

@@ -119,10 +119,10 @@ impl Target<'_> {
 
     /// The reason if a connection that has just turned out to be a control connection is rejected. A process
     /// with an admin request is no source, and only its first message shows which of the two it is.
-    fn crowded(&self) -> Option<String> {
+    fn crowded(&self) -> Option<usize> {
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();
         let most = self.settings.max_sources.saturating_add(MAX_ADMIN_CONNECTIONS);
-        (self.sessions.len() + being_met >= most).then(|| self.too_many_sources())
+        (self.sessions.len() + being_met >= most).then_some(self.settings.max_sources)
     }
 
     /// Gives a stream to the handshake that awaits it. A stream that none awaits is closed.
@@ -149,13 +149,6 @@ impl Target<'_> {
         self.watch.listen(self.listener.as_fd(), false)
     }
 
-    fn too_many_sources(&self) -> String {
-        format!(
-            "this target takes {} sources at a time: end another link, or have it take more (TargetBuilder::max_sources)",
-            self.settings.max_sources
-        )
-    }
-
     /// Continues a handshake, or a response.
     pub(super) fn advance(&mut self, id: u64) {
         let Some(index) = self.arrivals.iter().position(|(arrival, _)| *arrival == id) else {
@@ -163,10 +156,10 @@ impl Target<'_> {
         };
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
         let full = self.sessions.len() + being_met >= self.settings.max_sources;
-        let reason = full.then(|| self.too_many_sources());
+        let full = full.then_some(self.settings.max_sources);
         let crowded = self.crowded();
         let arrival = &mut self.arrivals[index].1;
-        arrival.turn_sources_away(reason);
+        arrival.turn_sources_away(full);
         arrival.turn_away(crowded);
         if let Some(fd) = arrival.as_fd() {
             // It is dropped if the handshake fails, and its descriptor may be closed some time later.

@@ -38,7 +38,7 @@ impl Target<'_> {
                 Some(why) => {
                     let (_, arrival) = self.arrivals.swap_remove(index);
                     log::info!("{}: no link was made: {why}", arrival.peer());
-                    arrival.refuse(&why);
+                    arrival.reject(&why);
                 }
             }
         }

@@ -322,7 +322,7 @@ fn an_answer_given_just_before_the_target_ends_is_not_lost() {
         assert_eq!(*first.wait(FOREVER).unwrap(), *b"first", "round {round}");
         let error = second.wait(FOREVER).unwrap_err();
         assert!(
-            matches!(&error, Error::Wait(WaitError::PeerGone { why, .. }) if why.contains("ended")),
+            matches!(&error, Error::Wait(WaitError::PeerGone { cause, .. }) if cause.to_string().contains("ended")),
             "{error}"
         );
     }

@@ -39,9 +39,9 @@ impl Account {
                 assert_eq!(self.lost, 0, "a call is answered behind one that was lost");
                 self.answered += 1;
             }
-            Err(Error::Wait(WaitError::PeerGone { why, .. })) => {
+            Err(Error::Wait(WaitError::PeerGone { cause, .. })) => {
                 if self.lost == 0 {
-                    self.why = why;
+                    self.why = cause.to_string();
                 }
                 self.lost += 1;
             }

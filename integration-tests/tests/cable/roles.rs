@@ -145,9 +145,9 @@ impl<'a> Source<'a> {
     /// Asserts that it failed because the target's machine was silent, and says so.
     fn silent<T>(&self, tried: Result<T, Error>) {
         match tried {
-            Err(Error::Wait(WaitError::PeerGone { peer, why })) => {
+            Err(Error::Wait(WaitError::PeerGone { peer, cause })) => {
                 assert_eq!(peer, self.address);
-                assert!(why.contains("did not answer for 1 s"), "{why}");
+                assert!(cause.to_string().contains("did not answer for 1 s"), "{cause}");
             }
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("something came through a cable that is not there"),

@@ -28,7 +28,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::free_list::Rooms;
 pub use self::need::Need;
-use crate::error::Error;
+use crate::error::{ArenaStep, Error};
 
 /// Lengths are multiples of this many bytes: the largest Linux page on the machines that farjump supports.
 const GRANULE: usize = 64 * 1024;
@@ -249,9 +249,10 @@ impl Memory {
 
         let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
-            .map_err(failed("reserving addresses"))?;
+            .map_err(failed(ArenaStep::Reserve))?;
         let writable = ProtFlags::READ | ProtFlags::WRITE;
-        let writable_alias = Mapping::new(len, writable, MapFlags::SHARED).map_err(failed("mapping code"))?;
+        let writable_alias =
+            Mapping::new(len, writable, MapFlags::SHARED).map_err(failed(ArenaStep::MapCode))?;
         let (code, data) = (reservation.start, reservation.at(DISTANCE));
         let mark = reservation.at(DISTANCE + len);
         // SAFETY: the writable alias is shared memory of `len` bytes, so an old size of 0 makes a second
@@ -266,36 +267,37 @@ impl Memory {
                 address(code),
             )
         }
-        .map_err(failed("mapping code a second time"))?;
+        .map_err(failed(ArenaStep::MapCodeAgain))?;
         // The second mapping is writable like the first, and becomes executable in one step. SAFETY: these
         // `len` bytes belong to this function, and no reference into them exists.
         unsafe { rustix::mm::mprotect(address(code), len, MprotectFlags::READ | MprotectFlags::EXEC) }
             .map_err(|errno| match errno {
                 Errno::ACCESS | Errno::PERM => Error::ExecForbidden { source: errno.into() },
-                _ => failed("making code executable")(errno),
+                _ => failed(ArenaStep::MakeExecutable)(errno),
             })?;
         // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without
         // references.
         unsafe {
             let protection = MprotectFlags::READ | MprotectFlags::WRITE;
-            rustix::mm::mprotect(address(data), len + GRANULE, protection).map_err(failed("mapping data"))?;
+            rustix::mm::mprotect(address(data), len + GRANULE, protection)
+                .map_err(failed(ArenaStep::MapData))?;
         }
         advise(reservation.start, DISTANCE + len, Advice::LinuxDontFork)
             .and_then(|()| advise(writable_alias.start, len, Advice::LinuxDontFork))
             .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
-            .map_err(failed("keeping it from forked children"))?;
+            .map_err(failed(ArenaStep::KeepFromChildren))?;
 
         // Populated before the first write: missing memory is an error here, and would be a fault later.
         populate(writable_alias.start, len, Advice::LinuxPopulateWrite)
             .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
-            .map_err(failed("backing it with memory"))?;
+            .map_err(failed(ArenaStep::Populate))?;
         // SAFETY: the writable alias and the mark are mapped writable, and nothing else has their addresses
         // yet.
         unsafe {
             writable_alias.start.write_bytes(TRAP, len);
             mark.write(OURS);
         }
-        populate(code, len, Advice::LinuxPopulateRead).map_err(failed("backing it with memory"))?;
+        populate(code, len, Advice::LinuxPopulateRead).map_err(failed(ArenaStep::Populate))?;
 
         // If the system refuses, reused space is published only to the placing thread, see `Block::publish`.
         let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);

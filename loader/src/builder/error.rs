@@ -263,7 +263,7 @@ pub enum BuildError {
     },
     /// A pointer to something that does not travel.
     #[error(
-        "{} has a pointer in `{symbol}` to something that does not travel ({what}): take it from the target instead",
+        "{} has a pointer in `{symbol}` to something that does not travel ({pointee}): take it from the target instead",
         place(.site)
     )]
     Outside {
@@ -272,7 +272,7 @@ pub enum BuildError {
         /// The symbol that contains the pointer.
         symbol: String,
         /// The target of the pointer.
-        what: String,
+        pointee: Pointee,
     },
     /// A section that an image cannot contain.
     #[error(
@@ -324,6 +324,21 @@ pub enum BuildError {
     /// The image cannot be put into a library.
     #[error(transparent)]
     Bundle(#[from] BundleError),
+}
+
+/// Something that does not travel, and that a pointer in an image leads to.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Pointee {
+    /// A symbol, or the address where there is none.
+    #[error("{0}")]
+    Symbol(String),
+    /// Data that the linker made for the build alone.
+    #[error("address {address:#x} of the metadata")]
+    Metadata {
+        /// Its address.
+        address: u64,
+    },
 }
 
 fn place(site: &Option<Site>) -> String {

@@ -8,7 +8,7 @@ use object::elf;
 use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
 
-use super::error::BuildError;
+use super::error::{BuildError, Pointee};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
 use super::relocations::{Relocation, Rules};
 use crate::bundle::Sizes;
@@ -298,8 +298,8 @@ impl<'a> LinkedElf<'a> {
             return Err(BuildError::Unaligned { site: None, symbol: self.symbol_at(address) });
         }
         if address >= META {
-            let what = format!("address {address:#x} of the metadata");
-            return Err(BuildError::Outside { site: None, symbol: self.symbol_at(address), what });
+            let pointee = Pointee::Metadata { address };
+            return Err(BuildError::Outside { site: None, symbol: self.symbol_at(address), pointee });
         }
         Ok(place(address))
     }
@@ -311,7 +311,8 @@ impl<'a> LinkedElf<'a> {
         if inside {
             return Ok(place(address));
         }
-        Err(BuildError::Outside { site: None, symbol: self.symbol_at(from), what: self.symbol_at(address) })
+        let pointee = Pointee::Symbol(self.symbol_at(address));
+        Err(BuildError::Outside { site: None, symbol: self.symbol_at(from), pointee })
     }
 
     /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use farjump_core::image::CodeId;
 
-pub use error::{BuildError, Site};
+pub use error::{BuildError, Pointee, Site};
 pub use link::{LINKERS, follows_scripts};
 use temp_folder::Scratch;
 

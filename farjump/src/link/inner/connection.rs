@@ -8,6 +8,7 @@ use farjump_core::image::Machine;
 
 use super::batching::Several;
 use super::large::Bigger;
+use crate::GoneCause;
 use crate::policy::Ceilings;
 
 /// A connection to a target, with all state that ends with it: [`Inner::reconnect`](super::Inner::reconnect)
@@ -28,15 +29,15 @@ pub(in crate::link) struct Connection {
 pub(super) struct TargetControl {
     /// The reason and the deadline while the target is closing and the channel may still bring earlier
     /// frames.
-    pub(super) leaving: Option<Box<(Instant, String)>>,
+    pub(super) leaving: Option<Box<(Instant, GoneCause)>>,
     /// Whether messages are left from the last read, which took its maximum.
     pub(super) unread: bool,
     /// Whether a message was read since the link was last asked to sleep in an event loop.
     pub(super) has_notice: bool,
     /// When an idle link reads the connection again.
     pub(super) next_check: Instant,
-    /// The reason if the target is gone.
-    pub(super) gone: Option<String>,
+    /// Set once the target is gone.
+    pub(super) gone: Option<Box<GoneCause>>,
     /// Refusals read since the link was made.
     pub(super) refusals_read: u64,
     pub(super) stream: Control,

@@ -1,5 +1,6 @@
 //! A target's control messages, and its end.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{DeferredFd, HandshakeError, Message, RefusalCause, plain};
@@ -11,7 +12,7 @@ use super::super::Deadline;
 use super::super::pending_calls::MAX_CALLS;
 use super::super::sent_codes::Known;
 use super::{Inner, ONE_WAY};
-use crate::{CallError, Error, Refusal, WaitError};
+use crate::{CallError, Error, GoneCause, Refusal, WaitError};
 
 /// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -25,10 +26,10 @@ impl Inner {
             return Err(self.gone_error());
         }
         let now = Instant::now();
-        if let Some((until, why)) = self.connection.control.leaving.as_deref() {
+        if let Some((until, cause)) = self.connection.control.leaving.as_deref() {
             // The control connection has ended.
-            let (late, why) = (*until <= now, why.clone());
-            return if late { Err(self.end(why)) } else { Ok(()) };
+            let (late, cause) = (*until <= now, cause.clone());
+            return if late { Err(self.end(cause)) } else { Ok(()) };
         }
         self.shrink_if_unused(now)?;
         self.connection.control.next_check = now + self.settings.control_interval;
@@ -49,14 +50,14 @@ impl Inner {
                 }
                 Err(error) => {
                     self.connection.control.unread = false;
-                    return self.gone(&error);
+                    return self.gone(error);
                 }
             }
         }
         if self.connection.control.stream.wants_write()
             && let Err(error) = self.connection.control.stream.flush()
         {
-            return self.gone(&error);
+            return self.gone(error);
         }
         Ok(())
     }
@@ -77,7 +78,7 @@ impl Inner {
                 self.declined(Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::Closing { text } => {
-                return self.leaves(format!("it closed the link: {}", plain(&text, MAX_TEXT)));
+                return self.leaves(GoneCause::Closed { text: plain(&text, MAX_TEXT) });
             }
             other => log::debug!("{}: unexpected {} ignored", self.settings.address, other.name()),
         }
@@ -130,7 +131,7 @@ impl Inner {
     pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
         match self.connection.control.stream.send(message, &[]) {
             Ok(()) => Ok(()),
-            Err(error) => self.gone(&error),
+            Err(error) => self.gone(error),
         }
     }
 
@@ -156,14 +157,14 @@ impl Inner {
     /// Handles the end of the control connection: the target is gone. No error where its last replies may
     /// still come.
     #[cold]
-    pub(super) fn gone(&mut self, error: &HandshakeError) -> Result<(), Error> {
-        self.leaves(error.to_string())
+    pub(super) fn gone(&mut self, error: HandshakeError) -> Result<(), Error> {
+        self.leaves(GoneCause::Control(Arc::new(error)))
     }
 
-    /// Handles the target's end for the reason `why`. A channel that reports its own end is polled until then
+    /// Handles the target's end by `cause`. A channel that reports its own end is polled until then
     /// for replies sent before, as long as the target's machine may be silent.
     #[cold]
-    fn leaves(&mut self, why: String) -> Result<(), Error> {
+    fn leaves(&mut self, cause: GoneCause) -> Result<(), Error> {
         if self.connection.control.leaving.is_some() {
             return Ok(());
         }
@@ -172,11 +173,11 @@ impl Inner {
             && self.connection.channel.has_end()
             && !self.calls.none_in_flight()
         {
-            self.connection.control.leaving = Some(Box::new((self.settings.silence_deadline(), why)));
+            self.connection.control.leaving = Some(Box::new((self.settings.silence_deadline(), cause)));
             self.codes.cool();
             return Ok(());
         }
-        Err(self.end(why))
+        Err(self.end(cause))
     }
 
     /// Takes the replies that the target gave before its end from the mailbox: at most one for each call.
@@ -192,14 +193,14 @@ impl Inner {
     /// still bring replies: then the link has not ended yet.
     #[cold]
     pub(super) fn broken(&mut self, error: &TransportError) -> Error {
-        let text = error.clone().with_peer(self.settings.address.clone()).to_string();
+        let cause = GoneCause::Transport(error.clone().with_peer(self.settings.address.clone()));
         if self.connection.control.leaving.is_none() && is_gone(error) {
-            return match self.leaves(text) {
+            return match self.leaves(cause) {
                 Ok(()) => self.gone_error(),
                 Err(error) => error,
             };
         }
-        self.end(text)
+        self.end(cause)
     }
 
     /// As [`Inner::broken`], where the failure does not stop replies from being taken.
@@ -216,18 +217,18 @@ impl Inner {
     /// Ends the link: the transport failed, the target broke the protocol, or a channel reported its end.
     #[cold]
     pub(super) fn finished(&mut self, error: &TransportError) -> Error {
-        if let Some((_, why)) = self.connection.control.leaving.as_deref() {
-            let why = why.clone();
-            return self.end(why);
+        if let Some((_, cause)) = self.connection.control.leaving.as_deref() {
+            let cause = cause.clone();
+            return self.end(cause);
         }
-        let mut why = error.clone().with_peer(self.settings.address.clone()).to_string();
+        let mut cause = GoneCause::Transport(error.clone().with_peer(self.settings.address.clone()));
         if self.connection.control.gone.is_none() && is_gone(error) && self.connection.channel.has_end() {
             // The target's last control messages explain more. Until here no reply is waited for.
-            self.connection.control.leaving = Some(Box::new((Instant::now(), String::new())));
+            self.connection.control.leaving = Some(Box::new((Instant::now(), cause.clone())));
             for _ in 0..MESSAGES {
                 match self.connection.control.stream.recv() {
                     Ok(Some((Message::Closing { text }, _))) => {
-                        why = format!("it closed the link: {}", plain(&text, MAX_TEXT));
+                        cause = GoneCause::Closed { text: plain(&text, MAX_TEXT) };
                         break;
                     }
                     Ok(Some((message @ Message::Refused { .. }, descriptors))) => {
@@ -238,18 +239,18 @@ impl Inner {
                 }
             }
         }
-        self.end(why)
+        self.end(cause)
     }
 
-    fn end(&mut self, why: String) -> Error {
+    fn end(&mut self, cause: GoneCause) -> Error {
         if self.connection.control.gone.is_none() {
             if let Some(handler) = &mut self.settings.on_peer_gone {
-                handler(&why);
+                handler(&cause.to_string());
             }
             let peer = self.settings.address.clone();
-            self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.clone() }));
+            self.calls.fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
             self.codes.cool();
-            self.connection.control.gone = Some(why);
+            self.connection.control.gone = Some(Box::new(cause));
             self.connection.control.leaving = None;
         }
         self.gone_error()
@@ -257,9 +258,10 @@ impl Inner {
 
     #[cold]
     pub(super) fn gone_error(&self) -> Error {
-        let leaving = self.connection.control.leaving.as_deref().map(|(_, why)| why);
-        let why = self.connection.control.gone.as_ref().or(leaving).cloned().unwrap_or_default();
-        Error::Wait(WaitError::PeerGone { peer: self.settings.address.clone(), why })
+        let leaving = self.connection.control.leaving.as_deref().map(|(_, cause)| cause);
+        let known = self.connection.control.gone.as_deref().or(leaving).cloned();
+        let cause = known.unwrap_or(GoneCause::Closed { text: String::new() });
+        Error::Wait(WaitError::PeerGone { peer: self.settings.address.clone(), cause })
     }
 
     /// Announces the close, so that the target need not detect it.

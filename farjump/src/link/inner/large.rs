@@ -141,8 +141,9 @@ impl Inner {
             self.connection.control.stream.send(&Message::LargeAccept { end }, descriptors)
         });
         if let Err(error) = told {
-            self.gone(&error)?;
-            return Ok(Err(error.to_string()));
+            let text = error.to_string();
+            self.gone(error)?;
+            return Ok(Err(text));
         }
         if let Err(error) = self.connection.channel.notify() {
             return Err(self.broken(&error));

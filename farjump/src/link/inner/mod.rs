@@ -26,7 +26,7 @@ use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init
 use super::sent_codes::{Known, SentCodes};
 use super::{Deadline, LinkPath, LinkStats};
 use crate::policy::may;
-use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
+use crate::{Awaited, CallError, Error, GoneCause, InjectError, Mode, Refusal, WaitError};
 pub(super) use connection::Connection;
 use connection::TargetInfo;
 pub(super) use settings::Settings;
@@ -93,9 +93,9 @@ impl Inner {
             self.move_watch(watch, &next)?;
         }
         self.leave();
-        let why = "the link was made anew before the answer came";
         let peer = self.settings.address.clone();
-        self.calls.fail_all(|| Error::Wait(WaitError::PeerGone { peer: peer.clone(), why: why.into() }));
+        let cause = GoneCause::Reconnected;
+        self.calls.fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
         self.codes.unbind();
         // The outcomes above are news for a sleeper in an event loop.
         next.control.has_notice = true;
