@@ -7,7 +7,8 @@
 //!   expected value the moment the frame counts as arrived.
 //! * **links, one process**: a target in a thread, sources in others, in each [`Mode`]: the sample functions
 //!   against results computed otherwise, order, flow, lost code, restarts, refusals, a million frames, and a
-//!   seeded mix of all.
+//!   seeded mix of all. Modes other than cached send a tenth of the frames; if the next level is possible,
+//!   they are tested here by the checks that depend on the mode.
 //! * **links, two processes**: the same, with the target in a process of its own
 //!   ([`Subject::between_processes`]), or in an existing one ([`Subject::partnered_by`]).
 //! * **links, two machines**: the same, with the target on another machine ([`Subject::served_at`]); nothing
@@ -112,12 +113,16 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
         _ if level.mode() == Some(Mode::InPlace) && !subject.in_place() => {
             Some("its mailbox cannot be executed")
         }
-        Level::Processes(_) if subject.again().is_none() && subject.partner().is_none() => {
+        Level::Processes(_) if !subject.is_between_processes() => {
             Some("its two ends have to be in one process")
         }
         _ => None,
     };
-    for (check, try_it) in links::CHECKS {
+    // Links in one process and links between processes share what is not about modes: once is enough there.
+    let of_modes_only =
+        subject.is_between_processes() && matches!(level, Level::Threads(mode) if mode != Mode::Cached);
+    let chosen = |check: &str| !of_modes_only || links::OF_MODES.contains(&check);
+    for (check, try_it) in links::CHECKS.into_iter().filter(|(check, _)| chosen(check)) {
         let verdict = match skip {
             Some(why) => Verdict::Skipped(why.to_owned()),
             None => {

@@ -187,6 +187,11 @@ impl Subject {
         self.inner.again.as_deref()
     }
 
+    /// Whether its two ends can be in two processes.
+    pub(super) fn is_between_processes(&self) -> bool {
+        self.inner.again.is_some() || self.inner.partner.is_some()
+    }
+
     /// Words before the program in another process.
     pub(super) fn launcher(&self) -> &[OsString] {
         &self.inner.launcher

@@ -23,7 +23,7 @@ const DAWDLE: u32 = 3_000;
 pub(super) fn sleeping(subject: &Subject) -> Counted {
     let wakes = subject.make().target.capabilities().wake == WakeSource::Descriptor;
     // A nap is a millisecond, a wake-up some microseconds.
-    let rounds = if wakes { subject.frames(5, 200) } else { 100 };
+    let rounds = if wakes { subject.frames(2, 200) } else { 100 };
     let (mut left, mut right, keep) = Ends::connect(subject, RING, RING / 2)?.split();
     let company = Company::default();
     let sleeps = thread::scope(|scope| {

@@ -61,6 +61,16 @@ impl Stage {
         &self.subject
     }
 
+    /// Number of frames for a check: `share` thousandths of the volume, at least `least`. The whole share is
+    /// sent in mode cached, between processes if the subject has any. A tenth tests the other modes as well:
+    /// its frames fill the mailbox many times, and the number of frames changes nothing else.
+    pub(super) fn frames(&self, share: u64, least: u64) -> u64 {
+        let within_one = matches!(self.level, Level::Threads(_));
+        let whole = self.mode() == Mode::Cached && !(within_one && self.subject.is_between_processes());
+        let frames = self.subject.frames(share, least);
+        if whole { frames } else { (frames / 10).max(least) }
+    }
+
     /// Starts a target that listens.
     pub(super) fn host(&self, args: Args) -> Result<Host<'_>, Failure> {
         let mut host = Host { stage: self, args, running: None };

@@ -16,8 +16,8 @@ const REPLIES: [usize; 14] = [0, 1, 8, 39, 40, 41, 63, 64, 65, 4095, 4096, 30_00
 const IN_FLIGHT: u64 = 64;
 /// Number of such rounds.
 const ROUNDS: u64 = 8;
-/// Calls of each of several sources.
-const EACH: u64 = 50;
+/// Calls of each of several sources: each of [`SIZES`] twice.
+const EACH: u64 = 2 * SIZES.len() as u64;
 
 /// Arguments for `fill`: `len` bytes of a frame's pattern.
 pub(super) fn fill_args(len: usize, seed: u64, number: u64) -> [u8; 24] {

@@ -14,6 +14,8 @@ use crate::conformance::pattern;
 
 /// Number of times that code is lost.
 const LOSSES: u64 = 8;
+/// Number of times that a target is replaced.
+const RESTARTS: u64 = 2;
 
 /// Drops code with calls of it in flight: they wait for it, in order, and all run.
 pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
@@ -79,7 +81,7 @@ pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
     })?;
     let echo = &stage.libraries.echo;
     let mut answered = 0;
-    for round in 1..=3 {
+    for round in 1..=RESTARTS {
         let epoch = link.epoch();
         same(&link.inject(echo, b"before")?.wait(PATIENCE)?, b"before")?;
         let calls: Vec<_> = (0..10)

@@ -33,7 +33,7 @@ pub(in crate::conformance) fn mix(stage: &Stage) -> Counted {
         step: 0,
         ended: 0,
     };
-    for _ in 0..stage.subject().frames(5, 600) {
+    for _ in 0..stage.frames(5, 600) {
         mix.step(&mut host)?;
     }
     while !mix.in_flight.is_empty() {

@@ -17,6 +17,9 @@ use super::host::Stage;
 /// One check.
 pub(super) type Check = (&'static str, fn(&Stage) -> Counted);
 
+/// The checks whose claims differ from mode to mode: how code travels, where it is kept, what is refused.
+pub(super) const OF_MODES: [&str; 6] = ["samples", "lost code", "restart", "refusals", "mix", "large"];
+
 /// All checks: the columns.
 pub(super) const CHECKS: [Check; 12] = [
     ("samples", samples::samples),

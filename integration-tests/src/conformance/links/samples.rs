@@ -14,9 +14,11 @@ const FILE: usize = 200_001;
 pub(in crate::conformance) fn samples(stage: &Stage) -> Counted {
     let program = std::fs::read(std::env::current_exe()?)?;
     let contents: [&[u8]; 3] = [b"", &[b'a'; 1000], &program[..program.len().min(FILE)]];
+    // The functions compute the same in each mode: one file shows that their code arrived.
+    let skipped = if stage.mode() == Mode::Cached { 0 } else { contents.len() - 1 };
     let folder = tempfile::tempdir()?;
     let mut right = counter(stage)? + hello(stage)?;
-    for (index, contents) in contents.into_iter().enumerate() {
+    for (index, contents) in contents.into_iter().enumerate().skip(skipped) {
         let path = folder.path().join(index.to_string());
         std::fs::write(&path, contents)?;
         let host = stage.host(Args::File(path))?;
