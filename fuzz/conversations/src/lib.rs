@@ -8,12 +8,12 @@
 #![deny(missing_docs)]
 
 pub mod burst;
+pub mod conversation;
 pub mod descriptors;
 pub mod functions;
 pub mod hostile;
 pub mod misled;
 pub mod spoken;
-pub mod stage;
 pub mod step;
 pub mod streams;
 pub mod ways;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use farjump_conversations::misled::{Scene, talk_to_source};
-use farjump_conversations::stage::{Holdings, Outcome, talk_to_target};
+use farjump_conversations::conversation::{Holdings, Outcome, talk_to_target};
+use farjump_conversations::misled::{Script, talk_to_source};
 use farjump_conversations::step::{Settings, steps};
 use farjump_fuzz::allocation::{Counting, is_counting, most_at_once};
 use fastrand::Rng;
@@ -82,18 +82,18 @@ fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
 }
 
 fn to_source(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
-    let mut scene = Scene::new(&mut Rng::with_seed(seed));
+    let mut script = Script::new(&mut Rng::with_seed(seed));
     let mut at = 0;
-    scene.turns.retain(|_| {
+    script.turns.retain(|_| {
         at += 1;
         !left_out.contains(&(at - 1))
     });
     if told {
-        println!("{scene:?}");
+        println!("{script:?}");
     }
-    let ((well, ill), memory) = most_at_once(|| talk_to_source(seed, &scene));
+    let ((well, ill), memory) = most_at_once(|| talk_to_source(seed, &script));
     assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
-    let told = format!("{} turns, {well} acts went well and {ill} did not", scene.turns.len());
+    let told = format!("{} turns, {well} acts went well and {ill} did not", script.turns.len());
     (told, Depth { figures: vec![Figure("well", well, 1.0), Figure("ill", ill, 1.0)], causes: 0 })
 }
 

@@ -1,11 +1,11 @@
 //! A hostile target, and a source that uses it: every wait of the source ends in time.
 
+mod source;
+
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use farjump::admin::Admin;
-use farjump::{Error, Link, LinkBuilder, Mode, WaitError, WaitPolicy};
 use farjump_control::{
     AdminResponse, Control, DeferredFd, Dropped, EndpointInfo, Key, Listener, Message, PeerAddress,
     RefusalCause, SecondEndpoint, TcpOptions,
@@ -24,13 +24,10 @@ use crate::spoken;
 use crate::step::{Meeting, Signal, Way, any_meeting};
 use crate::ways::transport;
 use crate::wire::Wire;
+use source::Source;
 
-/// Timeout of each wait of the source.
-const PATIENCE: Duration = Duration::from_millis(20);
 /// Timeout of connecting.
 const CONNECTING: Duration = Duration::from_millis(300);
-/// Time beyond its timeout that a source may take on a busy machine.
-const SLACK: Duration = Duration::from_secs(10);
 
 /// The next action of the hostile target.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +66,7 @@ pub enum Turn {
 
 /// A conversation with a source.
 #[derive(Clone, Debug)]
-pub struct Scene {
+pub struct Script {
     /// The path between both.
     pub way: Way,
     /// The handshakes with sources, one after the other.
@@ -80,11 +77,11 @@ pub struct Scene {
     pub acts: Vec<u8>,
 }
 
-impl Scene {
+impl Script {
     /// Makes a conversation by the seed.
-    pub fn new(rng: &mut Rng) -> Scene {
+    pub fn new(rng: &mut Rng) -> Script {
         let meeting = |rng: &mut Rng| if rng.u8(..3) == 0 { any_meeting(rng) } else { Meeting::Proper };
-        Scene {
+        Script {
             // A hostile target has no streams.
             way: match Way::any(rng) {
                 Way::Stream(_) => Way::Messages,
@@ -121,11 +118,11 @@ fn turn(rng: &mut Rng) -> Turn {
 ///
 /// # Panics
 /// When a guarantee is broken.
-pub fn talk_to_source(seed: u64, scene: &Scene) -> (u64, u64) {
+pub fn talk_to_source(seed: u64, script: &Script) -> (u64, u64) {
     let folder = TempDir::new().expect("a folder");
-    let key = (scene.way.is_tcp() && !seed.is_multiple_of(3)).then(|| Key::from_bytes([seed as u8; 32]));
+    let key = (script.way.is_tcp() && !seed.is_multiple_of(3)).then(|| Key::from_bytes([seed as u8; 32]));
     let tcp = TcpOptions::default().with_key(key.clone());
-    let listen = match scene.way.is_tcp() {
+    let listen = match script.way.is_tcp() {
         true => "tcp:127.0.0.1:0".to_owned(),
         false => format!("unix:{}", folder.path().join("t.sock").display()),
     };
@@ -137,9 +134,9 @@ pub fn talk_to_source(seed: u64, scene: &Scene) -> (u64, u64) {
         let source = scope.spawn(|| {
             // Ends the other side also when this one panics.
             let _over = Over(&over);
-            Source { address, key, scene, seed, link: None, well: 0, ill: 0 }.acts()
+            Source { address, key, script, seed, link: None, well: 0, ill: 0 }.acts()
         });
-        Liar::new(&listener, scene, seed).lies(&over);
+        Liar::new(&listener, script, seed).lies(&over);
         source.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
@@ -152,146 +149,10 @@ impl Drop for Over<'_> {
     }
 }
 
-/// The source.
-struct Source<'s> {
-    address: String,
-    key: Option<Key>,
-    scene: &'s Scene,
-    seed: u64,
-    link: Option<Link>,
-    well: u64,
-    ill: u64,
-}
-
-impl Source<'_> {
-    fn acts(mut self) -> (u64, u64) {
-        for &act in &self.scene.acts {
-            if self.link.is_none() {
-                let builder = self.builder();
-                self.link = self.timed("connecting", 2 * CONNECTING, |_| builder.connect());
-            }
-            self.act(act);
-        }
-        (self.well, self.ill)
-    }
-
-    fn builder(&self) -> LinkBuilder {
-        let mut builder = Link::builder(&self.address)
-            .connect_timeout(CONNECTING)
-            .send_timeout(PATIENCE)
-            .reply_mailbox_size(1 << (12 + self.seed % 4))
-            .mode([Mode::Cached, Mode::Always, Mode::Local][(self.seed % 3) as usize])
-            .on_refused(|refusal| assert!(!refusal.text.chars().any(char::is_control)))
-            .on_peer_gone(|why| assert!(!why.is_empty()))
-            .on_code_missing(|name| assert!(!name.is_empty()));
-        if self.scene.way != Way::Shared {
-            let transport = transport(self.scene.way, self.seed);
-            builder = builder.transport(transport.name()).with_transport(transport);
-        }
-        if let Some(key) = &self.key {
-            builder = builder.key(key.clone());
-        }
-        match self.seed % 4 {
-            0 => builder.wait_policy(WaitPolicy::sleep_only()),
-            1 => builder.wait_policy(WaitPolicy::spin_only()).control_interval(Duration::ZERO),
-            _ => builder,
-        }
-    }
-
-    /// Runs an action that may take at most `most`.
-    fn timed<T>(
-        &mut self,
-        what: &str,
-        most: Duration,
-        act: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> Option<T> {
-        let begun = Instant::now();
-        let done = act(self);
-        let took = begun.elapsed();
-        assert!(took < most + SLACK, "{what} took {took:?}, and {most:?} is its deadline");
-        match done {
-            Ok(done) => {
-                self.well += 1;
-                Some(done)
-            }
-            Err(error) => {
-                let words = error.to_string();
-                assert!(
-                    !words.trim().is_empty() && !words.chars().any(char::is_control),
-                    "{what}: {words:?}"
-                );
-                self.ill += 1;
-                if matches!(error, Error::Wait(WaitError::PeerGone { .. })) {
-                    self.link = None;
-                }
-                None
-            }
-        }
-    }
-
-    fn act(&mut self, act: u8) {
-        let function = &functions()[usize::from(act / 16) % functions().len()];
-        let library = &function.library;
-        let link = self.link.take();
-        let Some(mut link) = link else { return self.request(act) };
-        let args = vec![0x41; usize::from(act)];
-        let most = 4 * PATIENCE;
-        match act % 12 {
-            0..3 => drop(self.timed("a call", most, |_| link.inject(library, &args)?.wait(PATIENCE))),
-            3 => drop(self.timed("a message", most, |_| link.send(library, &args))),
-            4 => drop(self.timed("a batch", 16 * most, |_| {
-                let mut batch = link.batch();
-                for _ in 0..16 {
-                    batch.send(library, &args)?;
-                }
-                batch.finish()
-            })),
-            5 => drop(self.timed("a flush", most, |_| link.flush(PATIENCE))),
-            6 => drop(self.timed("a long call", most + SLACK / 2, |_| {
-                link.inject(library, &vec![0x42; 40_000 + 997 * usize::from(act)])?.wait(PATIENCE)
-            })),
-            7 => drop(self.timed("a call into a buffer", most, |_| {
-                link.call_into(library, &args, PATIENCE, &mut Vec::new()).map(drop)
-            })),
-            8 => drop(self.timed("progress", most, |_| {
-                let _ = (link.stats(), link.path(), link.peer(), link.max_frame());
-                if link.arm()?.is_some() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                link.disarm();
-                link.progress()
-            })),
-            9 => drop(self.timed("connecting again", 2 * CONNECTING, |_| link.reconnect())),
-            10 => drop(self.timed("several calls", 10 * most, |_| {
-                let calls: Vec<_> = (0..8).map(|_| link.inject(library, &args)).collect();
-                calls.into_iter().try_for_each(|call| call?.wait(PATIENCE).map(drop))
-            })),
-            _ => drop(self.timed("a linking time", most, |_| link.link_time(library, PATIENCE))),
-        }
-        if self.ill == 0 || !act.is_multiple_of(3) {
-            self.link = Some(link);
-        }
-    }
-
-    fn request(&mut self, act: u8) {
-        self.timed("an admin request", 2 * CONNECTING, |own| {
-            let mut admin = Admin::new(&own.address)?.timeout(CONNECTING);
-            if let Some(key) = &own.key {
-                admin = admin.key(key.clone());
-            }
-            match act % 3 {
-                0 => admin.store().map(drop),
-                1 => admin.stats().map(drop),
-                _ => admin.drop_all().map(drop),
-            }
-        });
-    }
-}
-
 /// The target.
 struct Liar<'s> {
     listener: &'s Listener,
-    scene: &'s Scene,
+    script: &'s Script,
     transport: Box<dyn Transport>,
     control: Option<Control>,
     wire: Option<Wire>,
@@ -305,11 +166,11 @@ struct Liar<'s> {
 }
 
 impl<'s> Liar<'s> {
-    fn new(listener: &'s Listener, scene: &'s Scene, seed: u64) -> Liar<'s> {
+    fn new(listener: &'s Listener, script: &'s Script, seed: u64) -> Liar<'s> {
         Liar {
             listener,
-            scene,
-            transport: transport(scene.way, seed ^ 3),
+            script,
+            transport: transport(script.way, seed ^ 3),
             control: None,
             wire: None,
             bigger: None,
@@ -322,7 +183,7 @@ impl<'s> Liar<'s> {
     }
 
     fn lies(mut self, over: &AtomicBool) {
-        let mut turns = self.scene.turns.iter().cycle();
+        let mut turns = self.script.turns.iter().cycle();
         while !over.load(Ordering::Acquire) {
             if self.control.is_none() && !self.meets() {
                 std::thread::sleep(Duration::from_micros(500));
@@ -343,7 +204,7 @@ impl<'s> Liar<'s> {
         self.due.clear();
         self.kept.clear();
         self.control = Some(control);
-        let meeting = self.scene.meetings[self.met % self.scene.meetings.len()];
+        let meeting = self.script.meetings[self.met % self.script.meetings.len()];
         self.met += 1;
         if self.meet(meeting).is_none() {
             self.control = None;

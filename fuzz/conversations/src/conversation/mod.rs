@@ -1,11 +1,15 @@
 //! A target, an honest link beside the hostile source, and the assertions about them.
 
+mod holdings;
+mod honest;
+mod outcome;
+
 use std::fs;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use farjump::{Error, Link, LinkBuilder, Mode, RefusalCause, Target, TargetThread, WaitPolicy};
+use farjump::{Link, Mode, RefusalCause, Target, TargetThread};
 use farjump_control::{Key, TcpOptions};
 use tempfile::TempDir;
 
@@ -14,9 +18,9 @@ use crate::functions::{functions, honest};
 use crate::hostile::Hostile;
 use crate::step::{Meeting, Parting, Settings, Step, Way};
 use crate::ways::transport;
+pub use holdings::Holdings;
+pub use outcome::Outcome;
 
-/// Timeout of an honest source: much longer than anything takes on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Timeouts of the rest of a frame, and of a handshake.
 const LIMITS: (Duration, Duration) = (Duration::from_millis(15), Duration::from_millis(400));
 /// Timeout of the rest of a frame where honest frames come in pieces too, and their sender may wait for a
@@ -27,8 +31,6 @@ const STALL: Duration = Duration::from_secs(10);
 const MOST_OPEN: usize = 256;
 /// Most bytes of shared memory mapped at once, at both ends.
 const MOST_SHARED: u64 = 64 << 20;
-/// Words of a target that has its maximum of sources.
-const FULL: &str = "has as many";
 
 extern "C" fn twice(value: u64) -> u64 {
     2 * value
@@ -57,45 +59,8 @@ impl Victim {
     }
 }
 
-/// The open descriptors and mappings of this process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Holdings {
-    /// Descriptors.
-    pub descriptors: usize,
-    /// Bytes of mapped shared memory.
-    pub shared: u64,
-}
-
-impl Holdings {
-    /// The kinds of the descriptors, to find one that is left.
-    pub fn open() -> Vec<String> {
-        let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-        entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
-    }
-
-    /// Whether nothing exceeds `before`.
-    pub fn is_within(self, before: Holdings) -> bool {
-        self.descriptors <= before.descriptors && self.shared <= before.shared
-    }
-
-    /// The present numbers of the system.
-    pub fn now() -> Holdings {
-        // The file of an exported library stays open, as the library stays loaded.
-        let descriptors = Holdings::open().iter().filter(|open| !open.contains("farjump-export")).count();
-        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        let shared = maps.lines().filter_map(|line| {
-            let mut fields = line.split(' ');
-            let (start, end) = fields.next()?.split_once('-')?;
-            // Exported libraries are mapped privately, and stay.
-            fields.next().filter(|rights| rights.ends_with('s'))?;
-            Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
-        });
-        Holdings { descriptors, shared: shared.sum() }
-    }
-}
-
 /// All participants.
-struct Stage<'s> {
+struct Conversation<'s> {
     settings: &'s Settings,
     victim: Option<Victim>,
     peer: Option<TargetThread>,
@@ -113,87 +78,36 @@ struct Stage<'s> {
     _folder: TempDir,
 }
 
-/// The result of a conversation.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
-    /// Links that the hostile source made.
-    pub links: u64,
-    /// Those with a stream.
-    pub streams: u64,
-    /// Replies that it got.
-    pub replies: u64,
-    /// Calls that the target ran.
-    pub calls: u64,
-    /// Frames that it refused.
-    pub refused: u64,
-    /// Calls of the honest link.
-    pub honest: u64,
-    /// Images that the target placed.
-    pub placed: u64,
-    /// Admin requests that it responded to.
-    pub answers: u64,
-    /// Messages of bursts that it took.
-    pub taken: u64,
-    /// Bytes of bursts that it checksummed.
-    pub summed: u64,
-    /// Refusals by cause: each is a bit.
-    pub causes: u64,
-    /// Most open descriptors after a step, and most bytes of shared memory, beyond those before the
-    /// conversation.
-    pub most: (usize, u64),
-}
-
-impl Outcome {
-    /// The sum of two results.
-    #[must_use]
-    pub fn and(self, other: Outcome) -> Outcome {
-        Outcome {
-            links: self.links + other.links,
-            streams: self.streams + other.streams,
-            replies: self.replies + other.replies,
-            calls: self.calls + other.calls,
-            refused: self.refused + other.refused,
-            honest: self.honest + other.honest,
-            placed: self.placed + other.placed,
-            answers: self.answers + other.answers,
-            taken: self.taken + other.taken,
-            summed: self.summed + other.summed,
-            causes: self.causes | other.causes,
-            most: (self.most.0.max(other.most.0), self.most.1.max(other.most.1)),
-        }
-    }
-}
-
 /// Executes a conversation with a target.
 ///
 /// # Panics
 /// When a guarantee is broken.
 pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome {
-    let mut stage = Stage::new(seed, settings);
-    let address = stage.address.parse().expect("an address");
+    let mut conversation = Conversation::new(seed, settings);
+    let address = conversation.address.parse().expect("an address");
     let further = (0..settings.further_keys.len()).map(|at| further_key(seed, at));
-    let keys = further.map(Some).chain([stage.key.clone()]);
+    let keys = further.map(Some).chain([conversation.key.clone()]);
     let tcps = keys.map(|key| TcpOptions::default().with_key(key)).collect();
     let mut hostile = Hostile::new(settings, address, tcps, transport(settings.way, seed ^ 1));
-    stage.connect_honest();
+    conversation.connect_honest();
     for step in steps {
-        stage.carry_out(step, &mut hostile);
+        conversation.carry_out(step, &mut hostile);
         if !matches!(step, Step::Frame(_)) {
-            stage.turn();
-            stage.holds_little(step);
+            conversation.turn();
+            conversation.holds_little(step);
         }
         hostile.listen();
     }
-    stage.turn();
+    conversation.turn();
     hostile.listen();
     // It stays during the honest link's last call, and then leaves.
-    stage.honest_call(64);
+    conversation.honest_call(64);
     hostile.part(Parting::Drop);
     let (links, replies) = (hostile.links, hostile.replies);
     drop(hostile);
-    stage.honest_call(3);
+    conversation.honest_call(3);
     let streams = if settings.way.is_stream() { links } else { 0 };
-    Outcome { links, streams, replies, ..stage.end() }
+    Outcome { links, streams, replies, ..conversation.end() }
 }
 
 /// The key with further rights at this index in the file.
@@ -206,8 +120,8 @@ fn line(byte: u8) -> String {
     format!("{byte:02x}").repeat(32)
 }
 
-impl<'s> Stage<'s> {
-    fn new(seed: u64, settings: &'s Settings) -> Stage<'s> {
+impl<'s> Conversation<'s> {
+    fn new(seed: u64, settings: &'s Settings) -> Conversation<'s> {
         let before = Holdings::now();
         let folder = TempDir::new().expect("a folder");
         let unix = |name: &str| format!("unix:{}", folder.path().join(name).display());
@@ -287,7 +201,7 @@ impl<'s> Stage<'s> {
             true => Victim::There(target.spawn().expect("a thread")),
             false => Victim::Here(Box::new(target)),
         };
-        Stage {
+        Conversation {
             settings,
             victim: Some(victim),
             peer,
@@ -305,155 +219,6 @@ impl<'s> Stage<'s> {
 
     fn turn(&mut self) {
         self.victim.as_mut().expect("it is there until the end").turn();
-    }
-
-    /// Gives the target turns while another thread waits for it.
-    fn meanwhile<T: Send>(&mut self, act: impl FnOnce() -> T + Send) -> T {
-        let begun = Instant::now();
-        std::thread::scope(|scope| {
-            let other = scope.spawn(act);
-            while !other.is_finished() {
-                self.victim.as_mut().expect("it is there until the end").turn();
-                assert!(begun.elapsed() < 2 * PATIENCE, "an honest source waits for longer than it said");
-            }
-            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
-    fn honest_link(&self) -> LinkBuilder {
-        let mut builder =
-            Link::builder(&self.address).connect_timeout(PATIENCE).send_timeout(PATIENCE).program("honest");
-        if self.settings.way != Way::Shared {
-            let name = transport(self.settings.way, 0).name().to_owned();
-            builder = builder.transport(&name).with_transport(transport(self.settings.way, self.seed ^ 2));
-        }
-        if let Some(key) = &self.key {
-            builder = builder.key(key.clone());
-        }
-        let has_it = self.settings.only_local || (self.settings.has_local && self.seed.is_multiple_of(2));
-        builder = builder.mode(match () {
-            () if has_it => Mode::Local,
-            () if self.settings.in_place && self.seed.is_multiple_of(3) => Mode::InPlace,
-            () if self.seed.is_multiple_of(5) => Mode::Always,
-            () => Mode::Cached,
-        });
-        match self.seed % 3 {
-            0 => builder.wait_policy(WaitPolicy::sleep_only()).reply_mailbox_size(1 << 18),
-            1 => builder.wait_policy(WaitPolicy::spin_only()),
-            _ => builder,
-        }
-    }
-
-    fn connect_honest(&mut self) {
-        let builder = self.honest_link();
-        match self.meanwhile(|| builder.connect()) {
-            Ok(link) => self.link = Some(link),
-            Err(error) => {
-                // The hostile source may have taken every place.
-                let text = error.to_string();
-                assert!(
-                    self.settings.sources == 2 || text.contains(FULL),
-                    "the honest link is not made: {text}"
-                );
-            }
-        }
-    }
-
-    /// Calls, and compares the reply.
-    fn honest_call(&mut self, len: usize) {
-        let Some(link) = self.link.take() else { return };
-        let args = vec![0x2a; len];
-        let library = &honest().library;
-        let (link, reply) = self.meanwhile(move || {
-            let reply = link
-                .inject(library, &args)
-                .and_then(|pending| pending.wait(PATIENCE))
-                .map(|reply| reply.into_vec());
-            (link, reply)
-        });
-        match reply {
-            Ok(reply) => assert_eq!(reply, vec![0x2a; len], "the honest link got something else"),
-            Err(error) => self.refused(&error),
-        }
-        self.sent += 1;
-        self.link = Some(link);
-    }
-
-    fn refused(&mut self, error: &Error) {
-        // Code that runs in place needs no writable statics, and an executable mailbox.
-        panic!("a call of the honest link failed: {error}");
-    }
-
-    fn honest_works(&mut self, how: u8) {
-        if self.link.is_none() {
-            self.connect_honest();
-        }
-        let library = &honest().library;
-        let Some(link) = self.link.take() else { return };
-        let large = self.settings.memory.is_none()
-            && self.settings.max_frame.is_none()
-            && self.settings.max_payload > 200_000;
-        let in_place = self.settings.in_place && self.seed.is_multiple_of(3);
-        let count = u64::from(how / 8 % 16) + 1;
-        match how % 8 {
-            0 | 1 => {
-                self.link = Some(link);
-                self.honest_call(usize::from(how));
-            }
-            2 if large && !in_place => {
-                self.link = Some(link);
-                self.honest_call(20_000 * (usize::from(how) % 9 + 1));
-            }
-            3 => {
-                let (link, done) = self.meanwhile(move || {
-                    let mut batch = link.batch();
-                    let sent = (0..count).try_for_each(|_| batch.send(library, &[7; 24]));
-                    let done = sent.and_then(|()| batch.finish()).and_then(|()| link.flush(PATIENCE));
-                    (link, done)
-                });
-                done.unwrap_or_else(|error| self.refused(&error));
-                (self.link, self.sent) = (Some(link), self.sent + count);
-            }
-            4 => {
-                let (link, done) = self.meanwhile(move || {
-                    let calls: Vec<_> = (0..count).map(|_| link.inject(library, &[9; 40])).collect();
-                    let done = calls.into_iter().try_for_each(|call| call?.wait(PATIENCE).map(drop));
-                    (link, done)
-                });
-                done.unwrap_or_else(|error| self.refused(&error));
-                (self.link, self.sent) = (Some(link), self.sent + count);
-            }
-            5 => {
-                let (link, done) = self.meanwhile(move || {
-                    let done = (0..count)
-                        .try_for_each(|_| link.send(library, &[1; 100]))
-                        .and_then(|()| link.flush(PATIENCE));
-                    (link, done)
-                });
-                done.unwrap_or_else(|error| self.refused(&error));
-                (self.link, self.sent) = (Some(link), self.sent + count);
-            }
-            6 => {
-                let (link, done) = self.meanwhile(move || {
-                    let mut into = Vec::new();
-                    let done = link.call_into(library, &[3; 8], PATIENCE, &mut into);
-                    (link, done.map(|_| into))
-                });
-                match done {
-                    Ok(into) => assert_eq!(into, [3; 8]),
-                    Err(error) => self.refused(&error),
-                }
-                (self.link, self.sent) = (Some(link), self.sent + 1);
-            }
-            _ => {
-                assert!(link.progress().is_ok(), "the honest link has ended");
-                let _ = (link.stats(), link.path(), link.arrival_rule(), link.max_frame(), link.is_busy());
-                if link.arm().is_ok() {
-                    link.disarm();
-                }
-                self.link = Some(link);
-            }
-        }
     }
 
     fn carry_out(&mut self, step: &Step, hostile: &mut Hostile<'_>) {

@@ -1,0 +1,40 @@
+//! The descriptors and mappings of this process, which a conversation must not leave behind.
+
+use std::fs;
+
+/// The open descriptors and mappings of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holdings {
+    /// Descriptors.
+    pub descriptors: usize,
+    /// Bytes of mapped shared memory.
+    pub shared: u64,
+}
+
+impl Holdings {
+    /// The kinds of the descriptors, to find one that is left.
+    pub fn open() -> Vec<String> {
+        let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string())).collect()
+    }
+
+    /// Whether nothing exceeds `before`.
+    pub fn is_within(self, before: Holdings) -> bool {
+        self.descriptors <= before.descriptors && self.shared <= before.shared
+    }
+
+    /// The present numbers of the system.
+    pub fn now() -> Holdings {
+        // The file of an exported library stays open, as the library stays loaded.
+        let descriptors = Holdings::open().iter().filter(|open| !open.contains("farjump-export")).count();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let shared = maps.lines().filter_map(|line| {
+            let mut fields = line.split(' ');
+            let (start, end) = fields.next()?.split_once('-')?;
+            // Exported libraries are mapped privately, and stay.
+            fields.next().filter(|rights| rights.ends_with('s'))?;
+            Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+        });
+        Holdings { descriptors, shared: shared.sum() }
+    }
+}

@@ -1,0 +1,52 @@
+//! The result of a conversation.
+
+/// The result of a conversation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// Links that the hostile source made.
+    pub links: u64,
+    /// Those with a stream.
+    pub streams: u64,
+    /// Replies that it got.
+    pub replies: u64,
+    /// Calls that the target ran.
+    pub calls: u64,
+    /// Frames that it refused.
+    pub refused: u64,
+    /// Calls of the honest link.
+    pub honest: u64,
+    /// Images that the target placed.
+    pub placed: u64,
+    /// Admin requests that it responded to.
+    pub answers: u64,
+    /// Messages of bursts that it took.
+    pub taken: u64,
+    /// Bytes of bursts that it checksummed.
+    pub summed: u64,
+    /// Refusals by cause: each is a bit.
+    pub causes: u64,
+    /// Most open descriptors after a step, and most bytes of shared memory, beyond those before the
+    /// conversation.
+    pub most: (usize, u64),
+}
+
+impl Outcome {
+    /// The sum of two results.
+    #[must_use]
+    pub fn and(self, other: Outcome) -> Outcome {
+        Outcome {
+            links: self.links + other.links,
+            streams: self.streams + other.streams,
+            replies: self.replies + other.replies,
+            calls: self.calls + other.calls,
+            refused: self.refused + other.refused,
+            honest: self.honest + other.honest,
+            placed: self.placed + other.placed,
+            answers: self.answers + other.answers,
+            taken: self.taken + other.taken,
+            summed: self.summed + other.summed,
+            causes: self.causes | other.causes,
+            most: (self.most.0.max(other.most.0), self.most.1.max(other.most.1)),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The handshake of the hostile source, and its mistakes there.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use farjump_control::{Control, DeferredFd, EndpointInfo, Message, SecondEndpoint};
+use farjump_core::image::Machine;
+use farjump_core::mailbox::region_len;
+use farjump_core::transport::OpenRequest;
+use fastrand::Rng;
+
+use super::{Hostile, HostileLink};
+use crate::descriptors::Odd;
+use crate::functions::functions;
+use crate::spoken;
+use crate::step::{Meeting, Parting};
+use crate::streams::Streams;
+use crate::wire::Wire;
+
+/// Turns of the target in which a response must come.
+const TURNS: usize = 400;
+
+impl Hostile<'_> {
+    /// Connects, and performs the handshake as far as the step says. `turn` gives the target a turn.
+    pub fn connect(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) {
+        self.part(Parting::Drop);
+        self.tcps.rotate_left(1);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        // A target that is full or closing does not accept every connection.
+        let Ok(control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
+        self.control = Some(control);
+        if let Some(linked) = self.meet(meeting, turn) {
+            self.link = Some(linked);
+            self.links += 1;
+        }
+    }
+
+    fn meet(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) -> Option<HostileLink> {
+        let control = self.control.as_mut()?;
+        let own = Machine::native().map_or(62, |machine| machine.0);
+        let hello = Message::Hello {
+            machine: own,
+            pid: std::process::id(),
+            program: "hostile".into(),
+            transports: vec![self.transport.name().to_owned()],
+        };
+        match meeting {
+            Meeting::Stops(0) => return None,
+            Meeting::Bytes(seed) => {
+                let mut rng = Rng::with_seed(seed);
+                let bytes: Vec<u8> = (0..rng.usize(1..500)).map(|_| rng.u8(..)).collect();
+                spoken::write(control, &bytes, &[]);
+            }
+            Meeting::Undue(0, kind) => {
+                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let _ = control.send(&message, &[]);
+            }
+            Meeting::Spoilt(seed) if seed % 2 == 0 => {
+                spoken::write(control, &spoken::spoilt(&hello, seed), &[])
+            }
+            Meeting::DescriptorsWithHello(seed) if control.carries_descriptors() => {
+                let odd = Odd::some(seed, 8192);
+                let _ = control.flush();
+                spoken::write(control, &spoken::bytes_of(&hello), &odd.borrowed());
+                self.kept.extend(odd.kept);
+            }
+            _ => drop(control.send(&hello, &[])),
+        }
+        let (welcome, descriptors) = await_message(control, turn)?;
+        let share = spoken::share_of(&welcome);
+        let Message::Welcome { epoch, end: theirs, stream: offer, .. } = welcome else { return None };
+        let offered = offer.is_some();
+        let mut streams = Streams::new(self, offer, share, meeting, turn);
+        let control = self.control.as_mut()?;
+        match meeting {
+            Meeting::Stops(_) => return None,
+            Meeting::Undue(_, kind) => {
+                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let _ = control.send(&message, &[]);
+            }
+            _ => {}
+        }
+        let request = OpenRequest::new(region_len(4096), 4096);
+        let mut own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
+        own.answers(control.peer(), &theirs).ok()?;
+        let answer = || streams.answer();
+        let kept = &mut self.kept;
+        own.tell(|end, borrowed| match meeting {
+            Meeting::OddEnd(seed) => {
+                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: answer() }, borrowed);
+            }
+            Meeting::OddDescriptors(seed) if control.carries_descriptors() => {
+                let odd = Odd::some(seed, end.region_len);
+                let _ = control.send(&Message::Ready { end, stream: answer() }, &odd.borrowed());
+                kept.extend(odd.kept);
+            }
+            Meeting::Spoilt(seed) => {
+                let bytes = spoken::spoilt(&Message::Ready { end, stream: answer() }, seed);
+                spoken::write(control, &bytes, borrowed);
+            }
+            _ => drop(control.send(&Message::Ready { end, stream: answer() }, borrowed)),
+        });
+        let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
+        kept.extend(copies);
+        let (stream, copy) = streams.take(&self.address, turn);
+        if offered && stream.is_none() {
+            // Whatever else came: there is no link without it.
+            while let Some((message, _)) = await_message(control, turn) {
+                assert!(message != Message::Go, "a link without its stream");
+            }
+            return None;
+        }
+        self.opened.set(stream);
+        let joined =
+            own.join(control.peer(), theirs, descriptors, Instant::now() + Duration::from_secs(5)).ok()?;
+        let wire = Wire::new(joined)?;
+        loop {
+            match await_message(control, turn)?.0 {
+                Message::Go => break,
+                Message::Reject { .. } | Message::Closing { .. } => return None,
+                // Its limits and rights.
+                _ => {}
+            }
+        }
+        streams.again(&self.address);
+        Some(HostileLink {
+            wire,
+            stream: copy,
+            bigger: None,
+            epoch,
+            offer: None,
+            needed: None,
+            named: VecDeque::new(),
+            token: 0,
+        })
+    }
+}
+
+/// The next message; the target gets some turns for it.
+pub(crate) fn await_message(
+    control: &mut Control,
+    turn: &mut dyn FnMut(),
+) -> Option<(Message, Vec<DeferredFd>)> {
+    for _ in 0..TURNS {
+        turn();
+        if let Some(came) = control.recv().ok()? {
+            return Some(came);
+        }
+        let _ = control.flush();
+    }
+    None
+}
+
+/// An endpoint's address with a change.
+pub(crate) fn changed(mut end: EndpointInfo, seed: u64) -> EndpointInfo {
+    let mut rng = Rng::with_seed(seed);
+    match rng.u8(..8) {
+        0 => end.region_len = [0, 4096, 8192, 1 << 20, 1 << 40, u64::MAX][rng.usize(..6)],
+        1 => end.max_frame = [0, 1, 63, 64, u32::MAX][rng.usize(..5)],
+        2 => end.rules = rng.u8(..),
+        3 => {
+            end.transport =
+                ["", "shm", "ucx", "a transport with much too long a name for one"][rng.usize(..4)].into()
+        }
+        4 => end.line_whole = !end.line_whole,
+        5 => end.address.truncate(rng.usize(..=end.address.len())),
+        _ if end.address.is_empty() => {}
+        _ => {
+            let at = rng.usize(..end.address.len());
+            end.address[at] = rng.u8(..);
+        }
+    }
+    end
+}
