@@ -1,6 +1,6 @@
 //! The transport: frames go into windows of MPI.
 //!
-//! It implements all of farjump's demands on a one-sided backend by four functions of MPI, which `pool.rs`
+//! It implements all of farjump's demands on a one-sided backend by four functions of MPI, which `pool/`
 //! calls: `MPI_Put` for frames, `MPI_Accumulate` for words, which have to come in one piece, `MPI_Win_flush`
 //! for order, and `MPI_Iprobe` to let MPI make progress.
 

@@ -6,7 +6,10 @@
 //! region is valid, and writes there when it has left. Only then does the region go to another link, so a
 //! late peer cannot write into it.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+mod error;
+mod regions;
+
+use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +21,10 @@ use mpi::Threading;
 use mpi::ffi::{self, MPI_Aint, MPI_Comm, MPI_Op, MPI_Win};
 use mpi::topology::Communicator;
 use range_alloc::RangeAllocator;
+
+pub use error::PoolError;
+use error::{check, one_mpi};
+pub(crate) use regions::{Place, Reached, Region};
 
 /// Alignment of regions, and length of a label, in bytes.
 const PAGE: usize = 4096;
@@ -39,59 +46,6 @@ unsafe extern "C" {
     static farjump_replace: MPI_Op;
     /// `MPI_WIN_UNIFIED`.
     static farjump_win_unified: c_int;
-    /// Start of the version text of the MPI whose headers `constants.c` was compiled with.
-    static farjump_headers_of: *const c_char;
-}
-
-/// The reason why there is no pool, or an operation on one failed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// MPI was started for fewer threads.
-    #[error(
-        "MPI was initialised for {0:?} and not for MPI_THREAD_MULTIPLE: call mpi::initialize_with_threading"
-    )]
-    Threads(Threading),
-    /// Loads do not see bytes that are written into a window.
-    #[error("the windows of this MPI are not of the unified memory model, so nothing can be polled in them")]
-    Separate,
-    /// Constants of one MPI and the library of another one.
-    #[error(
-        "this program has constants of {headers} and runs with {library}: build it with MPICC set to the compiler of one MPI, \
-         and in a target directory for that MPI alone"
-    )]
-    Mixed {
-        /// The MPI whose headers the constants are from.
-        headers: String,
-        /// The version of the library.
-        library: String,
-    },
-    /// The window needs a worker, and there is none.
-    #[error(
-        "this MPI writes into a rank's window only while that rank calls MPI: start a Worker before the first target or link, and \
-         drop it after the last"
-    )]
-    NoWorker,
-    /// A window of useless length, or too large for MPI to count its bytes.
-    #[error("a window of {0} bytes a rank: it takes at least one, and less than 2 GiB")]
-    Size(usize),
-    /// An error of MPI's.
-    #[error("{call}: {said}")]
-    Mpi {
-        /// The function.
-        call: &'static str,
-        /// Its error, as text.
-        said: String,
-    },
-    /// So many bytes in a row are not free.
-    #[error("no {0} bytes in a row are free in this rank's part of the window: make it larger")]
-    Exhausted(usize),
-    /// An address that is not that of a region.
-    #[error("{0}")]
-    Address(&'static str),
-    /// Links, targets or transports still exist.
-    #[error("the window is still in use: drop links, targets and transports first")]
-    InUse,
 }
 
 /// This rank's share in the window. Clones are the same one.
@@ -395,179 +349,6 @@ impl Shared {
     }
 }
 
-/// A region of this rank's, which one peer endpoint writes into.
-pub(crate) struct Region {
-    shared: Arc<Shared>,
-    /// Its label and itself, as offsets in this rank's part.
-    pages: Range<usize>,
-    len: usize,
-    token: u64,
-    /// Whether a peer may know its place.
-    told: AtomicBool,
-}
-
-impl Region {
-    /// Its place. From now on it is not reused before the peer has left it.
-    pub(crate) fn place(&self) -> Place {
-        self.told.store(true, Ordering::Relaxed);
-        Place {
-            rank: self.shared.rank as u64,
-            at: self.pages.start as u64,
-            len: self.len as u64,
-            token: self.token,
-        }
-    }
-
-    pub(crate) fn base(&self) -> NonNull<u8> {
-        // SAFETY: behind the label there are `len` bytes of the region's own.
-        unsafe { self.shared.base.add(self.pages.start + PAGE) }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        let pages = &mut *self.shared.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        match *self.told.get_mut() && !self.shared.has_left(self.pages.start) {
-            true => pages.parting.push(self.pages.clone()),
-            false => pages.free.free_range(self.pages.clone()),
-        }
-    }
-}
-
-/// The place of a region, as its owner announces it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    rank: u64,
-    /// Offset of its label in that rank's part.
-    at: u64,
-    len: u64,
-    token: u64,
-}
-
-impl Place {
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        [self.rank, self.at, self.len, self.token].into_iter().flat_map(u64::to_le_bytes).collect()
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Place> {
-        let words: &[[u8; 8]; 4] = bytes.as_chunks().0.try_into().ok().filter(|_| bytes.len() == 32)?;
-        let [rank, at, len, token] = words.map(u64::from_le_bytes);
-        Some(Place { rank, at, len, token })
-    }
-}
-
-/// A region of another rank's, or of this one's, to write into. Dropping this notifies its owner.
-pub(crate) struct Reached {
-    shared: Arc<Shared>,
-    rank: c_int,
-    /// Offset of its label.
-    at: usize,
-    len: usize,
-    /// Whether any put may not have arrived yet.
-    unsettled: bool,
-}
-
-impl Reached {
-    /// Opens the region at `place`, which is not trusted: it has to be inside, and have its own label.
-    pub(crate) fn new(pool: &Pool, place: Place) -> Result<Reached, PoolError> {
-        let shared = Arc::clone(&pool.0);
-        let rank = c_int::try_from(place.rank).ok().filter(|rank| (*rank as usize) < shared.ranks);
-        let rank = rank.ok_or(PoolError::Address("there is no such rank"))?;
-        let end = place.at.checked_add(place.len).and_then(|end| end.checked_add(PAGE as u64));
-        if place.len == 0 || end.is_none_or(|end| end > shared.size as u64) {
-            return Err(PoolError::Address("its region is not inside the window"));
-        }
-        let (at, len) = (place.at as usize, place.len as usize);
-        let mut label = [0_u64; 2];
-        let waiting = shared.waiting("MPI_Get", rank);
-        // SAFETY: the bytes that are read are inside the other rank's part, and have arrived after the flush.
-        unsafe {
-            let (to, count) = ((&raw mut label).cast(), size_of_val(&label) as c_int);
-            let (byte, window) = (ffi::RSMPI_UINT8_T, shared.window);
-            check("MPI_Get", ffi::MPI_Get(to, count, byte, rank, at as MPI_Aint, count, byte, window))?;
-            check("MPI_Win_flush", ffi::MPI_Win_flush(rank, window))?;
-        }
-        drop(waiting);
-        if label != [place.token, place.len] {
-            return Err(PoolError::Address("there is no such region, or no more"));
-        }
-        Ok(Reached { shared, rank, at, len, unsettled: false })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Writes `bytes` at `offset`: they are no longer read here when this returns, and have arrived once all
-    /// is [settled](Reached::settle).
-    ///
-    /// # Panics
-    /// If they are not all inside.
-    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) -> Result<(), PoolError> {
-        let displacement = self.displacement(offset, bytes.len());
-        let (from, count) = (bytes.as_ptr().cast(), bytes.len() as c_int);
-        self.unsettled = true;
-        let _waiting = self.shared.waiting("MPI_Put", self.rank);
-        // SAFETY: all of it is inside the other rank's part, and MPI has done with the bytes after the flush.
-        unsafe {
-            let (byte, window) = (ffi::RSMPI_UINT8_T, self.shared.window);
-            let put = ffi::MPI_Put(from, count, byte, self.rank, displacement, count, byte, window);
-            check("MPI_Put", put)?;
-            check("MPI_Win_flush_local", ffi::MPI_Win_flush_local(self.rank, window))
-        }
-    }
-
-    /// Writes a word, in one piece. It has arrived when this returns.
-    ///
-    /// # Panics
-    /// If it is not inside.
-    pub(crate) fn put_word(&mut self, offset: usize, word: u64) -> Result<(), PoolError> {
-        let displacement = self.displacement(offset, size_of::<u64>());
-        self.replace(displacement, word)
-    }
-
-    /// Waits until all puts have arrived.
-    pub(crate) fn settle(&mut self) -> Result<(), PoolError> {
-        if self.unsettled {
-            let _waiting = self.shared.waiting("MPI_Win_flush", self.rank);
-            // SAFETY: the window lives as long as `shared`.
-            check("MPI_Win_flush", unsafe { ffi::MPI_Win_flush(self.rank, self.shared.window) })?;
-            self.unsettled = false;
-        }
-        Ok(())
-    }
-
-    fn displacement(&self, offset: usize, len: usize) -> MPI_Aint {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "who calls has looked");
-        (self.at + PAGE + offset) as MPI_Aint
-    }
-
-    fn replace(&mut self, displacement: MPI_Aint, word: u64) -> Result<(), PoolError> {
-        let word = word.to_le();
-        self.unsettled = true;
-        let waiting = self.shared.waiting("MPI_Accumulate", self.rank);
-        // SAFETY: inside the other rank's part, and `word` lives until all is settled. Of MPI's writes only
-        // accumulations are of one piece (MPI 3.1, 11.7.1).
-        check("MPI_Accumulate", unsafe {
-            let (from, kind, window) = ((&raw const word).cast(), ffi::RSMPI_UINT64_T, self.shared.window);
-            ffi::MPI_Accumulate(from, 1, kind, self.rank, displacement, 1, kind, farjump_replace, window)
-        })?;
-        drop(waiting);
-        self.settle()
-    }
-}
-
-impl Drop for Reached {
-    fn drop(&mut self) {
-        // All puts come before. An error keeps the region from being reused, which is right.
-        let _ = self.settle().and_then(|()| self.replace((self.at + LEFT_AT) as MPI_Aint, 1));
-    }
-}
-
 /// Lets MPI make progress for other ranks. An MPI without a thread of its own writes into this rank's memory
 /// only while this rank calls MPI.
 ///
@@ -580,32 +361,4 @@ pub(crate) fn nudge(pool: &Pool) -> Result<(), PoolError> {
         let (from, tag, no_status) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_STATUS_IGNORE);
         ffi::MPI_Iprobe(from, tag, pool.0.silent, &raw mut found, no_status)
     })
-}
-
-/// Checks that the constants and the library are of one MPI. A build directory in which the MPI was changed
-/// may have both.
-fn one_mpi() -> Result<(), PoolError> {
-    // SAFETY: it is a string of `constants.c`, which ends and stays.
-    let headers = unsafe { CStr::from_ptr(farjump_headers_of) }.to_string_lossy();
-    let library = mpi::environment::library_version().unwrap_or_default();
-    match library.starts_with(&*headers) {
-        true => Ok(()),
-        false => Err(PoolError::Mixed {
-            headers: headers.into_owned(),
-            library: library.lines().next().unwrap_or_default().to_owned(),
-        }),
-    }
-}
-
-/// Checks the return value of a function of MPI.
-fn check(call: &'static str, code: c_int) -> Result<(), PoolError> {
-    if code == ffi::MPI_SUCCESS as c_int {
-        return Ok(());
-    }
-    let mut text = [0_u8; ffi::MPI_MAX_ERROR_STRING as usize];
-    let mut len = 0;
-    // SAFETY: the buffer has space for the longest text.
-    unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &raw mut len) };
-    let said = text.get(..len as usize).unwrap_or_default();
-    Err(PoolError::Mpi { call, said: String::from_utf8_lossy(said).into_owned() })
 }
