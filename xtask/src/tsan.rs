@@ -64,8 +64,8 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
                 Run::cargo(interrupt).args(["test"]).env("RUSTC_BOOTSTRAP", "1")
             }
         };
-        run.args(["--package", "farjump-transports", "--test", "races", "--target", PLATFORM])
-            .args(["--no-default-features", "--features", "shm", "--", "--show-output", "--test-threads=1"])
+        run.args(["--package", "farjump-races", "--target", PLATFORM])
+            .args(["--", "--show-output", "--test-threads=1"])
             .directory(root())
             .limit(LIMIT)
             .env("CARGO_TERM_COLOR", "never")
