@@ -4,15 +4,15 @@
 use crate::process::Interrupt;
 use crate::step::{Verdict, cargo};
 
-/// Each package with its combinations. The workspace build covers all features of farjump-ifunc and
-/// farjump-core.
+/// Each package with its combinations. The workspace build covers all features of farjump-ifunc, farjump-core
+/// and farjump-loader.
 const COMBINATIONS: [(&str, &[&str]); 7] = [
     ("farjump", &["", "shm", "tcp", "ucx", "verbs", "build", "shm,build", "shm,key"]),
     ("farjump-benches", &["", "in-process", "build"]),
     ("farjump-cli", &["", "shm", "build", "shm,build", "shm,build,iceoryx2"]),
     ("farjump-control", &["", "key"]),
     ("farjump-transports", &["", "shm", "tcp"]),
-    ("farjump-loader", &["", "build"]),
+    ("farjump-loader", &[""]),
     ("farjump-c", &["", "shm"]),
 ];
 

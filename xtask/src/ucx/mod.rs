@@ -35,9 +35,10 @@ const SUITES: [Suite; 6] = [
     Suite { name: "ucp_ifunc", targets: &["--test", "ucp_ifunc"], filters: &[] },
 ];
 
-/// Long conformance tests that repeat others: over one of UCX's transports for shared memory each, and under
-/// other rules.
-const REPEATED: [&str; 3] = ["_memory_alone", "ucx_put_fenced", "ucx_put_checked"];
+/// Long tests that repeat others: conformance over one of UCX's transports for shared memory each, and under
+/// other rules; the C library under sanitizers, and its measurement.
+const REPEATED: [&str; 5] =
+    ["_memory_alone", "ucx_put_fenced", "ucx_put_checked", "under_address_sanitizer", "measuring::"];
 
 /// Result of the tests with the newest version.
 #[derive(Debug)]
@@ -56,8 +57,8 @@ pub(crate) fn newest_library(interrupt: &Interrupt) -> Result<Result<PathBuf, St
     Ok(Wheel::newest().folder(interrupt)?.map(|folder| folder.join("libucp.so.0")))
 }
 
-/// Runs every suite with the newest known version, without those tests that only repeat others over a single
-/// transport of UCX or under other rules.
+/// Runs every suite with the newest known version, without those tests that only repeat others
+/// ([`REPEATED`]).
 ///
 /// # Errors
 /// When interrupted, or cargo cannot be run.
