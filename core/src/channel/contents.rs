@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{Channel, Taken};
-use crate::frame::{CODE_HEADER_LEN, CodePart, HeaderPrediction, MAX_NAME};
+use crate::frame::{CODE_HEADER_LEN, CodePart, MAX_NAME};
 use crate::shared;
 
 /// What a frame consists of besides its header and the address of its payload. The peer may change the bytes
@@ -33,14 +33,7 @@ impl Contents<'_> {
     /// The code part; `None` if the frame names no code.
     #[inline]
     pub fn code(self) -> Option<CodePart> {
-        self.code_part().copied()
-    }
-
-    /// The header prediction for later frames that name the same code, for
-    /// [`Channel::predicted`](super::Channel::predicted). `None` if the frame allows no prediction.
-    pub fn prediction(self) -> Option<HeaderPrediction> {
-        let held = &self.channel.held;
-        HeaderPrediction::of(&held.header(), u32::try_from(held.payload).ok()?, self.code()?)
+        (self.is_own && self.channel.names_code).then(|| self.channel.code.part())
     }
 
     /// Appends the payload to `into`.
@@ -83,8 +76,8 @@ impl Contents<'_> {
     /// names no code.
     pub fn copy_name_to(self, into: &mut [u8; MAX_NAME]) -> usize {
         // `Header::check` refuses longer names.
-        let part = |code: &CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
-        copy_part(self.part(|| self.code_part().map(part)), into)
+        let part = |code: CodePart| (CODE_HEADER_LEN, usize::from(code.name_len).min(MAX_NAME));
+        copy_part(self.part(|| self.code().map(part)), into)
     }
 
     /// Length in bytes of the payload.
@@ -112,11 +105,6 @@ impl Contents<'_> {
     }
 
     #[inline]
-    fn code_part(&self) -> Option<&CodePart> {
-        (self.is_own && self.channel.names_code).then_some(&self.channel.code)
-    }
-
-    #[inline]
     fn payload_part(self) -> Option<(NonNull<u8>, usize)> {
         let held = &self.channel.held;
         self.part(|| Some((held.payload as usize, held.header().payload_len as usize)))
@@ -124,7 +112,7 @@ impl Contents<'_> {
 
     #[inline]
     fn image_part(self) -> Option<(NonNull<u8>, usize)> {
-        self.part(|| self.code_part().map(|code| (code.image_offset as usize, code.image_len as usize)))
+        self.part(|| self.code().map(|code| (code.image_offset as usize, code.image_len as usize)))
     }
 
     /// Address and length of the part of the frame at the offset and length that `place` returns. The frame's

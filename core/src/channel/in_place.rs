@@ -35,10 +35,11 @@ impl Channel {
             return Err(unsupported("running code of a frame that brings none"));
         };
         let executable = path.local.executable()?;
+        let code = self.code.part();
         // SAFETY: `Header::check` found the image inside the frame, which is held.
-        let image = unsafe { start.add(self.code.image_offset as usize) };
+        let image = unsafe { start.add(code.image_offset as usize) };
         let offset = image.addr().get() - path.local.base().addr().get();
         let address = (executable.addr().get() + offset) as u64;
-        Ok(InPlace { image, len: self.code.image_len as usize, address })
+        Ok(InPlace { image, len: code.image_len as usize, address })
     }
 }

@@ -8,8 +8,7 @@
 //! Over mapped memory (`Stores`) the hot path has no virtual call: a small frame is one line written and one
 //! line read.
 
-use crate::frame::{CodePart, FrameError, MAX_FRAME, Trailer};
-use crate::image::CodeId;
+use crate::frame::{CodeHeader, FrameError, MAX_FRAME, Trailer};
 use crate::mailbox;
 use crate::memory::Memory;
 use crate::signal::LinkKey;
@@ -95,15 +94,18 @@ pub struct Channel {
     /// Largest frame that the peer accepts, in bytes.
     send_limit: usize,
     path: Path,
-    /// The code part of the held frame, read with it.
-    code: CodePart,
+    /// The code header of the last frame that named code, read with it, and the prediction that another one
+    /// repeats it.
+    code: CodeHeader,
     terms: ChannelParams,
     idle_rounds: IdleRounds,
     kept: Option<Space>,
 }
 
-// Both variants are large and exist once for each link. Boxing one would put a pointer into the hot path.
+// Both variants are large and exist once for each link. Boxing one would put a pointer into the hot path. The
+// tag stands before the variants, where each call reads: the compiler would put it into the last line.
 #[allow(clippy::large_enum_variant)]
+#[repr(u8)]
 enum Path {
     OneSided(OneSided),
     TwoSided(TwoSided),
@@ -147,7 +149,7 @@ impl Channel {
             keeps: false,
             send_limit: terms.send_limit,
             path,
-            code: CodePart { image_offset: 0, image_len: 0, id: CodeId([0; 16]), epoch: 0, name_len: 0 },
+            code: CodeHeader::NOTHING,
             idle_rounds: IdleRounds::new(terms.rule),
             terms,
             kept: None,

@@ -1,8 +1,8 @@
 //! Receiving: poll, use the frame, release it.
 
 use super::received_frame::Held;
-use super::{Channel, Path, Received, two_sided};
-use crate::frame::{Flags, HeaderPrediction, LINE};
+use super::{Channel, Path, Received, Taken, two_sided};
+use crate::frame::{CodeHeader, Flags, LINE};
 use crate::mailbox::{self, Seen};
 use crate::transport::TransportError;
 
@@ -141,7 +141,7 @@ impl Channel {
             },
         };
         if let Some(code) = code {
-            self.code = code;
+            self.code = CodeHeader::new(&code, frame.payload as u32);
         }
         self.hold(frame, code.is_some());
         if frame.header().flags.contains(Flags::WANTS_REPLY) {
@@ -150,22 +150,34 @@ impl Channel {
         Ok(Polled::Frame(Received { channel: self }))
     }
 
-    /// [`Channel::poll`] for frames with the same header as an earlier one, token and flags aside: they are
-    /// not parsed and checked again. `None` for all other frames, when there is none, and while a frame is
-    /// held. Name and image may differ.
+    /// Predicts that further frames have the header of `frame`, which was taken: [`Channel::predicted`] finds
+    /// them. The prediction lasts until [`Channel::poll`] finds another frame that names code. Does nothing
+    /// for a frame that names none or allows no prediction, and on paths that cannot gain by it.
+    pub fn predict(&mut self, frame: &Taken) {
+        if let Path::OneSided(path) = &self.path
+            && path.inbound.can_predict()
+            && self.names_code
+            && self.holds(frame)
+        {
+            self.code.predict(&frame.header());
+        }
+    }
+
+    /// [`Channel::poll`] for frames with the same header as the one of the last [`Channel::predict`], token
+    /// and flags aside: they are not parsed and checked again. `None` for all other frames, when there is
+    /// none, and while a frame is held. Name and image may differ.
     #[inline(always)]
-    pub fn predicted(&mut self, prediction: &HeaderPrediction) -> Option<Received<'_>> {
+    pub fn predicted(&mut self) -> Option<Received<'_>> {
         let Path::OneSided(path) = &self.path else { return None };
         if self.held.is_some() {
             return None;
         }
-        let (at, header) = path.inbound.predicted(prediction)?;
+        let (at, header) = path.inbound.predicted(&self.code)?;
         if header.flags.contains(Flags::WANTS_REPLY) {
             path.out.prefetch();
         }
         let start = path.inbound.ring().pointer(at, header.frame_len as usize);
-        self.code = prediction.part();
-        self.hold(Held::new(header, prediction.payload(), start), true);
+        self.hold(Held::new(header, self.code.payload(), start), true);
         Some(Received { channel: self })
     }
 

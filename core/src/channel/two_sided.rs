@@ -10,21 +10,23 @@ use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::{Messages, TransportError};
 
+// What a poll touches comes first, then what each send touches.
+#[repr(C)]
 pub(super) struct TwoSided {
     pub(super) messages: Box<dyn Messages>,
-    send_key: LinkKey,
-    receive_key: LinkKey,
-    receive_limit: usize,
-    /// Longest frame that the fast poll takes, in bytes.
-    pub(super) fast_limit: usize,
-    /// The error of a fast poll, for the general poll that follows.
-    failed: Option<Box<TransportError>>,
-    /// The backend's error when the fast path asked for a buffer.
-    refused: Option<Box<TransportError>>,
-    /// Position of the next frame to send.
-    sent: u64,
     /// Position of the next frame to receive.
     pub(super) received: u64,
+    receive_key: LinkKey,
+    /// Longest frame that the fast poll takes, in bytes.
+    pub(super) fast_limit: usize,
+    /// Position of the next frame to send.
+    sent: u64,
+    send_key: LinkKey,
+    /// The backend's error when the fast path asked for a buffer.
+    refused: Option<Box<TransportError>>,
+    /// The error of a fast poll, for the general poll that follows.
+    failed: Option<Box<TransportError>>,
+    receive_limit: usize,
 }
 
 /// The result of a fast poll.

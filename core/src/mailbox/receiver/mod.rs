@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::summing::Summing;
-use crate::frame::{Flags, FrameError, Header, HeaderPrediction, Kind, LINE, Parts, TRAILER_LEN, Trailer};
+use crate::frame::{CodeHeader, Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Trailer};
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
@@ -100,6 +100,11 @@ impl<M: Memory> Inbound<M> {
         &self.ring
     }
 
+    /// Whether [`Inbound::predicted`] may find a frame: the signal alone must prove that it is whole.
+    pub(crate) fn can_predict(&self) -> bool {
+        self.signal_proves
+    }
+
     /// Position of the next frame.
     pub(crate) fn position(&self) -> u64 {
         self.position
@@ -123,14 +128,14 @@ impl<M: Memory> Inbound<M> {
     }
 
     /// Offset in the ring and header of the next frame, if it is there, its signal alone proves that it is
-    /// whole, and it matches `prediction`.
+    /// whole, and it matches the prediction of `seen`.
     #[inline(always)]
-    pub(crate) fn predicted(&self, prediction: &HeaderPrediction) -> Option<(usize, Header)> {
+    pub(crate) fn predicted(&self, seen: &CodeHeader) -> Option<(usize, Header)> {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
         let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
         let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
-        let header = prediction.header(words, self.ring.len() - at, self.limit, code)?;
+        let header = seen.predicted(words, self.ring.len() - at, self.limit, code)?;
         Some((at, header))
     }
 

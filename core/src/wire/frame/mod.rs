@@ -48,7 +48,7 @@ pub use super::align::INLINE_ALIGN_LOG2;
 pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
-pub use prediction::HeaderPrediction;
+pub(crate) use prediction::CodeHeader;
 pub use view::FrameView;
 
 /// Length of a line, in bytes: frames start on a line and consist of whole lines.

@@ -1,5 +1,7 @@
 //! Header prediction: frames that name code and match one that was checked before.
 
+use core::num::NonZeroU32;
+
 use super::{CODE_HEADER_LEN, CodePart, Flags, Header, INLINE_ALIGN_LOG2, LINE};
 
 /// log2 of the largest alignment that a frame keeps at every position: it starts on a line.
@@ -9,27 +11,76 @@ const LINE_LOG2: u8 = 6;
 const CALLS_OWN: u64 =
     0xffff_ffff_0000_0000 | (Flags::WANTS_REPLY.bits() as u64 | Flags::ALONE.bits() as u64) << 8;
 
-/// The words of a checked frame that names code, without those that differ from call to call. A frame with
-/// the same words passes the same checks, so they are skipped. Modes always and local send the same words in
-/// each call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HeaderPrediction {
-    payload_len: u32,
+/// The code header of a checked frame, and the prediction that later frames repeat it. Modes always and local
+/// send the same words in each call: a frame with the same words passes the same checks, so they are skipped.
+// Fills a line, which a frame that matches reads whole.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct CodeHeader {
+    /// The five words at 24.
+    words: [u64; 5],
+    prediction: Option<HeaderPrediction>,
+}
+
+/// The other words of a frame that may be repeated, without those that differ from call to call.
+#[derive(Clone, Copy, Debug)]
+struct HeaderPrediction {
     /// The second header word, without [`CALLS_OWN`].
     rest: u64,
-    /// The five words at 24.
-    code: [u64; 5],
-    part: CodePart,
-    /// Offset of the payload in bytes.
-    payload: u32,
+    payload_len: u32,
     /// Length in bytes that the frame's parts need.
-    least: u32,
+    least: NonZeroU32,
+}
+
+impl CodeHeader {
+    /// No frame's.
+    pub(crate) const NOTHING: CodeHeader = CodeHeader { words: [0; 5], prediction: None };
+
+    /// Of a checked frame with this code part and offset of its payload. Predicts nothing yet.
+    pub(crate) fn new(part: &CodePart, payload: u32) -> CodeHeader {
+        CodeHeader { words: part.to_words(payload), prediction: None }
+    }
+
+    /// Predicts frames like the one that this was made of, which has this header. Predicts nothing for a
+    /// frame that ends with a trailer, or whose payload's offset depends on the frame's address.
+    pub(crate) fn predict(&mut self, header: &Header) {
+        self.prediction = HeaderPrediction::of(header, &self.part(), self.payload());
+    }
+
+    /// The header of a frame with these two words behind the signal, if it matches the prediction and fits
+    /// the `room` left in the ring. `code` returns the five words at 24.
+    #[inline(always)]
+    pub(crate) fn predicted(
+        &self,
+        words: [u64; 2],
+        room: usize,
+        limit: usize,
+        code: impl FnOnce() -> [u64; 5],
+    ) -> Option<Header> {
+        let prediction = self.prediction.as_ref()?;
+        let header = Header::of_checked(words);
+        let len = header.frame_len as usize;
+        let fits =
+            len >= prediction.least.get() as usize && len <= room.min(limit) && len.is_multiple_of(LINE);
+        let same = header.payload_len == prediction.payload_len && words[1] & !CALLS_OWN == prediction.rest;
+        (fits && same && code() == self.words).then_some(header)
+    }
+
+    /// The code part.
+    #[inline(always)]
+    pub(crate) fn part(&self) -> CodePart {
+        CodePart::from_words(self.words)
+    }
+
+    /// Offset of the payload in bytes.
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> u32 {
+        self.words[4] as u32
+    }
 }
 
 impl HeaderPrediction {
-    /// Makes the prediction from a checked frame with this header and these parts. `None` for a frame that
-    /// ends with a trailer, or whose payload's offset depends on the frame's address.
-    pub(crate) fn of(header: &Header, payload: u32, part: CodePart) -> Option<HeaderPrediction> {
+    fn of(header: &Header, part: &CodePart, payload: u32) -> Option<HeaderPrediction> {
         if header.flags.contains(Flags::TRAILER)
             || !(INLINE_ALIGN_LOG2..=LINE_LOG2).contains(&header.align_log2())
         {
@@ -41,43 +92,8 @@ impl HeaderPrediction {
             CODE_HEADER_LEN as u32 + u32::from(part.name_len),
         ];
         let least = ends.into_iter().max()?.checked_next_multiple_of(LINE as u32)?;
-        Some(HeaderPrediction {
-            payload_len: header.payload_len,
-            rest: header.to_words()[1] & !CALLS_OWN,
-            code: part.to_words(payload),
-            part,
-            payload,
-            least,
-        })
-    }
-
-    /// The header of a frame with these two words behind the signal, if it matches this prediction and fits
-    /// the `room` left in the ring. `code` returns the five words at 24.
-    #[inline(always)]
-    pub(crate) fn header(
-        &self,
-        words: [u64; 2],
-        room: usize,
-        limit: usize,
-        code: impl FnOnce() -> [u64; 5],
-    ) -> Option<Header> {
-        let header = Header::of_checked(words);
-        let len = header.frame_len as usize;
-        let fits = len >= self.least as usize && len <= room.min(limit) && len.is_multiple_of(LINE);
-        let same = header.payload_len == self.payload_len && words[1] & !CALLS_OWN == self.rest;
-        (fits && same && code() == self.code).then_some(header)
-    }
-
-    /// The code part of the frames that match.
-    #[inline(always)]
-    pub(crate) fn part(&self) -> CodePart {
-        self.part
-    }
-
-    /// Offset of the payload in bytes.
-    #[inline(always)]
-    pub(crate) fn payload(&self) -> u32 {
-        self.payload
+        let rest = header.to_words()[1] & !CALLS_OWN;
+        Some(HeaderPrediction { rest, payload_len: header.payload_len, least: NonZeroU32::new(least)? })
     }
 }
 
@@ -129,7 +145,9 @@ mod tests {
             ];
             let first = Header::from_words(words(lines * 64, flags.bits(), token)).unwrap();
             let Ok(parts) = first.check(base, 1 << 20, 1 << 20, || part.to_words(at)) else { return Ok(()) };
-            let prediction = HeaderPrediction::of(&first, parts.payload, part).unwrap();
+            let mut seen = CodeHeader::new(&part, parts.payload);
+            seen.predict(&first);
+            let least = seen.prediction.unwrap().least.get();
 
             let again_flags = flags.bits() & 15 | again_flags & 0x50;
             let mut again = words(again_lines * 64, again_flags, again_token);
@@ -138,15 +156,15 @@ mod tests {
                 if which < 2 { again[which] = value } else { code[which - 2] = value }
             }
             let room = room_lines * 64;
-            let Some(header) = prediction.header(again, room, limit, || code) else {
+            let Some(header) = seen.predicted(again, room, limit, || code) else {
                 // A matching frame that fits is accepted.
-                let fits = |len: u32| len >= prediction.least && len as usize <= room.min(limit);
+                let fits = |len: u32| len >= least && len as usize <= room.min(limit);
                 prop_assert!(changed.is_some() || !fits(again_lines * 64));
                 return Ok(());
             };
             prop_assert_eq!(Header::from_words(again), Ok(header));
             let checked = header.check(again_line * LINE, room, limit, || code).unwrap();
-            prop_assert_eq!((checked.payload, checked.code), (prediction.payload(), Some(prediction.part())));
+            prop_assert_eq!((checked.payload, checked.code), (seen.payload(), Some(seen.part())));
         }
     }
 
@@ -160,8 +178,8 @@ mod tests {
             index: 0,
             token: 0,
         };
-        let of = |flags| HeaderPrediction::of(&header(flags), 256, part((128, 64), 20));
-        assert!(of(3).is_some() && of(6).is_some() && of(0x56).is_some());
-        assert!(of(7).is_none() && of(12).is_none() && of(0x23).is_none());
+        let predicts = |flags| HeaderPrediction::of(&header(flags), &part((128, 64), 20), 256).is_some();
+        assert!(predicts(3) && predicts(6) && predicts(0x56));
+        assert!(!predicts(7) && !predicts(12) && !predicts(0x23));
     }
 }

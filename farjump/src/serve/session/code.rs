@@ -54,8 +54,7 @@ impl Session {
     /// then. `None` if another frame is next.
     #[inline]
     pub(super) fn repeat(&mut self, shared: &mut Shared) -> Option<Result<(), Stop>> {
-        let prediction = self.prediction.as_ref()?;
-        let frame = self.channel.predicted(prediction)?;
+        let frame = self.channel.predicted()?;
         let header = frame.header();
         let code = match header.kind {
             Kind::CallCode => {
@@ -119,7 +118,7 @@ impl Session {
             if let Err(refusal) = shared.executor.allow(Mode::Always) {
                 return self.not_ready(held, Err(refusal), shared);
             }
-            self.prediction = self.prediction(&held);
+            self.predict(&held);
             let payload = self.payload(&held, callable, shared);
             return self.run_code_of(held, payload, callable, shared);
         }
@@ -166,7 +165,7 @@ impl Session {
         let len = self.contents(&held).copy_name_to(&mut name);
         match shared.executor.local(&name[..len]) {
             Ok(code) => {
-                self.prediction = self.prediction(&held);
+                self.predict(&held);
                 let payload = self.payload(&held, code, shared);
                 self.run_code_of(held, payload, code, shared)
             }

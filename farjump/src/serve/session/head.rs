@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farjump_control::RefusalCause;
 use farjump_core::channel::Taken;
-use farjump_core::frame::{Header, HeaderPrediction, Kind, Messages, ReplyStatus};
+use farjump_core::frame::{Header, Kind, Messages, ReplyStatus};
 use farjump_core::image::CodeId;
 
 use super::{End, Session, Shared, Stop};
@@ -209,9 +209,11 @@ impl HeadFrame {
 }
 
 impl Session {
-    /// Header prediction for later frames that equal `held`: only for those of the link's own mailbox.
-    pub(super) fn prediction(&self, held: &HeldFrame) -> Option<HeaderPrediction> {
-        if held.mailbox() == Mailbox::Own { self.contents(held).prediction() } else { None }
+    /// Predicts that later frames have the header of `held`: only for frames of the link's own mailbox.
+    pub(super) fn predict(&mut self, held: &HeldFrame) {
+        if held.mailbox() == Mailbox::Own {
+            self.channel.predict(&held.frame);
+        }
     }
 
     /// Continues with the kept frame, if the awaited event has come. Returns the number of calls; `None`

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel, Contents, FastPoll, Taken};
-use farjump_core::frame::{Flags, Header, HeaderPrediction, Kind, ReplyStatus};
+use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
 
 use self::code::{SessionCodes, code_missing};
@@ -66,9 +66,6 @@ pub(super) struct Session {
     pub(super) channel: Channel,
     head: HeadFrame,
     replies: Replies,
-    /// Header prediction: the last frame that brought or named its code and ran by that. The next one is
-    /// likely to have the same header.
-    prediction: Option<HeaderPrediction>,
     pub(super) codes: SessionCodes,
     pub(super) control: SourceControl,
     pub(super) large: LargeMailbox,
@@ -90,7 +87,6 @@ impl Session {
         Session {
             head: HeadFrame::new(),
             replies: Replies::new(&channel, max_reply),
-            prediction: None,
             codes: SessionCodes::new(table),
             control,
             large: LargeMailbox::absent(transport),
