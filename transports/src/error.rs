@@ -7,19 +7,30 @@ use farjump_core::transport::PassedOver;
 #[non_exhaustive]
 pub enum Error {
     /// A name that no transport has.
-    #[error("there is no transport `{name}`: choose one of {known}")]
+    #[error(
+        "there is no transport `{name}`: choose one of {}; or ucx for the better of ucx-put and ucx-am",
+        known.join(", ")
+    )]
     UnknownTransport {
         /// The name as given.
         name: String,
-        /// The known names, separated by commas.
-        known: String,
+        /// The known names.
+        known: Vec<&'static str>,
     },
-    /// A transport that is missing from this build or does not work on this machine.
+    /// A transport that is missing from this build.
+    #[error("transport `{name}` cannot be used: build with --features {feature}")]
+    NotBuilt {
+        /// Name of the transport.
+        name: &'static str,
+        /// The feature that adds it.
+        feature: &'static str,
+    },
+    /// A transport that does not work on this machine.
     #[error("transport `{name}` cannot be used: {why}")]
     Unusable {
         /// Name of the transport.
         name: &'static str,
-        /// The reason and the remedy.
+        /// A sentence of the backend's: the reason and the remedy.
         why: String,
     },
     /// A transport that hands over file descriptors, for a destination that cannot receive them.

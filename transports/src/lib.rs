@@ -10,6 +10,7 @@
 //! | `tcp` (default) | `tcp`: an encrypted stream between any two machines. It has no requirements |
 //! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
+mod choice;
 mod error;
 #[cfg(any(feature = "shm", feature = "ucx", feature = "verbs"))]
 mod executable_alias;
@@ -26,8 +27,9 @@ pub mod ucx;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
+pub use choice::{Destination, transports_for};
 pub use error::Error;
 pub use registry::{
-    BackendOptions, Chosen, Destination, TransportInfo, available, available_with, is_preferred,
-    locks_memory, make, make_all, make_usable, make_with, meant, preferred, transports_for,
+    BackendOptions, Chosen, TransportInfo, available, available_with, is_preferred, locks_memory, make,
+    make_all, make_usable, make_with, meant, preferred,
 };

@@ -87,9 +87,16 @@ impl From<Error> for Failure {
     }
 }
 
+/// Methods that errors of transports name, and the options for them of all commands that have a transport.
+const OF_TRANSPORTS: [(&str, &str); 2] =
+    [("BackendOptions::with_ucx_tcp", "--ucx-tcp"), ("verbs::choose_device", "--device")];
+
 /// Names options of the program where `text`, an error of the library or a refusal of a target, names methods
-/// of a target's builder or settings of a build.
-fn in_flags(mut text: String) -> String {
+/// of a target's builder, settings of a build or options of transports.
+pub fn in_flags(mut text: String) -> String {
+    for (method, option) in OF_TRANSPORTS {
+        text = text.replace(method, option);
+    }
     for (settings, command) in [("TargetBuilder::", "serve"), ("Options::", "build")] {
         let mut from = 0;
         while let Some(at) = text[from..].find(settings).map(|at| from + at) {

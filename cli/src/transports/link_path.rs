@@ -4,7 +4,7 @@ use farjump::{ArrivalRules, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
-use farjump_benches::program::failure::Failure;
+use farjump_benches::program::failure::{Failure, in_flags};
 use farjump_benches::program::output;
 use farjump_benches::program::units::show_limit;
 
@@ -24,9 +24,12 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
         builder = builder.key(key);
     }
     let link = builder.connect()?;
-    let (path, peer) = (link.path(), link.peer().to_string());
+    let (mut path, peer) = (link.path(), link.peer().to_string());
     let (largest, rights) = (link.max_frame(), link.rights());
     drop(link);
+    for passed in &mut path.passed_over {
+        passed.why = in_flags(std::mem::take(&mut passed.why));
+    }
     if arguments.json {
         return output::print_line(format_args!("{:#}", as_json(&path, &peer, largest, rights)));
     }

@@ -2,7 +2,7 @@
 
 use super::ArrivalRules;
 #[cfg(doc)]
-use super::{Address, Endpoint, LocalAddress, LocalMemory, Messages, UnconnectedEndpoint};
+use super::{Address, Endpoint, LocalAddress, LocalMemory, UnconnectedEndpoint};
 
 /// The family of a backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -11,15 +11,6 @@ pub enum InboxKind {
     OneSided,
     /// Frames are delivered whole: [`Endpoint::TwoSided`].
     TwoSided,
-}
-
-/// The means to wake a sleeping receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum WakeSource {
-    /// A file descriptor becomes readable ([`LocalMemory::descriptor`], [`Messages::descriptor`]).
-    Descriptor,
-    /// Nothing: a sleeper naps for at most a millisecond at a time.
-    Naps,
 }
 
 /// The abilities of a backend on this machine, before any peer is known.
@@ -36,8 +27,6 @@ pub struct Capabilities {
     /// An aligned 64-byte line arrives in one piece: a reader that sees one word of it sees all. Matters only
     /// under [`ArrivalRules::IN_ORDER`], where frames of one line then need no trailer.
     pub line_whole: bool,
-    /// The means to wake a sleeping receiver.
-    pub wake: WakeSource,
     /// The local region can have an executable alias ([`LocalMemory::executable`]), so that code can run in
     /// the mailbox. States the backend's ability, **not** this process's permission: if the system forbids
     /// it, the request for the alias fails.
@@ -52,14 +41,13 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// The minimal capabilities of a backend of this family: frames of up to `max_frame` bytes, lines not
-    /// written whole, no wake source. Set the better ones field by field.
+    /// written whole. Set the better ones field by field.
     pub const fn new(inbox: InboxKind, arrival: ArrivalRules, max_frame: usize) -> Self {
         Capabilities {
             inbox,
             arrival,
             max_frame,
             line_whole: false,
-            wake: WakeSource::Naps,
             in_place: false,
             descriptors: false,
             stream: false,

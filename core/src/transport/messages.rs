@@ -72,8 +72,8 @@ pub unsafe trait Messages: Send {
         Ok(())
     }
 
-    /// The descriptor that becomes readable when there is something to do; `None` without a wake source. The
-    /// same for the life of the value.
+    /// The descriptor that becomes readable when there is something to do; `None` if nothing can
+    /// wake a sleeper, which then naps. The same for the life of the value.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

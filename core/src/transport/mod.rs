@@ -57,7 +57,7 @@ use core::fmt;
 
 pub use crate::descriptor::{BorrowedFd, OwnedFd};
 pub use arrival::ArrivalRules;
-pub use capabilities::{Capabilities, InboxKind, WakeSource};
+pub use capabilities::{Capabilities, InboxKind};
 pub use error::{Cause, Operation, TransportError};
 pub use messages::Messages;
 pub use one_sided::{LocalMemory, RemoteMemory};

@@ -163,8 +163,8 @@ pub unsafe trait LocalMemory: Send {
         Ok(0)
     }
 
-    /// The descriptor that becomes readable when the peer sends a wake-up; `None` without a wake source. The
-    /// same for the life of the value.
+    /// The descriptor that becomes readable when the peer sends a wake-up; `None` if nothing can
+    /// wake a sleeper, which then naps. The same for the life of the value.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -25,7 +25,7 @@
 //!     Pair::new(Box::new(source), Box::new(target))
 //!         .judged_by(move || handle.violations().iter().map(ToString::to_string).collect())
 //! });
-//! let outcome = conformance::run(&subject.volume(2_000));
+//! let outcome = conformance::run(&subject.volume(2_000).without_wake_ups());
 //! println!("{outcome}");
 //! outcome.assert_conforms();
 //! ```

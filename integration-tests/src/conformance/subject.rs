@@ -80,6 +80,7 @@ struct Inner {
     partner: Option<SocketAddr>,
     instrument: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
     tcp: bool,
+    naps: bool,
 }
 
 impl fmt::Debug for Subject {
@@ -103,6 +104,7 @@ impl Subject {
             partner: None,
             instrument: None,
             tcp: false,
+            naps: false,
         };
         Subject { inner: Arc::new(inner) }
     }
@@ -111,6 +113,11 @@ impl Subject {
     /// they need. The default of a million suits transports that move a million frames in some seconds.
     pub fn volume(self, frames: u64) -> Subject {
         self.with(|inner| inner.volume = frames)
+    }
+
+    /// States that nothing wakes a sleeping receiver: the endpoints have no descriptor to sleep on.
+    pub fn without_wake_ups(self) -> Subject {
+        self.with(|inner| inner.naps = true)
     }
 
     /// Allows the two ends in different processes. The suite starts this program again with `arguments`,
@@ -170,6 +177,11 @@ impl Subject {
     /// Whether code can run in its target's mailbox.
     pub(super) fn in_place(&self) -> bool {
         self.make().target.capabilities().in_place
+    }
+
+    /// Whether a descriptor wakes a sleeping receiver.
+    pub(super) fn wakes(&self) -> bool {
+        !self.inner.naps
     }
 
     pub(super) fn make(&self) -> Pair {

@@ -216,6 +216,7 @@ fn fake_one_sided(rule: Rule) -> Subject {
         Pair::new(Box::new(source), Box::new(target)).judged_by(move || violations(&handles))
     })
     .volume(FAKE_VOLUME)
+    .without_wake_ups()
 }
 
 /// The two-sided fake.
@@ -228,6 +229,7 @@ fn fake_two_sided() -> Subject {
         Pair::new(Box::new(source), Box::new(target)).judged_by(move || violations(&handles))
     })
     .volume(FAKE_VOLUME)
+    .without_wake_ups()
 }
 
 fn violations(handles: &[FakeHandle]) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
-    Operation, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -25,7 +25,6 @@ impl Transport for Datagrams {
 
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, LARGEST);
-        can.wake = WakeSource::Descriptor;
         can.descriptors = true;
         can
     }

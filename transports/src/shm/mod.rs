@@ -19,7 +19,7 @@ use farjump_core::frame::MAX_FRAME;
 use farjump_core::shared::copy_in;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory, OpenRequest,
-    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    Operation, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_os::deferred_close::DeferredFd;
 
@@ -70,7 +70,6 @@ impl Transport for Shm {
         // Half of the longest ring: a frame of half a ring always fits, whatever precedes it.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
         capabilities.line_whole = true;
-        capabilities.wake = WakeSource::Descriptor;
         capabilities.in_place = true;
         capabilities.descriptors = true;
         capabilities

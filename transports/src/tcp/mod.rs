@@ -21,7 +21,7 @@ mod unconnected;
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, InboxKind, OpenRequest, Operation, Transport, TransportError,
-    UnconnectedEndpoint, WakeSource,
+    UnconnectedEndpoint,
 };
 
 use unconnected::{EndpointAddress, UnconnectedTcp};
@@ -55,7 +55,6 @@ impl Transport for Tcp {
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-        capabilities.wake = WakeSource::Descriptor;
         capabilities.stream = true;
         capabilities
     }

@@ -19,7 +19,7 @@ pub(super) const TCP: &str = "tcp";
 
 /// The warning for users whose `ucx-am` may have TCP.
 pub(super) const TCP_WARNING: &str =
-    "UCX's TCP is on (--ucx-tcp): a process that reaches its ports may write this process's memory";
+    "UCX's TCP is on: a process that reaches its ports may write this process's memory";
 
 /// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or why nothing is left.
 fn setting() -> Result<Option<String>, String> {
@@ -61,7 +61,7 @@ fn messages(set: Option<&str>, tcp: bool) -> Result<String, String> {
     match (without(set, left_out), set) {
         (Some(rest), _) => Ok(rest),
         (None, Some(set)) if !tcp && set.split(',').any(|name| is_named(name, TCP)) => Err(format!(
-            "UCX_TLS={set} names TCP and nothing else, and UCX's TCP is used only if both processes allow it (--ucx-tcp): a process \
+            "UCX_TLS={set} names TCP and nothing else, and UCX's TCP is used only if both processes allow it (BackendOptions::with_ucx_tcp): a process \
              that reaches its port may write this process's memory. Between machines use transport tcp, or add an RDMA transport \
              to UCX_TLS"
         )),
@@ -156,7 +156,7 @@ mod tests {
     fn where_tcp_is_all_that_was_named_the_reason_names_the_switch() {
         for set in ["tcp", "tcp,self", "self, tcp:aux", r"\tcp,cma"] {
             let why = messages(Some(set), false).unwrap_err();
-            assert!(why.contains("--ucx-tcp") && why.contains(set), "{why}");
+            assert!(why.contains("BackendOptions::with_ucx_tcp") && why.contains(set), "{why}");
             assert!(messages(Some(set), true).is_ok(), "{set}");
         }
     }

@@ -70,7 +70,7 @@ fn subject(pool: &Pool, name: &str, rule: ArrivalRules) -> Subject {
             rule => Box::new(FaultInjector::new(windows, 1, Faults::NONE).offering(rule)),
         }
     };
-    Subject::new(name, rule, move || Pair::new(side(), side())).volume(VOLUME)
+    Subject::new(name, rule, move || Pair::new(side(), side())).volume(VOLUME).without_wake_ups()
 }
 
 /// Runs it, with targets in the other rank.

@@ -4,7 +4,7 @@ use farjump_core::channel::{Polled, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind, LINE, Plan};
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, Messages, RemoteMemory, Transport,
-    TransportError, WakeSource,
+    TransportError,
 };
 
 use super::connect::{Ends, Raw, judge};
@@ -26,7 +26,7 @@ pub(super) fn claims(subject: &Subject) -> Counted {
     }
     let Raw { mut left, mut right, keep, capabilities, request, .. } = Raw::connect(subject, RING, RING)?;
     for (end, capabilities) in [&mut left, &mut right].into_iter().zip(&capabilities) {
-        claims += of_end(end, capabilities, request.region_len)?;
+        claims += of_end(end, capabilities, request.region_len, subject.wakes())?;
     }
     drop((left, right));
     judge(&keep)?;
@@ -83,8 +83,7 @@ fn executable(local: &mut dyn LocalMemory, in_place: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize) -> Counted {
-    let wakes = capabilities.wake == WakeSource::Descriptor;
+fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize, wakes: bool) -> Counted {
     match end {
         Endpoint::OneSided { local, remote } => {
             ensure!(capabilities.inbox == InboxKind::OneSided, "the end is one-sided, its inbox is not");
@@ -103,12 +102,12 @@ fn of_end(end: &mut Endpoint, capabilities: &Capabilities, asked: usize) -> Coun
             let aligned = remote.mapped().is_none_or(|at| at.addr().get().is_multiple_of(4096));
             ensure!(aligned, "the mapping is not aligned to 4096");
             executable(&mut **local, capabilities.in_place)?;
-            ensure!(!wakes || local.descriptor().is_some(), "it says it wakes and has no descriptor");
+            ensure!(!wakes || local.descriptor().is_some(), "it has no descriptor to sleep on");
             Ok(9)
         }
         Endpoint::TwoSided(messages) => {
             ensure!(capabilities.inbox == InboxKind::TwoSided, "the end is two-sided, its inbox is not");
-            ensure!(!wakes || messages.descriptor().is_some(), "it says it wakes and has no descriptor");
+            ensure!(!wakes || messages.descriptor().is_some(), "it has no descriptor to sleep on");
             Ok(2)
         }
     }

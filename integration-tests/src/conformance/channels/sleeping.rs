@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel};
-use farjump_core::transport::WakeSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::{Ends, judge};
@@ -21,9 +20,8 @@ const DAWDLE: u32 = 3_000;
 
 /// Passes a frame to and fro between two threads that go to sleep after each.
 pub(super) fn sleeping(subject: &Subject) -> Counted {
-    let wakes = subject.make().target.capabilities().wake == WakeSource::Descriptor;
     // A nap is a millisecond, a wake-up some microseconds.
-    let rounds = if wakes { subject.frames(2, 200) } else { 100 };
+    let rounds = if subject.wakes() { subject.frames(2, 200) } else { 100 };
     let (mut left, mut right, keep) = Ends::connect(subject, RING, RING / 2)?.split();
     let company = Company::default();
     let sleeps = thread::scope(|scope| {

@@ -27,7 +27,7 @@ use std::time::Instant;
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, PathInfo,
-    Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_ucx_sys::{
     UCP_AM_SEND_FLAG_EAGER, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h,
@@ -87,9 +87,7 @@ impl Transport for Am {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-        capabilities.wake = WakeSource::Descriptor;
-        capabilities
+        Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME)
     }
 
     fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {

@@ -76,7 +76,7 @@ impl UnconnectedAm {
         let without_tcp = match self.tcp {
             true => "",
             false => {
-                "; UCX's TCP is used only if both processes allow it (--ucx-tcp): between machines use transport tcp"
+                "; UCX's TCP is used only if both processes allow it (BackendOptions::with_ucx_tcp): between machines use transport tcp"
             }
         };
         let defect = if self.tcp { defect_of_tcp(self.version) } else { String::new() };

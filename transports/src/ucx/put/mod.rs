@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::transport::{
     ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, LocalMemory, OpenRequest, Operation, PathInfo,
-    RemoteMemory, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use crate::executable_alias::ExecutableAlias;
@@ -66,7 +66,6 @@ impl Transport for Put {
         arrival.set(ArrivalRules::STORES, maps);
         // Half of the longest ring: a frame of half a ring always fits, whatever lies before.
         let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, MAX_FRAME / 2);
-        capabilities.wake = WakeSource::Descriptor;
         capabilities.in_place = maps;
         capabilities
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
-    OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint, WakeSource,
+    OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -63,9 +63,7 @@ impl Send {
 }
 
 fn capabilities() -> Capabilities {
-    let mut capabilities = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME);
-    capabilities.wake = WakeSource::Descriptor;
-    capabilities
+    Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, MAX_FRAME)
 }
 
 impl Transport for Send {

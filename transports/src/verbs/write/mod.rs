@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, LocalMemory,
     OpenRequest, Operation, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
-    WakeSource,
 };
 
 use crate::executable_alias::ExecutableAlias;
@@ -64,7 +63,6 @@ fn capabilities(device: Option<&Device>) -> Capabilities {
     let mut arrival = ArrivalRules::FENCED | ArrivalRules::WRITE_IMM | ArrivalRules::CHECKED;
     arrival.set(ArrivalRules::IN_ORDER, device.is_some_and(|device| device.in_order));
     let mut capabilities = Capabilities::new(InboxKind::OneSided, arrival, max_frame(device));
-    capabilities.wake = WakeSource::Descriptor;
     capabilities.in_place = true;
     capabilities
 }
