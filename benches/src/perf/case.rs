@@ -8,17 +8,17 @@ use super::baselines::memcpy::Copy;
 use super::ifuncs::Code;
 use super::machine::Cpus;
 use super::metric::Against;
-use super::perftest::Program;
+use super::perftest;
 use super::place::{TCP, TCP_CLEAR};
 use super::work::Function;
 
 /// One case.
 pub(super) enum Case<'a> {
-    /// farjump over a transport, with its subject number in the other process.
+    /// farjump over a transport, with its endpoint number in the other process.
     Farjump {
         /// Calls of a stream that are handed over at a time.
         batch: u32,
-        subject: usize,
+        endpoint: usize,
         transport: String,
         mode: Mode,
         link: usize,
@@ -26,7 +26,7 @@ pub(super) enum Case<'a> {
     },
     /// A baseline with an endpoint in each process.
     Both {
-        subject: usize,
+        endpoint: usize,
         against: Against,
         /// The function whose work it does, if any.
         function: Option<Function>,
@@ -35,7 +35,7 @@ pub(super) enum Case<'a> {
     Copy(Copy),
     Perftest(Cpus),
     /// A program of perftest.
-    Rdma(Program, Cpus),
+    Rdma(Against, Cpus),
     Dlopen,
     /// farjump over a transport that does not reach the target.
     Unreached {
@@ -163,7 +163,7 @@ impl Case<'_> {
                 | Case::Missing { against: Against::StreamSealed, .. },
             ) => transport != TCP_CLEAR,
             (Case::Farjump { transport, .. } | Case::Unreached { transport, .. }, Case::Rdma(program, _)) => {
-                program.is_for(transport)
+                perftest::is_for(*program, transport)
             }
             (_, other) if other.is_farjump() => false,
             _ => self.function() == other.function(),

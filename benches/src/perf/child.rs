@@ -6,8 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
+use serde::de::{DeserializeOwned, IgnoredAny};
+
 use super::across::Across;
-use super::child_protocol::{Answer, Offer, Order, Played, Sent, Set, Sleeper, Talk};
+use super::child_protocol::{Offer, Order, Played, Sent, Set, Sleeper, Talk};
 use super::liveness::Watch;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
@@ -53,20 +55,12 @@ impl Pair {
 
     /// Makes it a source of the target whose socket has this name.
     pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
-        self.talk.say(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })?;
-        match self.hear()? {
-            Answer::Connected => Ok(()),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
     }
 
     /// Makes it the sleeper, until the end. Returns its offer, or the reason why it is missing.
     pub(super) fn sleep(&mut self, sleeper: &Sleeper) -> Result<Result<Offer, String>, Failure> {
-        self.talk.say(&Order::Sleep(sleeper.clone()))?;
-        match self.hear()? {
-            Answer::Made(mut made) if made.len() == 1 => Ok(made.remove(0)),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Order::Sleep(sleeper.clone()))
     }
 
     /// Makes it send this many messages of `size` bytes. [`Pair::sent`] waits for them.
@@ -76,10 +70,7 @@ impl Pair {
 
     /// Returns the result of the messages that it was ordered to send.
     pub(super) fn sent(&mut self) -> Result<Sent, Failure> {
-        match self.hear()? {
-            Answer::Sent(sent) => Ok(sent),
-            other => Err(unexpected(&other)),
-        }
+        self.hear()
     }
 
     /// Measures within this process alone while the other one is quiet.
@@ -92,11 +83,7 @@ impl Pair {
 
     /// Makes it open its endpoints. Returns the offer of each, or the reason why it is missing.
     pub(super) fn set(&mut self, set: Set) -> Result<Vec<Result<Offer, String>>, Failure> {
-        self.talk.say(&Order::Set(set))?;
-        match self.hear()? {
-            Answer::Made(made) => Ok(made),
-            other => Err(unexpected(&other)),
-        }
+        self.ask(&Order::Set(set))
     }
 
     /// Connects the endpoints here by `own`, then has the other process do the same. Returns for each whether
@@ -108,11 +95,7 @@ impl Pair {
         own: impl FnOnce(&Memory) -> T,
     ) -> Result<(Vec<Result<(), String>>, T), Failure> {
         let own = own(&self.memory);
-        self.talk.say(&Order::Join(offers))?;
-        match self.hear()? {
-            Answer::Joined(joined) => Ok((joined, own)),
-            other => Err(unexpected(&other)),
-        }
+        Ok((self.ask(&Order::Join(offers))?, own))
     }
 
     /// Makes it serve while `measure` runs. Returns the result of `measure`, and of serving.
@@ -122,66 +105,51 @@ impl Pair {
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
     ) -> Result<(T, Played), Failure> {
         self.memory.reset();
-        self.talk.say(order)?;
-        match self.hear()? {
-            Answer::Playing => {}
-            other => return Err(unexpected(&other)),
-        }
+        self.ask::<()>(order)?;
         let measured = measure(&self.memory, &self.watch);
         self.memory.stop();
         // Its message may be the cause of the failed measurement.
-        let heard = self.hear();
-        let measured = match (measured, heard) {
-            (Err(_), Err(why)) if self.watch.has_failed() => return Err(why),
-            (measured, heard) => (measured?, heard?),
-        };
-        match measured {
-            (measured, Answer::Played(played)) => Ok((measured, played)),
-            (_, other) => Err(unexpected(&other)),
+        match (measured, self.hear()) {
+            (Err(_), Err(why)) if self.watch.has_failed() => Err(why),
+            (measured, played) => Ok((measured?, played?)),
         }
     }
 
-    /// Makes it time something while `meanwhile` runs, after it is ready if necessary. In nanoseconds.
-    pub(super) fn time(
+    /// Makes it time the first call that reaches an endpoint, which `call` makes, in nanoseconds.
+    pub(super) fn time_first(
         &mut self,
-        order: &Order,
-        meanwhile: impl FnOnce() -> Result<(), Failure>,
+        endpoint: usize,
+        adds: u64,
+        call: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<f64, Failure> {
-        self.talk.say(order)?;
-        let mut answer = self.hear()?;
-        if matches!(answer, Answer::Playing) {
-            meanwhile()?;
-            answer = self.hear()?;
-        }
-        match answer {
-            Answer::Timed(nanoseconds) => Ok(nanoseconds as f64),
-            other => Err(unexpected(&other)),
-        }
+        self.ask::<()>(&Order::First { endpoint, adds })?;
+        call()?;
+        self.hear()
     }
 
-    /// Makes it time loading a library.
+    /// Makes it time loading a library, in nanoseconds.
     pub(super) fn time_load(&mut self, library: &Path, symbol: String, adds: u64) -> Result<f64, Failure> {
-        self.time(&Order::Load { library: library.to_owned(), symbol, adds }, || Ok(()))
+        self.ask(&Order::Load { library: library.to_owned(), symbol, adds })
     }
 
     /// Makes it end, and waits for that.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.talk.say(&Order::End)?;
-        match self.talk.hear::<Answer>()? {
+        match self.talk.hear::<IgnoredAny>()? {
             None => Ok(()),
-            Some(other) => Err(unexpected(&other)),
+            Some(_) => Err(Failure::new("the second process replied to the order to end")),
         }
     }
 
-    fn hear(&mut self) -> Result<Answer, Failure> {
-        match self.talk.hear()? {
-            Some(Answer::Failed(why)) => Err(Failure::new(why)),
-            Some(answer) => Ok(answer),
+    fn ask<T: DeserializeOwned>(&mut self, order: &Order) -> Result<T, Failure> {
+        self.talk.say(order)?;
+        self.hear()
+    }
+
+    fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        match self.talk.hear::<Result<T, String>>()? {
+            Some(reply) => reply.map_err(Failure::new),
             None => Err(Failure::new("the second process ended in the middle of the run")),
         }
     }
-}
-
-fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(format!("the second process sent an unexpected reply: {answer:?}"))
 }

@@ -10,51 +10,31 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::baselines::ring::Layout;
+use super::metric::Against;
 use super::work::{Task, Way};
 use crate::program::failure::Failure;
 
 /// Longest time for the other process to get ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A case or part of one that needs the other process.
+/// An endpoint in the other process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Subject {
-    /// farjump, over a transport.
-    Farjump(String),
-    Raw,
-    /// A stream over TCP, encrypted or not.
-    Stream {
-        sealed: bool,
-    },
-    UcxAm,
-    /// The same, over TCP alone.
-    UcxAmTcp,
-    UcxStores,
-    UcxPut,
-    /// One function's work, done in one way.
-    Work(Task),
+pub(super) enum EndpointSpec {
     /// A target of farjump's over a transport, for so many sources, with this socket name.
-    Crowd {
+    Farjump {
         transport: String,
         socket: String,
         sources: usize,
     },
-    Iceoryx2,
+    Baseline(Against),
+    /// One function's work, done in one way.
+    Work(Task),
 }
 
-impl Subject {
+impl EndpointSpec {
     /// Returns whether it is farjump itself, over a transport.
     pub(super) fn is_farjump(&self) -> bool {
-        matches!(
-            self,
-            Subject::Farjump(_) | Subject::Crowd { .. } | Subject::Work(Task { way: Way::Injected(_), .. })
-        )
-    }
-
-    /// Returns whether it is UCX's active messages.
-    #[cfg(feature = "ucx")]
-    pub(super) fn is_messages(&self) -> bool {
-        matches!(self, Subject::UcxAm | Subject::Work(Task { way: Way::Messages, .. }))
+        matches!(self, EndpointSpec::Farjump { .. } | EndpointSpec::Work(Task { way: Way::Injected(_), .. }))
     }
 }
 
@@ -83,33 +63,36 @@ pub(super) struct Offer {
     pub(super) address: Option<SocketAddr>,
 }
 
-/// A command to the other process.
+/// A command to the other process. Its reply is `Ok` with the value that is said here, or `Err` with the reason
+/// why the process failed and ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Open your endpoints of all of these.
+    /// Open your endpoints of all of these. The reply has their offers, or the reason why each is missing.
     Set(Set),
-    /// The source's endpoints: `None` where it has none.
+    /// Connect to the source's endpoints: `None` where it has none. The reply has the success of each.
     Join(Vec<Option<Offer>>),
-    /// Serve a subject until the shared memory says stop.
-    Play { subject: usize, size: usize, streams: bool, expected: u64 },
-    /// Time the first call that reaches a subject's target, which adds `adds` to the count.
-    First { subject: usize, adds: u64 },
-    /// Time loading this library and calling its function `symbol`, which adds `adds` to a number.
+    /// Serve an endpoint until the shared memory says stop. Two replies: nothing, and [`Played`] at the end.
+    Play { endpoint: usize, size: usize, streams: bool, expected: u64 },
+    /// Time the first call that reaches an endpoint's target, which adds `adds` to the count. Two replies:
+    /// nothing, and nanoseconds.
+    First { endpoint: usize, adds: u64 },
+    /// Time loading this library and calling its function `symbol`, which adds `adds` to a number. The reply
+    /// has nanoseconds.
     Load { library: PathBuf, symbol: String, adds: u64 },
-    /// End.
+    /// End, without a reply.
     End,
     /// Become a source too: of the target with this socket name, over this transport.
     Connect { socket: String, transport: String },
-    /// Become this sleeper, until the end.
+    /// Become this sleeper, until the end. The reply has its offer, or the reason why it is missing.
     Sleep(Sleeper),
-    /// Send this many messages of `size` bytes as a source.
+    /// Send this many messages of `size` bytes as a source. The reply is [`Sent`].
     Send { size: usize, count: u64 },
 }
 
 /// The parameters of the setup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Set {
-    pub(super) subjects: Vec<Subject>,
+    pub(super) endpoints: Vec<EndpointSpec>,
     /// Processor to run on.
     pub(super) cpu: usize,
     /// Bytes of mailboxes.
@@ -124,27 +107,6 @@ pub(super) struct Set {
     pub(super) host: String,
     /// The library of `counter`.
     pub(super) counter: PathBuf,
-}
-
-/// A message from the other process.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
-    /// Its endpoints, or the reason why each is missing.
-    Made(Vec<Result<Offer, String>>),
-    /// For each, success of connecting or the reason against it.
-    Joined(Vec<Result<(), String>>),
-    /// It is serving, or timing the next arrival.
-    Playing,
-    /// It has stopped.
-    Played(Played),
-    /// The measured time, in nanoseconds.
-    Timed(u64),
-    /// It failed to execute a command, and ends.
-    Failed(String),
-    /// It is now a source.
-    Connected,
-    /// It has sent, and all calls have run.
-    Sent(Sent),
 }
 
 /// The result of serving.
@@ -192,6 +154,11 @@ impl Talk {
         self.writer
             .write_all(&line)
             .map_err(|error| Failure::new(format!("the other process is gone: {error}")))
+    }
+
+    /// Replies to a command.
+    pub(super) fn reply(&mut self, value: impl Serialize) -> Result<(), Failure> {
+        self.say(&Ok::<_, String>(value))
     }
 
     /// Returns the next message of the other process; `None` at the end of the stream.

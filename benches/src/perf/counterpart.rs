@@ -41,7 +41,7 @@ impl Playing for Counterpart {
     ) -> Result<(T, u64), Failure> {
         match (self, order) {
             (Counterpart::Pair(pair), order) => pair.play_counting(order, measure),
-            (Counterpart::Peer(peer), Order::Play { subject, .. }) => peer.play(*subject, measure),
+            (Counterpart::Peer(peer), Order::Play { endpoint, .. }) => peer.play(*endpoint, measure),
             (Counterpart::Peer(_), order) => {
                 Err(Failure::new(format!("a remote target takes no orders: {order:?}")))
             }
@@ -50,15 +50,15 @@ impl Playing for Counterpart {
 }
 
 impl Counterpart {
-    /// Makes a subject's target serve while `attempt` runs, whatever the result.
+    /// Makes a endpoint's target serve while `attempt` runs, whatever the result.
     pub(super) fn serve<T>(
         &mut self,
-        subject: usize,
+        endpoint: usize,
         attempt: impl FnOnce() -> Result<T, farjump::Error>,
     ) -> Result<Result<T, farjump::Error>, Failure> {
         match self {
             Counterpart::Pair(pair) => {
-                let order = Order::Play { subject, size: 0, streams: true, expected: u64::MAX };
+                let order = Order::Play { endpoint, size: 0, streams: true, expected: u64::MAX };
                 pair.play(&order, |_, _| Ok(attempt())).map(|(attempted, _)| attempted)
             }
             // It serves all the time.

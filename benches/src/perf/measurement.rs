@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::baselines::Joined;
+use super::baselines::connect::Endpoint;
 use super::baselines::memcpy::Copy;
 use super::child::Pair;
 use super::child_protocol::Order;
@@ -39,19 +39,19 @@ pub(super) struct Measurement {
 }
 
 impl Measurement {
-    /// Measures a source against subject number `subject`. `times` has as many entries as iterations.
+    /// Measures a source against endpoint number `endpoint`. `times` has as many entries as iterations.
     pub(super) fn measure(
         &self,
         counterpart: &mut impl Playing,
-        subject: usize,
+        endpoint: usize,
         source: &mut dyn Source,
         times: &mut [Duration],
     ) -> Result<Round, Failure> {
         if self.metric.streams() {
             if self.warmup != 0 {
-                self.stream(counterpart, subject, source, self.warmup)?;
+                self.stream(counterpart, endpoint, source, self.warmup)?;
             }
-            let time = self.stream(counterpart, subject, source, self.iterations)?;
+            let time = self.stream(counterpart, endpoint, source, self.iterations)?;
             return Ok(Round::of(self.throughput(time)));
         }
         // Time of a reply without payload on its way back; for a message as short as that, half of its own
@@ -60,13 +60,13 @@ impl Measurement {
             (Metric::Work, _) => 0.0,
             (_, false) => f64::INFINITY,
             (_, true) => {
-                round_trips(counterpart, subject, source, &Measurement { size: 0, ..*self }, times)? / 2.0
+                round_trips(counterpart, endpoint, source, &Measurement { size: 0, ..*self }, times)? / 2.0
             }
         };
         let one_way = |round_trip: f64| round_trip - back.min(round_trip / 2.0);
-        let median = round_trips(counterpart, subject, source, self, times)?;
+        let median = round_trips(counterpart, endpoint, source, self, times)?;
         let singles = &mut times[..self.iterations as usize];
-        self.play(counterpart, subject, self.iterations, source, |source, _, watch| {
+        self.play(counterpart, endpoint, self.iterations, source, |source, _, watch| {
             source.calls(singles, 1, watch)
         })?;
         let singles = singles.iter().map(|time| one_way(time.as_nanos() as f64) as u64).collect();
@@ -132,11 +132,11 @@ impl Measurement {
     fn stream(
         &self,
         counterpart: &mut impl Playing,
-        subject: usize,
+        endpoint: usize,
         source: &mut dyn Source,
         count: u32,
     ) -> Result<Duration, Failure> {
-        self.play(counterpart, subject, count, source, |source, memory, watch| {
+        self.play(counterpart, endpoint, count, source, |source, memory, watch| {
             source.stream(u64::from(count), memory, watch)
         })
     }
@@ -145,14 +145,14 @@ impl Measurement {
     fn play<T>(
         &self,
         counterpart: &mut impl Playing,
-        subject: usize,
+        endpoint: usize,
         messages: u32,
         source: &mut dyn Source,
         measure: impl FnOnce(&mut dyn Source, &Memory, &Watch) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let (size, streams, expected) = (self.size, self.metric.streams(), u64::from(messages));
         source.prepare(size, streams)?;
-        let order = Order::Play { subject, size, streams, expected };
+        let order = Order::Play { endpoint, size, streams, expected };
         let (measured, counted) = counterpart.play_counting(&order, |memory, watch| {
             let measured = measure(source, memory, watch)?;
             source.settle(watch)?;
@@ -170,14 +170,14 @@ impl Measurement {
 /// Returns the median round trip of a source's calls, in nanoseconds, by batches.
 pub(super) fn round_trips(
     counterpart: &mut impl Playing,
-    subject: usize,
+    endpoint: usize,
     source: &mut dyn Source,
     calls: &Measurement,
     times: &mut [Duration],
 ) -> Result<f64, Failure> {
     let (batch, batches) = calls.batches();
     let messages = calls.warmup + batch * batches as u32;
-    calls.play(counterpart, subject, messages, source, |source, _, watch| {
+    calls.play(counterpart, endpoint, messages, source, |source, _, watch| {
         source.calls(&mut times[..1], calls.warmup, watch)?;
         if calls.warmup != 0 && times[0] >= LONG_CALL * calls.warmup {
             let times = &mut times[..batches * batch as usize];
@@ -189,14 +189,14 @@ pub(super) fn round_trips(
     })
 }
 
-/// Returns the time of a line one way, in nanoseconds, by the raw ring, which is the first subject. `times`
+/// Returns the time of a line one way, in nanoseconds, by the raw ring, which is the first endpoint. `times`
 /// has at least [`STATE_CALLS`] entries.
 pub(super) fn line(
     pair: &mut Pair,
-    sides: &mut [Option<Joined>],
+    endpoints: &mut [Endpoint],
     times: &mut [Duration],
 ) -> Result<f64, Failure> {
-    let Some(Some(side)) = sides.first_mut() else {
+    let Some(Ok(Some(raw))) = endpoints.first_mut() else {
         return Err(Failure::new("there is no raw ring"));
     };
     let line = Measurement {
@@ -205,5 +205,5 @@ pub(super) fn line(
         iterations: STATE_CALLS,
         warmup: STATE_CALLS / 8,
     };
-    Ok(round_trips(pair, 0, side.source()?, &line, times)? / 2.0)
+    Ok(round_trips(pair, 0, raw.source()?, &line, times)? / 2.0)
 }

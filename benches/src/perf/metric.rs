@@ -46,6 +46,11 @@ impl Metric {
         matches!(self, Metric::Rate | Metric::Bandwidth)
     }
 
+    /// Returns whether it is about messages, one by one or in a stream.
+    pub(super) fn is_of_messages(self) -> bool {
+        matches!(self, Metric::Latency | Metric::Rate | Metric::Bandwidth)
+    }
+
     /// Returns the default baseline.
     pub(super) fn usual(self) -> Against {
         match self {
@@ -122,31 +127,54 @@ impl Against {
         }
     }
 
-    /// Returns the metrics that only baselines like this one can serve; empty where it serves all others.
-    pub(super) fn only_for(self) -> &'static [Metric] {
+    /// Returns the metrics that it is a baseline for.
+    pub(super) fn metrics(self) -> &'static [Metric] {
+        const MOST: [Metric; 3] = [Metric::Latency, Metric::Rate, Metric::Bandwidth];
         match self {
+            Against::Raw
+            | Against::Memcpy
+            | Against::Stream
+            | Against::StreamSealed
+            | Against::UcxAmTcp
+            | Against::UcxStores
+            | Against::UcxPut
+            | Against::Perftest
+            | Against::Clear
+            | Against::Iceoryx2 => &MOST,
+            Against::UcxAm | Against::Cached => {
+                &[Metric::Latency, Metric::Rate, Metric::Bandwidth, Metric::Work]
+            }
+            Against::Single => &[Metric::Rate, Metric::Bandwidth],
+            Against::IbWriteLat | Against::IbSendLat => &[Metric::Latency],
+            Against::IbWriteBw => &[Metric::Bandwidth, Metric::Rate],
+            Against::Fetch | Against::RawFetch => &[Metric::Work],
             Against::Dlopen => &[Metric::FirstCall],
             Against::Alone => &[Metric::Scaling],
             Against::Futex | Against::UcxWait => &[Metric::WakeUp, Metric::Idle],
-            _ => &[],
         }
     }
 
-    /// Returns the metrics that this can be a baseline for, beside others; empty where it can be one for all
-    /// metrics without baselines of their own.
-    pub(super) fn measures(self) -> &'static [Metric] {
-        match self {
-            Against::Stream | Against::StreamSealed | Against::UcxAmTcp | Against::Clear => {
-                &[Metric::Latency, Metric::Rate, Metric::Bandwidth]
-            }
-            Against::Single => &[Metric::Rate, Metric::Bandwidth],
-            _ => &[],
-        }
+    /// Returns whether it is a program of perftest.
+    pub(super) fn is_of_perftest(self) -> bool {
+        matches!(self, Against::IbWriteLat | Against::IbSendLat | Against::IbWriteBw)
     }
 
     /// Returns whether it is farjump itself.
     pub(super) fn is_farjump(self) -> bool {
         matches!(self, Against::Cached | Against::Clear | Against::Single)
+    }
+
+    /// Returns whether it has an endpoint in each process.
+    pub(super) fn has_endpoints(self) -> bool {
+        self.has_slots()
+            || matches!(
+                self,
+                Against::UcxAm
+                    | Against::UcxAmTcp
+                    | Against::Stream
+                    | Against::StreamSealed
+                    | Against::Iceoryx2
+            )
     }
 
     /// Returns whether its messages lie in a ring that may have slots of one length.

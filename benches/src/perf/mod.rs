@@ -111,9 +111,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let printed = report.print(arguments);
     // A run that failed at its start has nothing to draw, and its error says why.
     let plotted = match &arguments.plot {
-        Some(plot) if ended.is_ok() || !report.rows.is_empty() => {
-            report.as_json().and_then(|report| plot.write(&report, arguments.rounds))
-        }
+        Some(plot) if ended.is_ok() || !report.rows.is_empty() => plot.write(&report, arguments.rounds),
         _ => Ok(()),
     };
     if let (Err(_), Err(also)) = (&ended, &plotted) {

@@ -12,96 +12,48 @@ use crate::program::workspace::Stage;
 /// Least number of repetitions that the programs accept.
 const FEWEST: u32 = 5;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Program {
-    /// Writes in both directions; the receiver polls the last byte.
-    WriteLat,
-    /// Messages in both directions.
-    SendLat,
-    /// Writes without replies.
-    WriteBw,
+/// Returns whether a baseline, which is a program of perftest, is one for this transport: both have to use the
+/// device in the same way.
+pub(super) fn is_for(program: Against, transport: &str) -> bool {
+    match program {
+        Against::IbWriteLat => transport != "verbs-send",
+        Against::IbSendLat => transport != "verbs-write",
+        _ => true,
+    }
 }
 
-impl Program {
-    /// Returns the program of this baseline, if it is one.
-    pub(super) fn of(against: Against) -> Option<Program> {
-        match against {
-            Against::IbWriteLat => Some(Program::WriteLat),
-            Against::IbSendLat => Some(Program::SendLat),
-            Against::IbWriteBw => Some(Program::WriteBw),
-            _ => None,
-        }
+/// Runs a program once, with a server on the target's processor and a client on the source's. Returns the result
+/// in the metric's unit: the typical latency one way, which is a median, or the average bandwidth or rate.
+///
+/// # Errors
+/// A sentence for the user, if it is not installed or fails, or there is no device.
+pub(super) fn run(
+    program: Against,
+    stage: &Stage,
+    metric: Metric,
+    size: usize,
+    iterations: u32,
+    cpus: Cpus,
+) -> Result<f64, Failure> {
+    let tool = Tool { program: program.name(), file: None, package: "perftest" };
+    if size == 0 {
+        return Err(Failure::new(format!("{} has no messages without a payload", tool.program)));
     }
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Program::WriteLat => Against::IbWriteLat.name(),
-            Program::SendLat => Against::IbSendLat.name(),
-            Program::WriteBw => Against::IbWriteBw.name(),
-        }
-    }
-
-    /// # Errors
-    /// The program measures something else.
-    pub(super) fn check(self, metric: Metric) -> Result<(), Failure> {
-        let measures: &[Metric] = match self {
-            Program::WriteLat | Program::SendLat => &[Metric::Latency],
-            Program::WriteBw => &[Metric::Bandwidth, Metric::Rate],
-        };
-        if measures.contains(&metric) {
-            return Ok(());
-        }
-        let names = measures.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(" and ");
-        let (name, metric) = (self.name(), metric.name());
-        Err(Failure::new(format!("{name} is the baseline for {names}, not for {metric}: leave it out")))
-    }
-
-    /// Returns whether it is a baseline for this transport, which must use the device in the same way.
-    pub(super) fn is_for(self, transport: &str) -> bool {
-        match self {
-            Program::WriteLat => transport != "verbs-send",
-            Program::SendLat => transport != "verbs-write",
-            Program::WriteBw => true,
-        }
-    }
-
-    fn tool(self) -> Tool {
-        Tool { program: self.name(), file: None, package: "perftest" }
-    }
-
-    /// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure
-    /// in the metric's unit: the typical latency one way, which is a median, or the average bandwidth or
-    /// rate.
-    ///
-    /// # Errors
-    /// A sentence for the user, if it is not installed or fails, or there is no device.
-    pub(super) fn run(
-        self,
-        stage: &Stage,
-        metric: Metric,
-        size: usize,
-        iterations: u32,
-        cpus: Cpus,
-    ) -> Result<f64, Failure> {
-        if size == 0 {
-            return Err(Failure::new(format!("{} has no messages without a payload", self.name())));
-        }
-        let (device, port, gid) = port_in_use()?;
-        let listens = free_port()?;
-        let options = [
-            ("-d", device),
-            ("-i", port.to_string()),
-            ("-x", gid.to_string()),
-            ("-s", size.to_string()),
-            ("-n", iterations.max(FEWEST).to_string()),
-            ("-p", listens.to_string()),
-        ];
-        let mut arguments: Vec<_> =
-            options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
-        // Accepts a changing frequency.
-        arguments.push("-F".to_owned());
-        self.tool().run(stage, cpus, listens, &arguments, &[], |text| figure(text, metric, size))
-    }
+    let (device, port, gid) = port_in_use()?;
+    let listens = free_port()?;
+    let options = [
+        ("-d", device),
+        ("-i", port.to_string()),
+        ("-x", gid.to_string()),
+        ("-s", size.to_string()),
+        ("-n", iterations.max(FEWEST).to_string()),
+        ("-p", listens.to_string()),
+    ];
+    let mut arguments: Vec<_> =
+        options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
+    // Accepts a changing frequency.
+    arguments.push("-F".to_owned());
+    tool.run(stage, cpus, listens, &arguments, &[], |text| figure(text, metric, size))
 }
 
 /// Returns the default baselines for these transports: the program that uses a device as the transport does,
@@ -113,7 +65,7 @@ pub(super) fn usual(metric: Metric, transports: &[String]) -> Vec<Against> {
         (Metric::Bandwidth, "verbs-write" | "verbs-send") => Against::IbWriteBw,
         _ => metric.usual(),
     };
-    let is_there = |against: &Against| Program::of(*against).is_none_or(|_| is_installed(against.name()));
+    let is_there = |against: &Against| !against.is_of_perftest() || is_installed(against.name());
     let mut usual = Vec::new();
     for transport in transports {
         let against = Some(of(transport)).filter(is_there).unwrap_or(metric.usual());
@@ -249,15 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn each_program_is_for_its_metrics_and_for_transports_that_use_a_device_as_it_does() {
-        assert!(Program::WriteLat.check(Metric::Latency).is_ok());
-        let error = Program::WriteLat.check(Metric::Bandwidth).expect_err("it measures latency").to_string();
-        assert!(error.contains("ib_write_lat is the baseline for latency"), "{error}");
-        assert!(
-            Program::WriteBw.check(Metric::Rate).is_ok() && Program::WriteBw.check(Metric::Latency).is_err()
-        );
-        assert!(Program::WriteLat.is_for("verbs-write") && !Program::WriteLat.is_for("verbs-send"));
-        assert!(Program::SendLat.is_for("verbs-send") && !Program::SendLat.is_for("verbs-write"));
+    fn each_program_is_for_transports_that_use_a_device_as_it_does() {
+        assert!(is_for(Against::IbWriteLat, "verbs-write") && !is_for(Against::IbWriteLat, "verbs-send"));
+        assert!(is_for(Against::IbSendLat, "verbs-send") && !is_for(Against::IbSendLat, "verbs-write"));
     }
 
     #[test]

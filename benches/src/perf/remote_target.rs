@@ -212,19 +212,19 @@ impl Peer {
         &self.links
     }
 
-    pub(super) fn subject(&self, link: usize, code: usize) -> usize {
+    pub(super) fn endpoint(&self, link: usize, code: usize) -> usize {
         link * self.counters.len() + code
     }
 
     /// Measures a code over a link. Returns the result of `measure`, and the messages counted meanwhile.
     pub(super) fn play<T>(
         &self,
-        subject: usize,
+        endpoint: usize,
         measure: impl FnOnce(&Memory, &Watch) -> Result<T, Failure>,
     ) -> Result<(T, u64), Failure> {
-        let before = self.count(subject)?;
+        let before = self.count(endpoint)?;
         let measured = measure(&self.memory, &self.watch)?;
-        match self.count(subject)?.checked_sub(before) {
+        match self.count(endpoint)?.checked_sub(before) {
             Some(counted) => Ok((measured, counted)),
             None => Err(Failure::new(
                 "the target began to count anew: it dropped perf's code in the middle of the run (serve --store-bytes, --store-images)",
@@ -233,8 +233,8 @@ impl Peer {
     }
 
     /// Returns the count of a function, from its reply.
-    fn count(&self, subject: usize) -> Result<u64, Failure> {
-        let (link, code) = (subject / self.counters.len(), subject % self.counters.len());
+    fn count(&self, endpoint: usize) -> Result<u64, Failure> {
+        let (link, code) = (endpoint / self.counters.len(), endpoint % self.counters.len());
         let reply = self.link(link)?.inject(&self.counters[code], &self.nonce.question())?.wait(PATIENCE)?;
         let count = reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         count.ok_or_else(|| Failure::new("the target does not say how many messages it has counted"))

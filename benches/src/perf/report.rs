@@ -38,14 +38,6 @@ impl RoundState {
 }
 
 impl Report {
-    /// Returns the report as `--json` prints it.
-    ///
-    /// # Errors
-    /// A figure has no form in JSON.
-    pub(super) fn as_json(&self) -> Result<serde_json::Value, Failure> {
-        serde_json::to_value(self).map_err(|error| Failure::new(format!("the rows cannot be drawn: {error}")))
-    }
-
     pub(super) fn print(&self, options: &Perf) -> Result<(), Failure> {
         let failed =
             |error: &dyn std::fmt::Display| Failure::new(format!("the rows cannot be written: {error}"));

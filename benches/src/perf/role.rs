@@ -30,6 +30,11 @@ pub(super) trait Source {
     /// Waits until all sent messages have been counted at the target.
     fn finish(&mut self, memory: &Memory, watch: &Watch) -> Result<(), Failure>;
 
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String> {
+        None
+    }
+
     /// Fills `times` with the times of `batch` calls each.
     fn calls(&mut self, times: &mut [Duration], batch: u32, watch: &Watch) -> Result<(), Failure> {
         let mut start = Instant::now();
@@ -56,7 +61,7 @@ pub(super) trait Source {
 }
 
 /// The target's role.
-pub(super) trait Other {
+pub(super) trait Receiver {
     /// Sets the size of messages to `size` bytes of payload, and resets the count.
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure>;
 
@@ -64,28 +69,33 @@ pub(super) trait Other {
     fn look(&mut self) -> Result<u64, Failure>;
 
     /// Replies to a message, as briefly as possible.
-    fn answer(&mut self, watch: &Watch) -> Result<(), Failure>;
+    fn reply(&mut self, watch: &Watch) -> Result<(), Failure>;
 
-    /// Returns the count since [`Other::prepare`], as of the last poll.
+    /// Returns the count since [`Receiver::prepare`], as of the last poll.
     fn counted(&mut self) -> Result<u64, Failure>;
 
-    /// Counts, and replies if `answers`, until the order to stop. Tells the source once `expected` messages
+    /// Returns the time from the arrival of a call to its reply; the call adds `adds` to the count.
+    fn time_first(&mut self, _adds: u64, _watch: &Watch) -> Result<Duration, Failure> {
+        Err(Failure::new("only farjump's own targets time first calls"))
+    }
+
+    /// Counts, and replies if `replies`, until the order to stop. Notifies the source once `expected` messages
     /// have come.
     fn serve(
         &mut self,
-        answers: bool,
+        replies: bool,
         expected: u64,
         memory: &Memory,
         watch: &Watch,
     ) -> Result<u64, Failure> {
-        look_and_count(self, answers, expected, memory, watch)
+        look_and_count(self, replies, expected, memory, watch)
     }
 }
 
-/// Serves like [`Other::serve`], polling all the time.
-pub(super) fn look_and_count<O: Other + ?Sized>(
-    other: &mut O,
-    answers: bool,
+/// Serves like [`Receiver::serve`], polling all the time.
+pub(super) fn look_and_count<R: Receiver + ?Sized>(
+    receiver: &mut R,
+    replies: bool,
     expected: u64,
     memory: &Memory,
     watch: &Watch,
@@ -94,11 +104,11 @@ pub(super) fn look_and_count<O: Other + ?Sized>(
     let mut rounds = 0_u32;
     while !memory.stopped() {
         for _ in 0..LOOKS {
-            let count = other.look()?;
+            let count = receiver.look()?;
             if count != seen {
                 seen = count;
-                if answers {
-                    other.answer(watch)?;
+                if replies {
+                    receiver.reply(watch)?;
                 }
                 if count == expected {
                     memory.finish();
@@ -110,7 +120,7 @@ pub(super) fn look_and_count<O: Other + ?Sized>(
             watch.still_there()?;
         }
     }
-    other.counted()
+    receiver.counted()
 }
 
 /// An endpoint of a baseline through which both processes send messages to each other.
@@ -130,7 +140,17 @@ pub(super) trait Peer {
 
     /// Waits until no sent message needs this endpoint any more.
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure>;
+
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String> {
+        None
+    }
 }
+
+/// Both roles, by the same endpoint.
+pub(super) trait Both: Source + Receiver {}
+
+impl<P: Peer> Both for P {}
 
 impl<P: Peer> Source for P {
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure> {
@@ -161,9 +181,13 @@ impl<P: Peer> Source for P {
             Ok(memory.finished())
         })
     }
+
+    fn lanes(&self) -> Option<String> {
+        Peer::lanes(self)
+    }
 }
 
-impl<P: Peer> Other for P {
+impl<P: Peer> Receiver for P {
     fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure> {
         Peer::prepare(self, 0, size, streams);
         Ok(())
@@ -175,7 +199,7 @@ impl<P: Peer> Other for P {
     }
 
     #[inline]
-    fn answer(&mut self, watch: &Watch) -> Result<(), Failure> {
+    fn reply(&mut self, watch: &Watch) -> Result<(), Failure> {
         Peer::send(self, watch)
     }
 

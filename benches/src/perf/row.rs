@@ -113,10 +113,7 @@ impl Row {
     }
 
     pub(super) fn shown_reference(&self) -> String {
-        match &self.reference_lane {
-            Some(lane) => format!("{} ({lane})", self.reference.unwrap_or_default()),
-            None => self.reference.unwrap_or_default().to_owned(),
-        }
+        named(self.reference.unwrap_or_default(), self.reference_lane.as_deref())
     }
 
     pub(super) fn shown_ratio(&self) -> String {
@@ -158,6 +155,11 @@ impl Row {
             _ => self.subject.to_owned(),
         }
     }
+}
+
+/// Formats a name with UCX's transports, if there are any.
+pub(super) fn named(name: &str, lane: Option<&str>) -> String {
+    lane.map_or_else(|| name.to_owned(), |lane| format!("{name} ({lane})"))
 }
 
 /// Formats a number with four digits.

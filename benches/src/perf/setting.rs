@@ -2,7 +2,7 @@
 
 use super::across::Across;
 use super::baselines::ring::Layout;
-use super::child_protocol::{Set, Subject};
+use super::child_protocol::{EndpointSpec, Set};
 use super::ifuncs::Libraries;
 use super::machine::Cpus;
 use super::options::Perf;
@@ -19,10 +19,10 @@ pub(super) struct Setting<'a> {
 }
 
 impl Setting<'_> {
-    /// Returns the setup of a process on processor `cpu` that has the peer endpoints of these subjects.
-    pub(super) fn set(&self, subjects: &[Subject], cpu: usize, layout: Layout) -> Set {
+    /// Returns the setup of a process on processor `cpu` that has these endpoints.
+    pub(super) fn set(&self, specs: &[EndpointSpec], cpu: usize, layout: Layout) -> Set {
         Set {
-            subjects: subjects.to_vec(),
+            endpoints: specs.to_vec(),
             cpu,
             ring: self.options.ring(),
             sleeps: self.options.target_sleeps,

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use super::ring::Layout;
-use crate::perf::baselines::{self, Half, Joined};
+use crate::perf::baselines::{self, Connected, Unconnected};
 use crate::perf::child::Pair;
-use crate::perf::child_protocol::{Offer, Subject};
+use crate::perf::child_protocol::{EndpointSpec, Offer};
 use crate::perf::ifuncs::Code;
 use crate::perf::metric::Against;
+use crate::perf::setting::Setting;
 use crate::perf::work::{Task, Way};
 use crate::program::failure::Failure;
 
@@ -28,18 +29,21 @@ pub(crate) struct Host<'a> {
     /// The last part of its address.
     pub(crate) name: String,
     pub(crate) codes: &'a [Code],
-    pub(crate) subject: Subject,
+    pub(crate) spec: EndpointSpec,
 }
 
 /// Returns the targets needed: one for each transport and each function that works on data.
 pub(crate) fn hosts<'a>(transports: &'a [String], codes: &'a [Code], longest: usize) -> Vec<Host<'a>> {
     let host = |transport: &'a str, codes: &'a [Code]| {
         let work = codes.first().and_then(|code| task_of(Way::Injected(transport.to_owned()), code, longest));
-        let (name, subject) = match work {
-            Some(task) => (task.host(transport), Subject::Work(task)),
-            None => (transport.to_owned(), Subject::Farjump(transport.to_owned())),
+        let (name, spec) = match work {
+            Some(task) => (task.host(transport), EndpointSpec::Work(task)),
+            None => {
+                let name = transport.to_owned();
+                (name.clone(), EndpointSpec::Farjump { transport: name.clone(), socket: name, sources: 1 })
+            }
         };
-        Host { transport, name, codes, subject }
+        Host { transport, name, codes, spec }
     };
     transports.iter().flat_map(|transport| alike(codes).map(move |codes| host(transport, codes))).collect()
 }
@@ -49,11 +53,11 @@ pub(crate) fn alike(codes: &[Code]) -> impl Iterator<Item = &[Code]> {
     codes.chunk_by(|one, other| one.function == other.function)
 }
 
-/// Returns the other process's part of a baseline for `code`, whose data has up to `longest` bytes.
-pub(crate) fn subject_for(against: Against, code: &Code, longest: usize) -> Option<Subject> {
+/// Returns the other process's endpoint of a baseline for `code`, whose data has up to `longest` bytes.
+pub(crate) fn spec_for(against: Against, code: &Code, longest: usize) -> Option<EndpointSpec> {
     match code.function {
-        None => subject_of(against),
-        Some(_) => task_of(Way::of(against)?, code, longest).map(Subject::Work),
+        None => against.has_endpoints().then_some(EndpointSpec::Baseline(against)),
+        Some(_) => task_of(Way::of(against)?, code, longest).map(EndpointSpec::Work),
     }
 }
 
@@ -63,88 +67,67 @@ fn task_of(way: Way, code: &Code, longest: usize) -> Option<Task> {
     code.function.map(|function| Task { way, function, library, longest })
 }
 
-fn subject_of(against: Against) -> Option<Subject> {
-    match against {
-        Against::Raw => Some(Subject::Raw),
-        Against::UcxAm => Some(Subject::UcxAm),
-        Against::UcxAmTcp => Some(Subject::UcxAmTcp),
-        Against::Stream => Some(Subject::Stream { sealed: false }),
-        Against::StreamSealed => Some(Subject::Stream { sealed: true }),
-        Against::UcxStores => Some(Subject::UcxStores),
-        Against::UcxPut => Some(Subject::UcxPut),
-        Against::Iceoryx2 => Some(Subject::Iceoryx2),
-        Against::Memcpy
-        | Against::Perftest
-        | Against::Dlopen
-        | Against::Cached
-        | Against::Clear
-        | Against::Single
-        | Against::Fetch
-        | Against::RawFetch
-        | Against::Alone
-        | Against::Futex
-        | Against::UcxWait
-        | Against::IbWriteLat
-        | Against::IbSendLat
-        | Against::IbWriteBw => None,
+/// This process's endpoint, if it has one, or the reason why the two processes cannot be connected.
+pub(crate) type Endpoint = Result<Option<Connected>, String>;
+
+/// The second process, and this process's endpoints by their number in both.
+pub(crate) struct Paired {
+    // Dropped before the other process ends: UCX would try to reach it again.
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) pair: Pair,
+}
+
+impl Paired {
+    /// Starts the second process, with data of `store` bytes in shared memory, and connects these endpoints.
+    pub(crate) fn start(
+        setting: &Setting<'_>,
+        specs: &[EndpointSpec],
+        layout: Layout,
+        store: usize,
+    ) -> Result<Paired, Failure> {
+        let Setting { options, stage, cpus, .. } = *setting;
+        let mut pair = Pair::start(stage, layout.region, store, options.across.as_ref())?;
+        let theirs = pair.set(setting.set(specs, cpus.target, layout))?;
+        let endpoints = connect(&mut pair, specs, theirs, &layout, stage.folder())?;
+        Ok(Paired { endpoints, pair })
+    }
+
+    /// Ends the second process.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        drop(self.endpoints);
+        self.pair.end()
     }
 }
 
-/// For each subject its endpoint in this process, if there is one, and the reason if it cannot be measured.
-pub(crate) struct Sides {
-    pub(crate) sides: Vec<Option<Joined>>,
-    pub(crate) whys: Vec<Option<String>>,
-}
-
-/// Opens this process's endpoints and connects each to its peer. `theirs` are the other process's subjects.
-pub(crate) fn join(
+/// Opens this process's endpoints and connects each to its peer. `theirs` are the offers of the other process.
+fn connect(
     pair: &mut Pair,
-    subjects: &[Subject],
+    specs: &[EndpointSpec],
     theirs: Vec<Result<Offer, String>>,
     layout: &Layout,
     folder: &Path,
-) -> Result<Sides, Failure> {
-    let mut halves: Vec<Option<(Half, Offer)>> = Vec::new();
+) -> Result<Vec<Endpoint>, Failure> {
+    let mut opened = Vec::new();
     let mut offers = Vec::new();
-    let mut whys = Vec::new();
-    for (subject, theirs) in subjects.iter().zip(theirs) {
-        let half = match (subject, theirs) {
-            (_, Err(why)) => Err(why),
-            (subject, Ok(_)) if subject.is_farjump() => Ok(None),
-            (baseline, Ok(theirs)) => baselines::open(baseline, layout, folder, None)
-                .and_then(|half| Ok((half.offer()?, half)))
-                .map(|(own, half)| Some((half, theirs, own)))
-                .map_err(|failure| failure.to_string()),
-        };
-        let (half, offer, why) = match half {
-            Ok(Some((half, theirs, own))) => (Some((half, theirs)), Some(own), None),
-            Ok(None) => (None, None, None),
-            Err(why) => (None, None, Some(why)),
-        };
-        halves.push(half);
-        offers.push(offer);
-        whys.push(why);
+    for (spec, theirs) in specs.iter().zip(theirs) {
+        let own = theirs.and_then(|theirs| {
+            // Links connect by the target's address.
+            if spec.is_farjump() {
+                return Ok((None, Offer::default()));
+            }
+            let own = baselines::open(spec, layout, folder, None).map_err(|failure| failure.to_string())?;
+            let offer = own.offer.clone();
+            Ok((Some((own, theirs)), offer))
+        });
+        offers.push(own.as_ref().ok().map(|(_, offer)| offer.clone()));
+        opened.push(own.map(|(own, _)| own));
     }
     let (joined, own) = pair.join(offers, |memory| {
-        let join =
-            |half: Option<(Half, Offer)>| half.map(|(half, theirs)| half.join(&theirs, memory, true, layout));
-        halves.into_iter().map(join).collect::<Vec<_>>()
-    })?;
-    let mut sides = Vec::new();
-    for ((own, theirs), why) in own.into_iter().zip(joined).zip(&mut whys) {
-        let side = match (own, theirs) {
-            (Some(Ok(side)), Ok(())) => Some(side),
-            (Some(Err(failure)), _) => {
-                *why = Some(failure.to_string());
-                None
-            }
-            (_, Err(failure)) => {
-                *why = Some(failure);
-                None
-            }
-            (None, Ok(())) => None,
+        let connect = |own: Result<Option<(Unconnected, Offer)>, String>| {
+            let connected = own?.map(|(own, theirs)| own.connect(&theirs, memory));
+            connected.transpose().map_err(|failure| failure.to_string())
         };
-        sides.push(side);
-    }
-    Ok(Sides { sides, whys })
+        opened.into_iter().map(connect).collect::<Vec<_>>()
+    })?;
+    Ok(own.into_iter().zip(joined).map(|(own, theirs)| own.and_then(|own| theirs.map(|()| own))).collect())
 }

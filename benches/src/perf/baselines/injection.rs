@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use farjump::{Library, Link, Mode, Target, WaitPolicy};
+use farjump::{Library, Link, Mode, Target, TargetBuilder, WaitPolicy};
 
 use crate::perf::child_protocol::Set;
 use crate::perf::liveness::{CONNECTING, PATIENCE, Watch};
 use crate::perf::place;
-use crate::perf::role::{Other, Source, look_and_count};
+use crate::perf::role::{Receiver, Source, look_and_count};
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
@@ -92,18 +92,21 @@ pub(crate) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Li
     Ok(place::link(folder, socket, transport)?.wait_policy(WaitPolicy::spin_only()).connect()?)
 }
 
-/// The target's endpoint. Injected code counts in the word that it owns.
+/// The target's endpoint.
 pub(crate) struct Polls {
     target: Target<'static>,
     /// Whether it sleeps while nothing comes.
     sleeps: bool,
+    /// Calls that have run, by the target's own count.
+    ran: u64,
     /// The count at the start of the present measurement.
     before: u64,
 }
 
 impl Polls {
-    /// Builds a target over one transport, for `sources` sources and `counter`, with mailboxes as in `set`.
-    pub(crate) fn listen(
+    /// Builds a target over one transport, for `sources` sources and `counter`, which counts in a word that
+    /// the target owns.
+    pub(crate) fn of_counter(
         socket: &str,
         transport: &str,
         sources: usize,
@@ -112,27 +115,54 @@ impl Polls {
     ) -> Result<Polls, Failure> {
         // Leaked until the end of this process, which has only a few.
         let count: &'static mut u64 = Box::leak(Box::new(0));
-        let target = place::target(&set.folder, &set.host, socket, transport)?
-            .args(count)
+        Polls::listen(socket, transport, set, counter, |builder| builder.args(count).max_sources(sources))
+    }
+
+    /// Builds a target over one transport, with mailboxes as in `set`, which `finish` completes.
+    pub(crate) fn listen(
+        socket: &str,
+        transport: &str,
+        set: &Set,
+        local: &Library,
+        finish: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>,
+    ) -> Result<Polls, Failure> {
+        let builder = place::target(&set.folder, &set.host, socket, transport)?
             .modes(&Mode::ALL)
-            .local(counter)
+            .local(local)
             .mailbox_size(set.ring)
-            .max_sources(sources)
             .handshake_timeout(CONNECTING)
-            .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() })
-            .build()?;
+            .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() });
+        let target = finish(builder).build()?;
         place::announce(&set.folder, socket, transport, &target)?;
-        Ok(Polls { target, sleeps: set.sleeps, before: 0 })
+        Ok(Polls { target, sleeps: set.sleeps, ran: 0, before: 0 })
     }
 
-    fn count(&mut self) -> Result<u64, Failure> {
-        let count = self.target.args_mut::<u64>();
-        count.map(|count| *count).ok_or_else(|| Failure::new("the target lost its count"))
+    /// Returns the count of `counter`, or of the target where other functions run.
+    fn count(&mut self) -> u64 {
+        self.target.args_mut::<u64>().map_or(self.ran, |count| *count)
+    }
+}
+
+impl Receiver for Polls {
+    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+        self.before = self.count();
+        Ok(())
     }
 
-    /// Measures the time from the arrival of a call to its reply; the call adds `adds` to the count.
-    pub(crate) fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
-        let before = self.count()?;
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        self.ran += self.target.poll()? as u64;
+        // Never requested: the link itself knows when all calls have run.
+        Ok(0)
+    }
+
+    fn reply(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        // The target replies in `look`.
+        Ok(())
+    }
+
+    fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
+        let before = self.count();
         let mut time = Duration::ZERO;
         watch.until(|| {
             let start = Instant::now();
@@ -140,40 +170,21 @@ impl Polls {
             time = start.elapsed();
             Ok(ran != 0)
         })?;
-        match self.count()? - before {
+        match self.count() - before {
             added if added == adds => Ok(time),
             added => Err(Failure::new(format!("the first call added {added}, not {adds}: other code ran"))),
         }
     }
-}
-
-impl Other for Polls {
-    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
-        self.before = self.count()?;
-        Ok(())
-    }
-
-    #[inline]
-    fn look(&mut self) -> Result<u64, Failure> {
-        self.target.poll()?;
-        // Never requested: the link itself knows when all calls have run.
-        Ok(0)
-    }
-
-    fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
-        // The target replies in `look`.
-        Ok(())
-    }
 
     fn serve(
         &mut self,
-        answers: bool,
+        replies: bool,
         expected: u64,
         memory: &Memory,
         watch: &Watch,
     ) -> Result<u64, Failure> {
         if !self.sleeps {
-            return look_and_count(self, answers, expected, memory, watch);
+            return look_and_count(self, replies, expected, memory, watch);
         }
         while !memory.stopped() {
             while self.target.poll()? != 0 {}
@@ -184,6 +195,6 @@ impl Other for Polls {
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {
-        Ok(self.count()? - self.before)
+        Ok(self.count() - self.before)
     }
 }

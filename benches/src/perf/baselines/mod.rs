@@ -13,8 +13,9 @@ pub(crate) mod ucx;
 
 use std::path::Path;
 
-use super::child_protocol::{Offer, Subject};
-use super::role::{Other, Source};
+use super::child_protocol::{EndpointSpec, Offer};
+use super::metric::Against;
+use super::role::{Both, Receiver, Source};
 use super::shared_memory::Memory;
 #[cfg(feature = "ucx")]
 use super::work::am;
@@ -25,35 +26,40 @@ use super::work::{Task, Way, one_sided};
 use crate::program::failure::Failure;
 use ring::{Layout, Ring};
 use stores::Stores;
-use stream::Stream;
 
-/// An unconnected endpoint of a baseline.
-pub(super) enum Half {
-    Raw,
-    RawFetch(Task),
-    Stream(stream::Opening),
-    #[cfg(feature = "iceoryx2")]
-    Samples(Box<iceoryx::Samples>),
-    #[cfg(feature = "ucx")]
-    Ucx(Subject, ucx::Opening),
+/// An unconnected endpoint.
+pub(super) struct Unconnected {
+    /// The data that the peer needs.
+    pub(super) offer: Offer,
+    connect: Box<dyn FnOnce(&Offer, &Memory) -> Result<Connected, Failure>>,
 }
 
-/// A connected endpoint of a baseline.
-pub(super) enum Joined {
-    Raw(Box<Ring<Stores>>),
-    Stream(Box<Stream>),
-    #[cfg(feature = "iceoryx2")]
-    Samples(Box<iceoryx::Samples>),
-    #[cfg(feature = "ucx")]
-    Messages(Box<ucx::Messages>),
-    #[cfg(feature = "ucx")]
-    Stores(Box<ucx::Written<Stores>>),
-    #[cfg(feature = "ucx")]
-    Puts(Box<ucx::Written<ucx::Puts>>),
-    /// The source's endpoint of work, and UCX's transports for it.
-    Asking(Box<dyn Source>, Option<String>),
-    /// The target's endpoint of work.
-    Serving(Box<dyn Other>),
+/// A connected endpoint.
+pub(super) enum Connected {
+    /// Either role: both processes send messages through it.
+    Both(Box<dyn Both>),
+    Source(Box<dyn Source>),
+    Target(Box<dyn Receiver>),
+}
+
+impl Unconnected {
+    /// An endpoint with this offer, which is connected to the peer by `connect`.
+    fn new(
+        offer: Offer,
+        connect: impl FnOnce(&Offer, &Memory) -> Result<Connected, Failure> + 'static,
+    ) -> Unconnected {
+        Unconnected { offer, connect: Box::new(connect) }
+    }
+
+    /// A target of farjump's, to which links connect.
+    pub(super) fn target(target: Box<dyn Receiver>) -> Unconnected {
+        Unconnected::new(Offer::default(), |_, _| Ok(Connected::Target(target)))
+    }
+
+    /// Connects to the peer with this offer.
+    pub(super) fn connect(self, offer: &Offer, memory: &Memory) -> Result<Connected, Failure> {
+        (self.connect)(offer, memory)
+    }
 }
 
 /// Opens this process's endpoint of a baseline, with memory of its own where needed, and files in `folder`.
@@ -62,194 +68,147 @@ pub(super) enum Joined {
 /// # Errors
 /// The reason why this baseline is missing here.
 pub(super) fn open(
-    baseline: &Subject,
+    spec: &EndpointSpec,
     layout: &Layout,
     folder: &Path,
     host: Option<&str>,
-) -> Result<Half, Failure> {
-    match baseline {
-        Subject::Raw => Ok(Half::Raw),
-        Subject::Stream { sealed } => Ok(Half::Stream(stream::Opening::of(*sealed, host)?)),
-        #[cfg(feature = "iceoryx2")]
-        Subject::Iceoryx2 => {
-            Ok(Half::Samples(Box::new(iceoryx::Samples::open(folder, host.is_none(), layout)?)))
-        }
-        #[cfg(not(feature = "iceoryx2"))]
-        Subject::Iceoryx2 => {
-            let _ = folder;
-            Err(Failure::new(
-                "this program was built without iceoryx2: build with cargo build --release -p farjump-cli --features iceoryx2",
-            ))
-        }
-        Subject::Work(task @ Task { way: Way::RawFetch, .. }) => Ok(Half::RawFetch(task.clone())),
-        subject if subject.is_farjump() => Err(Failure::new("farjump is no baseline")),
+) -> Result<Unconnected, Failure> {
+    let (is_source, layout) = (host.is_none(), *layout);
+    match spec {
+        EndpointSpec::Farjump { .. } => Err(Failure::new("farjump is no baseline")),
+        EndpointSpec::Work(task) => open_work(task.clone(), is_source),
+        EndpointSpec::Baseline(Against::Raw) => Ok(open_raw(layout, is_source)),
+        EndpointSpec::Baseline(Against::Stream) => stream::open(false, host, layout.longest),
+        EndpointSpec::Baseline(Against::StreamSealed) => stream::open(true, host, layout.longest),
+        EndpointSpec::Baseline(Against::Iceoryx2) => open_iceoryx(folder, is_source, &layout),
+        EndpointSpec::Baseline(against) => open_ucx(*against, layout),
+    }
+}
+
+fn open_raw(layout: Layout, is_source: bool) -> Unconnected {
+    Unconnected::new(Offer::default(), move |_, memory| {
+        let (first, second, region) = memory.regions();
+        let (own, theirs) = if is_source { (first, second) } else { (second, first) };
+        let layout = Layout { region, ..layout };
+        // SAFETY: `layout` has the length of both regions, which begin at a page and stay mapped to the end of
+        // the run, after the last measurement. Only the two rings use them. The source made the layout for the
+        // longest payload that it sends.
+        let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
+        Ok(Connected::Both(Box::new(ring)))
+    })
+}
+
+#[cfg(feature = "iceoryx2")]
+fn open_iceoryx(folder: &Path, is_source: bool, layout: &Layout) -> Result<Unconnected, Failure> {
+    let samples = iceoryx::Samples::open(folder, is_source, layout)?;
+    // The endpoints find each other by name.
+    Ok(Unconnected::new(Offer::default(), |_, _| Ok(Connected::Both(Box::new(samples)))))
+}
+
+#[cfg(not(feature = "iceoryx2"))]
+fn open_iceoryx(_folder: &Path, _is_source: bool, _layout: &Layout) -> Result<Unconnected, Failure> {
+    Err(Failure::new(
+        "this program was built without iceoryx2: build with cargo build --release -p farjump-cli --features iceoryx2",
+    ))
+}
+
+#[cfg(feature = "ucx")]
+fn open_ucx(against: Against, layout: Layout) -> Result<Unconnected, Failure> {
+    let opening = match against {
+        Against::UcxAm => ucx::Opening::for_messages()?,
+        Against::UcxAmTcp => ucx::Opening::for_messages_on_loopback()?,
+        _ => ucx::Opening::with_memory(layout.region)?,
+    };
+    Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
+        Ok(Connected::Both(match against {
+            Against::UcxStores => Box::new(ucx::ring_by_stores(opening, theirs, &layout)?),
+            Against::UcxPut => Box::new(ucx::ring_by_puts(opening, theirs, &layout)?),
+            _ => Box::new(ucx::Messages::join(opening, theirs, layout.longest, ucx::Counting)?),
+        }))
+    }))
+}
+
+#[cfg(not(feature = "ucx"))]
+fn open_ucx(_against: Against, _layout: Layout) -> Result<Unconnected, Failure> {
+    Err(Failure::new("this program was built without UCX: build with --features ucx"))
+}
+
+fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
+    match task.way {
+        Way::Injected(_) => Err(Failure::new("farjump is no baseline")),
+        Way::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
+            let (start, len) = memory.store();
+            // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the run,
+            // after the last measurement; the source computed the length from the data to work on. Only the two
+            // endpoints of this work use it so, the target's only between measurements.
+            unsafe {
+                Ok(match is_source {
+                    true => Connected::Source(one_sided::source(&task, Mapped::new(start, len))?),
+                    false => Connected::Target(one_sided::receiver(&task, start, len, || ())),
+                })
+            }
+        })),
         #[cfg(feature = "ucx")]
-        subject => {
-            let region = match subject {
-                Subject::Work(task) => store_len(task.longest),
-                _ => layout.region,
-            };
-            Ok(Half::Ucx(subject.clone(), ucx::Opening::of(subject, region)?))
+        Way::Messages => {
+            let opening = ucx::Opening::for_messages()?;
+            Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
+                Ok(match is_source {
+                    true => Connected::Source(am::source(&task, opening, theirs)?),
+                    false => Connected::Target(am::receiver(&task, opening, theirs)?),
+                })
+            }))
+        }
+        #[cfg(feature = "ucx")]
+        Way::Fetch => {
+            let opening = ucx::Opening::with_memory(store_len(task.longest))?;
+            Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
+                if is_source {
+                    let reach = ucx::Reach::join(opening, theirs)?;
+                    return Ok(Connected::Source(one_sided::source(&task, reach)?));
+                }
+                let reached = ucx::Reached::join(opening, theirs)?;
+                let (start, len) = reached.memory();
+                // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as `reached`,
+                // which the closure keeps with the endpoint that uses them. Both processes computed the length
+                // from the data to work on.
+                let receiver = unsafe { one_sided::receiver(&task, start, len, move || reached.progress()) };
+                Ok(Connected::Target(receiver))
+            }))
         }
         #[cfg(not(feature = "ucx"))]
-        _ => {
-            let _ = layout;
+        Way::Messages | Way::Fetch => {
             Err(Failure::new("this program was built without UCX: build with --features ucx"))
         }
     }
 }
 
-impl Half {
-    /// Returns the data that the peer needs.
-    pub(super) fn offer(&self) -> Result<Offer, Failure> {
-        match self {
-            Half::Raw | Half::RawFetch(_) => Ok(Offer::default()),
-            Half::Stream(opening) => Ok(Offer { address: opening.address()?, ..Offer::default() }),
-            #[cfg(feature = "iceoryx2")]
-            Half::Samples(_) => Ok(Offer::default()),
-            #[cfg(feature = "ucx")]
-            Half::Ucx(_, opening) => opening.offer(),
-        }
-    }
-
-    /// Connects to the peer. `source` tells this endpoint's role.
-    pub(super) fn join(
-        self,
-        offer: &Offer,
-        memory: &Memory,
-        source: bool,
-        layout: &Layout,
-    ) -> Result<Joined, Failure> {
-        match self {
-            Half::Stream(opening) => {
-                Ok(Joined::Stream(Box::new(opening.join(offer.address, layout.longest)?)))
-            }
-            Half::Raw => {
-                let (first, second, region) = memory.regions();
-                let (own, theirs) = if source { (first, second) } else { (second, first) };
-                let layout = Layout { region, ..*layout };
-                // SAFETY: `layout` has the length of both regions, which begin at a page and stay mapped to
-                // the end of the run, after the last measurement. Only the two rings use them. The source
-                // made the layout for the longest payload that it sends.
-                let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
-                Ok(Joined::Raw(Box::new(ring)))
-            }
-            Half::RawFetch(task) => {
-                let (start, len) = memory.store();
-                // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the
-                // run, after the last measurement; the source computed the length from the data to work on.
-                // Only the two endpoints of this work use it so, the target's only between measurements.
-                unsafe {
-                    match source {
-                        true => {
-                            let mapped = Mapped::new(start, len);
-                            Ok(Joined::Asking(one_sided::source(&task, mapped)?, None))
-                        }
-                        false => Ok(Joined::Serving(one_sided::other(&task, start, len, || ()))),
-                    }
-                }
-            }
-            // The endpoints find each other by name.
-            #[cfg(feature = "iceoryx2")]
-            Half::Samples(samples) => Ok(Joined::Samples(samples)),
-            #[cfg(feature = "ucx")]
-            Half::Ucx(Subject::Work(task), opening) => join_work(&task, opening, offer, source),
-            #[cfg(feature = "ucx")]
-            Half::Ucx(Subject::UcxStores, opening) => {
-                Ok(Joined::Stores(Box::new(ucx::Written::by_stores(opening, offer, layout)?)))
-            }
-            #[cfg(feature = "ucx")]
-            Half::Ucx(Subject::UcxPut, opening) => {
-                Ok(Joined::Puts(Box::new(ucx::Written::by_puts(opening, offer, layout)?)))
-            }
-            #[cfg(feature = "ucx")]
-            Half::Ucx(_, opening) => Ok(Joined::Messages(Box::new(ucx::Messages::join(
-                opening,
-                offer,
-                layout.longest,
-                ucx::Counting,
-            )?))),
-        }
-    }
-}
-
-/// Connects the endpoints of work over UCX.
-#[cfg(feature = "ucx")]
-fn join_work(task: &Task, opening: ucx::Opening, offer: &Offer, source: bool) -> Result<Joined, Failure> {
-    match (&task.way, source) {
-        (Way::Messages, true) => {
-            let (asking, lanes) = am::source(task, opening, offer)?;
-            Ok(Joined::Asking(asking, lanes))
-        }
-        (Way::Messages, false) => Ok(Joined::Serving(am::other(task, opening, offer)?)),
-        (_, true) => {
-            let reach = ucx::Reach::join(opening, offer)?;
-            let lanes = reach.lanes();
-            Ok(Joined::Asking(one_sided::source(task, reach)?, lanes))
-        }
-        (_, false) => {
-            let reached = ucx::Reached::join(opening, offer)?;
-            let (start, len) = reached.memory();
-            // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as `reached`,
-            // which the closure keeps with the endpoint that uses them. Both processes computed the length
-            // from the data to work on.
-            Ok(Joined::Serving(unsafe { one_sided::other(task, start, len, move || reached.progress()) }))
-        }
-    }
-}
-
-impl Joined {
+impl Connected {
     /// # Errors
     /// This is only a target's endpoint.
     pub(super) fn source(&mut self) -> Result<&mut dyn Source, Failure> {
         match self {
-            Joined::Raw(ring) => Ok(&mut **ring),
-            Joined::Stream(stream) => Ok(&mut **stream),
-            #[cfg(feature = "iceoryx2")]
-            Joined::Samples(samples) => Ok(&mut **samples),
-            #[cfg(feature = "ucx")]
-            Joined::Messages(messages) => Ok(&mut **messages),
-            #[cfg(feature = "ucx")]
-            Joined::Stores(written) => Ok(&mut **written),
-            #[cfg(feature = "ucx")]
-            Joined::Puts(written) => Ok(&mut **written),
-            Joined::Asking(source, _) => Ok(&mut **source),
-            Joined::Serving(_) => Err(Failure::new("this is the target")),
+            Connected::Both(both) => Ok(&mut **both),
+            Connected::Source(source) => Ok(&mut **source),
+            Connected::Target(_) => Err(Failure::new("this is the target")),
         }
     }
 
     /// # Errors
     /// This is only a source's endpoint.
-    pub(super) fn other(&mut self) -> Result<&mut dyn Other, Failure> {
+    pub(super) fn receiver(&mut self) -> Result<&mut dyn Receiver, Failure> {
         match self {
-            Joined::Raw(ring) => Ok(&mut **ring),
-            Joined::Stream(stream) => Ok(&mut **stream),
-            #[cfg(feature = "iceoryx2")]
-            Joined::Samples(samples) => Ok(&mut **samples),
-            #[cfg(feature = "ucx")]
-            Joined::Messages(messages) => Ok(&mut **messages),
-            #[cfg(feature = "ucx")]
-            Joined::Stores(written) => Ok(&mut **written),
-            #[cfg(feature = "ucx")]
-            Joined::Puts(written) => Ok(&mut **written),
-            Joined::Serving(other) => Ok(&mut **other),
-            Joined::Asking(..) => Err(Failure::new("this is the source")),
+            Connected::Both(both) => Ok(&mut **both),
+            Connected::Target(target) => Ok(&mut **target),
+            Connected::Source(_) => Err(Failure::new("this is the source")),
         }
     }
 
     /// Returns UCX's transports, if it reports them.
     pub(super) fn lanes(&self) -> Option<String> {
         match self {
-            Joined::Raw(_) | Joined::Stream(_) | Joined::Serving(_) => None,
-            Joined::Asking(_, lanes) => lanes.clone(),
-            #[cfg(feature = "iceoryx2")]
-            Joined::Samples(_) => None,
-            #[cfg(feature = "ucx")]
-            Joined::Messages(messages) => messages.lanes(),
-            #[cfg(feature = "ucx")]
-            Joined::Stores(written) => written.lanes(),
-            #[cfg(feature = "ucx")]
-            Joined::Puts(written) => written.lanes(),
+            Connected::Both(both) => both.lanes(),
+            Connected::Source(source) => source.lanes(),
+            Connected::Target(_) => None,
         }
     }
 }

@@ -95,7 +95,7 @@ pub(crate) trait Writer {
     ) -> Result<(), Failure>;
 
     /// Writes one word, which becomes visible eventually. Returns false if a later one has to do.
-    fn tell(&mut self, at: usize, word: u64) -> Result<bool, Failure>;
+    fn return_credit(&mut self, at: usize, word: u64) -> Result<bool, Failure>;
 
     /// Prefetches the line at `at` for writing.
     fn fetch(&mut self, at: usize);
@@ -115,9 +115,17 @@ pub(crate) struct Ring<W> {
     sent: Way,
     taken: Way,
     /// Messages that may be in flight.
-    room: u64,
+    credit: u64,
     /// Messages taken when credit was last returned.
-    told: u64,
+    returned: u64,
+    /// The owner of the memory, dropped last.
+    owner: Option<Box<dyn Owner>>,
+}
+
+/// The owner of a ring's memory.
+pub(crate) trait Owner {
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String>;
 }
 
 /// Messages in one direction.
@@ -178,10 +186,16 @@ impl<W: Writer> Ring<W> {
     /// - No payload is longer than the layout says.
     /// - Only the peer writes there, and there are no references to it.
     pub(crate) unsafe fn new(writer: W, region: *mut u8, layout: Layout) -> Ring<W> {
-        let idle = Way::default();
-        let ring = Ring { writer, region, layout, sent: idle, taken: idle, room: 0, told: 0 };
+        let (sent, taken) = (Way::default(), Way::default());
+        let ring = Ring { writer, region, layout, sent, taken, credit: 0, returned: 0, owner: None };
         touch((0..layout.region).step_by(HEAD).map(|at| ring.word(at)));
         ring
+    }
+
+    /// Keeps the owner of the memory as long as the ring.
+    #[cfg(feature = "ucx")]
+    pub(crate) fn with_owner(self, owner: impl Owner + 'static) -> Ring<W> {
+        Ring { owner: Some(Box::new(owner)), ..self }
     }
 
     #[inline]
@@ -199,10 +213,10 @@ impl<W: Writer> Ring<W> {
     }
 
     #[cold]
-    fn wait_for_room(&mut self, watch: &Watch) -> Result<(), Failure> {
+    fn wait_for_credit(&mut self, watch: &Watch) -> Result<(), Failure> {
         watch.until(|| {
             self.writer.work()?;
-            Ok(self.under_way() < self.room)
+            Ok(self.under_way() < self.credit)
         })
     }
 }
@@ -212,15 +226,15 @@ impl<W: Writer> Peer for Ring<W> {
         self.sent.prepare(sent, !streams, &self.layout);
         self.taken.prepare(taken, !streams, &self.layout);
         // Replies imply credit; without replies the peer returns it.
-        self.room = if streams { self.sent.slots } else { u64::MAX };
-        self.told = self.taken.last;
+        self.credit = if streams { self.sent.slots } else { u64::MAX };
+        self.returned = self.taken.last;
     }
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
-        if self.room != u64::MAX {
-            if self.under_way() >= self.room {
-                self.wait_for_room(watch)?;
+        if self.credit != u64::MAX {
+            if self.under_way() >= self.credit {
+                self.wait_for_credit(watch)?;
             }
             let ahead = self.sent.at() + self.sent.ahead;
             if ahead < self.layout.region {
@@ -239,11 +253,11 @@ impl<W: Writer> Peer for Ring<W> {
         // Pairs with the writer's signal: the payload has arrived.
         if self.word(self.taken.signal_at()).load(Ordering::Acquire) == self.taken.last + 1 {
             self.taken.advance();
-            if self.room != u64::MAX
-                && self.taken.last - self.told >= self.taken.slots.div_ceil(4)
-                && self.writer.tell(0, self.taken.last)?
+            if self.credit != u64::MAX
+                && self.taken.last - self.returned >= self.taken.slots.div_ceil(4)
+                && self.writer.return_credit(0, self.taken.last)?
             {
-                self.told = self.taken.last;
+                self.returned = self.taken.last;
             }
         }
         Ok(self.came())
@@ -256,6 +270,10 @@ impl<W: Writer> Peer for Ring<W> {
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
         self.writer.settle(watch)
+    }
+
+    fn lanes(&self) -> Option<String> {
+        self.owner.as_ref()?.lanes()
     }
 }
 

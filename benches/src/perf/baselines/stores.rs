@@ -59,7 +59,7 @@ impl Writer for Stores {
     }
 
     #[inline]
-    fn tell(&mut self, at: usize, word: u64) -> Result<bool, Failure> {
+    fn return_credit(&mut self, at: usize, word: u64) -> Result<bool, Failure> {
         self.word(at).store(word, Ordering::Release);
         Ok(true)
     }

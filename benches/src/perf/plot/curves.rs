@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
-use serde_json::Value;
-
+use crate::perf::report::Report;
+use crate::perf::row::{Row, named};
 use crate::program::failure::Failure;
 
 pub(super) struct Picture {
@@ -19,7 +18,7 @@ pub(super) struct Panel {
     /// The metric.
     pub(super) title: String,
     /// Unit of the figures.
-    pub(super) unit: String,
+    pub(super) unit: &'static str,
     /// Whether figures are times, of which less is better.
     pub(super) is_time: bool,
     /// The horizontal axis.
@@ -63,37 +62,13 @@ pub(super) struct Ratio {
     pub(super) max: f64,
 }
 
-/// The cells read from a row of `--json`. A column that a metric lacks is missing or null.
-#[derive(Clone, Deserialize, Debug)]
-struct Cells {
-    metric: String,
-    unit: String,
-    subject: String,
-    transport: Option<String>,
-    mode: Option<String>,
-    lane: Option<String>,
-    size: Option<u64>,
-    median: Option<f64>,
-    reference: Option<String>,
-    reference_lane: Option<String>,
-    reference_median: Option<f64>,
-    ratio: Option<f64>,
-    ratio_min: Option<f64>,
-    ratio_max: Option<f64>,
-    image: Option<u64>,
-    sources: Option<u64>,
-    function: Option<String>,
-}
-
 impl Picture {
     /// Returns the picture of a report.
     ///
     /// # Errors
     /// No row has figures.
-    pub(super) fn of(report: &Value, rounds: u32) -> Result<Picture, Failure> {
-        let rows = report["rows"].as_array().into_iter().flatten();
-        let cells: Result<Vec<Cells>, _> = rows.map(Cells::deserialize).collect();
-        let panels = panels(&cells.map_err(|error| cannot_read(&error))?);
+    pub(super) fn of(report: &Report, rounds: u32) -> Result<Picture, Failure> {
+        let panels = panels(&report.rows);
         if panels.is_empty() {
             return Err(Failure::new("there is nothing to draw: no row has figures"));
         }
@@ -101,26 +76,13 @@ impl Picture {
     }
 }
 
-fn cannot_read(error: &serde_json::Error) -> Failure {
-    Failure::new(format!("the rows cannot be drawn: {error}"))
-}
-
 /// Describes the machine and its state.
-fn notes(report: &Value, rounds: u32) -> Vec<String> {
-    let machine = &report["machine"];
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let mut parts = vec![
-        text(&machine["processor"]).unwrap_or_default(),
-        format!("Linux {}", text(&machine["kernel"]).unwrap_or_default()),
-    ];
-    parts.extend(text(&machine["ucx"]).map(|version| format!("UCX {version}")));
+fn notes(report: &Report, rounds: u32) -> Vec<String> {
+    let machine = &report.machine;
+    let mut parts = vec![machine.processor.clone(), format!("Linux {}", machine.kernel)];
+    parts.extend(machine.ucx.as_ref().map(|version| format!("UCX {version}")));
     let mut how = format!("medians of {rounds} {}", if rounds == 1 { "round" } else { "rounds" });
-    let mut lines: Vec<f64> = report["rounds"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|round| round["line_ns"].as_f64())
-        .collect();
+    let mut lines: Vec<f64> = report.rounds.iter().filter_map(|round| round.line_ns).collect();
     lines.sort_by(f64::total_cmp);
     if let [least, .., most] = lines[..] {
         let median = lines[lines.len() / 2];
@@ -132,12 +94,9 @@ fn notes(report: &Value, rounds: u32) -> Vec<String> {
 }
 
 /// Returns a panel for each metric, and for each function and length that the horizontal axis does not cover.
-fn panels(rows: &[Cells]) -> Vec<Panel> {
+fn panels(rows: &[Row]) -> Vec<Panel> {
     let across = Across::of(rows);
-    let key = |row: &Cells| {
-        let size = row.size.filter(|_| across != Across::Payload);
-        (row.metric.clone(), row.function.clone(), size)
-    };
+    let key = |row: &Row| (row.metric, row.function, Some(row.size).filter(|_| across != Across::Payload));
     let mut keys: Vec<_> = Vec::new();
     for row in rows {
         if !keys.contains(&key(row)) {
@@ -145,11 +104,11 @@ fn panels(rows: &[Cells]) -> Vec<Panel> {
         }
     }
     let several_sizes = keys.iter().map(|key| key.2).collect::<BTreeSet<_>>().len() > 1;
-    let panel = |(metric, function, size): &(String, Option<String>, Option<u64>)| {
-        let rows: Vec<_> =
-            rows.iter().filter(|row| key(row) == (metric.clone(), function.clone(), *size)).collect();
+    let panel = |of_panel: &_| {
+        let rows: Vec<_> = rows.iter().filter(|row| key(row) == *of_panel).collect();
+        let (metric, function, size) = *of_panel;
         let mut title = title(metric);
-        title += &function.as_ref().map(|function| format!(": {function}")).unwrap_or_default();
+        title += &function.map(|function| format!(": {function}")).unwrap_or_default();
         if let (true, Some(size)) = (several_sizes, size) {
             title += &format!(", payload {size} B");
         }
@@ -168,22 +127,21 @@ fn title(metric: &str) -> String {
 
 impl Across {
     /// Chooses the property with several values; the payload's length if none has.
-    fn of(rows: &[Cells]) -> Across {
-        let several = |value: fn(&Cells) -> Option<u64>| {
-            rows.iter().filter_map(value).collect::<BTreeSet<_>>().len() > 1
-        };
-        match (several(|row| row.sources), several(|row| row.image)) {
+    fn of(rows: &[Row]) -> Across {
+        let several =
+            |value: fn(&Row) -> Option<u64>| rows.iter().filter_map(value).collect::<BTreeSet<_>>().len() > 1;
+        match (several(|row| Across::Sources.value(row)), several(|row| Across::Image.value(row))) {
             (true, _) => Across::Sources,
             (_, true) => Across::Image,
             _ => Across::Payload,
         }
     }
 
-    fn value(self, row: &Cells) -> Option<u64> {
+    fn value(self, row: &Row) -> Option<u64> {
         match self {
-            Across::Payload => row.size,
-            Across::Image => row.image,
-            Across::Sources => row.sources,
+            Across::Payload => Some(row.size as u64),
+            Across::Image => row.image.map(|image| image as u64),
+            Across::Sources => row.sources.map(u64::from),
         }
     }
 
@@ -198,12 +156,12 @@ impl Across {
 
 impl Panel {
     /// Returns `None` if no row has figures.
-    fn of(title: String, across: Across, rows: &[&Cells]) -> Option<Panel> {
-        let unit = rows.first()?.unit.clone();
+    fn of(title: String, across: Across, rows: &[&Row]) -> Option<Panel> {
+        let unit = rows.first()?.unit;
         let mut panel = Panel {
             title,
-            is_time: matches!(&*unit, "us" | "ms/s"),
-            unit: if unit == "us" { "\u{b5}s".to_owned() } else { unit },
+            is_time: matches!(unit, "us" | "ms/s"),
+            unit: if unit == "us" { "\u{b5}s" } else { unit },
             across,
             curves: Vec::new(),
             relations: Vec::new(),
@@ -237,7 +195,7 @@ impl Panel {
         }
     }
 
-    fn add_ratio(&mut self, row: &Cells, across: Across) {
+    fn add_ratio(&mut self, row: &Row, across: Across) {
         let place = |named: Option<(String, bool)>| {
             let (label, _) = named?;
             self.curves.iter().position(|curve| curve.label == label)
@@ -257,41 +215,48 @@ impl Panel {
     }
 }
 
-impl Cells {
+impl Row {
     /// Returns the label of the measured case, and whether it is farjump's.
     fn subject_curve(&self) -> Option<(String, bool)> {
         if self.subject != "farjump" {
-            return Some((named(&self.subject, self.lane.as_deref()), false));
+            return Some((named(self.subject, self.lane.as_deref()), false));
         }
-        let parts = [self.transport.as_deref(), self.mode.as_deref()];
+        let parts = [self.transport.as_deref(), self.mode];
         Some((parts.into_iter().flatten().collect::<Vec<_>>().join(", "), true))
     }
 
     fn reference_curve(&self) -> Option<(String, bool)> {
-        let name = self.reference.as_deref().filter(|name| !name.is_empty())?;
-        Some((named(name, self.reference_lane.as_deref()), false))
+        Some((named(self.reference?, self.reference_lane.as_deref()), false))
     }
-}
-
-fn named(name: &str, lane: Option<&str>) -> String {
-    lane.map_or_else(|| name.to_owned(), |lane| format!("{name} ({lane})"))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    /// A row with these cells, and default ones.
-    fn row(cells: Value) -> Cells {
-        let mut row = json!({
-            "metric": "latency", "unit": "us", "subject": "farjump", "transport": "shm", "mode": "cached", "size": 8,
-            "median": 0.1, "reference": "raw", "reference_median": 0.2, "ratio": 0.5, "ratio_min": 0.4, "ratio_max": 0.6,
-        });
-        let cells = cells.as_object().expect("cells are an object").clone();
-        row.as_object_mut().expect("it is one").extend(cells);
-        serde_json::from_value(row).expect("it is a row")
+    /// A row of farjump's in mode cached beside `raw`.
+    fn usual() -> Row {
+        Row {
+            metric: "latency",
+            unit: "us",
+            subject: "farjump",
+            transport: Some("shm".to_owned()),
+            mode: Some("cached"),
+            size: 8,
+            median: Some(0.1),
+            reference: Some("raw"),
+            reference_median: Some(0.2),
+            ratio: Some(0.5),
+            ratio_min: Some(0.4),
+            ratio_max: Some(0.6),
+            ..Row::default()
+        }
+    }
+
+    /// The same beside `ucx-am`.
+    fn beside_ucx() -> Row {
+        let (reference, reference_lane) = (Some("ucx-am"), Some("posix".to_owned()));
+        Row { reference, reference_lane, reference_median: Some(0.3), ..usual() }
     }
 
     fn labels(panel: &Panel) -> Vec<&str> {
@@ -303,11 +268,8 @@ mod tests {
         let mut rows = Vec::new();
         for size in [64, 8] {
             for mode in ["cached", "always"] {
-                rows.push(row(json!({ "size": size, "mode": mode })));
-                let am = json!({
-                    "size": size, "mode": mode, "reference": "ucx-am", "reference_lane": "posix", "reference_median": 0.3,
-                });
-                rows.push(row(am));
+                rows.push(Row { size, mode: Some(mode), ..usual() });
+                rows.push(Row { size, mode: Some(mode), ..beside_ucx() });
             }
         }
         let panels = panels(&rows);
@@ -320,46 +282,41 @@ mod tests {
         let points = &panel.relations[0].points;
         assert_eq!(points.len(), 2);
         assert_eq!(points[0], Ratio { at: 8, median: 0.5, min: 0.4, max: 0.6 });
-        assert_eq!((&*panel.unit, panel.is_time, panel.across), ("\u{b5}s", true, Across::Payload));
+        assert_eq!((panel.unit, panel.is_time, panel.across), ("\u{b5}s", true, Across::Payload));
     }
 
     #[test]
     fn what_has_no_figures_has_no_curve() {
-        let missing = json!({ "mode": "in-place", "median": null, "ratio": null });
-        let one = panels(&[row(json!({})), row(missing.clone())]);
-        assert_eq!(labels(&one[0]), ["shm, cached", "raw"]);
-        let none = row(json!({ "median": null, "reference_median": null, "ratio": null }));
+        let missing = Row { mode: Some("in-place"), median: None, ratio: None, ..usual() };
+        assert_eq!(labels(&panels(&[usual(), missing])[0]), ["shm, cached", "raw"]);
+        let none = Row { median: None, reference_median: None, ratio: None, ..usual() };
         assert!(panels(&[none]).is_empty() && panels(&[]).is_empty());
     }
 
     #[test]
     fn lengths_of_code_and_numbers_of_sources_are_what_curves_are_over_where_there_are_several() {
-        let images = panels(&[64, 128].map(|image| row(json!({ "image": image }))));
+        let images = panels(&[64, 128].map(|image| Row { image: Some(image), ..usual() }));
         assert_eq!((images.len(), images[0].across), (1, Across::Image));
         assert_eq!(images[0].curves[0].points, [(64, 0.1), (128, 0.1)]);
-        let sources = panels(&[1, 2].map(|sources| row(json!({ "sources": sources, "image": 64 }))));
-        assert_eq!(sources[0].across, Across::Sources);
-        let payloads = panels(&[8, 16].map(|size| row(json!({ "size": size, "image": 64, "sources": 1 }))));
-        assert_eq!(payloads[0].across, Across::Payload);
+        let both = |size, sources| Row { size, sources: Some(sources), image: Some(64), ..usual() };
+        assert_eq!(panels(&[both(8, 1), both(8, 2)])[0].across, Across::Sources);
+        assert_eq!(panels(&[both(8, 1), both(16, 1)])[0].across, Across::Payload);
     }
 
     #[test]
     fn each_function_and_each_metric_has_a_panel_of_its_own() {
-        let rows = ["sum", "codec"].map(|function| row(json!({ "metric": "work", "function": function })));
+        let rows = ["sum", "codec"].map(|name| Row { metric: "work", function: Some(name), ..usual() });
         let titles: Vec<_> = panels(&rows).into_iter().map(|panel| panel.title).collect();
         assert_eq!(titles, ["work: sum", "work: codec"]);
-        let rates = row(json!({ "metric": "scaling-rate", "unit": "million/s" }));
-        let both = panels(&[row(json!({})), rates]);
+        let both = panels(&[usual(), Row { metric: "scaling-rate", unit: "million/s", ..usual() }]);
         assert_eq!((&*both[1].title, both[1].is_time), ("scaling rate", false));
     }
 
     #[test]
     fn ucx_beside_its_own_tool_is_a_reference_with_a_ratio() {
-        let am = json!({ "reference": "ucx-am", "reference_lane": "posix" });
-        let tool = json!({
-            "subject": "ucx-am", "transport": null, "mode": null, "lane": "posix", "reference": "perftest",
-        });
-        let both = panels(&[row(am), row(tool)]);
+        let (lane, reference) = (Some("posix".to_owned()), Some("perftest"));
+        let tool = Row { subject: "ucx-am", transport: None, mode: None, lane, reference, ..usual() };
+        let both = panels(&[beside_ucx(), tool]);
         assert_eq!(labels(&both[0]), ["shm, cached", "ucx-am (posix)", "perftest"]);
         assert_eq!((both[0].relations[1].own, both[0].relations[1].reference), (1, 2));
     }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use plotters::prelude::{BitMapBackend, IntoDrawingArea, SVGBackend, WHITE};
 use rustix::fs::{Access, access};
-use serde_json::Value;
 
+use crate::perf::report::Report;
 use crate::program::failure::Failure;
 use curves::Picture;
 use drawing::Canvas;
@@ -67,11 +67,11 @@ impl Plot {
             .map_err(|error| refused(&format!("{} cannot be written: {error}", place.display())))
     }
 
-    /// Draws a report, as `--json` prints it, and writes the file.
+    /// Draws a report, and writes the file.
     ///
     /// # Errors
     /// No row has figures, or the file cannot be written.
-    pub(super) fn write(&self, report: &Value, rounds: u32) -> Result<(), Failure> {
+    pub(super) fn write(&self, report: &Report, rounds: u32) -> Result<(), Failure> {
         let picture = Picture::of(report, rounds)?;
         palette::load_font()?;
         let bytes = match self.kind {

@@ -9,10 +9,9 @@ use std::time::Duration;
 use farjump::{Link, Mode};
 use indicatif::ProgressBar;
 
-use super::baselines::Joined;
+use super::baselines::connect::Endpoint;
 use super::baselines::injection::{self, Calls};
 use super::case::Case;
-use super::child_protocol::Order;
 use super::counterpart::Counterpart;
 use super::first_call;
 use super::ifuncs::Libraries;
@@ -21,6 +20,7 @@ use super::machine::CoreDistance;
 use super::measurement::{self, Measurement, STATE_CALLS};
 use super::metric::{Against, Metric};
 use super::options::Perf;
+use super::perftest;
 use super::place;
 use super::progress::progress;
 use super::rdma_posts;
@@ -54,8 +54,8 @@ pub(super) struct Bench<'a> {
     modes: Vec<Mode>,
     counterpart: Counterpart,
     links: Vec<Rc<Link>>,
-    /// This process's endpoints of baselines, by their subject number.
-    sides: Vec<Option<Joined>>,
+    /// This process's endpoints of baselines, by their number.
+    endpoints: Vec<Endpoint>,
     against: &'a [Against],
     cases: Vec<Case<'a>>,
 }
@@ -65,7 +65,7 @@ impl<'a> Bench<'a> {
     pub(super) fn measure(mut self, report: &mut Report) -> Result<(), Failure> {
         self.run(report)?;
         // Before the other process ends: UCX would try to reach it again.
-        drop((self.links, self.sides));
+        drop((self.links, self.endpoints));
         self.counterpart.end()
     }
 
@@ -137,7 +137,7 @@ impl<'a> Bench<'a> {
     /// Returns the time of a line one way, in nanoseconds, if it can be measured.
     fn line(&mut self, times: &mut [Duration]) -> Result<Option<f64>, Failure> {
         match &mut self.counterpart {
-            Counterpart::Pair(pair) => measurement::line(pair, &mut self.sides, times).map(Some),
+            Counterpart::Pair(pair) => measurement::line(pair, &mut self.endpoints, times).map(Some),
             Counterpart::Peer(_) => Ok(None),
         }
     }
@@ -158,18 +158,18 @@ impl<'a> Bench<'a> {
             warmup: self.options.warmup.min(iterations),
         };
         match case {
-            Case::Farjump { subject, mode, link, .. } if run.metric == Metric::FirstCall => {
+            Case::Farjump { endpoint, mode, link, .. } if run.metric == Metric::FirstCall => {
                 let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
-                self.first_call(*subject, *link, *mode, number, size)
+                self.first_call(*endpoint, *link, *mode, number, size)
             }
-            Case::Farjump { batch, subject, mode, link, code, .. } => {
+            Case::Farjump { batch, endpoint, mode, link, code, .. } => {
                 let link = &self.links[*link];
                 let args = match code.function {
                     None => Cow::Owned(vec![7; size]),
                     Some(function) => Cow::Borrowed(source::args(function, size)),
                 };
                 let attempt = || injection::attempt(link, &code.library, *mode, &args);
-                match self.counterpart.serve(*subject, attempt)? {
+                match self.counterpart.serve(*endpoint, attempt)? {
                     Ok(()) => {}
                     Err(error @ farjump::Error::Wait(farjump::WaitError::PeerGone { .. })) => {
                         return Err(error.into());
@@ -181,14 +181,14 @@ impl<'a> Bench<'a> {
                     None => Box::new(Calls::new(link, &code.library, args.into_owned(), *batch)),
                     Some(function) => injected::source(link, function, &code.library, size),
                 };
-                let round = run.measure(&mut self.counterpart, *subject, &mut *source, times)?;
+                let round = run.measure(&mut self.counterpart, *endpoint, &mut *source, times)?;
                 Ok(Ok(Round { posted: rdma_posts::since(before, run.messages()), ..round }))
             }
-            Case::Both { subject, .. } => {
-                let Some(Some(side)) = self.sides.get_mut(*subject) else {
+            Case::Both { endpoint, .. } => {
+                let Some(Ok(Some(own))) = self.endpoints.get_mut(*endpoint) else {
                     return Ok(Err("it is not set up".to_owned()));
                 };
-                run.measure(&mut self.counterpart, *subject, side.source()?, times).map(Ok)
+                run.measure(&mut self.counterpart, *endpoint, own.source()?, times).map(Ok)
             }
             Case::Copy(copy) => run.measure_alone(self.counterpart.pair()?, copy, times).map(Ok),
             Case::Perftest(cpus) => {
@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
             Case::Rdma(program, cpus) => {
-                let figure = program.run(self.stage, run.metric, size, iterations, *cpus);
+                let figure = perftest::run(*program, self.stage, run.metric, size, iterations, *cpus);
                 Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
             }
             Case::Dlopen => {
@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
 
     fn first_call(
         &mut self,
-        subject: usize,
+        endpoint: usize,
         link: usize,
         mode: Mode,
         number: usize,
@@ -230,7 +230,7 @@ impl<'a> Bench<'a> {
         let time = match &mut self.counterpart {
             Counterpart::Pair(pair) => {
                 let link = &self.links[link];
-                pair.time(&Order::First { subject, adds: first_call::adds(number) }, || {
+                pair.time_first(endpoint, first_call::adds(number), || {
                     link.set_mode(mode);
                     Ok(link.inject(library, &args)?.wait(PATIENCE).map(drop)?)
                 })?
@@ -329,7 +329,7 @@ impl<'a> Bench<'a> {
 
     fn lanes(&self, case: &Case<'_>) -> Option<String> {
         match case {
-            Case::Both { subject, .. } => self.sides.get(*subject)?.as_ref()?.lanes(),
+            Case::Both { endpoint, .. } => self.endpoints.get(*endpoint)?.as_ref().ok()?.as_ref()?.lanes(),
             Case::Farjump { link, .. } => place::lane(&self.links[*link]),
             _ => None,
         }

@@ -5,18 +5,16 @@ use std::rc::Rc;
 use farjump::{Mode, WaitPolicy};
 
 use super::Bench;
-use crate::perf::baselines::connect::{Host, Sides, alike, hosts, join, subject_for, wanted};
+use crate::perf::baselines::connect::{Host, Paired, alike, hosts, spec_for, wanted};
 use crate::perf::baselines::memcpy::Copy;
 use crate::perf::baselines::ring::Layout;
 use crate::perf::case::Case;
-use crate::perf::child::Pair;
-use crate::perf::child_protocol::Subject;
+use crate::perf::child_protocol::EndpointSpec;
 use crate::perf::counterpart::Counterpart;
 use crate::perf::ifuncs::Libraries;
 use crate::perf::measurement::LINE_SIZE;
 use crate::perf::metric::{Against, Metric};
 use crate::perf::options::Perf;
-use crate::perf::perftest::Program;
 use crate::perf::place;
 use crate::perf::remote_target::{Peer, Unreached};
 use crate::perf::setting::Setting;
@@ -38,35 +36,33 @@ impl<'a> Bench<'a> {
         let longest = options.sizes.longest().max(LINE_SIZE);
         let layout = Layout::new(options.ring(), longest, options.slot)?;
         let store = if options.metric == Metric::Work { store_len(longest) } else { 0 };
-        let mut pair = Pair::start(stage, layout.region, store, options.across.as_ref())?;
         let wanted = wanted(against);
         let hosts = hosts(transports, &libraries.codes, longest);
         // The raw ring is always there: it measures the machine's state.
-        let mut subjects = vec![Subject::Raw];
-        subjects.extend(hosts.iter().map(|host| host.subject.clone()));
+        let mut specs = vec![EndpointSpec::Baseline(Against::Raw)];
+        specs.extend(hosts.iter().map(|host| host.spec.clone()));
         let baselines = || {
             wanted.iter().flat_map(|against| alike(&libraries.codes).map(move |codes| (*against, &codes[0])))
         };
-        subjects.extend(
+        specs.extend(
             baselines()
-                .filter_map(|(against, code)| subject_for(against, code, longest))
-                .filter(|subject| *subject != Subject::Raw),
+                .filter_map(|(against, code)| spec_for(against, code, longest))
+                .filter(|spec| *spec != EndpointSpec::Baseline(Against::Raw)),
         );
-        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
-        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
+        let Paired { pair, endpoints } = Paired::start(setting, &specs, layout, store)?;
         let mut counterpart = Counterpart::Pair(pair);
         let mut links = Vec::new();
         let mut cases = Vec::new();
-        let number_of = |wanted: Option<&Subject>| {
-            subjects.iter().position(|subject| Some(subject) == wanted).unwrap_or_default()
+        let number_of = |wanted: Option<&EndpointSpec>| {
+            specs.iter().position(|spec| Some(spec) == wanted).unwrap_or_default()
         };
-        for Host { transport, name, codes, subject } in &hosts {
-            let subject = number_of(Some(subject));
-            if let Some(why) = &whys[subject] {
+        for Host { transport, name, codes, spec } in &hosts {
+            let endpoint = number_of(Some(spec));
+            if let Err(why) = &endpoints[endpoint] {
                 return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
             }
             let link = place::link(stage.folder(), name, transport)?.wait_policy(WaitPolicy::spin_only());
-            let link = counterpart.serve(subject, || link.connect())??;
+            let link = counterpart.serve(endpoint, || link.connect())??;
             let number = links.len();
             links.push(Rc::new(link));
             let single = against.contains(&Against::Single) && options.batch != 1;
@@ -75,7 +71,7 @@ impl<'a> Bench<'a> {
             {
                 cases.extend(modes.iter().map(|mode| Case::Farjump {
                     batch,
-                    subject,
+                    endpoint,
                     transport: (*transport).to_owned(),
                     mode: *mode,
                     link: number,
@@ -84,24 +80,21 @@ impl<'a> Bench<'a> {
             }
         }
         for (against, code) in baselines().filter(|(against, _)| !against.is_farjump()) {
-            if let Some(program) = Program::of(against) {
-                cases.push(Case::Rdma(program, cpus));
-                continue;
-            }
             cases.push(match against {
+                program if program.is_of_perftest() => Case::Rdma(program, cpus),
                 Against::Memcpy => Case::Copy(Copy::new(layout.region, layout.longest)?),
                 Against::Perftest => Case::Perftest(cpus),
                 Against::Dlopen => Case::Dlopen,
                 against => {
-                    let subject = number_of(subject_for(against, code, longest).as_ref());
-                    match whys[subject].clone() {
-                        Some(why) => Case::Missing { against, why, function: code.function },
-                        None => Case::Both { subject, against, function: code.function },
+                    let endpoint = number_of(spec_for(against, code, longest).as_ref());
+                    match &endpoints[endpoint] {
+                        Err(why) => Case::Missing { against, why: why.clone(), function: code.function },
+                        Ok(_) => Case::Both { endpoint, against, function: code.function },
                     }
                 }
             });
         }
-        Ok(Bench { options, stage, libraries, modes, counterpart, links, sides, against, cases })
+        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
     }
 
     /// Connects to the target that runs elsewhere.
@@ -124,7 +117,7 @@ impl<'a> Bench<'a> {
             for (at, code) in libraries.codes.iter().enumerate() {
                 cases.extend(modes.iter().map(|mode| Case::Farjump {
                     batch: options.batch,
-                    subject: peer.subject(number, at),
+                    endpoint: peer.endpoint(number, at),
                     transport: transport.clone(),
                     mode: *mode,
                     link: number,
@@ -142,7 +135,7 @@ impl<'a> Bench<'a> {
                 }));
             }
         }
-        let (counterpart, sides) = (Counterpart::Peer(peer), Vec::new());
-        Ok(Bench { options, stage, libraries, modes, counterpart, links, sides, against, cases })
+        let (counterpart, endpoints) = (Counterpart::Peer(peer), Vec::new());
+        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
     }
 }

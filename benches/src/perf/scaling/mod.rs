@@ -16,13 +16,11 @@ use std::time::Duration;
 use indicatif::ProgressBar;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::baselines::Joined;
-use super::baselines::connect::{Sides, join};
+use super::baselines::connect::Paired;
 use super::baselines::ring::Layout;
-use super::child::Pair;
-use super::child_protocol::Subject;
+use super::child_protocol::EndpointSpec;
 use super::measurement::{self, LINE_SIZE, Measurement, STATE_CALLS};
-use super::metric::Metric;
+use super::metric::{Against, Metric};
 use super::progress::progress;
 use super::report::{Report, RoundState};
 use super::setting::Setting;
@@ -51,9 +49,7 @@ struct Lane<'a> {
 /// All targets, set up.
 struct Field<'a> {
     setting: &'a Setting<'a>,
-    pair: Pair,
-    /// This process's endpoint of the raw ring.
-    sides: Vec<Option<Joined>>,
+    paired: Paired,
     lanes: Vec<Lane<'a>>,
     /// Numbers of sources, in ascending order.
     counts: Vec<usize>,
@@ -76,24 +72,23 @@ fn raise_file_limit() {
 
 impl<'a> Field<'a> {
     fn set(setting: &'a Setting<'a>) -> Result<Field<'a>, Failure> {
-        let Setting { options, stage, cpus, transports, .. } = *setting;
+        let Setting { options, transports, .. } = *setting;
         let mut counts = options.sources.clone().map_or(USUAL.to_vec(), |counts| counts.0);
         counts.sort_unstable();
         let most = counts.last().copied().unwrap_or(1);
         let layout = Layout::new(options.ring(), options.sizes.longest().max(LINE_SIZE), None)?;
-        let mut pair = Pair::start(stage, layout.region, 0, options.across.as_ref())?;
         // The raw ring is for the machine's state.
-        let mut subjects = vec![Subject::Raw];
+        let mut specs = vec![EndpointSpec::Baseline(Against::Raw)];
         let mut lanes = Vec::new();
         for transport in transports {
             let mut crowd = |name: &str, sources: usize, home| {
                 let socket = format!("{transport}-{name}");
-                subjects.push(Subject::Crowd {
+                specs.push(EndpointSpec::Farjump {
                     transport: transport.clone(),
                     socket: socket.clone(),
                     sources,
                 });
-                Crowd::new(setting, transport, subjects.len() - 1, socket, home)
+                Crowd::new(setting, transport, specs.len() - 1, socket, home)
             };
             lanes.push(Lane {
                 transport,
@@ -102,15 +97,14 @@ impl<'a> Field<'a> {
                 here: crowd("h", most, Home::Here),
             });
         }
-        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
-        let Sides { sides, whys } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
-        if let Some(why) = whys.into_iter().flatten().next() {
+        let mut paired = Paired::start(setting, &specs, layout, 0)?;
+        if let Some(Err(why)) = paired.endpoints.iter().find(|endpoint| endpoint.is_err()) {
             return Err(Failure::new(format!("a target could not be made: {why}")));
         }
         for lane in &mut lanes {
-            lane.alone.grow(&mut pair, 1)?;
+            lane.alone.grow(&mut paired.pair, 1)?;
         }
-        Ok(Field { setting, pair, sides, lanes, counts })
+        Ok(Field { setting, paired, lanes, counts })
     }
 
     fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
@@ -144,7 +138,7 @@ impl<'a> Field<'a> {
         let options = self.setting.options;
         let (calls, messages) = options.iterations.map_or(USUAL_CALLS, |asked| (asked, asked));
         let turns = calls.min(MOST_TURNS);
-        let Field { pair, sides, lanes, .. } = self;
+        let Field { paired: Paired { pair, endpoints }, lanes, .. } = self;
         let Lane { transport, alone, processes, here } = &mut lanes[lane];
         let crowd = if sources <= PROCESSES { processes } else { here };
         let mut step = Step::new()?;
@@ -170,7 +164,7 @@ impl<'a> Field<'a> {
             for round in 1..=options.rounds {
                 bar.set_message(format!("{transport}, {sources} sources, {size} B, round {round}"));
                 bar.inc(1);
-                let line_ns = measurement::line(pair, sides, &mut times)?;
+                let line_ns = measurement::line(pair, endpoints, &mut times)?;
                 report.rounds.push(RoundState::of(size, round, Some(line_ns)));
                 crowd.settle(pair)?;
                 let back = alone.back(pair, calls, &mut times)?;
@@ -205,8 +199,6 @@ impl<'a> Field<'a> {
                 crowd.end()?;
             }
         }
-        // Before the other process ends: UCX would try to reach it again.
-        drop(self.sides);
-        self.pair.end()
+        self.paired.end()
     }
 }

@@ -37,12 +37,12 @@ pub(super) enum Home {
     Here,
 }
 
-/// Sources, and the subject number of their target.
+/// Sources, and the endpoint number of their target.
 pub(super) struct Crowd<'a> {
     setting: &'a Setting<'a>,
     transport: &'a str,
     socket: String,
-    subject: usize,
+    endpoint: usize,
     home: Home,
     links: Vec<Link>,
     others: Vec<Pair>,
@@ -63,17 +63,17 @@ pub(super) struct Streamed {
 }
 
 impl<'a> Crowd<'a> {
-    /// No sources yet, for the target with number `subject`, which listens on `socket`.
+    /// No sources yet, for the target with number `endpoint`, which listens on `socket`.
     pub(super) fn new(
         setting: &'a Setting<'a>,
         transport: &'a str,
-        subject: usize,
+        endpoint: usize,
         socket: String,
         home: Home,
     ) -> Crowd<'a> {
         let args = vec![7; setting.options.sizes.longest()];
         let (links, others) = (Vec::new(), Vec::new());
-        Crowd { setting, transport, socket, subject, home, links, others, at_first: None, args }
+        Crowd { setting, transport, socket, endpoint, home, links, others, at_first: None, args }
     }
 
     fn len(&self) -> usize {
@@ -97,7 +97,7 @@ impl<'a> Crowd<'a> {
     }
 
     fn add(&mut self, pair: &mut Pair, sources: usize) -> Result<(), Failure> {
-        let order = Order::Play { subject: self.subject, size: 0, streams: true, expected: u64::MAX };
+        let order = Order::Play { endpoint: self.endpoint, size: 0, streams: true, expected: u64::MAX };
         let (added, _) = pair.play(&order, |_, _| {
             while self.len() < sources {
                 if self.home == Home::Processes && !self.links.is_empty() {
@@ -139,7 +139,7 @@ impl<'a> Crowd<'a> {
 
     /// Makes the target poll until all sources that have sent before count as idle.
     pub(super) fn settle(&self, pair: &mut Pair) -> Result<(), Failure> {
-        let order = Order::Play { subject: self.subject, size: 0, streams: true, expected: u64::MAX };
+        let order = Order::Play { endpoint: self.endpoint, size: 0, streams: true, expected: u64::MAX };
         pair.play(&order, |_, _| {
             std::thread::sleep(SETTLE * self.len() as u32);
             Ok(())
@@ -154,7 +154,7 @@ impl<'a> Crowd<'a> {
         calls: &Measurement,
         times: &mut [Duration],
     ) -> Result<Round, Failure> {
-        calls.measure(pair, self.subject, &mut self.calls()?, times)
+        calls.measure(pair, self.endpoint, &mut self.calls()?, times)
     }
 
     fn calls(&self) -> Result<Calls<'_>, Failure> {
@@ -172,7 +172,7 @@ impl<'a> Crowd<'a> {
         back: f64,
     ) -> Result<Round, Failure> {
         let first = self.links.first().ok_or_else(|| Failure::new("no source is connected"))?;
-        let order = Order::Play { subject: self.subject, size, streams: true, expected: u64::MAX };
+        let order = Order::Play { endpoint: self.endpoint, size, streams: true, expected: u64::MAX };
         let sent = times.len() as u64;
         let ((), Played { counted, .. }) = pair.play(&order, |_, _| {
             for time in &mut *times {
@@ -202,7 +202,7 @@ impl<'a> Crowd<'a> {
     ) -> Result<f64, Failure> {
         let empty =
             Measurement { metric: Metric::Latency, size: 0, iterations, warmup: iterations.div_ceil(8) };
-        Ok(round_trips(pair, self.subject, &mut self.calls()?, &empty, times)? / 2.0)
+        Ok(round_trips(pair, self.endpoint, &mut self.calls()?, &empty, times)? / 2.0)
     }
 
     /// Measures the throughput of `active` sources, with `size` bytes and about `messages` messages, equally
@@ -214,7 +214,7 @@ impl<'a> Crowd<'a> {
         active: usize,
         messages: u32,
     ) -> Result<Streamed, Failure> {
-        let order = Order::Play { subject: self.subject, size, streams: true, expected: u64::MAX };
+        let order = Order::Play { endpoint: self.endpoint, size, streams: true, expected: u64::MAX };
         let each = (u64::from(messages) / active as u64).max(1);
         let all = each * active as u64;
         let library = self.library();

@@ -12,11 +12,9 @@ use std::time::{Duration, Instant};
 
 use farjump::{Library, Mode};
 
-use super::baselines::Joined;
-use super::baselines::connect::{Sides, join};
+use super::baselines::connect::Paired;
 use super::baselines::ring::Layout;
-use super::child::Pair;
-use super::child_protocol::Subject;
+use super::child_protocol::EndpointSpec;
 use super::clock;
 use super::ifuncs;
 use super::machine::CoreDistance;
@@ -78,13 +76,12 @@ pub(super) fn run(setting: &Setting<'_>, against: &[Against], report: &mut Repor
         false => wake_up(setting, &mut wakers, library, &mut line, report)?,
     }
     wakers.into_iter().try_for_each(Waker::end)?;
-    line.end()
+    line.paired.end()
 }
 
 /// The measurement of the machine's state.
 struct Line {
-    pair: Pair,
-    sides: Vec<Option<Joined>>,
+    paired: Paired,
     times: Vec<Duration>,
     /// Results for the present rows.
     found: Vec<f64>,
@@ -92,18 +89,15 @@ struct Line {
 
 impl Line {
     fn set(setting: &Setting<'_>) -> Result<Line, Failure> {
-        let Setting { stage, cpus, .. } = *setting;
         let layout = Layout::new(0, LINE_SIZE, None)?;
-        let subjects = [Subject::Raw];
-        let mut pair = Pair::start(stage, layout.region, 0, None)?;
-        let theirs = pair.set(setting.set(&subjects, cpus.target, layout))?;
-        let Sides { sides, .. } = join(&mut pair, &subjects, theirs, &layout, stage.folder())?;
-        Ok(Line { pair, sides, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
+        let paired = Paired::start(setting, &[EndpointSpec::Baseline(Against::Raw)], layout, 0)?;
+        Ok(Line { paired, times: vec![Duration::ZERO; STATE_CALLS as usize], found: Vec::new() })
     }
 
     /// Measures, and adds the result to the report.
     fn look(&mut self, size: usize, round: u32, report: &mut Report) -> Result<(), Failure> {
-        let line_ns = measurement::line(&mut self.pair, &mut self.sides, &mut self.times)?;
+        let Paired { pair, endpoints } = &mut self.paired;
+        let line_ns = measurement::line(pair, endpoints, &mut self.times)?;
         report.rounds.push(RoundState::of(size, round, Some(line_ns)));
         self.found.push(line_ns);
         Ok(())
@@ -112,11 +106,6 @@ impl Line {
     /// Returns the state over the rounds since the last call of this.
     fn state(&mut self) -> Option<CoreDistance> {
         median(&std::mem::take(&mut self.found)).map(CoreDistance::of)
-    }
-
-    fn end(self) -> Result<(), Failure> {
-        drop(self.sides);
-        self.pair.end()
     }
 }
 

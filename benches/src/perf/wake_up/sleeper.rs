@@ -14,7 +14,7 @@ use rustix::thread::futex;
 
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
-use crate::perf::child_protocol::{Answer, Offer, Order, Set, Sleeper, Talk};
+use crate::perf::child_protocol::{Offer, Order, Set, Sleeper, Talk};
 use crate::perf::clock;
 use crate::perf::liveness::{CONNECTING, LONGEST_SLEEP};
 use crate::perf::place;
@@ -37,12 +37,12 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
             let mut target = unsafe { builder.args_raw(stamp.cast_mut().cast()) }.build()?;
             place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
-            talk.say(&Answer::Made(vec![Ok(Offer::default())]))?;
+            talk.reply(Ok::<_, String>(Offer::default()))?;
             until_told(talk, || stopper.stop(), || Ok(target.run()?))
         }
         Sleeper::Futex => {
             let over = AtomicBool::new(false);
-            talk.say(&Answer::Made(vec![Ok(Offer::default())]))?;
+            talk.reply(Ok::<_, String>(Offer::default()))?;
             let stop = || {
                 over.store(true, Ordering::Relaxed);
                 ring(memory);
@@ -55,7 +55,7 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
                 Ok(worker) => worker,
                 Err(failure) => return missing(talk, failure.to_string()),
             };
-            talk.say(&Answer::Made(vec![Ok(worker.offer()?)]))?;
+            talk.reply(Ok::<_, String>(worker.offer()?))?;
             let stopper = worker.stopper();
             until_told(talk, || stopper.stop(), || worker.run())
         }
@@ -68,7 +68,7 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
 
 /// Reports why the sleeper is missing, and waits for the end.
 fn missing(talk: &mut Talk, why: String) -> Result<bool, Failure> {
-    talk.say(&Answer::Made(vec![Err(why)]))?;
+    talk.reply(Err::<Offer, _>(why))?;
     until_told(talk, || {}, || Ok(()))
 }
 

@@ -11,12 +11,12 @@ use super::data::Store;
 use super::functions::Function;
 use super::native::{self, Native};
 use super::source::{Ask, Asking, Job};
-use super::target::{Host, Serving};
+use super::target::Serving;
 use crate::perf::baselines::ucx::{Handler, Messages, Opening};
 use crate::perf::child_protocol::Offer;
 use crate::perf::ifuncs;
 use crate::perf::liveness::Watch;
-use crate::perf::role::{Other, Peer, Source};
+use crate::perf::role::{Peer, Receiver, Source};
 use crate::program::failure::Failure;
 
 /// The source's handler: keeps the reply.
@@ -44,14 +44,14 @@ struct Asks {
 
 impl Ask for Asks {
     #[inline]
-    fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let bytes: &[u8] = match job.function {
             Function::Codec => {
                 // UCX must have finished with the last payload before it is overwritten.
                 self.messages.is_sent(watch)?;
-                let room = self.library.payload_max_size(job.args).min(self.payload.len());
-                // SAFETY: `payload` has `room` bytes, which only this endpoint uses.
-                let made = unsafe { self.library.payload_init(self.payload.as_mut_ptr(), room, job.args) };
+                let space = self.library.payload_max_size(job.args).min(self.payload.len());
+                // SAFETY: `payload` has `space` bytes, which only this endpoint uses.
+                let made = unsafe { self.library.payload_init(self.payload.as_mut_ptr(), space, job.args) };
                 let len = made.map_err(|error| Failure::new(error.to_string()))?;
                 &self.payload[..len]
             }
@@ -62,28 +62,27 @@ impl Ask for Asks {
         // SAFETY: arguments never change, and `payload` is written only after `is_sent`.
         unsafe { self.messages.send_bytes(bytes, watch) }?;
         watch.until(|| Ok(Peer::look(&mut self.messages)? != before))?;
-        answer.extend_from_slice(&self.messages.handler().0.borrow());
+        reply.extend_from_slice(&self.messages.handler().0.borrow());
         Ok(())
     }
 
     fn settle(&mut self, _calls: u64, watch: &Watch) -> Result<(), Failure> {
         self.messages.is_sent(watch)
     }
+
+    fn lanes(&self) -> Option<String> {
+        Peer::lanes(&self.messages)
+    }
 }
 
 /// Returns the source's endpoint of a task.
-pub(crate) fn source(
-    task: &Task,
-    opening: Opening,
-    offer: &Offer,
-) -> Result<(Box<dyn Source>, Option<String>), Failure> {
+pub(crate) fn source(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Source>, Failure> {
     let longest = task.longest_message();
     let keeps = Keeps(RefCell::new(Vec::with_capacity(longest)));
     let messages = Messages::join(opening, offer, longest, keeps)?;
-    let lanes = messages.lanes();
     let library = ifuncs::open(&task.library)?;
     let asks = Asks { messages, library, payload: vec![0; longest].leak() };
-    Ok((Box::new(Asking::new(task.function, asks, task.longest)), lanes))
+    Ok(Box::new(Asking::new(task.function, asks, task.longest)))
 }
 
 impl Handler for Native {
@@ -95,11 +94,12 @@ impl Handler for Native {
 }
 
 /// The target's endpoint: the handler does the work, and its reply is sent after UCX has called it.
-struct Answers(Messages<Native>);
+struct Replies(Messages<Native>);
 
-impl Host for Answers {
-    fn prepare(&mut self) {
+impl Receiver for Replies {
+    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
         self.0.begin();
+        Ok(())
     }
 
     #[inline]
@@ -108,20 +108,20 @@ impl Host for Answers {
     }
 
     #[inline]
-    fn answer(&mut self, watch: &Watch) -> Result<(), Failure> {
+    fn reply(&mut self, watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the reply stays until the next message, which the source sends only after it has this one.
         native::with_reply(|reply| unsafe { self.0.send_bytes(reply, watch) })
     }
 
-    fn done(&mut self, _store: &Store) -> u64 {
-        self.0.came()
+    fn counted(&mut self) -> Result<u64, Failure> {
+        Ok(self.0.came())
     }
 }
 
 /// Returns the target's endpoint of a task.
-pub(crate) fn other(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Other>, Failure> {
+pub(crate) fn receiver(task: &Task, opening: Opening, offer: &Offer) -> Result<Box<dyn Receiver>, Failure> {
     let store = Store::own(task.longest);
     let native = Native::place(&Library::open(&task.library)?, store)?;
     let messages = Messages::join(opening, offer, task.longest_message(), native)?;
-    Ok(Box::new(Serving::new(task.function, store, Answers(messages))))
+    Ok(Box::new(Serving::new(task.function, store, Replies(messages))))
 }

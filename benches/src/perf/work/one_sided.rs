@@ -7,9 +7,9 @@ use super::data::{AREA, CALLS, ENTRY, ROWS, Store, TABLE};
 use super::functions::{Function, KEY};
 use super::native::{self, Native};
 use super::source::{Ask, Asking, Job};
-use super::target::{Host, Serving};
+use super::target::Serving;
 use crate::perf::liveness::Watch;
-use crate::perf::role::{Other, Source};
+use crate::perf::role::{Receiver, Source};
 use crate::program::failure::Failure;
 
 /// The source's access to the target's memory.
@@ -32,6 +32,11 @@ pub(crate) trait Remote {
     fn flush(&mut self, watch: &Watch) -> Result<(), Failure>;
 
     fn fetched(&mut self) -> &mut [u8];
+
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The source's endpoint.
@@ -44,7 +49,7 @@ struct Fetches<R> {
 
 impl<R: Remote> Ask for Fetches<R> {
     #[inline]
-    fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
         let remote = &mut self.remote;
         match job.function {
             Function::Sum => {
@@ -64,21 +69,21 @@ impl<R: Remote> Ask for Fetches<R> {
                     .enumerate()
                     .map(|(number, key)| row(if table { key } else { number }))
                     .fold(0, u64::wrapping_add);
-                answer.extend(total.to_le_bytes());
+                reply.extend(total.to_le_bytes());
             }
             Function::IndirectPut => {
                 remote.get(TABLE + KEY as usize * ENTRY, ENTRY, 0, watch)?;
                 remote.arrive(watch)?;
-                let [offset, room] = [0, 8].map(|at| {
+                let [offset, space] = [0, 8].map(|at| {
                     let word = remote.fetched()[at..].first_chunk().copied().unwrap_or_default();
                     u64::from_le_bytes(word)
                 });
-                if job.size as u64 > room {
+                if job.size as u64 > space {
                     return Err(Failure::new("there are more bytes than fit the key's memory"));
                 }
                 remote.put(offset as usize, &job.args[8..], watch)?;
                 remote.flush(watch)?;
-                answer.extend([offset, job.size as u64].map(u64::to_le_bytes).as_flattened());
+                reply.extend([offset, job.size as u64].map(u64::to_le_bytes).as_flattened());
             }
             Function::Histogram => {
                 remote.get(AREA, job.size, 0, watch)?;
@@ -87,7 +92,7 @@ impl<R: Remote> Ask for Fetches<R> {
                 // SAFETY: the function ignores its payload; its data lives as long as `remote`, which does
                 // not write there meanwhile.
                 unsafe { self.native.call(std::ptr::null_mut(), 0) };
-                native::with_reply(|reply| answer.extend_from_slice(reply));
+                native::with_reply(|own| reply.extend_from_slice(own));
             }
             // Without a function at the target to decompress them, the bytes go there as they are.
             Function::Codec => {
@@ -102,6 +107,10 @@ impl<R: Remote> Ask for Fetches<R> {
         self.remote.put_word(CALLS, calls, watch)?;
         self.remote.flush(watch)
     }
+
+    fn lanes(&self) -> Option<String> {
+        self.remote.lanes()
+    }
 }
 
 /// Returns the source's endpoint of a task, over an access to the target's memory.
@@ -114,38 +123,43 @@ pub(crate) fn source<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<
 }
 
 /// The target's endpoint: its data, and the progress that lets the source reach it.
-struct Holds<W>(W);
+struct Holds<P> {
+    store: &'static Store,
+    progress: P,
+}
 
-impl<W: FnMut()> Host for Holds<W> {
-    fn prepare(&mut self) {}
-
-    #[inline]
-    fn look(&mut self) -> Result<u64, Failure> {
-        (self.0)();
-        Ok(0)
-    }
-
-    fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
+impl<P: FnMut()> Receiver for Holds<P> {
+    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn done(&mut self, store: &Store) -> u64 {
-        (self.0)();
-        store.calls()
+    #[inline]
+    fn look(&mut self) -> Result<u64, Failure> {
+        (self.progress)();
+        Ok(0)
+    }
+
+    fn reply(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn counted(&mut self) -> Result<u64, Failure> {
+        (self.progress)();
+        Ok(self.store.calls())
     }
 }
 
-/// Returns the target's endpoint of a task. `work` is called while the source may access the memory.
+/// Returns the target's endpoint of a task. `progress` is called while the source may access the memory.
 ///
 /// # Safety
 /// The conditions of [`Store::new`].
-pub(crate) unsafe fn other(
+pub(crate) unsafe fn receiver(
     task: &Task,
     start: *mut u8,
     len: usize,
-    work: impl FnMut() + 'static,
-) -> Box<dyn Other> {
+    progress: impl FnMut() + 'static,
+) -> Box<dyn Receiver> {
     // SAFETY: the caller keeps the contract of `Store::new`.
     let store = unsafe { Store::new(start, len) };
-    Box::new(Serving::new(task.function, store, Holds(work)))
+    Box::new(Serving::new(task.function, store, Holds { store, progress }))
 }

@@ -13,11 +13,16 @@ use crate::program::failure::Failure;
 /// A way of doing work.
 pub(super) trait Ask {
     /// Does the work, and appends the reply.
-    fn ask(&mut self, job: &Job, answer: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
+    fn ask(&mut self, job: &Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
 
     /// Finishes after `calls` calls: reports their number where only this endpoint knows it. No call needs
     /// this endpoint afterwards.
     fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
+
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String> {
+        None
+    }
 }
 
 thread_local! {
@@ -45,15 +50,15 @@ impl Job {
 
     /// # Errors
     /// A wrong reply.
-    fn check(&self, answer: &[u8]) -> Result<(), Failure> {
-        match self.function.is_right(self.size, answer) {
+    fn check(&self, reply: &[u8]) -> Result<(), Failure> {
+        match self.function.is_right(self.size, reply) {
             true => Ok(()),
             false => Err(Failure::new(format!(
                 "`{}` gave a wrong result for {} B: {} bytes, {:02x?}",
                 self.function,
                 self.size,
-                answer.len(),
-                &answer[..answer.len().min(16)]
+                reply.len(),
+                &reply[..reply.len().min(16)]
             ))),
         }
     }
@@ -63,7 +68,7 @@ impl Job {
 pub(super) struct Asking<W> {
     job: Job,
     way: W,
-    answer: Vec<u8>,
+    reply: Vec<u8>,
     calls: u64,
 }
 
@@ -71,7 +76,7 @@ impl<W: Ask> Asking<W> {
     /// An endpoint for work on up to `longest` bytes.
     pub(super) fn new(function: Function, way: W, longest: usize) -> Asking<W> {
         let job = Job { function, size: 0, args: &[] };
-        Asking { job, way, answer: Vec::with_capacity(longest_message(longest)), calls: 0 }
+        Asking { job, way, reply: Vec::with_capacity(longest_message(longest)), calls: 0 }
     }
 }
 
@@ -84,9 +89,9 @@ impl<W: Ask> Source for Asking<W> {
 
     #[inline]
     fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.answer.clear();
+        self.reply.clear();
         self.calls += 1;
-        self.way.ask(&self.job, &mut self.answer, watch)
+        self.way.ask(&self.job, &mut self.reply, watch)
     }
 
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
@@ -95,7 +100,7 @@ impl<W: Ask> Source for Asking<W> {
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
         self.way.settle(self.calls, watch)?;
-        if self.calls == 0 { Ok(()) } else { self.job.check(&self.answer) }
+        if self.calls == 0 { Ok(()) } else { self.job.check(&self.reply) }
     }
 
     fn finish(&mut self, _memory: &Memory, _watch: &Watch) -> Result<(), Failure> {
@@ -104,6 +109,10 @@ impl<W: Ask> Source for Asking<W> {
 
     fn stream(&mut self, _count: u64, _memory: &Memory, _watch: &Watch) -> Result<Duration, Failure> {
         Err(Failure::new("work is called one call at a time"))
+    }
+
+    fn lanes(&self) -> Option<String> {
+        self.way.lanes()
     }
 }
 
@@ -117,8 +126,8 @@ mod tests {
     struct Says(Vec<u8>);
 
     impl Ask for Says {
-        fn ask(&mut self, _job: &Job, answer: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
-            answer.extend_from_slice(&self.0);
+        fn ask(&mut self, _job: &Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+            reply.extend_from_slice(&self.0);
             Ok(())
         }
 

@@ -3,63 +3,46 @@
 use super::data::Store;
 use super::functions::Function;
 use crate::perf::liveness::Watch;
-use crate::perf::role::Other;
+use crate::perf::role::Receiver;
 use crate::program::failure::Failure;
 
-/// A way of receiving calls.
-pub(super) trait Host {
-    /// Resets the count of calls.
-    fn prepare(&mut self);
-
-    /// Polls once. Returns the number of calls that wait for their replies or have them: one more if
-    /// [`Host::answer`] is to be called.
-    fn look(&mut self) -> Result<u64, Failure>;
-
-    /// Replies to the last call.
-    fn answer(&mut self, watch: &Watch) -> Result<(), Failure>;
-
-    /// Returns the number of finished calls.
-    fn done(&mut self, store: &Store) -> u64;
-}
-
-/// Serves, and checks the bytes written by calls after each measurement.
-pub(super) struct Serving<H> {
+/// Serves by a way of receiving calls, and checks the bytes written by calls after each measurement.
+pub(super) struct Serving<W> {
     function: Function,
     store: &'static Store,
-    host: H,
+    way: W,
     size: usize,
 }
 
-impl<H: Host> Serving<H> {
-    pub(super) fn new(function: Function, store: &'static Store, host: H) -> Serving<H> {
-        Serving { function, store, host, size: 0 }
+impl<W: Receiver> Serving<W> {
+    pub(super) fn new(function: Function, store: &'static Store, way: W) -> Serving<W> {
+        Serving { function, store, way, size: 0 }
     }
 }
 
-impl<H: Host> Other for Serving<H> {
-    fn prepare(&mut self, size: usize, _streams: bool) -> Result<(), Failure> {
+impl<W: Receiver> Receiver for Serving<W> {
+    fn prepare(&mut self, size: usize, streams: bool) -> Result<(), Failure> {
         self.size = size;
         self.store.prepare(self.function, size);
-        self.host.prepare();
-        Ok(())
+        self.way.prepare(size, streams)
     }
 
     #[inline]
     fn look(&mut self) -> Result<u64, Failure> {
-        self.host.look()
+        self.way.look()
     }
 
     #[inline]
-    fn answer(&mut self, watch: &Watch) -> Result<(), Failure> {
-        self.host.answer(watch)
+    fn reply(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.way.reply(watch)
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {
-        let done = self.host.done(self.store);
-        if done != 0 {
+        let counted = self.way.counted()?;
+        if counted != 0 {
             self.store.check(self.function, self.size)?;
         }
-        Ok(done)
+        Ok(counted)
     }
 }
 
@@ -71,19 +54,21 @@ mod tests {
     /// Reports a number of finished calls.
     struct Says(u64);
 
-    impl Host for Says {
-        fn prepare(&mut self) {}
+    impl Receiver for Says {
+        fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+            Ok(())
+        }
 
         fn look(&mut self) -> Result<u64, Failure> {
             Ok(0)
         }
 
-        fn answer(&mut self, _watch: &Watch) -> Result<(), Failure> {
+        fn reply(&mut self, _watch: &Watch) -> Result<(), Failure> {
             Ok(())
         }
 
-        fn done(&mut self, _store: &Store) -> u64 {
-            self.0
+        fn counted(&mut self) -> Result<u64, Failure> {
+            Ok(self.0)
         }
     }
 

@@ -17,6 +17,8 @@ use rustix::net::{
 };
 use smallvec::SmallVec;
 
+use super::{Connected, Unconnected};
+use crate::perf::child_protocol::Offer;
 use crate::perf::liveness::Watch;
 use crate::perf::role::Peer;
 use crate::program::failure::Failure;
@@ -30,57 +32,41 @@ const PIECES: usize = 2 * GATHERED + 1;
 /// Bytes of one read, for messages of one record.
 const INBOX: usize = 32 << 10;
 
-/// An unconnected endpoint.
-pub(crate) enum Opening {
-    /// The source's, which connects.
-    Source { sealed: bool },
-    /// The target's, which listens.
-    Target { sealed: bool, listener: TcpListener },
+/// Opens the source's endpoint, or the target's on a port of `host`, for payloads of up to `longest` bytes.
+///
+/// # Errors
+/// No port is available.
+pub(super) fn open(sealed: bool, host: Option<&str>, longest: usize) -> Result<Unconnected, Failure> {
+    let listener = host.map(|host| TcpListener::bind((host, 0))).transpose();
+    let listener = listener.map_err(|error| failed("has no port", &error))?;
+    let address = listener.as_ref().map(TcpListener::local_addr).transpose();
+    let address = address.map_err(|error| failed("has no address", &error))?;
+    Ok(Unconnected::new(Offer { address, ..Offer::default() }, move |theirs, _| {
+        let stream = Stream::connect(listener, theirs.address, sealed, longest)?;
+        Ok(Connected::Both(Box::new(stream)))
+    }))
 }
 
-impl Opening {
-    /// The source's endpoint, or the target's on a port of `host`.
-    ///
-    /// # Errors
-    /// No port is available.
-    pub(crate) fn of(sealed: bool, host: Option<&str>) -> Result<Opening, Failure> {
-        let Some(host) = host else { return Ok(Opening::Source { sealed }) };
-        let listener = TcpListener::bind((host, 0)).map_err(|error| failed("has no port", &error))?;
-        Ok(Opening::Target { sealed, listener })
-    }
-
-    /// Returns the address at which the target's endpoint listens.
-    pub(crate) fn address(&self) -> Result<Option<SocketAddr>, Failure> {
-        match self {
-            Opening::Source { .. } => Ok(None),
-            Opening::Target { listener, .. } => {
-                let address = listener.local_addr().map_err(|error| failed("has no address", &error))?;
-                Ok(Some(address))
-            }
-        }
-    }
-
+impl Stream {
     /// Connects to the peer at `address`, or accepts its connection. Payloads have up to `longest` bytes.
     ///
     /// # Errors
     /// The two do not reach each other. The source's endpoint comes first.
-    pub(crate) fn join(self, address: Option<SocketAddr>, longest: usize) -> Result<Stream, Failure> {
-        let connected = |socket: std::io::Result<TcpStream>| {
-            let socket = socket?;
-            socket.set_nodelay(true)?;
-            Ok(socket)
+    fn connect(
+        listener: Option<TcpListener>,
+        address: Option<SocketAddr>,
+        sealed: bool,
+        longest: usize,
+    ) -> Result<Stream, Failure> {
+        let is_source = listener.is_none();
+        let socket = match (listener, address) {
+            (Some(listener), _) => listener.accept().map(|(socket, _)| socket),
+            (None, Some(address)) => TcpStream::connect(address),
+            (None, None) => return Err(Failure::new("the target's stream has no address")),
         };
-        let (socket, sealed, source) = match self {
-            Opening::Source { sealed } => {
-                let address = address.ok_or_else(|| Failure::new("the target's stream has no address"))?;
-                (connected(TcpStream::connect(address)), sealed, true)
-            }
-            Opening::Target { sealed, listener } => {
-                (connected(listener.accept().map(|(socket, _)| socket)), sealed, false)
-            }
-        };
-        let socket = socket.map_err(|error: std::io::Error| failed("is not connected", &error))?;
-        let sealing = if sealed { Some(Sealing::new(source)?) } else { None };
+        let socket = socket.and_then(|socket| socket.set_nodelay(true).map(|()| socket));
+        let socket = socket.map_err(|error| failed("is not connected", &error))?;
+        let sealing = if sealed { Some(Sealing::new(is_source)?) } else { None };
         let shape = Shape::of(longest, sealed);
         Ok(Stream {
             socket,
@@ -301,11 +287,11 @@ mod tests {
     use super::*;
 
     fn pair(sealed: bool, longest: usize) -> (Stream, Stream) {
-        let target = Opening::of(sealed, Some("127.0.0.1")).expect("loopback has a port");
-        let address = target.address().expect("it listens");
-        let source = Opening::of(sealed, None).expect("nothing is needed");
-        let source = source.join(address, longest).expect("it listens");
-        (source, target.join(None, longest).expect("it was connected to"))
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a port");
+        let address = listener.local_addr().expect("it listens");
+        let source = Stream::connect(None, Some(address), sealed, longest).expect("it listens");
+        let target = Stream::connect(Some(listener), None, sealed, longest);
+        (source, target.expect("it was connected to"))
     }
 
     #[test]

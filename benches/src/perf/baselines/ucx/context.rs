@@ -1,18 +1,23 @@
 //! A context and its one worker: the UCX objects of a baseline.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
 
 use farjump_ucx_sys::{
+    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
     UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_PARAM_FIELD_FEATURES, UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-    UCS_ERR_UNREACHABLE, UCS_OK, UCS_THREAD_MODE_SINGLE, Ucx, ucp_context_h, ucp_ep_h, ucp_ep_params_t,
-    ucp_feature, ucp_params_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
+    UCS_ERR_UNREACHABLE, UCS_OK, UCS_THREAD_MODE_SINGLE, Ucx, ucp_am_handler_param_t, ucp_am_recv_callback_t,
+    ucp_context_h, ucp_ep_h, ucp_ep_params_t, ucp_feature, ucp_params_t, ucp_request_param_t, ucp_worker_h,
+    ucp_worker_params_t, ucs_status_ptr_t, ucs_status_t,
 };
 
 use crate::perf::ports;
 use crate::program::failure::Failure;
+
+/// The id of all active messages.
+const ID: c_uint = 1;
 
 /// A worker, in a context of its own.
 pub(crate) struct Worker {
@@ -105,6 +110,47 @@ impl Worker {
         }
     }
 
+    /// Sets the handler of active messages.
+    ///
+    /// # Safety
+    /// `handler` accepts `argument`, which stays valid as long as this worker.
+    pub(crate) unsafe fn on_message(
+        &self,
+        handler: ucp_am_recv_callback_t,
+        argument: *mut c_void,
+    ) -> Result<(), Failure> {
+        let fields =
+            UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+        let params = ucp_am_handler_param_t {
+            field_mask: u64::from(fields),
+            id: ID,
+            flags: 0,
+            cb: handler,
+            arg: argument,
+        };
+        // SAFETY: `self` keeps the worker alive, and the caller vouches for handler and argument.
+        let status = unsafe { self.ucx.ucp_worker_set_am_recv_handler(self.handle, &params) };
+        check(self.ucx, "takes no active messages", status)
+    }
+
+    /// Begins to send an active message.
+    ///
+    /// # Safety
+    /// `end` is a UCX endpoint of this worker. `bytes` stay unchanged, and `params` valid, until the request
+    /// has completed.
+    #[inline]
+    pub(crate) unsafe fn send_message(
+        &self,
+        end: ucp_ep_h,
+        bytes: &[u8],
+        params: &ucp_request_param_t,
+    ) -> ucs_status_ptr_t {
+        // SAFETY: `self` keeps the worker alive, and the caller vouches for the rest.
+        unsafe {
+            self.ucx.ucp_am_send_nbx(end, ID, ptr::null(), 0, bytes.as_ptr().cast(), bytes.len(), params)
+        }
+    }
+
     #[inline]
     pub(crate) fn progress(&self) {
         // SAFETY: `self` keeps the worker alive, and no callback calls this.
@@ -120,6 +166,12 @@ impl Drop for Worker {
             self.ucx.ucp_cleanup(self.context);
         }
     }
+}
+
+/// Returns parameters of a request without any field.
+pub(crate) fn no_fields() -> ucp_request_param_t {
+    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is valid.
+    unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
 /// Turns a bad status into a failure.

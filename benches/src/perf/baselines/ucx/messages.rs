@@ -2,29 +2,24 @@
 //! handler counts, as the injected function does.
 
 use std::cell::Cell;
-use std::ffi::{c_uint, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::c_void;
 use std::ptr;
 use std::rc::Rc;
 
 use farjump_ucx_sys::{
-    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
     UCP_AM_RECV_ATTR_FLAG_RNDV, UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_USER_DATA, UCS_ERR_CANCELED,
-    UCS_OK, UCS_PTR_IS_ERR, UCS_PTR_STATUS, Ucx, ucp_am_handler_param_t, ucp_am_recv_param_t, ucp_ep_h,
-    ucp_request_param_t, ucs_status_t,
+    UCS_OK, UCS_PTR_IS_ERR, UCS_PTR_STATUS, Ucx, ucp_am_recv_param_t, ucp_ep_h, ucp_request_param_t,
+    ucs_status_t,
 };
 
 use super::Opening;
-use super::context::{Worker, check};
+use super::context::{Worker, check, no_fields};
 use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
 use crate::perf::liveness::Watch;
 use crate::perf::role::Peer;
 use crate::program::failure::Failure;
-
-/// The id of these messages.
-const ID: c_uint = 1;
 
 /// The handling of a message besides counting it.
 pub(crate) trait Handler {
@@ -55,7 +50,7 @@ pub(crate) struct Messages<H = Counting> {
     // Dropped in this order: the worker uses the others until it is dropped.
     worker: Rc<Worker>,
     inbox: Box<Inbox<H>>,
-    payload: Vec<u8>,
+    payload: &'static [u8],
 }
 
 /// The handler's state.
@@ -67,8 +62,8 @@ struct Inbox<H> {
     /// The first error.
     fault: Cell<ucs_status_t>,
     /// Buffer for fetched payloads; each overwrites the last.
-    room: *mut u8,
-    room_len: usize,
+    space: *mut u8,
+    space_len: usize,
 }
 
 impl<H: Handler> Messages<H> {
@@ -80,41 +75,23 @@ impl<H: Handler> Messages<H> {
         handler: H,
     ) -> Result<Messages<H>, Failure> {
         let Opening { worker, .. } = opening;
-        let room = Box::leak(vec![0_u8; longest].into_boxed_slice());
+        let space = Box::leak(vec![0_u8; longest].into_boxed_slice());
         let inbox = Box::new(Inbox {
             handler,
             ucx: worker.ucx,
             worker: worker.handle,
             count: Cell::new(0),
             fault: Cell::new(UCS_OK),
-            room: room.as_mut_ptr(),
-            room_len: longest,
+            space: space.as_mut_ptr(),
+            space_len: longest,
         });
         let own: *mut c_void = ptr::from_ref(&*inbox).cast_mut().cast();
-        let params = ucp_am_handler_param_t {
-            field_mask: u64::from(
-                UCP_AM_HANDLER_PARAM_FIELD_ID
-                    | UCP_AM_HANDLER_PARAM_FIELD_CB
-                    | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-            ),
-            id: ID,
-            flags: 0,
-            cb: Some(came::<H>),
-            arg: own,
-        };
         // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through it.
-        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &params) };
-        check(worker.ucx, "takes no active messages", status)?;
+        unsafe { worker.on_message(Some(came::<H>), own) }?;
         let end = worker.connect(&offer.worker)?;
-        // SAFETY: UCX reads only the fields of the mask: none.
-        let params = unsafe { MaybeUninit::zeroed().assume_init() };
-        let requests = Requests::new(worker.ucx);
-        Ok(Messages { end, params, requests, payload: vec![7; longest], sent: 0, before: 0, worker, inbox })
-    }
-
-    /// Returns the transports of the messages.
-    pub(crate) fn lanes(&self) -> Option<String> {
-        lanes(&self.worker, self.end)
+        let (params, requests) = (no_fields(), Requests::new(worker.ucx));
+        let payload = vec![7; longest].leak();
+        Ok(Messages { end, params, requests, payload, sent: 0, before: 0, worker, inbox })
     }
 
     pub(crate) fn handler(&self) -> &H {
@@ -133,10 +110,7 @@ impl<H: Handler> Messages<H> {
     pub(crate) unsafe fn send_bytes(&mut self, bytes: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the UCX endpoint is connected; the parameters live as long as `self` and its worker, which
         // reads them. The caller keeps the bytes unchanged.
-        let returned = unsafe {
-            let (start, len) = (bytes.as_ptr().cast(), bytes.len());
-            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
-        };
+        let returned = unsafe { self.worker.send_message(self.end, bytes, &self.params) };
         self.requests.take(returned, &self.worker, watch)
     }
 
@@ -155,15 +129,9 @@ impl<H: Handler> Peer for Messages<H> {
 
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
-        // Not `send_bytes`: the payload is borrowed from the value that would send it.
-        let payload = &self.payload[..self.sent];
-        // SAFETY: the UCX endpoint is connected; payload and parameters live as long as `self` and its
-        // worker, which reads them.
-        let returned = unsafe {
-            let (start, len) = (payload.as_ptr().cast(), payload.len());
-            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
-        };
-        self.requests.take(returned, &self.worker, watch)
+        let payload = self.payload;
+        // SAFETY: the payload is static and never changes.
+        unsafe { self.send_bytes(&payload[..self.sent], watch) }
     }
 
     #[inline]
@@ -182,6 +150,10 @@ impl<H: Handler> Peer for Messages<H> {
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
         self.requests.wait(0, &self.worker, watch)
+    }
+
+    fn lanes(&self) -> Option<String> {
+        lanes(&self.worker, self.end)
     }
 }
 
@@ -213,21 +185,19 @@ unsafe extern "C" fn came<H: Handler>(
         unsafe { own.add(data, len) };
         return UCS_OK;
     }
-    if len > own.room_len {
+    if len > own.space_len {
         own.fault.set(UCS_ERR_CANCELED);
         return UCS_OK;
     }
-    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
-    // valid.
-    let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut params = no_fields();
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     params.cb.recv_am = Some(fetched::<H>);
     params.user_data = inbox;
-    // SAFETY: `room` has space for `len` bytes, unused until they are fetched; UCX has just announced `data`.
-    let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.room.cast(), len, &params) };
+    // SAFETY: `space` has space for `len` bytes, unused until they are fetched; UCX has just announced `data`.
+    let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.space.cast(), len, &params) };
     if returned.is_null() {
-        // SAFETY: the bytes are now in `room`, which this value owns.
-        unsafe { own.add(own.room.cast(), len) };
+        // SAFETY: the bytes are now in `space`, which this value owns.
+        unsafe { own.add(own.space.cast(), len) };
     } else if UCS_PTR_IS_ERR(returned) {
         own.fault.set(UCS_PTR_STATUS(returned));
     }
@@ -243,8 +213,8 @@ unsafe extern "C" fn fetched<H: Handler>(
     // SAFETY: `came` passed the inbox along, and its condition holds here too.
     let own = unsafe { &*inbox.cast::<Inbox<H>>() };
     match status {
-        // SAFETY: the bytes are now in `room`, which this value owns.
-        UCS_OK => unsafe { own.add(own.room.cast(), len) },
+        // SAFETY: the bytes are now in `space`, which this value owns.
+        UCS_OK => unsafe { own.add(own.space.cast(), len) },
         // The worker is being destroyed.
         UCS_ERR_CANCELED => {}
         status => own.fault.set(status),
@@ -255,7 +225,7 @@ unsafe extern "C" fn fetched<H: Handler>(
 
 impl<H> Drop for Inbox<H> {
     fn drop(&mut self) {
-        // SAFETY: `room` comes from the box that `join` leaked; the worker, which wrote there, is destroyed.
-        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.room, self.room_len)) });
+        // SAFETY: `space` comes from the box that `join` leaked; the worker, which wrote there, is destroyed.
+        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.space, self.space_len)) });
     }
 }

@@ -4,6 +4,7 @@
 mod context;
 mod get_put;
 mod lanes;
+mod memory;
 mod messages;
 mod put;
 mod requests;
@@ -13,13 +14,15 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::perf::child_protocol::{Offer, Subject};
+use farjump_ucx_sys::{UCP_FEATURE_AM, UCP_FEATURE_RMA, Ucx};
+
+use crate::perf::child_protocol::Offer;
 use crate::program::failure::Failure;
 use context::Worker;
 pub(crate) use get_put::{Reach, Reached};
+use memory::Region;
 pub(crate) use messages::{Counting, Handler, Messages};
-use put::Region;
-pub(crate) use put::{Puts, Written};
+pub(crate) use put::{ring_by_puts, ring_by_stores};
 pub(crate) use sleeping_worker::{Sending, Waiting};
 
 /// TCP alone. The port that UCX opens is reachable from this machine only.
@@ -33,19 +36,18 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// Opens the endpoint of `subject`, with a region of so many bytes where one is needed.
-    pub(crate) fn of(subject: &Subject, region: usize) -> Result<Opening, Failure> {
-        if *subject == Subject::UcxAmTcp {
-            let worker = Rc::new(Worker::create_with(farjump_ucx_sys::UCP_FEATURE_AM, &LOOPBACK)?);
-            return Ok(Opening { worker, region: None });
-        }
-        if subject.is_messages() {
-            let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_AM)?);
-            return Ok(Opening { worker, region: None });
-        }
-        let worker = Rc::new(Worker::create(farjump_ucx_sys::UCP_FEATURE_RMA)?);
-        let region = Region::allocate(&worker, region)?;
-        Ok(Opening { worker, region: Some(region) })
+    pub(crate) fn for_messages() -> Result<Opening, Failure> {
+        Ok(Opening { worker: Rc::new(Worker::create(UCP_FEATURE_AM)?), region: None })
+    }
+
+    pub(crate) fn for_messages_on_loopback() -> Result<Opening, Failure> {
+        Ok(Opening { worker: Rc::new(Worker::create_with(UCP_FEATURE_AM, &LOOPBACK)?), region: None })
+    }
+
+    /// Opens an endpoint with so many bytes of memory, which the peer reads and writes.
+    pub(crate) fn with_memory(len: usize) -> Result<Opening, Failure> {
+        let worker = Rc::new(Worker::create(UCP_FEATURE_RMA)?);
+        Ok(Opening { region: Some(Region::allocate(&worker, len)?), worker })
     }
 
     /// Returns the data that the peer needs.
@@ -62,10 +64,10 @@ impl Opening {
 
 /// Returns the file of the library in use, if there is one.
 pub(crate) fn library() -> Option<&'static Path> {
-    farjump_ucx_sys::Ucx::open().ok().map(farjump_ucx_sys::Ucx::file)
+    Ucx::open().ok().map(Ucx::file)
 }
 
 /// Returns the version of UCX in use, or the reason for its absence.
 pub(crate) fn version() -> Result<String, String> {
-    farjump_ucx_sys::Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
+    Ucx::open().map(|ucx| ucx.version().to_string()).map_err(|error| error.to_string())
 }

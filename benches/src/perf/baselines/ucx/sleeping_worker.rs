@@ -2,22 +2,19 @@
 //! worker's descriptor, as the manual of `ucp_worker_arm` describes. Each process has a context with
 //! `UCP_FEATURE_AM`; the sleeper's has `UCP_FEATURE_WAKEUP` as well.
 
-use std::ffi::{c_uint, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farjump_ucx_sys::{
-    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
-    UCP_FEATURE_AM, UCP_FEATURE_WAKEUP, UCS_ERR_BUSY, UCS_OK, ucp_am_handler_param_t, ucp_am_recv_param_t,
-    ucp_ep_h, ucp_request_param_t, ucs_status_t,
+    UCP_FEATURE_AM, UCP_FEATURE_WAKEUP, UCS_ERR_BUSY, UCS_OK, ucp_am_recv_param_t, ucp_ep_h,
+    ucp_request_param_t, ucs_status_t,
 };
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
-use super::context::{Worker, check};
+use super::context::{Worker, check, no_fields};
 use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
@@ -25,9 +22,6 @@ use crate::perf::clock;
 use crate::perf::liveness::{LONGEST_SLEEP, Watch};
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
-
-/// The id of these messages.
-const ID: c_uint = 1;
 
 /// The sleeping worker. Its handler reports each run by a write.
 pub(crate) struct Waiting<'a> {
@@ -56,20 +50,8 @@ impl<'a> Waiting<'a> {
     pub(crate) fn create(memory: &'a Memory) -> Result<Waiting<'a>, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP)?;
         let stamp: *const AtomicU64 = memory.stamp();
-        let handler = ucp_am_handler_param_t {
-            field_mask: u64::from(
-                UCP_AM_HANDLER_PARAM_FIELD_ID
-                    | UCP_AM_HANDLER_PARAM_FIELD_CB
-                    | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-            ),
-            id: ID,
-            flags: 0,
-            cb: Some(came),
-            arg: stamp.cast_mut().cast(),
-        };
         // SAFETY: the handler expects this word, whose mapping outlives the worker, and uses it atomically.
-        let status = unsafe { worker.ucx.ucp_worker_set_am_recv_handler(worker.handle, &handler) };
-        check(worker.ucx, "takes no active messages", status)?;
+        unsafe { worker.on_message(Some(came), stamp.cast_mut().cast()) }?;
         let failed = |errno: Errno| Failure::new(format!("nothing to sleep on can be made: {errno}"));
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
@@ -148,10 +130,7 @@ impl Sending {
     pub(crate) fn connect(offer: &Offer) -> Result<Sending, Failure> {
         let worker = Worker::create(UCP_FEATURE_AM)?;
         let end = worker.connect(&offer.worker)?;
-        // SAFETY: UCX reads only the fields of the mask: none.
-        let params = unsafe { MaybeUninit::zeroed().assume_init() };
-        let requests = Requests::new(worker.ucx);
-        Ok(Sending { end, params, requests, worker })
+        Ok(Sending { end, params: no_fields(), requests: Requests::new(worker.ucx), worker })
     }
 
     /// Returns the transports that carry the messages.
@@ -163,10 +142,7 @@ impl Sending {
     pub(crate) fn send(&mut self, payload: &[u8], watch: &Watch) -> Result<(), Failure> {
         // SAFETY: the UCX endpoint is connected; payload and parameters live until the wait for the request
         // is over.
-        let returned = unsafe {
-            let (start, len) = (payload.as_ptr().cast(), payload.len());
-            self.worker.ucx.ucp_am_send_nbx(self.end, ID, ptr::null(), 0, start, len, &self.params)
-        };
+        let returned = unsafe { self.worker.send_message(self.end, payload, &self.params) };
         self.requests.take(returned, &self.worker, watch)?;
         self.requests.wait(0, &self.worker, watch)
     }
