@@ -20,7 +20,7 @@ pub(crate) struct Shape {
 }
 
 /// A link, and its journal in the ledger.
-pub(crate) struct Line<'a> {
+pub(crate) struct CountedLink<'a> {
     pub(crate) link: &'a Link,
     address: &'a str,
     ledger: &'a Ledger,
@@ -36,12 +36,12 @@ pub(crate) struct Call<'a> {
     reply: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> CountedLink<'a> {
     /// Opens the journal of a link that was just made.
-    pub(crate) fn open(link: &'a Link, address: &'a str, ledger: &'a Ledger) -> Line<'a> {
+    pub(crate) fn open(link: &'a Link, address: &'a str, ledger: &'a Ledger) -> CountedLink<'a> {
         let number = ledger.pages().links.fetch_add(1, Ordering::AcqRel);
         assert!(number < LINKS as u64, "more links than the ledger has journals for");
-        Line { link, address, ledger, number, journal: ledger.journal(number), next: Cell::new(0) }
+        CountedLink { link, address, ledger, number, journal: ledger.journal(number), next: Cell::new(0) }
     }
 
     /// Sends a frame by `send`, under the next number.

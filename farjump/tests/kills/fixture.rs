@@ -6,17 +6,19 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{
-    ConnectError, Error, Key, Library, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy,
-};
+use farjump::{ConnectError, Error, Library, Link, LinkBuilder, WaitError, WaitPolicy};
+use farjump_fixtures::helper_process::end_with_parent;
 use fastrand::Rng;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::helper::{HelperProcess, commands, role, say};
+use crate::helper::{HelperProcess, link_to, listen, role, say};
 use crate::journal::{Fate, Ledger, Outcome, Outlives};
-use crate::scenario::{Scene, Source};
+use crate::scenario::{Scenario, Source};
 use crate::support::{PATIENCE, library, library_path};
+
+/// The test that the fixture's processes run.
+const ENTRY: &str = "fixture::a_process_plays_the_role_that_it_was_started_for";
 
 /// The process that is hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,74 +33,65 @@ impl Victim {
 
 /// The kind of hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Blow {
+pub(crate) enum Hit {
     Kill,
     StopThenKill,
     /// It is stopped for a while and continues.
     Pause,
 }
 
-/// The path of frames.
+/// The transport of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
-    /// By `shm`, connected over a Unix socket.
+pub(crate) enum Over {
+    /// `shm`, connected over a Unix socket.
     Shm,
-    /// By `tcp`, encrypted, over loopback.
-    #[cfg_attr(not(feature = "tcp"), allow(dead_code, reason = "it is not built in"))]
+    /// `tcp`, encrypted, over loopback.
     Tcp,
 }
 
-impl Way {
+impl Over {
     /// The first target's address. For TCP the number is this process's own, so that no other takes the port
     /// between two targets.
     fn address(self, folder: &Path) -> String {
         let [_, high, middle, low] = std::process::id().to_be_bytes();
         match self {
-            Way::Shm => format!("unix:{}", folder.join("t.sock").display()),
-            Way::Tcp => format!("tcp:127.{}.{middle}.{low}:0", 64 + high % 64),
+            Over::Shm => format!("unix:{}", folder.join("t.sock").display()),
+            Over::Tcp => format!("tcp:127.{}.{middle}.{low}:0", 64 + high % 64),
         }
     }
 
-    /// The way for such an address.
-    fn to(address: &str) -> Way {
-        if address.starts_with("tcp:") { Way::Tcp } else { Way::Shm }
+    /// The transport for such an address.
+    fn to(address: &str) -> Over {
+        if address.starts_with("tcp:") { Over::Tcp } else { Over::Shm }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Over::Shm => "shm",
+            Over::Tcp => "tcp",
+        }
     }
 
     /// The part of a killed process's data that its peer receives.
     fn outlives(self) -> Outlives {
         match self {
-            Way::Shm => Outlives::Everything,
-            Way::Tcp => Outlives::WhatArrived,
+            Over::Shm => Outlives::Everything,
+            Over::Tcp => Outlives::WhatArrived,
         }
     }
 
     /// Files that targets leave in the folder.
-    fn left(self) -> &'static [&'static str] {
+    fn left_files(self) -> &'static [&'static str] {
         match self {
-            Way::Shm => &["ledger", "t.sock"],
-            Way::Tcp => &["ledger"],
+            Over::Shm => &["ledger", "t.sock"],
+            Over::Tcp => &["ledger"],
         }
     }
 }
 
-/// A target to listen at the address.
-fn listen<'a>(address: &str) -> TargetBuilder<'a> {
-    match Way::to(address) {
-        Way::Shm => Target::listen(address),
-        Way::Tcp => Target::listen(address).transport("tcp").key(key()),
-    }
-}
-
-/// A link to be made to it.
+/// A link to be made to the target at the address.
 pub(crate) fn link(address: &str) -> LinkBuilder {
-    match Way::to(address) {
-        Way::Shm => Link::builder(address),
-        Way::Tcp => Link::builder(address).transport("tcp").key(key()),
-    }
-}
-
-fn key() -> Key {
-    Key::from_bytes([7; Key::LEN])
+    link_to(address, Over::to(address).name())
 }
 
 /// A process's resources for its peers.
@@ -123,25 +116,24 @@ impl Remains {
     }
 }
 
-pub(crate) struct Stage<'t> {
-    test: &'t str,
+pub(crate) struct Fixture {
     folder: TempDir,
     /// Address of every target.
     address: String,
     ledger: Ledger,
     target: HelperProcess,
-    /// A link of this process that no scene touches.
+    /// A link of this process that no scenario touches.
     witness: Link,
     echo: Library,
     /// Resources of the target and this process while there is only the witness.
     quiet: (Remains, Remains),
 }
 
-impl<'t> Stage<'t> {
-    pub(crate) fn new(test: &'t str, way: Way, dice: &mut Rng) -> Stage<'t> {
+impl Fixture {
+    pub(crate) fn new(over: Over, random: &mut Rng) -> Fixture {
         let folder = TempDir::new().unwrap();
         let ledger = Ledger::create(&folder.path().join("ledger"));
-        let (target, address) = raise(test, folder.path(), &way.address(folder.path()), dice);
+        let (target, address) = start_target(folder.path(), &over.address(folder.path()), random);
         let witness = link(&address).connect_timeout(PATIENCE).connect().unwrap();
         let echo = library("echo");
         // Built before descriptors are counted.
@@ -149,58 +141,58 @@ impl<'t> Stage<'t> {
             library(name);
         }
         let quiet = (Remains::of(&target), Remains::of_this_process());
-        let stage = Stage { test, folder, address, ledger, target, witness, echo, quiet };
-        stage.is_witnessed();
-        stage
+        let fixture = Fixture { folder, address, ledger, target, witness, echo, quiet };
+        fixture.is_witnessed();
+        fixture
     }
 
-    /// Plays a scene in which `victim` is hit, checks for leaks, and makes a new link.
+    /// Plays a scenario in which `victim` is hit, checks for leaks, and makes a new link.
     pub(crate) fn round(
         &mut self,
-        scene: Scene,
+        scenario: Scenario,
         victim: Victim,
-        blow: Blow,
-        dice: &mut Rng,
+        hit: Hit,
+        random: &mut Rng,
     ) -> (Fate, Outcome) {
         self.ledger.clear();
-        self.ledger.pages().hold.store(scene.holds().into(), Ordering::Release);
+        self.ledger.pages().hold.store(scenario.holds().into(), Ordering::Release);
         let (fate, unmet) = match victim {
-            Victim::Target => self.hit_target(scene, blow, dice),
-            Victim::Source => (self.hit_source(scene, blow, dice), false),
+            Victim::Target => self.hit_target(scenario, hit, random),
+            Victim::Source => (self.hit_source(scenario, hit, random), false),
         };
         self.nothing_is_left();
         self.is_witnessed();
-        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate, self.way().outlives()) };
+        let outcome = Outcome { unmet: unmet.into(), ..self.ledger.audit(fate, self.over().outlives()) };
 
         self.ledger.clear();
-        source(&self.ledger, &self.address).greet(dice);
+        source(&self.ledger, &self.address).greet(random);
         self.nothing_is_left();
-        self.ledger.audit(Fate::BothLive, self.way().outlives());
+        self.ledger.audit(Fate::BothLive, self.over().outlives());
         (fate, outcome)
     }
 
-    fn way(&self) -> Way {
-        Way::to(&self.address)
+    fn over(&self) -> Over {
+        Over::to(&self.address)
     }
 
     /// Hits a target in another process; the source is a thread of this one. Also returns whether the source
     /// was in the handshake.
-    fn hit_target(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> (Fate, bool) {
+    fn hit_target(&mut self, scenario: Scenario, hit: Hit, random: &mut Rng) -> (Fate, bool) {
         let pid = self.target.pid().as_raw_nonzero().to_string();
-        let (source, mut own) = (source(&self.ledger, &self.address), dice.fork());
+        let (source, mut own) = (source(&self.ledger, &self.address), random.fork());
         let in_flight = self.witness.inject(&self.echo, b"in flight").unwrap();
         let played = thread::scope(|scope| {
-            let playing = scope.spawn(|| source.play(scene, &mut own));
-            aim(&self.ledger, scene, dice, || playing.is_finished());
-            strike(&mut self.target, &self.ledger, blow, dice);
-            if blow == Blow::Pause {
+            let playing = scope.spawn(|| source.play(scenario, &mut own));
+            aim(&self.ledger, scenario, random, || playing.is_finished());
+            strike(&mut self.target, &self.ledger, hit, random);
+            if hit == Hit::Pause {
                 self.ledger.finish();
             }
             playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         let witnessed = in_flight.wait(PATIENCE);
         drop(source);
-        if blow == Blow::Pause {
+        if hit == Hit::Pause {
             played.unwrap();
             assert_eq!(*witnessed.unwrap(), *b"in flight");
             return (Fate::BothLive, false);
@@ -226,8 +218,8 @@ impl<'t> Stage<'t> {
         let mut left: Vec<_> =
             fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, self.way().left());
-        let (target, again) = raise(self.test, self.folder.path(), address, dice);
+        assert_eq!(left, self.over().left_files());
+        let (target, again) = start_target(self.folder.path(), address, random);
         assert_eq!(again, *address);
         self.target = target;
         self.witness.reconnect().unwrap();
@@ -235,7 +227,7 @@ impl<'t> Stage<'t> {
     }
 
     /// Hits a source; both are other processes.
-    fn hit_source(&mut self, scene: Scene, blow: Blow, dice: &mut Rng) -> Fate {
+    fn hit_source(&mut self, scenario: Scenario, hit: Hit, random: &mut Rng) -> Fate {
         let folder = self.folder.path().to_str().unwrap();
         let (entry, bulky) = (library_path("entry"), library_path("entry_bulky"));
         let args = [
@@ -243,14 +235,14 @@ impl<'t> Stage<'t> {
             &self.address,
             entry.to_str().unwrap(),
             bulky.to_str().unwrap(),
-            &dice.u64(..).to_string(),
-            &Scene::ALL.iter().position(|other| *other == scene).unwrap().to_string(),
+            &random.u64(..).to_string(),
+            &Scenario::ALL.iter().position(|other| *other == scenario).unwrap().to_string(),
         ];
-        let mut source = HelperProcess::of_test(self.test, &[&["source"][..], &args].concat());
-        aim(&self.ledger, scene, dice, || source.has_ended());
-        strike(&mut source, &self.ledger, blow, dice);
+        let mut source = HelperProcess::of_test(ENTRY, &[&["source"][..], &args].concat());
+        aim(&self.ledger, scenario, random, || source.has_ended());
+        strike(&mut source, &self.ledger, hit, random);
         self.ledger.finish();
-        if blow == Blow::Pause {
+        if hit == Hit::Pause {
             assert_eq!(source.hear(), "done");
             return Fate::BothLive;
         }
@@ -289,51 +281,51 @@ fn source<'l>(ledger: &'l Ledger, address: &str) -> Source<'l> {
 }
 
 /// A target in a process of its own, and its address.
-fn raise(test: &str, folder: &Path, address: &str, dice: &mut Rng) -> (HelperProcess, String) {
-    let (policy, mailbox) = (dice.usize(..3).to_string(), (1 << dice.u32(21..=22)).to_string());
+fn start_target(folder: &Path, address: &str, random: &mut Rng) -> (HelperProcess, String) {
+    let (policy, mailbox) = (random.usize(..3).to_string(), (1 << random.u32(21..=22)).to_string());
     let args = [folder.to_str().unwrap(), address, &policy, &mailbox];
-    let target = HelperProcess::of_test(test, &[&["target"][..], &args].concat());
+    let target = HelperProcess::of_test(ENTRY, &[&["target"][..], &args].concat());
     let address = target.hear();
     (target, address)
 }
 
 /// Waits for the moment to strike.
-fn aim(ledger: &Ledger, scene: Scene, dice: &mut Rng, mut is_over: impl FnMut() -> bool) {
+fn aim(ledger: &Ledger, scenario: Scenario, random: &mut Rng, mut is_over: impl FnMut() -> bool) {
     let pages = ledger.pages();
     // Equally likely at the very start and far into it.
-    let frames = match scene {
-        Scene::CodeTravels => few_or_many(dice, 5),
-        Scene::Reconnecting => few_or_many(dice, 8),
+    let frames = match scenario {
+        Scenario::CodeTravels => few_or_many(random, 5),
+        Scenario::Reconnecting => few_or_many(random, 8),
         // The target answers some twenty, and waits for its source to poll.
-        Scene::LookingAway => few_or_many(dice, 8),
-        _ => few_or_many(dice, 11),
+        Scenario::LookingAway => few_or_many(random, 8),
+        _ => few_or_many(random, 11),
     };
-    let due = || match scene {
-        Scene::Meeting => pages.acting.load(Ordering::Acquire) != 0,
+    let due = || match scenario {
+        Scenario::Connecting => pages.acting.load(Ordering::Acquire) != 0,
         // Between the handshake and the code's sending a link gets its journal.
-        Scene::CodeTravels => pages.links.load(Ordering::Acquire) > frames,
-        Scene::FunctionRuns | Scene::Asleep => ledger.runs(),
-        Scene::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
+        Scenario::CodeTravels => pages.links.load(Ordering::Acquire) > frames,
+        Scenario::FunctionRuns | Scenario::Asleep => ledger.runs(),
+        Scenario::MailboxFull => pages.full.load(Ordering::Acquire) != 0 && ledger.runs(),
         // When a call ends its reply is sent.
-        Scene::ReplyTravels | Scene::LookingAway => ledger.ended() > frames,
+        Scenario::ReplyTravels | Scenario::LookingAway => ledger.ended() > frames,
         _ => pages.acting.load(Ordering::Acquire) != 0 && ledger.begun() >= frames,
     };
     while !due() && !is_over() {
         thread::yield_now();
     }
     // In microseconds: links take milliseconds to make, code a fraction of one to travel.
-    let longest = match scene {
-        Scene::Meeting => 15,
-        Scene::CodeTravels => 9,
+    let longest = match scenario {
+        Scenario::Connecting => 15,
+        Scenario::CodeTravels => 9,
         _ => 12,
     };
-    pause(Duration::from_micros(few_or_many(dice, longest)));
+    pause(Duration::from_micros(few_or_many(random, longest)));
 }
 
 /// A number below 2^`bits`, every power of two being equally likely.
-fn few_or_many(dice: &mut Rng, bits: u32) -> u64 {
-    let most = 1 << dice.u32(..=bits);
-    dice.u64(..most)
+fn few_or_many(random: &mut Rng, bits: u32) -> u64 {
+    let most = 1 << random.u32(..=bits);
+    random.u64(..most)
 }
 
 /// Waits for exactly this length: the system's sleep is coarse.
@@ -344,53 +336,47 @@ fn pause(length: Duration) {
     }
 }
 
-fn strike(victim: &mut HelperProcess, ledger: &Ledger, blow: Blow, dice: &mut Rng) {
-    if blow != Blow::Kill {
+fn strike(victim: &mut HelperProcess, ledger: &Ledger, hit: Hit, random: &mut Rng) {
+    if hit != Hit::Kill {
         victim.signal(Signal::STOP);
-        pause(Duration::from_micros(dice.u64(..3000)));
+        pause(Duration::from_micros(random.u64(..3000)));
     }
-    match blow {
-        Blow::Kill | Blow::StopThenKill => victim.kill(),
-        Blow::Pause => victim.signal(Signal::CONT),
+    match hit {
+        Hit::Kill | Hit::StopThenKill => victim.kill(),
+        Hit::Pause => victim.signal(Signal::CONT),
     }
     ledger.pages().struck.store(1, Ordering::Release);
 }
 
-/// Plays a role if this process was started for one; the test then returns.
-pub(crate) fn plays() -> bool {
+/// The entry of the fixture's processes; without a role it does nothing.
+#[test]
+fn a_process_plays_the_role_that_it_was_started_for() {
     let role = role();
+    if !role.is_empty() {
+        end_with_parent();
+    }
     match &role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => return false,
+        [] => {}
         ["target", folder, address, policy, mailbox] => {
             play_target(Path::new(folder), address, policy.parse().unwrap(), mailbox.parse().unwrap());
         }
-        ["source", folder, address, entry, bulky, seed, scene] => {
-            let scene = Scene::ALL[scene.parse::<usize>().unwrap()];
+        ["source", folder, address, entry, bulky, seed, scenario] => {
+            let scenario = Scenario::ALL[scenario.parse::<usize>().unwrap()];
             let libraries = [entry, bulky].map(PathBuf::from);
-            play_source(Path::new(folder), address, libraries, seed.parse().unwrap(), scene);
+            play_source(Path::new(folder), address, libraries, seed.parse().unwrap(), scenario);
         }
         other => panic!("no such role: {other:?}"),
     }
-    true
-}
-
-/// Ends this process, whatever its state, when its parent is gone.
-fn end_with_parent() {
-    thread::spawn(|| {
-        commands().for_each(drop);
-        std::process::exit(1);
-    });
 }
 
 fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
-    end_with_parent();
     let ledger = Ledger::open(&folder.join("ledger"));
     let policies = [
         WaitPolicy::sleep_only(),
         WaitPolicy { spins: 100, pauses: 0, yields: 0 },
         WaitPolicy::for_cores(2, 2),
     ];
-    let builder = listen(address)
+    let builder = listen(address, Over::to(address).name())
         .mailbox_size(mailbox)
         .arena_size(1 << 23)
         .wait_policy(policies[policy])
@@ -403,8 +389,7 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     target.run().unwrap();
 }
 
-fn play_source(folder: &Path, address: &str, [entry, bulky]: [PathBuf; 2], seed: u64, scene: Scene) {
-    end_with_parent();
+fn play_source(folder: &Path, address: &str, [entry, bulky]: [PathBuf; 2], seed: u64, scenario: Scenario) {
     let ledger = Ledger::open(&folder.join("ledger"));
     let source = Source {
         ledger: &ledger,
@@ -412,6 +397,6 @@ fn play_source(folder: &Path, address: &str, [entry, bulky]: [PathBuf; 2], seed:
         entry: Library::open(entry).unwrap(),
         bulky: Library::open(bulky).unwrap(),
     };
-    source.play(scene, &mut Rng::with_seed(seed)).unwrap();
+    source.play(scenario, &mut Rng::with_seed(seed)).unwrap();
     say("done");
 }

@@ -20,7 +20,7 @@ pub(crate) struct Pages {
     /// While it is not 0, held calls do not end.
     pub(crate) hold: AtomicU64,
     log: [AtomicU64; LOG],
-    /// The source has begun its scene.
+    /// The source has begun its scenario.
     pub(crate) acting: AtomicU64,
     /// The source has found the mailbox full.
     pub(crate) full: AtomicU64,

@@ -1,4 +1,4 @@
-//! Scenes: the source's actions when it, or its target, is killed.
+//! Scenarios: the source's actions when it, or its target, is killed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use farjump::{Error, InjectError, Library, Link, WaitPolicy};
 use fastrand::Rng;
 
-use crate::counted_link::{Call, Line, Shape};
+use crate::counted_link::{Call, CountedLink, Shape};
 use crate::fixture::link;
 use crate::journal::{LINKS, LOG, Ledger};
 use crate::support::PATIENCE;
@@ -19,14 +19,14 @@ const REPLY_MAILBOX_SIZE: usize = 256 * 1024;
 const MAILBOX: usize = 1 << 22;
 /// Words of the longest reply: 100 KiB.
 const LONG_REPLY: u64 = 100 * 1024 / 8;
-/// Most frames of a scene, and most links, so that the ledger has space for a farewell, too.
+/// Most frames of a scenario, and most links, so that the ledger has space for a farewell, too.
 const MOST: (u64, u64) = (LOG as u64 - 1024, LINKS as u64 - 16);
 
-/// The scenes. Each continues until a process is killed.
+/// The scenarios. Each continues until a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Scene {
+pub(crate) enum Scenario {
     /// Links are made and dropped.
-    Meeting,
+    Connecting,
     /// Each link sends code, and runs it once.
     CodeTravels,
     /// A function runs that does not end before a process is killed.
@@ -47,27 +47,27 @@ pub(crate) enum Scene {
     Mixed,
 }
 
-impl Scene {
-    pub(crate) const ALL: [Scene; 10] = [
-        Scene::Meeting,
-        Scene::CodeTravels,
-        Scene::FunctionRuns,
-        Scene::ReplyTravels,
-        Scene::LookingAway,
-        Scene::MailboxFull,
-        Scene::Asleep,
-        Scene::Reconnecting,
-        Scene::LargeFrame,
-        Scene::Mixed,
+impl Scenario {
+    pub(crate) const ALL: [Scenario; 10] = [
+        Scenario::Connecting,
+        Scenario::CodeTravels,
+        Scenario::FunctionRuns,
+        Scenario::ReplyTravels,
+        Scenario::LookingAway,
+        Scenario::MailboxFull,
+        Scenario::Asleep,
+        Scenario::Reconnecting,
+        Scenario::LargeFrame,
+        Scenario::Mixed,
     ];
 
     /// Whether a call of it is held until `hold` of the ledger is 0.
     pub(crate) fn holds(self) -> bool {
-        matches!(self, Scene::FunctionRuns | Scene::MailboxFull | Scene::Asleep)
+        matches!(self, Scenario::FunctionRuns | Scenario::MailboxFull | Scenario::Asleep)
     }
 }
 
-/// A source that plays scenes.
+/// A source that plays scenarios.
 pub(crate) struct Source<'l> {
     pub(crate) ledger: &'l Ledger,
     pub(crate) address: String,
@@ -80,73 +80,73 @@ pub(crate) struct Source<'l> {
 impl Source<'_> {
     /// Plays until the target is gone, or until the order to finish: then all sent frames have run, and
     /// every call was answered.
-    pub(crate) fn play(&self, scene: Scene, dice: &mut Rng) -> Result<(), Error> {
+    pub(crate) fn play(&self, scenario: Scenario, random: &mut Rng) -> Result<(), Error> {
         self.ledger.pages().acting.store(1, Ordering::Release);
-        let mut link = self.meet(scene, dice)?;
-        match scene {
-            Scene::Meeting => {
+        let mut link = self.connect(scenario, random)?;
+        match scenario {
+            Scenario::Connecting => {
                 while self.goes_on() {
-                    drop(std::mem::replace(&mut link, self.meet(scene, dice)?));
+                    drop(std::mem::replace(&mut link, self.connect(scenario, random)?));
                 }
                 Ok(())
             }
-            Scene::CodeTravels => {
+            Scenario::CodeTravels => {
                 while self.goes_on() {
-                    link = self.meet(scene, dice)?;
-                    let shape = Shape { payload: dice.u64(..100), ..Shape::default() };
-                    let line = self.line(&link);
-                    line.settle(line.inject(&self.bulky, shape)?)?;
+                    link = self.connect(scenario, random)?;
+                    let shape = Shape { payload: random.u64(..100), ..Shape::default() };
+                    let counted = self.counted(&link);
+                    counted.settle(counted.inject(&self.bulky, shape)?)?;
                 }
                 self.idle(&link)
             }
-            Scene::Reconnecting => {
+            Scenario::Reconnecting => {
                 while self.goes_on() {
-                    let line = self.line(&link);
-                    let frames = dice.u64(1..20);
-                    self.stream(&line, scene, frames, dice)?;
+                    let counted = self.counted(&link);
+                    let frames = random.u64(1..20);
+                    self.stream(&counted, scenario, frames, random)?;
                     if let Err(error) = link.reconnect() {
                         // The link is unchanged: its target is gone.
-                        self.line(&link).is_gone(&link.flush(PATIENCE).unwrap_err());
+                        self.counted(&link).is_gone(&link.flush(PATIENCE).unwrap_err());
                         return Err(error);
                     }
                 }
                 self.idle(&link)
             }
-            Scene::FunctionRuns | Scene::Asleep => {
-                let line = self.line(&link);
-                line.settle(line.inject(&self.entry, Shape { held: true, ..Shape::default() })?)?;
+            Scenario::FunctionRuns | Scenario::Asleep => {
+                let counted = self.counted(&link);
+                counted.settle(counted.inject(&self.entry, Shape { held: true, ..Shape::default() })?)?;
                 self.idle(&link)
             }
-            Scene::LookingAway => {
-                self.look_away(&self.line(&link), dice)?;
+            Scenario::LookingAway => {
+                self.look_away(&self.counted(&link), random)?;
                 self.idle(&link)
             }
-            Scene::MailboxFull => {
-                self.fill(&self.line(&link))?;
+            Scenario::MailboxFull => {
+                self.fill(&self.counted(&link))?;
                 self.idle(&link)
             }
-            Scene::ReplyTravels | Scene::LargeFrame | Scene::Mixed => {
-                self.stream(&self.line(&link), scene, MOST.0, dice)?;
+            Scenario::ReplyTravels | Scenario::LargeFrame | Scenario::Mixed => {
+                self.stream(&self.counted(&link), scenario, MOST.0, random)?;
                 self.idle(&link)
             }
         }
     }
 
     /// Makes a few calls over a link of their own, which all have to succeed.
-    pub(crate) fn greet(&self, dice: &mut Rng) {
-        let link = self.meet(Scene::Mixed, dice).unwrap();
-        let line = self.line(&link);
-        self.stream(&line, Scene::Mixed, 20, dice).unwrap();
-        line.settle(line.inject(&self.bulky, Shape::default()).unwrap()).unwrap();
+    pub(crate) fn greet(&self, random: &mut Rng) {
+        let link = self.connect(Scenario::Mixed, random).unwrap();
+        let counted = self.counted(&link);
+        self.stream(&counted, Scenario::Mixed, 20, random).unwrap();
+        counted.settle(counted.inject(&self.bulky, Shape::default()).unwrap()).unwrap();
     }
 
-    fn meet(&self, scene: Scene, dice: &mut Rng) -> Result<Link, Error> {
+    fn connect(&self, scenario: Scenario, random: &mut Rng) -> Result<Link, Error> {
         let policies = [
             WaitPolicy::sleep_only(),
             WaitPolicy { spins: 100, pauses: 0, yields: 0 },
             WaitPolicy::for_cores(2, 2),
         ];
-        let policy = if scene == Scene::Asleep { 0 } else { dice.usize(..policies.len()) };
+        let policy = if scenario == Scenario::Asleep { 0 } else { random.usize(..policies.len()) };
         link(&self.address)
             .reply_mailbox_size(REPLY_MAILBOX_SIZE)
             .wait_policy(policies[policy])
@@ -155,15 +155,15 @@ impl Source<'_> {
             .connect()
     }
 
-    fn line<'a>(&'a self, link: &'a Link) -> Line<'a> {
-        Line::open(link, &self.address, self.ledger)
+    fn counted<'a>(&'a self, link: &'a Link) -> CountedLink<'a> {
+        CountedLink::open(link, &self.address, self.ledger)
     }
 
     fn is_finished(&self) -> bool {
         self.ledger.pages().finish.load(Ordering::Acquire) != 0
     }
 
-    /// Whether a scene that makes many links makes one more.
+    /// Whether a scenario that makes many links makes one more.
     fn goes_on(&self) -> bool {
         !self.is_finished() && self.ledger.pages().links.load(Ordering::Acquire) < MOST.1
     }
@@ -178,22 +178,28 @@ impl Source<'_> {
     }
 
     /// Sends up to `most` frames. All calls are answered at the end, or failed.
-    fn stream(&self, line: &Line<'_>, scene: Scene, most: u64, dice: &mut Rng) -> Result<(), Error> {
-        let in_flight = if scene == Scene::LargeFrame { 2 } else { 8 };
+    fn stream(
+        &self,
+        counted: &CountedLink<'_>,
+        scenario: Scenario,
+        most: u64,
+        random: &mut Rng,
+    ) -> Result<(), Error> {
+        let in_flight = if scenario == Scenario::LargeFrame { 2 } else { 8 };
         let mut calls = VecDeque::new();
         let mut streamed = Ok(());
         for _ in 0..most {
             if self.is_finished() {
                 break;
             }
-            streamed = self.turn(line, scene, dice, &mut calls);
+            streamed = self.turn(counted, scenario, random, &mut calls);
             if streamed.is_err() {
                 break;
             }
             if calls.len() > in_flight
                 && let Some(call) = calls.pop_front()
             {
-                streamed = line.settle(call);
+                streamed = counted.settle(call);
                 if streamed.is_err() {
                     break;
                 }
@@ -201,78 +207,79 @@ impl Source<'_> {
         }
         // Pending calls are answered, or fail with a reason.
         for call in calls {
-            streamed = line.settle(call).and(streamed);
+            streamed = counted.settle(call).and(streamed);
         }
         streamed?;
-        line.link.flush(PATIENCE).inspect_err(|error| line.is_gone(error))
+        counted.link.flush(PATIENCE).inspect_err(|error| counted.is_gone(error))
     }
 
     /// One operation of a link.
     fn turn<'a>(
         &self,
-        line: &Line<'a>,
-        scene: Scene,
-        dice: &mut Rng,
+        counted: &CountedLink<'a>,
+        scenario: Scenario,
+        random: &mut Rng,
         calls: &mut VecDeque<Call<'a>>,
     ) -> Result<(), Error> {
-        let large = mailbox(line.link) / 16;
-        let mut shape = Shape { payload: dice.u64(..10), ..Shape::default() };
-        match scene {
-            Scene::ReplyTravels => shape.reply = dice.u64(..LONG_REPLY),
-            Scene::LargeFrame => shape.payload = dice.u64(large / 2..large - 64),
-            Scene::Mixed if dice.u8(..16) == 0 => shape.payload = dice.u64(..large - 64),
-            Scene::Mixed if dice.u8(..8) == 0 => shape.reply = dice.u64(..LONG_REPLY),
+        let large = mailbox(counted.link) / 16;
+        let mut shape = Shape { payload: random.u64(..10), ..Shape::default() };
+        match scenario {
+            Scenario::ReplyTravels => shape.reply = random.u64(..LONG_REPLY),
+            Scenario::LargeFrame => shape.payload = random.u64(large / 2..large - 64),
+            Scenario::Mixed if random.u8(..16) == 0 => shape.payload = random.u64(..large - 64),
+            Scenario::Mixed if random.u8(..8) == 0 => shape.reply = random.u64(..LONG_REPLY),
             _ => {}
         }
-        let entry = if scene == Scene::Mixed && dice.u8(..8) == 0 { &self.bulky } else { &self.entry };
-        match dice.u8(..16) {
-            0..6 if scene != Scene::ReplyTravels => line.send(entry, shape),
+        let entry =
+            if scenario == Scenario::Mixed && random.u8(..8) == 0 { &self.bulky } else { &self.entry };
+        match random.u8(..16) {
+            0..6 if scenario != Scenario::ReplyTravels => counted.send(entry, shape),
             6 if let Some(call) = calls.pop_front() => {
-                if let Some(call) = line.look(call)? {
+                if let Some(call) = counted.look(call)? {
                     calls.push_front(call);
                 }
                 Ok(())
             }
             // Cancelled: it runs, and its outcome is dropped.
-            7 if scene == Scene::Mixed => line.inject(entry, shape).map(drop),
-            8 if scene == Scene::Mixed => line.link.flush(PATIENCE),
-            _ => line.inject(entry, shape).map(|call| calls.push_back(call)),
+            7 if scenario == Scenario::Mixed => counted.inject(entry, shape).map(drop),
+            8 if scenario == Scenario::Mixed => counted.link.flush(PATIENCE),
+            _ => counted.inject(entry, shape).map(|call| calls.push_back(call)),
         }
-        .inspect_err(|error| line.is_gone(error))
+        .inspect_err(|error| counted.is_gone(error))
     }
 
     /// Makes calls, and takes the outcomes only when a process was hit.
-    fn look_away(&self, line: &Line<'_>, dice: &mut Rng) -> Result<(), Error> {
-        let calls = (0..dice.u64(300..1000)).map(|_| line.inject(&self.entry, Shape::default()));
+    fn look_away(&self, counted: &CountedLink<'_>, random: &mut Rng) -> Result<(), Error> {
+        let calls = (0..random.u64(300..1000)).map(|_| counted.inject(&self.entry, Shape::default()));
         let calls = calls.collect::<Result<Vec<_>, _>>()?;
         while self.ledger.pages().struck.load(Ordering::Acquire) == 0 {
             thread::sleep(Duration::from_micros(100));
         }
-        let mut looked = line.link.progress().inspect_err(|error| line.is_gone(error));
+        let mut looked = counted.link.progress().inspect_err(|error| counted.is_gone(error));
         for call in calls {
-            looked = line.settle(call).and(looked);
+            looked = counted.settle(call).and(looked);
         }
         looked
     }
 
     /// Fills the mailbox of a target that is held, and waits for credit.
-    fn fill(&self, line: &Line<'_>) -> Result<(), Error> {
-        let shape = Shape { payload: mailbox(line.link) / 128, ..Shape::default() };
-        line.send(&self.entry, Shape { held: true, ..shape })?;
-        let call = line.inject(&self.entry, shape)?;
+    fn fill(&self, counted: &CountedLink<'_>) -> Result<(), Error> {
+        let shape = Shape { payload: mailbox(counted.link) / 128, ..Shape::default() };
+        counted.send(&self.entry, Shape { held: true, ..shape })?;
+        let call = counted.inject(&self.entry, shape)?;
         loop {
-            match line.try_send(&self.entry, shape) {
+            match counted.try_send(&self.entry, shape) {
                 Ok(()) => {}
                 Err(Error::Inject(InjectError::Full)) => break,
-                Err(error) => return line.settle(call).and(Err(error)),
+                Err(error) => return counted.settle(call).and(Err(error)),
             }
         }
         self.ledger.pages().full.store(1, Ordering::Release);
-        let sent = line.send(&self.entry, shape);
-        let settled = line.settle(call);
+        let sent = counted.send(&self.entry, shape);
+        let settled = counted.settle(call);
         sent?;
         settled?;
-        line.link.flush(PATIENCE)
+        counted.link.flush(PATIENCE)
     }
 }
 

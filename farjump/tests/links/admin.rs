@@ -17,10 +17,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::support::{FOREVER, PATIENCE, Pair, Place, library, meet, to_words, words};
 
-fn admin(place: &Place) -> Admin {
-    Admin::new(&place.address()).unwrap().timeout(PATIENCE)
-}
-
 /// A target at which every process has all rights.
 fn open<'a>(place: &Place) -> TargetBuilder<'a> {
     place.target().rights(Rights::all())
@@ -44,13 +40,13 @@ fn postcard_of(message: &Message) -> Vec<u8> {
     }
 }
 
-/// Calls so many functions, each of other code and called once.
-fn call_new_ones(source: &mut RawSource, count: u32) {
+/// Calls so many functions, each of other code and called once. `more` makes their names longer.
+fn call_new_ones(source: &mut RawSource, count: u32, more: &str) {
     for number in 0..count {
         // `ret`, and bytes that make it another image.
         let span = [&[0xc3, 0x90, 0x90, 0x90][..], &number.to_le_bytes()].concat();
         let image = ImageParts::text(Machine::X86_64, &span).encode().unwrap();
-        assert_eq!(source.call_new(&format!("f{number}"), &image, b""), b"");
+        assert_eq!(source.call_new(&format!("f{number}{more}"), &image, b""), b"");
     }
 }
 
@@ -62,7 +58,7 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
     for _ in 0..5 {
         pair.call(&tally, b"").unwrap();
     }
-    let listing = meet(&mut pair.target, || admin(&place).store()).unwrap();
+    let listing = meet(&mut pair.target, || place.admin().store()).unwrap();
     assert_eq!(listing.left_out, 0);
     let names: Vec<_> = listing.images.iter().map(|image| (&*image.name, image.calls, image.own)).collect();
     assert_eq!(names, [("tally", 5, false), ("echo", 0, true)]);
@@ -73,7 +69,7 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
         assert_eq!(u128::from(listed.link_ns), held.link_time.as_nanos());
         assert!(u128::from(listed.last_use_ns) <= held.last_use.as_nanos());
     }
-    let held_by_local = meet(&mut pair.target, || admin(&place).store()).unwrap();
+    let held_by_local = meet(&mut pair.target, || place.admin().store()).unwrap();
     assert!(held_by_local.images[0].last_use_ns > listing.images[0].last_use_ns, "time passes");
 }
 
@@ -84,7 +80,7 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
     let mut pair = Pair::of(open(&place).local(&twin), place.link());
     let (id, own) = (tally.images()[0].id(), twin.images()[0].id());
     let asked =
-        |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || admin(&place).drop_code(&id)).unwrap();
+        |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || place.admin().drop_code(&id)).unwrap();
     assert_eq!(asked(&mut pair, id), Dropped { images: 0, kept: 0 }, "it has not come");
     pair.call(&tally, b"").unwrap();
     pair.call(&echo, b"").unwrap();
@@ -93,7 +89,7 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
     assert!(pair.target.images().iter().all(|held| held.id != id));
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     assert_eq!(asked(&mut pair, own), Dropped { images: 0, kept: 1 }, "it is the target's own");
-    let all = meet(&mut pair.target, || admin(&place).drop_all()).unwrap();
+    let all = meet(&mut pair.target, || place.admin().drop_all()).unwrap();
     assert_eq!(all, Dropped { images: 2, kept: 1 });
     assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [own]);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
@@ -127,9 +123,9 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
                 thread::yield_now();
             }
             let gone = if round % 2 == 0 {
-                admin(&place).drop_all()
+                place.admin().drop_all()
             } else {
-                admin(&place).drop_code(&library("tally").images()[0].id())
+                place.admin().drop_code(&library("tally").images()[0].id())
             };
             dropped += gone.unwrap().images;
         }
@@ -158,7 +154,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     raw.send_plan(&call(), b"");
     pair.serve();
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    let told = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    let told = meet(&mut pair.target, || place.admin().stats()).unwrap();
     let own = pair.target.stats();
     assert_eq!((told.links, told.links_made, told.links_ended), (2, own.links, 0));
     assert_eq!((told.sources_refused, own.sources_refused), (1, 1), "who asks is no source");
@@ -186,17 +182,16 @@ fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counte
     let target = open(&place).mailbox_size(1 << 16).max_source_memory(1 << 20);
     let mut pair = Pair::of(target, place.link());
     let used = |pair: &mut Pair<'_>| {
-        let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+        let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
         stats.sources[0].memory.unwrap().used
     };
     let before = used(&mut pair);
     pair.call(&library("tally"), b"").unwrap();
     assert!(used(&mut pair) > before);
-    meet(&mut pair.target, || admin(&place).drop_all()).unwrap();
+    meet(&mut pair.target, || place.admin().drop_all()).unwrap();
     assert_eq!(used(&mut pair), before);
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
-    let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    let (place, mut pair) = Pair::start();
+    let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
     assert_eq!(stats.sources[0].memory, None);
 }
 
@@ -205,25 +200,19 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().max_sources(1).handshake_timeout(FOREVER), place.link());
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    let stats = meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
     // Up to a number, control connections without a first message are kept; then all further ones are
     // rejected. Connections that send nothing at all do not count.
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
-    meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    meet(&mut pair.target, || place.admin().stats()).unwrap();
     silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x04\0\0\0").unwrap());
-    let error = meet(&mut pair.target, || admin(&place).stats()).unwrap_err();
+    let error = meet(&mut pair.target, || place.admin().stats()).unwrap_err();
     assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
     drop(silent);
-    meet(&mut pair.target, || admin(&place).stats()).unwrap();
+    meet(&mut pair.target, || place.admin().stats()).unwrap();
     pair.call(&library("echo"), b"served on").unwrap();
-    let Pair { link, mut target } = pair;
-    drop(link);
-    while target.sources() > 0 {
-        target.poll().unwrap();
-    }
-    meet(&mut target, || place.link().connect()).unwrap();
 }
 
 #[test]
@@ -239,8 +228,8 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
         .spawn()
         .unwrap();
     let mut raw = RawSource::connect(&place.address());
-    call_new_ones(&mut raw, IMAGES);
-    let listing = admin(&place).store().unwrap();
+    call_new_ones(&mut raw, IMAGES, "");
+    let listing = place.admin().store().unwrap();
     assert_eq!((listing.images.len(), listing.left_out), (IMAGES as usize, 0));
     let ages: Vec<_> = listing.images.iter().map(|image| image.last_use_ns).collect();
     assert!(ages.is_sorted(), "what was used last comes first");
@@ -253,7 +242,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
         idler.set_read_timeout(Some(PATIENCE)).unwrap();
         (&*idler).read_exact(&mut [0; 64]).unwrap();
     }
-    let error = admin(&place).stats().unwrap_err();
+    let error = place.admin().stats().unwrap_err();
     assert!(error.to_string().contains("serves 8 admin requests at a time: try again"), "{error}");
     let link = place.link().connect().unwrap();
     for number in 0..100 {
@@ -263,7 +252,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     // One that ends makes space for another.
     drop(idlers);
     let stats = loop {
-        match admin(&place).stats() {
+        match place.admin().stats() {
             Ok(stats) => break stats,
             Err(error) => assert!(error.to_string().contains("ask again"), "{error}"),
         }
@@ -278,7 +267,8 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     let target =
         place.target().handshake_timeout(Duration::from_millis(500)).build().unwrap().spawn().unwrap();
     let mut raw = RawSource::connect(&place.address());
-    call_new_ones(&mut raw, 8000);
+    // Longer than a socket holds.
+    call_new_ones(&mut raw, 2000, &"n".repeat(240));
     let mut idler = say(&place, &Message::AdminRequest(AdminRequest::Store));
     // The target closes first; the rest in the socket comes then, and the end.
     poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
@@ -295,12 +285,12 @@ fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_t
     let place = Place::new();
     let target =
         open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
-    assert_eq!(admin(&place).stats().unwrap().links_made, 0);
-    assert_eq!(admin(&place).drop_all().unwrap(), Dropped::default());
+    assert_eq!(place.admin().stats().unwrap().links_made, 0);
+    assert_eq!(place.admin().drop_all().unwrap(), Dropped::default());
     drop(say(&place, &Message::AdminRequest(AdminRequest::DropAll)));
-    assert!(admin(&place).store().unwrap().images.is_empty());
+    assert!(place.admin().store().unwrap().images.is_empty());
     target.stop().unwrap();
-    let error = admin(&place).stats().unwrap_err();
+    let error = place.admin().stats().unwrap_err();
     assert!(error.to_string().contains("no target listens on"), "{error}");
     assert!(Admin::new("t.sock").unwrap_err().to_string().contains("unix:PATH"));
 }

@@ -4,21 +4,11 @@ use std::time::Duration;
 
 use farjump::{Error, InjectError, Link, Mode, WaitError};
 
+use crate::support::chronicle::Chronicle;
 use crate::support::{Pair, Place, answer, library, to_words, words};
 
 /// Longest message that shares a frame.
 const LONGEST: usize = 256;
-
-/// The reply of `chronicle` after these calls.
-fn chronicle(calls: &[Vec<u8>]) -> Vec<u8> {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for call in calls {
-        for word in call.iter().map(|&byte| u64::from(byte)).chain([call.len() as u64]) {
-            hash = (hash ^ word).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-    words(&[calls.len() as u64, hash])
-}
 
 fn message(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 7 + at) as u8).collect()
@@ -43,23 +33,24 @@ fn messages_of_any_lengths_run_once_each_in_the_order_in_which_they_were_sent() 
     let (place, library) = (Place::new(), library("chronicle"));
     let mut pair = Pair::of(place.target().mailbox_size(1 << 18), place.link());
     warm(&mut pair, &library);
-    let mut sent = vec![vec![]];
-    let mut dice = fastrand::Rng::with_seed(5);
+    let mut sent = Chronicle::new();
+    sent.add(b"");
+    let mut random = fastrand::Rng::with_seed(5);
     for turn in 0..300 {
         let mut batch = pair.link.batch();
         // Runs of one length, as they share a frame, and now and then another.
         let len = [0, 1, 7, 8, 9, 32, 40, 41, 100, LONGEST - 1, LONGEST, LONGEST + 1, 3000][turn % 13];
-        for number in 0..dice.usize(0..40) {
-            let message = message(number, if dice.u8(0..10) == 0 { dice.usize(0..300) } else { len });
+        for number in 0..random.usize(0..40) {
+            let message = message(number, if random.u8(0..10) == 0 { random.usize(0..300) } else { len });
             batch.send(&library, &message).unwrap();
-            sent.push(message);
+            sent.add(&message);
         }
         batch.finish().unwrap();
         pair.serve();
     }
     let found = pair.call(&library, b"last").unwrap();
-    sent.push(b"last".to_vec());
-    assert_eq!(*found, *chronicle(&sent));
+    sent.add(b"last");
+    assert_eq!(*found, *sent.reply());
 }
 
 #[test]

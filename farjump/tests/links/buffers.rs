@@ -1,16 +1,20 @@
 //! Frames in buffers of the caller's.
 
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
-use farjump::core::frame::{Kind, Plan, PlanCode, Trailer};
+use farjump::core::frame::{Plan, Trailer};
 use farjump::core::image::Machine;
 use farjump::core::signal::LinkKey;
 use farjump::{Data, Error, Executor, InjectError, Library, RefusalCause};
+use farjump_fixtures::raw_source::{call_id, frame_bytes};
 use proptest::prelude::*;
 
 use crate::support::{library, to_words, words};
 
+/// The link key of every frame here.
+const KEY: LinkKey = LinkKey::from_bytes(*b"0123456789abcdef");
+
 /// Both sides, and the buffers between them: bytes written in one are moved to the other.
-struct Floor {
+struct Fixture {
     executor: Executor,
     writer: FrameWriter,
     runner: FrameRunner,
@@ -18,16 +22,20 @@ struct Floor {
     moved: AlignedBuffer,
 }
 
-impl Floor {
-    fn new() -> Floor {
-        Floor::with(Executor::builder().build().unwrap())
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture::with(Executor::builder().build().unwrap())
     }
 
-    fn with(executor: Executor) -> Floor {
-        let key = LinkKey::from_bytes(*b"0123456789abcdef");
-        Floor {
-            writer: FrameWriter::new(key, executor.epoch()),
-            runner: FrameRunner::new(key),
+    /// With little capacity for code, so that many of them can be made.
+    fn new_small() -> Fixture {
+        Fixture::with(Executor::builder().arena_size(1 << 16).build().unwrap())
+    }
+
+    fn with(executor: Executor) -> Fixture {
+        Fixture {
+            writer: FrameWriter::new(KEY, executor.epoch()),
+            runner: FrameRunner::new(KEY),
             executor,
             written: AlignedBuffer::new(1 << 16),
             moved: AlignedBuffer::new(1 << 16),
@@ -67,19 +75,19 @@ fn every_sample_makes_its_way_through_a_buffer() {
     let mut data = Data::open(&file).unwrap();
     let executor = || Executor::builder().process_symbols(true).build().unwrap();
 
-    let mut floor = Floor::with(executor());
+    let mut fixture = Fixture::with(executor());
     // SAFETY: the three samples take a `struct farjump_data *`, which `data` is, until the end of this test.
-    unsafe { floor.executor.set_target_args((&raw mut data).cast()) };
+    unsafe { fixture.executor.set_target_args((&raw mut data).cast()) };
     for _ in 0..3 {
-        let histogram = to_words(&floor.call(&library("histogram"), b""));
+        let histogram = to_words(&fixture.call(&library("histogram"), b""));
         assert_eq!(histogram[0], text.len() as u64);
         for byte in 0..=255_u8 {
             let expected = text.bytes().filter(|other| *other == byte).count() as u64;
             assert_eq!(histogram[1 + usize::from(byte)], expected);
         }
-        let found = floor.call(&library("grep"), b"panic");
+        let found = fixture.call(&library("grep"), b"panic");
         assert_eq!(found[..8], 3_u64.to_ne_bytes());
-        let sum = floor.call(&library("crc32"), b"");
+        let sum = fixture.call(&library("crc32"), b"");
         // CRC-32 of zlib: polynomial 0xedb88320, bits from the lowest.
         let expected = !text.bytes().fold(!0_u32, |sum, byte| {
             (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg()))
@@ -87,64 +95,60 @@ fn every_sample_makes_its_way_through_a_buffer() {
         assert_eq!(sum[..4], expected.to_ne_bytes());
     }
 
-    let mut floor = Floor::with(executor());
+    let mut fixture = Fixture::with(executor());
     for round in 1..=3_u64 {
-        assert_eq!(floor.call(&library("hello"), b"floor"), round.to_ne_bytes());
+        assert_eq!(fixture.call(&library("hello"), b"floor"), round.to_ne_bytes());
     }
     let mut count = 0_u64;
     // SAFETY: `counter` takes a `uint64_t *`, which `count` is, until the end of this test.
-    unsafe { floor.executor.set_target_args((&raw mut count).cast()) };
+    unsafe { fixture.executor.set_target_args((&raw mut count).cast()) };
     for _ in 0..3 {
-        assert!(floor.call(&library("counter"), b"any").is_empty());
+        assert!(fixture.call(&library("counter"), b"any").is_empty());
     }
     assert_eq!(count, 3);
 }
 
 #[test]
 fn code_travels_in_the_first_frame_of_each_function_only() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let (echo, tally) = (library("echo"), library("tally"));
-    let lengths: Vec<_> =
-        [&echo, &echo, &tally, &echo, &tally].map(|library| floor.carry_and_run(library)).to_vec();
+    let lengths = [&echo, &echo, &tally, &echo, &tally].map(|library| {
+        let len = fixture.carry(library, b"x");
+        assert!(matches!(fixture.run(), RunOutcome::Done { .. }));
+        len
+    });
     assert!(lengths[0] > 64 && lengths[2] > 64);
     assert_eq!([lengths[1], lengths[3], lengths[4]], [64; 3]);
 }
 
-impl Floor {
-    fn carry_and_run(&mut self, library: &Library) -> usize {
-        let len = self.carry(library, b"x");
-        assert!(matches!(self.run(), RunOutcome::Done { .. }));
-        len
-    }
-}
-
 #[test]
 fn a_frame_that_is_not_due_reads_as_empty() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let tally = library("tally");
-    assert_eq!(floor.run(), RunOutcome::Empty, "a buffer of zeros");
-    floor.carry(&tally, b"");
-    let first = floor.moved[..].to_vec();
-    floor.carry(&tally, b"");
-    assert_eq!(floor.run(), RunOutcome::Empty, "the second before the first");
-    let second = floor.moved[..].to_vec();
-    floor.moved.copy_from_slice(&first);
-    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [1]));
-    assert_eq!(floor.run(), RunOutcome::Empty, "the first again");
-    floor.moved.copy_from_slice(&second);
-    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [2]));
-    assert_eq!(floor.run(), RunOutcome::Empty);
+    assert_eq!(fixture.run(), RunOutcome::Empty, "a buffer of zeros");
+    fixture.carry(&tally, b"");
+    let first = fixture.moved[..].to_vec();
+    fixture.carry(&tally, b"");
+    assert_eq!(fixture.run(), RunOutcome::Empty, "the second before the first");
+    let second = fixture.moved[..].to_vec();
+    fixture.moved.copy_from_slice(&first);
+    assert!(matches!(fixture.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [1]));
+    assert_eq!(fixture.run(), RunOutcome::Empty, "the first again");
+    fixture.moved.copy_from_slice(&second);
+    assert!(matches!(fixture.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [2]));
+    assert_eq!(fixture.run(), RunOutcome::Empty);
 }
 
 #[test]
 fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let echo = library("echo");
     for off in [1, 8, 32, 63] {
         let errors = [
-            floor.writer.write(&mut floor.written[off..], &echo, b"").unwrap_err(),
-            // SAFETY: the frame is from this test's writer, as in `Floor::run`.
-            unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[off..]).map(drop) }.unwrap_err(),
+            fixture.writer.write(&mut fixture.written[off..], &echo, b"").unwrap_err(),
+            // SAFETY: the frame is from this test's writer, as in `Fixture::run`.
+            unsafe { fixture.runner.run(&mut fixture.executor, &mut fixture.moved[off..]).map(drop) }
+                .unwrap_err(),
         ];
         for error in errors {
             assert!(matches!(error, Error::Misaligned { align: 64 }), "{error}");
@@ -154,71 +158,73 @@ fn a_buffer_that_does_not_suit_is_an_error_that_says_how_it_should_be() {
             );
         }
     }
-    let needed = floor.carry(&echo, b"x");
-    floor.writer.resend_code(1);
+    let needed = fixture.carry(&echo, b"x");
+    fixture.writer.resend_code(1);
     for len in [0, 1, 63, 64, needed - 1] {
-        let error = floor.writer.write(&mut floor.written[..len], &echo, b"x").unwrap_err();
+        let error = fixture.writer.write(&mut fixture.written[..len], &echo, b"x").unwrap_err();
         assert!(
             matches!(error, Error::Inject(InjectError::TooLarge { max, .. }) if max == len),
             "{len}: {error}"
         );
         assert_eq!(
-            // SAFETY: the frame is from this test's writer, as in `Floor::run`.
-            unsafe { floor.runner.run(&mut floor.executor, &mut floor.written[..len.min(63)]) }.unwrap(),
+            // SAFETY: the frame is from this test's writer, as in `Fixture::run`.
+            unsafe { fixture.runner.run(&mut fixture.executor, &mut fixture.written[..len.min(63)]) }
+                .unwrap(),
             RunOutcome::Empty
         );
     }
     // None of these counts.
-    assert_eq!(floor.call(&echo, b"fits"), b"fits");
+    assert_eq!(fixture.call(&echo, b"fits"), b"fits");
 }
 
 #[test]
 fn payload_routines_are_held_to_their_room_in_a_buffer_too() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let demanding = library("demanding");
     for (max, written, result) in [(4, 4, 1), (4, 5, 0), (5000, 5001, 0), (u64::MAX, 1, 0), (1 << 31, 1, 0)] {
         let wish = words(&[max, written, max, result]);
-        let error = floor.writer.write(&mut floor.written, &demanding, &wish).unwrap_err();
+        let error = fixture.writer.write(&mut fixture.written, &demanding, &wish).unwrap_err();
         let fits = match (max, result) {
             (_, 1) => matches!(error, Error::Library(_)),
             (..=5000, _) => matches!(error, Error::Inject(InjectError::PayloadOverrun { .. })),
             _ => matches!(error, Error::Inject(InjectError::TooLarge { .. })),
         };
         assert!(fits, "{error}");
-        assert_eq!(to_words(&floor.call(&demanding, &words(&[40, 40, 40, 0]))), [40]);
+        assert_eq!(to_words(&fixture.call(&demanding, &words(&[40, 40, 40, 0]))), [40]);
     }
-    let error = floor.writer.write(&mut floor.written, &demanding, &words(&[1 << 31, 1, 0, 0])).unwrap_err();
+    let error =
+        fixture.writer.write(&mut fixture.written, &demanding, &words(&[1 << 31, 1, 0, 0])).unwrap_err();
     assert!(matches!(error, Error::Inject(InjectError::TooLarge { .. })), "{error}");
 }
 
 #[test]
 fn a_payload_that_needs_more_alignment_than_its_place_has_is_refused_with_the_mend() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let aligned = library("aligned");
-    let address = to_words(&floor.call(&aligned, b"x"))[0];
+    let address = to_words(&fixture.call(&aligned, b"x"))[0];
     assert_eq!(address % 4096, 0);
-    let error = floor.writer.write(&mut floor.written[64..], &aligned, b"x").unwrap_err();
+    let error = fixture.writer.write(&mut fixture.written[64..], &aligned, b"x").unwrap_err();
     assert!(matches!(error, Error::Misaligned { align: 4096 }), "{error}");
     // Moved to an address that is aligned to a line and no more.
-    let len = floor.carry(&aligned, b"x");
-    floor.moved.copy_within(..len, 64);
-    // SAFETY: the frame is from this test's writer, as in `Floor::run`.
-    let ran = unsafe { floor.runner.run(&mut floor.executor, &mut floor.moved[64..64 + len]) }.unwrap();
+    let len = fixture.carry(&aligned, b"x");
+    fixture.moved.copy_within(..len, 64);
+    // SAFETY: the frame is from this test's writer, as in `Fixture::run`.
+    let ran = unsafe { fixture.runner.run(&mut fixture.executor, &mut fixture.moved[64..64 + len]) }.unwrap();
     assert!(
         matches!(ran, RunOutcome::Refused(ref refusal) if refusal.cause == RefusalCause::BadFrame),
         "{ran:?}"
     );
-    floor.call(&aligned, b"x");
+    fixture.call(&aligned, b"x");
 }
 
 #[test]
 fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
-    let mut floor = Floor::with(Executor::builder().reply_limit(100).build().unwrap());
+    let mut fixture = Fixture::with(Executor::builder().reply_limit(100).build().unwrap());
     let (speech, lookup) = (library("speech"), library("lookup"));
-    let len = floor.carry(&speech, &[&words(&[1, 1])[..], b"oh no"].concat());
-    assert_eq!(floor.run(), RunOutcome::Panicked { frame_len: len, message: b"oh no" });
-    floor.carry(&speech, &words(&[200, 10]));
-    match floor.run() {
+    let len = fixture.carry(&speech, &[&words(&[1, 1])[..], b"oh no"].concat());
+    assert_eq!(fixture.run(), RunOutcome::Panicked { frame_len: len, message: b"oh no" });
+    fixture.carry(&speech, &words(&[200, 10]));
+    match fixture.run() {
         RunOutcome::Refused(refusal) => {
             assert_eq!(refusal.cause, RefusalCause::ReplyTooLarge);
             assert!(refusal.text.contains("limit"), "{refusal}");
@@ -226,72 +232,54 @@ fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
         other => panic!("{other:?}"),
     }
     for _ in 0..2 {
-        floor.carry(&lookup, &words(&[1]));
-        match floor.run() {
+        fixture.carry(&lookup, &words(&[1]));
+        match fixture.run() {
             RunOutcome::Refused(refusal) => assert!(refusal.text.contains("exports no `store_"), "{refusal}"),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(floor.call(&speech, &words(&[2, 1])), [0; 3]);
+    assert_eq!(fixture.call(&speech, &words(&[2, 1])), [0; 3]);
 }
 
 #[test]
 fn frames_behind_one_that_lacks_its_code_are_written_again_with_it() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let tally = library("tally");
     let image = &tally.images()[0];
     // A writer that knows the code's id only, as after an earlier link.
-    let key = LinkKey::from_bytes(*b"0123456789abcdef");
-    let code = PlanCode { image: &[], id: image.id(), epoch: floor.executor.epoch(), name: "tally" };
-    let plan = Plan {
-        kind: Kind::CallId,
-        wants_reply: true,
-        alone: false,
-        index: 0,
-        token: 0,
-        align_log2: 0,
-        code: Some(code),
-    };
+    let plan = Plan { token: 0, ..call_id("tally", image.id(), fixture.executor.epoch()) };
     let layout = plan.layout(0, 0, Trailer::Never);
-    let mut frame = vec![0; layout.frame_len];
-    frame[..8].copy_from_slice(&key.header(0).to_le_bytes());
-    for (index, word) in plan.header(&layout, 0).to_words().into_iter().enumerate() {
-        frame[8 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-    }
-    for (index, word) in
-        plan.code_part(&layout).unwrap().to_words(layout.payload as u32).into_iter().enumerate()
-    {
-        frame[24 + index * 8..][..8].copy_from_slice(&word.to_le_bytes());
-    }
-    frame[64..69].copy_from_slice(b"tally");
-    floor.moved[..frame.len()].copy_from_slice(&frame);
+    let mut frame = frame_bytes(&plan, &layout, b"");
+    frame[..8].copy_from_slice(&KEY.header(0).to_le_bytes());
+    fixture.moved[..frame.len()].copy_from_slice(&frame);
     for _ in 0..2 {
-        assert_eq!(floor.run(), RunOutcome::NeedsCode(image.id()), "as often as it is looked at");
+        assert_eq!(fixture.run(), RunOutcome::NeedsCode(image.id()), "as often as it is looked at");
     }
     // This writer has written three frames, none of which ran.
     for _ in 0..3 {
-        floor.writer.write(&mut floor.written, &tally, b"").unwrap();
+        fixture.writer.write(&mut fixture.written, &tally, b"").unwrap();
     }
-    floor.writer.resend_code(3);
+    fixture.writer.resend_code(3);
     for round in 1..=3 {
-        assert_eq!(to_words(&floor.call(&tally, b"")), [round]);
+        assert_eq!(to_words(&fixture.call(&tally, b"")), [round]);
     }
     // And now the id is enough.
-    floor.moved[..frame.len()].copy_from_slice(&frame);
-    floor.moved[..8].copy_from_slice(&key.header(3).to_le_bytes());
-    assert!(matches!(floor.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [4]));
+    fixture.moved[..frame.len()].copy_from_slice(&frame);
+    fixture.moved[..8].copy_from_slice(&KEY.header(3).to_le_bytes());
+    assert!(matches!(fixture.run(), RunOutcome::Done { reply, .. } if to_words(reply) == [4]));
 }
 
 #[test]
 fn frames_for_another_epoch_or_machine_are_refused() {
-    let mut floor = Floor::new();
+    let mut fixture = Fixture::new();
     let echo = library("echo");
-    let key = LinkKey::from_bytes(*b"0123456789abcdef");
-    let mut stale = FrameWriter::new(key, floor.executor.epoch() ^ 1);
-    stale.write(&mut floor.moved, &echo, b"").unwrap();
-    assert!(matches!(floor.run(), RunOutcome::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch));
-    let mut foreign = FrameWriter::new(key, floor.executor.epoch()).for_machine(Machine::AARCH64);
-    let error = foreign.write(&mut floor.written, &echo, b"").unwrap_err();
+    let mut stale = FrameWriter::new(KEY, fixture.executor.epoch() ^ 1);
+    stale.write(&mut fixture.moved, &echo, b"").unwrap();
+    assert!(
+        matches!(fixture.run(), RunOutcome::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch)
+    );
+    let mut foreign = FrameWriter::new(KEY, fixture.executor.epoch()).for_machine(Machine::AARCH64);
+    let error = foreign.write(&mut fixture.written, &echo, b"").unwrap_err();
     assert!(error.to_string().contains("aarch64"), "{error}");
 }
 
@@ -304,18 +292,17 @@ proptest! {
         lengths in any::<[u16; 4]>(),
         tame in any::<bool>(),
     ) {
-        let mut floor = Floor::new_small();
-        let key = LinkKey::from_bytes(*b"0123456789abcdef");
-        floor.moved[8..8 + bytes.len()].copy_from_slice(&bytes);
+        let mut fixture = Fixture::new_small();
+            fixture.moved[8..8 + bytes.len()].copy_from_slice(&bytes);
         if tame {
             // Lengths and offsets that are nearly right get further.
-            floor.moved[8..12].copy_from_slice(&(u32::from(lengths[0] % 16) * 64).to_le_bytes());
-            floor.moved[12..16].copy_from_slice(&u32::from(lengths[1] % 600).to_le_bytes());
-            floor.moved[16] = (lengths[2] % 8) as u8;
-            floor.moved[17] = 0x10 | (lengths[3] % 16) as u8;
+            fixture.moved[8..12].copy_from_slice(&(u32::from(lengths[0] % 16) * 64).to_le_bytes());
+            fixture.moved[12..16].copy_from_slice(&u32::from(lengths[1] % 600).to_le_bytes());
+            fixture.moved[16] = (lengths[2] % 8) as u8;
+            fixture.moved[17] = 0x10 | (lengths[3] % 16) as u8;
         }
-        floor.moved[..8].copy_from_slice(&key.header(0).to_le_bytes());
-        match floor.run() {
+        fixture.moved[..8].copy_from_slice(&KEY.header(0).to_le_bytes());
+        match fixture.run() {
             RunOutcome::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
             RunOutcome::NeedsCode(_) => {}
             other => prop_assert!(false, "{other:?}"),
@@ -328,29 +315,22 @@ proptest! {
         change in 1..=255_u8,
         with_code in any::<bool>(),
     ) {
-        let mut floor = Floor::new_small();
+        let mut fixture = Fixture::new_small();
         let echo = library("echo");
         if !with_code {
-            floor.call(&echo, b"first");
+            fixture.call(&echo, b"first");
         }
-        let len = floor.carry(&echo, b"a message of some length, longer than what fits a line");
+        let len = fixture.carry(&echo, b"a message of some length, longer than what fits a line");
         let at = at.index(len);
-        floor.moved[at] ^= change;
+        fixture.moved[at] ^= change;
         // The payload is data: if changed, it is replied as it is, cut, or at another alignment. Everything
         // else is checked.
-        match floor.run() {
+        match fixture.run() {
             RunOutcome::Empty => prop_assert!(at < 8),
             RunOutcome::Refused(refusal) => prop_assert!(!refusal.text.is_empty()),
             RunOutcome::NeedsCode(_) => prop_assert!((16..32).contains(&at)),
             RunOutcome::Done { .. } => {}
             other => prop_assert!(false, "{other:?}"),
         }
-    }
-}
-
-impl Floor {
-    /// With little capacity for code, so that many of them can be made.
-    fn new_small() -> Floor {
-        Floor::with(Executor::builder().arena_size(1 << 16).build().unwrap())
     }
 }

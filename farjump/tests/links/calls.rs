@@ -5,14 +5,13 @@ use std::time::Duration;
 use farjump::{Awaited, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
 
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, panicked, refused, serve,
-    timed_out, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, panicked, poll_until, refused,
+    serve, timed_out, to_words, words,
 };
 
 #[test]
 fn replies_of_any_length_are_taken_in_any_order() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     let messages: Vec<Vec<u8>> = (0..200_usize).map(|n| vec![n as u8; n * n % 5000]).collect();
     let mut calls: Vec<_> =
@@ -55,8 +54,7 @@ fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
 
 #[test]
 fn a_call_given_up_runs_and_its_answer_reaches_nobody() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let tally = library("tally");
     pair.link.inject(&tally, b"").unwrap().cancel();
     drop(pair.link.inject(&tally, b"").unwrap());
@@ -65,8 +63,7 @@ fn a_call_given_up_runs_and_its_answer_reaches_nobody() {
 
 #[test]
 fn a_call_is_polled_without_waiting_and_answered_once() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     let mut call = pair.link.inject(&echo, b"!").unwrap();
     for _ in 0..3 {
@@ -81,8 +78,7 @@ fn a_call_is_polled_without_waiting_and_answered_once() {
 
 #[test]
 fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     let number = pair.link.inject(&echo, b"put down").unwrap().into_raw();
     let given_up = pair.link.inject(&echo, b"given up").unwrap().into_raw();
@@ -100,8 +96,7 @@ fn a_call_that_was_put_down_as_a_number_is_taken_up_again_until_it_is_answered()
 
 #[test]
 fn call_into_appends_replies_to_what_is_there() {
-    let place = Place::new();
-    let Pair { link, mut target } = Pair::new(&place);
+    let (_place, Pair { link, mut target }) = Pair::start();
     let (echo, long) = (library("echo"), vec![7; 1000]);
     let collected = meanwhile(&mut target, move || {
         let mut into = b"so far ".to_vec();
@@ -200,8 +195,7 @@ fn the_largest_reply_comes_and_one_byte_more_is_refused_with_the_mend() {
 
 #[test]
 fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let speech = library("speech");
     let panicking = |message: &[u8]| [&words(&[10, 10]), message].concat();
     let message = panicked(pair.call(&speech, &panicking("no such column: größe".as_bytes())), "speech");
@@ -214,12 +208,8 @@ fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
 #[test]
 fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
     let place = Place::new();
-    let told = Seen::default();
-    let handler = {
-        let told = told.clone();
-        move |refusal: &farjump::Refusal| told.push(refusal.clone())
-    };
-    let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
+    let (told, note) = Seen::new();
+    let mut pair = Pair::of(place.target(), place.link().on_refused(move |refusal| note(refusal.clone())));
     let speech = library("speech");
     pair.link.send(&speech, &[&words(&[0, 0]), &b"lost"[..]].concat()).unwrap();
     let error = refused(pair.flush(), "speech", RefusalCause::Panicked);
@@ -247,17 +237,14 @@ fn what_a_source_sent_before_it_went_runs_once_each_though_nobody_can_be_told() 
             (0..5).for_each(|_| link.send(&speech, &panicking).unwrap());
         }
         drop(link);
-        while target.sources() != 0 {
-            target.poll().unwrap();
-        }
+        poll_until(&mut target, |target| target.sources() == 0);
         assert_eq!(target.stats().refused(RefusalCause::Panicked), 5, "together: {together}");
     }
 }
 
 #[test]
 fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let tally = library("tally");
     let mut calls: Vec<_> = (0..32_768).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
     let too_many = |result: Result<_, Error>| match result {
@@ -342,12 +329,8 @@ fn an_answer_that_came_with_the_end_is_found_by_polling_too() {
 #[test]
 fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_there_are() {
     let place = Place::new();
-    let told = Seen::default();
-    let handler = {
-        let told = told.clone();
-        move |_: &farjump::Refusal| told.push(())
-    };
-    let mut pair = Pair::of(place.target(), place.link().on_refused(handler));
+    let (told, note) = Seen::new();
+    let mut pair = Pair::of(place.target(), place.link().on_refused(move |_| note(())));
     let (lookup, echo) = (library("lookup"), library("echo"));
     // Far more than fit a socket: the target holds the rest back until these are read.
     const REFUSED: usize = 20_000;

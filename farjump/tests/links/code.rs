@@ -22,8 +22,7 @@ fn len_of(library: &Library) -> u64 {
 
 #[test]
 fn code_travels_once_on_a_link_and_later_frames_carry_none() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     let (echo, tally) = (library("echo"), library("tally"));
     for round in 0..50 {
         pair.call(&echo, b"x").unwrap();
@@ -44,8 +43,7 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
 
 #[test]
 fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let (echo, tally) = (library("echo"), library("tally"));
     pair.call(&echo, b"").unwrap();
     let Pair { link, mut target } = pair;
@@ -59,11 +57,11 @@ fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
 #[test]
 fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     let place = Place::new();
-    let (asked, told) = (Seen::default(), Seen::default());
-    let (asked_of, told_to) = (asked.clone(), told.clone());
+    let (asked, note_asked) = Seen::new();
+    let (told, note_told) = Seen::new();
     let mut pair = Pair::of(
-        place.target().on_code_missing(move |_, id| asked_of.push(*id)),
-        place.link().on_code_missing(move |name| told_to.push(name.to_owned())),
+        place.target().on_code_missing(move |_, id| note_asked(*id)),
+        place.link().on_code_missing(move |name| note_told(name.to_owned())),
     );
     let other = meet(&mut pair.target, || place.link().connect()).unwrap();
     let tally = library("tally");
@@ -87,8 +85,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
 
 #[test]
 fn code_of_one_name_from_two_sources_runs_each_its_own() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     let other = meet(&mut pair.target, || place.link().connect()).unwrap();
     let (one, two) = (library("twin_one"), library("twin_two"));
     assert_eq!((one.name(), two.name()), ("twin", "twin"));
@@ -106,14 +103,13 @@ fn code_of_one_name_from_two_sources_runs_each_its_own() {
 #[test]
 fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_meant() {
     let place = Place::new();
-    let told = Seen::default();
-    let told_to = told.clone();
+    let (told, note_told) = Seen::new();
     let mut pair = Pair::of(
         place
             .target()
             .export("stroe_get", store_get as StoreGet)
             .export_data("store_version", &STORE_VERSION)
-            .on_refused(move |_, refusal| told_to.push(refusal.clone())),
+            .on_refused(move |_, refusal| note_told(refusal.clone())),
         place.link(),
     );
     let (lookup, echo) = (library("lookup"), library("echo"));
@@ -208,16 +204,16 @@ fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>
 #[test]
 fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_order() {
     let place = Place::new();
-    let (asked, told) = (Seen::default(), Seen::default());
-    let (asked_of, told_to) = (asked.clone(), told.clone());
-    let told_to = move |name: &str| told_to.push(name.to_owned());
-    let mut pair = Pair::of(place.target(), place.link().on_code_missing(told_to));
+    let (asked, note_asked) = Seen::new();
+    let (told, note_told) = Seen::new();
+    let note_told = move |name: &str| note_told(name.to_owned());
+    let mut pair = Pair::of(place.target(), place.link().on_code_missing(note_told));
     let (sequence, echo) = (library("sequence"), library("echo"));
     pair.call(&sequence, &words(&[0])).unwrap();
     pair.call(&echo, b"before").unwrap();
     let before = pair.link.stats();
 
-    let target = place.target().on_code_missing(move |_, id| asked_of.push(*id));
+    let target = place.target().on_code_missing(move |_, id| note_asked(*id));
     let mut pair = restart(pair, &place, target);
     let calls: Vec<_> = (0..50)
         .map(|number| {
@@ -248,9 +244,8 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
     let mut pair = Pair::of(offering(place.target()), place.link());
     let lookup = library("lookup");
     assert_eq!(to_words(&pair.call(&lookup, &words(&[1])).unwrap()), [13]);
-    let asked = Seen::default();
-    let asked_of = asked.clone();
-    let mut pair = restart(pair, &place, place.target().on_code_missing(move |_, _| asked_of.push(())));
+    let (asked, note_asked) = Seen::new();
+    let mut pair = restart(pair, &place, place.target().on_code_missing(move |_, _| note_asked(())));
     let calls: Vec<_> = (0..3).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     for mut call in calls {
         refused(answer(&mut pair.target, &mut call), "lookup", RefusalCause::UnresolvedImport);
@@ -263,23 +258,27 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
 
 #[test]
 fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
-    let place = Place::new();
-    let asked = Seen::default();
-    let asked_of = asked.clone();
-    let mut pair = Pair::of(place.target().on_code_missing(move |_, _| asked_of.push(())), place.link());
-    let tally = library("tally");
-    pair.call(&tally, b"").unwrap();
-    let travelled = pair.link.stats().code_bytes;
-    let Pair { link, target } = &mut pair;
-    meet(target, || link.reconnect()).unwrap();
-    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2]);
-    assert_eq!((asked.all().len(), pair.link.stats().code_bytes), (0, travelled));
+    for transport in ["shm", "tcp"] {
+        let place = Place::new();
+        let (asked, note_asked) = Seen::new();
+        let target = place.target().transport(transport).on_code_missing(move |_, _| note_asked(()));
+        let mut pair = Pair::of(target, place.link().transport(transport));
+        let tally = library("tally");
+        pair.call(&tally, b"").unwrap();
+        for made in 2..5 {
+            let Pair { link, target } = &mut pair;
+            meet(target, || link.reconnect()).unwrap();
+            assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [made]);
+        }
+        let sent = pair.link.stats();
+        assert_eq!((asked.all().len(), sent.frames_with_code, sent.code_bytes), (0, 1, len_of(&tally)));
+        assert_eq!(pair.target.stats().images_linked, 1);
+    }
 }
 
 #[test]
 fn calls_in_flight_fail_when_the_link_is_made_anew_and_a_failed_reconnect_leaves_it_as_it_was() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
     let Pair { mut link, target } = pair;

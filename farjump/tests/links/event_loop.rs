@@ -41,8 +41,7 @@ fn call_asleep(pair: &mut Pair<'_>, library: &Library, args: &[u8]) -> Result<Ve
 
 #[test]
 fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_panic() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     assert_eq!(call_asleep(&mut pair, &echo, b"with code").unwrap(), b"with code");
     assert_eq!(call_asleep(&mut pair, &echo, b"in a line").unwrap(), b"in a line");
@@ -56,9 +55,8 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_a_refusal_and_a_p
 #[test]
 fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks_for() {
     let place = Place::new();
-    let asked = Seen::default();
-    let names = asked.clone();
-    let link = place.link().on_code_missing(move |name| names.push(name.to_owned()));
+    let (asked, note_asked) = Seen::new();
+    let link = place.link().on_code_missing(move |name| note_asked(name.to_owned()));
     let mut pair = Pair::of(place.target(), link);
     let echo = library("echo");
     call_asleep(&mut pair, &echo, b"").unwrap();
@@ -70,8 +68,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_code_that_the_target_asks
 
 #[test]
 fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
-    let place = Place::new();
-    let Pair { link, target } = Pair::new(&place);
+    let (_place, Pair { link, target }) = Pair::start();
     let mut call = link.inject(&library("echo"), b"lost").unwrap();
     put_to_sleep(&link);
     drop(target);
@@ -83,8 +80,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_targets_end() {
 
 #[test]
 fn answers_that_came_before_the_targets_end_are_taken_after_it() {
-    let place = Place::new();
-    let Pair { link, mut target } = Pair::new(&place);
+    let (_place, Pair { link, mut target }) = Pair::start();
     let mut call = link.inject(&library("echo"), b"in time").unwrap();
     put_to_sleep(&link);
     serve(&mut target);
@@ -96,8 +92,7 @@ fn answers_that_came_before_the_targets_end_are_taken_after_it() {
 
 #[test]
 fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_once() {
-    let place = Place::new();
-    let Pair { link, mut target } = Pair::new(&place);
+    let (_place, Pair { link, mut target }) = Pair::start();
     let echo = library("echo");
     let mut first = link.inject(&echo, b"first").unwrap();
     let mut second = link.inject(&echo, b"second").unwrap();
@@ -116,8 +111,7 @@ fn an_answer_that_was_taken_while_another_was_looked_for_keeps_the_source_awake_
 
 #[test]
 fn a_source_with_nothing_to_wait_for_sleeps_soundly_and_is_not_woken_by_what_it_sends() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     for _ in 0..100 {
         pair.link.send(&echo, b"no reply").unwrap();
@@ -168,8 +162,7 @@ fn a_source_that_sleeps_is_woken_for_the_bigger_mailbox_that_its_frame_needs() {
 
 #[test]
 fn the_descriptor_stays_the_same_when_the_link_is_made_anew() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let descriptor = pair.link.as_fd().unwrap().as_raw_fd();
     let echo = library("echo");
     call_asleep(&mut pair, &echo, b"the first link").unwrap();

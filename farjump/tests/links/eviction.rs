@@ -2,7 +2,7 @@
 
 use farjump::{Library, RefusalCause, TargetBuilder};
 
-use crate::support::{Pair, Place, Seen, answer, library, meet, refused, to_words, words};
+use crate::support::{Pair, Place, Seen, answer, library, meet, poll_until, refused, to_words, words};
 
 fn bytes_of(library: &Library) -> usize {
     library.images()[0].bytes().len()
@@ -22,9 +22,8 @@ fn one_image<'a>(place: &Place) -> TargetBuilder<'a> {
 #[test]
 fn functions_that_take_each_others_place_with_every_call_each_start_anew_and_none_is_lost() {
     let place = Place::new();
-    let asked = Seen::default();
-    let asked_of = asked.clone();
-    let mut pair = Pair::of(one_image(&place).on_code_missing(move |_, _| asked_of.push(())), place.link());
+    let (asked, note_asked) = Seen::new();
+    let mut pair = Pair::of(one_image(&place).on_code_missing(move |_, _| note_asked(())), place.link());
     let (tally, echo) = (library("tally"), library("echo"));
     for round in 0..20_u64 {
         assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
@@ -164,9 +163,7 @@ fn what_a_source_sent_before_it_ended_is_run_though_its_code_makes_other_code_go
     pair.call(&tally, b"").unwrap();
     other.send(&echo, b"last words").unwrap();
     drop(other);
-    while pair.target.stats().links_ended == 0 {
-        pair.target.poll().unwrap();
-    }
+    poll_until(&mut pair.target, |target| target.stats().links_ended > 0);
     assert_eq!((pair.target.stats().calls, pair.target.stats().store.evictions), (2, 1));
     assert_eq!((names(&pair), pair.target.stats().frames), (vec!["echo".into()], 2));
 }

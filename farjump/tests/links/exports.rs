@@ -4,11 +4,10 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use farjump::admin::Admin;
-use farjump::{ConnectError, Error, RefusalCause};
-use farjump_control::{HandshakeError, RejectCause};
+use farjump::RefusalCause;
+use farjump_control::RejectCause;
 
-use crate::support::{PATIENCE, Pair, Place, library, meet, refused, to_words, words};
+use crate::support::{Pair, Place, library, meet, refused, rejected, to_words, words};
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
     100 + key
@@ -44,11 +43,10 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
     let lookup = library("lookup");
     let found = |pair: &mut Pair<'_>| to_words(&pair.call(&lookup, &words(&[5])).unwrap())[0];
     let export = |pair: &mut Pair<'_>, path: &PathBuf| {
-        let (admin, bytes) =
-            (Admin::new(&place.address()).unwrap().timeout(PATIENCE), std::fs::read(path).unwrap());
+        let bytes = std::fs::read(path).unwrap();
         // The target has no file to load.
         std::fs::remove_file(path).unwrap();
-        meet(&mut pair.target, || admin.export("libstore.so", &bytes)).unwrap()
+        meet(&mut pair.target, || place.admin().export("libstore.so", &bytes)).unwrap()
     };
     let id = lookup.images()[0].id();
     assert_eq!(found(&mut pair), 108);
@@ -68,8 +66,7 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
 
 #[test]
 fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_it() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     let lookup = library("lookup");
     refused(pair.call(&lookup, &words(&[5])), "lookup", RefusalCause::UnresolvedImport);
     let path = built(&place, "third", THIRD);
@@ -83,21 +80,11 @@ fn a_function_that_was_refused_for_want_of_a_symbol_runs_once_a_library_brings_i
 fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().export("store_get", store_get as StoreGet), place.link());
-    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let admin = place.admin();
     // A long one is not even read.
     for len in [16, 1 << 20] {
-        let error = meet(&mut pair.target, || admin.export("x", &vec![0; len])).unwrap_err();
-        let text = error.to_string();
-        assert!(
-            matches!(
-                error,
-                Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: RejectCause::Rights,
-                    ..
-                }))
-            ),
-            "{text}"
-        );
+        let exported = meet(&mut pair.target, || admin.export("x", &vec![0; len]));
+        let text = rejected(exported, RejectCause::Rights);
         assert!(
             text.contains("the right `export`") && text.contains("grant `observe,call,inject,export`"),
             "{text}"
@@ -110,7 +97,7 @@ fn what_is_no_library_is_refused_with_the_dynamic_linkers_words_and_changes_noth
     let place = Place::new();
     let target = place.target().allow_export(true).export("store_get", store_get as StoreGet);
     let mut pair = Pair::of(target.export_data("store_version", &STORE_VERSION), place.link());
-    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let admin = place.admin();
     let lost = built(&place, "lost", "int nowhere(void); int store_get(void) { return nowhere(); }");
     for (bytes, said) in [
         (Vec::new(), "file too short"),

@@ -9,14 +9,14 @@ use farjump::{Error, Link, Mode, Pending, RefusalCause, Target, TargetBuilder, T
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use crate::helper::{plays, start_target, this_test};
+use crate::helper::start_target;
 use crate::support::{PATIENCE, Place, alongside, library, refused};
 
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
 type Counts = [u64; 2];
 
 fn address(place: &Place, number: usize) -> String {
-    format!("unix:{}", place.path(&format!("{number}.sock")).display())
+    place.address_of(&format!("{number}.sock"))
 }
 
 /// A target of a ring of `count`: it knows the one after it as `next`. It soon sleeps.
@@ -329,16 +329,12 @@ fn what_a_peer_refuses_its_source_is_told_in_the_peers_words() {
 
 #[test]
 fn a_killed_peer_fails_what_it_had_and_another_at_its_address_takes_what_comes() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let target = member(&place, 0, 2).build().unwrap().spawn().unwrap();
     let link = Link::connect(&address(&place, 0)).unwrap();
     let onward = library("onward");
     for round in 0..3 {
-        let mut peer = start_target(this_test!(), &address(&place, 1), data);
+        let mut peer = start_target(&address(&place, 1));
         assert_eq!(&*link.inject(&onward, b">next;met").unwrap().wait(PATIENCE).unwrap(), b"met");
         peer.signal(Signal::STOP);
         let calls: Vec<_> = (0..20).map(|_| link.inject(&onward, b">next;x").unwrap()).collect();

@@ -1,39 +1,70 @@
 //! Helper processes that play a target or a source.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
-use std::fs;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
 
-use farjump::{Data, Link, Mode, Target, WaitPolicy};
-pub(crate) use farjump_fixtures::helper_process::{HelperProcess, commands, role, say, test_in_role};
+use farjump::{Data, Key, Link, LinkBuilder, Mode, Target, TargetBuilder, WaitPolicy};
+pub(crate) use farjump_fixtures::helper_process::{HelperProcess, role, say, test_in_role};
+use farjump_fixtures::helper_process::{commands, end_with_parent};
 pub(crate) use farjump_fixtures::this_test;
 
-use crate::support::{PATIENCE, library, words};
+use crate::support::{FOREVER, PATIENCE, library, words};
 
-/// Starts a target at `address` with `data` as its functions' data, and libc to link against.
-pub(crate) fn start_target(test: &str, address: &str, data: &str) -> HelperProcess {
-    start_target_in(test, address, data, |_| {})
+/// The test that helper processes run.
+const ENTRY: &str = "helper::a_process_plays_the_role_that_it_was_started_for";
+/// The key of processes on TCP.
+const KEY: [u8; Key::LEN] = [7; Key::LEN];
+
+/// Whether this process was started for a path over UCX's TCP, which has to be allowed.
+pub(crate) fn has_ucx_tcp() -> bool {
+    std::env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"))
 }
 
+/// A target to listen at `address`, over `transport`.
+pub(crate) fn listen<'a>(address: &str, transport: &str) -> TargetBuilder<'a> {
+    Target::listen(address).key(Key::from_bytes(KEY)).transport(transport).ucx_tcp(has_ucx_tcp())
+}
+
+/// A link to be made to it.
+pub(crate) fn link_to(address: &str, transport: &str) -> LinkBuilder {
+    Link::builder(address)
+        .key(Key::from_bytes(KEY))
+        .transport(transport)
+        .ucx_tcp(has_ucx_tcp())
+        .connect_timeout(PATIENCE)
+        .send_timeout(PATIENCE)
+}
+
+/// Starts a target over shared memory, with this package's manifest as its functions' data.
+pub(crate) fn start_target(address: &str) -> HelperProcess {
+    start_target_over(address, "shm").0
+}
+
+/// Starts a target over `transport`, and returns its address, too.
+pub(crate) fn start_target_over(address: &str, transport: &str) -> (HelperProcess, String) {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    start_target_in(address, transport, data, |_| {})
+}
+
+/// Starts a target with other data, and in the surroundings that `change` makes.
 pub(crate) fn start_target_in(
-    test: &str,
     address: &str,
+    transport: &str,
     data: &str,
-    surroundings: impl FnOnce(&mut Command),
-) -> HelperProcess {
-    let mut command = test_in_role(test, &["target", address, data]);
-    surroundings(&mut command);
+    change: impl FnOnce(&mut Command),
+) -> (HelperProcess, String) {
+    let mut command = test_in_role(ENTRY, &["target", address, transport, data]);
+    change(&mut command);
     let target = HelperProcess::start(command);
-    assert_eq!(target.hear(), "ready");
-    target
+    let address = target.hear_after("ready ");
+    (target, address)
 }
 
 /// Starts a target at `address` that prints its statistics when it is ended, see [`statistics`].
-pub(crate) fn start_counting_target(test: &str, address: &str) -> HelperProcess {
-    let target = HelperProcess::of_test(test, &["counting-target", address]);
+pub(crate) fn start_counting_target(address: &str) -> HelperProcess {
+    let target = HelperProcess::of_test(ENTRY, &["counting-target", address]);
     assert_eq!(target.hear(), "ready");
     target
 }
@@ -46,40 +77,35 @@ pub(crate) fn statistics(mut target: HelperProcess) -> String {
     statistics
 }
 
-/// Starts a source that is connected to `address` and takes no replies.
-pub(crate) fn start_source(test: &str, address: &str) -> HelperProcess {
-    let source = HelperProcess::of_test(test, &["source", address]);
+/// Starts a source that is connected to `address` over `transport`.
+pub(crate) fn start_source(address: &str, transport: &str) -> HelperProcess {
+    let source = HelperProcess::of_test(ENTRY, &["source", address, transport]);
     assert_eq!(source.hear(), "connected");
     source
 }
 
-/// The first number in a `schedstat` of proc(5): nanoseconds on a processor.
-pub(crate) fn cpu_time(schedstat: &std::path::Path) -> Duration {
-    let text = fs::read_to_string(schedstat).unwrap();
-    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
-}
-
-/// Plays a role if this process was started for one; the test then returns.
-pub(crate) fn plays() -> bool {
+/// The entry of helper processes; without a role it does nothing.
+#[test]
+fn a_process_plays_the_role_that_it_was_started_for() {
     let role = role();
     let args: Vec<&str> = role.iter().map(String::as_str).collect();
+    if !args.is_empty() {
+        end_with_parent();
+    }
     match args[..] {
-        [] => return false,
-        ["target", address, data] => play_target(address, data),
+        [] => {}
+        ["target", address, transport, data] => play_target(address, transport, data),
         ["counting-target", address] => play_counting_target(address),
-        ["source", address] => play_source(address),
+        ["source", address, transport] => play_source(address, transport),
         _ => panic!("no such role: {args:?}"),
     }
-    true
 }
 
-fn play_target(address: &str, data: &str) {
+fn play_target(address: &str, transport: &str, data: &str) {
     let mut data = Data::open(data).unwrap();
     // SAFETY: it is the system's C library, which this program has loaded.
-    let mut target = unsafe { Target::listen(address).args(&mut data).export_library("libc.so.6") }
-        .wait_policy(WaitPolicy { spins: 100, pauses: 0, yields: 0 })
-        .build()
-        .unwrap();
+    let mut target =
+        unsafe { listen(address, transport).args(&mut data).export_library("libc.so.6") }.build().unwrap();
     let stopper = target.stopper();
     thread::spawn(move || {
         for order in commands() {
@@ -95,7 +121,7 @@ fn play_target(address: &str, data: &str) {
         }
         stopper.stop();
     });
-    say("ready");
+    say(&format!("ready {}", target.address()));
     target.run().unwrap();
 }
 
@@ -117,25 +143,36 @@ fn play_counting_target(address: &str) {
     }
 }
 
-fn play_source(address: &str) {
-    let sequence = library("sequence");
-    let echo = library("echo");
-    let link = Link::builder(address).reply_mailbox_size(4096).send_timeout(PATIENCE).connect().unwrap();
+/// Plays a source that numbers its one-way calls, and takes no replies.
+fn play_source(address: &str, transport: &str) {
+    let (sequence, echo) = (library("sequence"), library("echo"));
+    let link = link_to(address, transport).reply_mailbox_size(4096).connect().unwrap();
     say("connected");
     let mut sent = 0_u64;
+    let mut send = |len: usize| {
+        let mut payload = words(&[sent]);
+        payload.resize(len.max(8), 1);
+        link.send(&sequence, &payload).unwrap();
+        sent += 1;
+    };
     for order in commands() {
         match order.split_once(' ') {
-            Some(("send", count)) => {
-                for _ in 0..count.parse().unwrap() {
-                    link.send(&sequence, &words(&[sent])).unwrap();
-                    sent += 1;
-                }
-            }
+            Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
+            // A single one of this length.
+            Some(("post", len)) => send(len.parse().unwrap()),
+            // Until it is killed.
+            Some(("stream", len)) => loop {
+                send(len.parse().unwrap());
+            },
             // Nothing takes these replies.
             Some(("call", count)) => {
                 for _ in 0..count.parse().unwrap() {
                     std::mem::forget(link.inject(&echo, &[7; 1000]).unwrap());
                 }
+            }
+            None if order == "flush" => link.flush(PATIENCE).unwrap(),
+            None if order == "wait" => {
+                assert_eq!(*link.inject(&echo, b"at last").unwrap().wait(FOREVER).unwrap(), *b"at last");
             }
             _ => panic!("no such order: {order}"),
         }

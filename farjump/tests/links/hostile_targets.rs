@@ -50,8 +50,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
 #[test]
 fn news_of_what_was_never_sent_harm_nobody() {
     let place = Place::new();
-    let told = Seen::default();
-    let told_to = told.clone();
+    let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         let call = target.next();
         let refused = |token, text: &str| Message::Refused {
@@ -81,7 +80,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
             }
         }
     });
-    let link = place.link().on_refused(move |refusal| told_to.push(refusal.to_string())).connect().unwrap();
+    let link = place.link().on_refused(move |refusal| note_told(refusal.to_string())).connect().unwrap();
     let outcome = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE);
     assert_eq!(refused(outcome, "echo", RefusalCause::Policy), "at last");
     assert_eq!(told.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
@@ -156,8 +155,7 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
 #[test]
 fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let place = Place::new();
-    let told = Seen::default();
-    let told_to = told.clone();
+    let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next();
         // An alignment that no frame can have.
@@ -165,7 +163,7 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
         target.channel.send_bytes(&plan, &[0; 100]).unwrap();
         target
     });
-    let link = place.link().on_peer_gone(move |why| told_to.push(why.to_owned())).connect().unwrap();
+    let link = place.link().on_peer_gone(move |why| note_told(why.to_owned())).connect().unwrap();
     let text = peer_gone(link.inject(&library("echo"), b"").unwrap().wait(PATIENCE));
     assert!(text.contains("broke the protocol") && text.contains("flags"), "{text}");
     assert_eq!(told.all().len(), 1);
@@ -209,8 +207,7 @@ fn refuse_one_way(target: &RawTarget, count: u32) {
 fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_order() {
     const MESSAGES: u32 = 2000;
     let place = Place::new();
-    let told = Seen::default();
-    let told_to = told.clone();
+    let (told, note_told) = Seen::new();
     let (ready, told_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (say_ready, wait_told) = (Arc::clone(&ready), Arc::clone(&told_all));
     let target = RawTarget::start(&place.address(), move |mut target| {
@@ -222,7 +219,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    let link = place.link().on_refused(move |refusal| told_to.push(refusal.text.clone())).connect().unwrap();
+    let link = place.link().on_refused(move |refusal| note_told(refusal.text.clone())).connect().unwrap();
     link.send(&library("echo"), b"").unwrap();
     while !ready.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
@@ -245,8 +242,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
 fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_attention() {
     const MESSAGES: u32 = 1000;
     let place = Place::new();
-    let told = Seen::default();
-    let told_to = told.clone();
+    let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next();
         let flush = target.next();
@@ -258,7 +254,7 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
         .link()
         .wait_policy(WaitPolicy::spin_only())
         .control_interval(FOREVER)
-        .on_refused(move |_| told_to.push(()))
+        .on_refused(move |_| note_told(()))
         .connect()
         .unwrap();
     link.send(&library("echo"), b"").unwrap();

@@ -8,7 +8,8 @@ use farjump::{
 };
 use rustix::process::Signal;
 
-use crate::helper::{plays, start_target, this_test};
+use crate::helper::start_target;
+use crate::support::chronicle::{Chronicle, pattern};
 use crate::support::{
     FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, timed_out, to_words, words,
 };
@@ -16,71 +17,22 @@ use crate::support::{
 /// Default limit of payloads at a target, in bytes.
 const LIMIT: usize = 64 << 20;
 
-/// Expected state of `chronicle` at the target, computed here.
-struct Chronicle {
-    calls: u64,
-    hash: u64,
-}
-
-impl Chronicle {
-    fn new() -> Chronicle {
-        Chronicle { calls: 0, hash: 0xcbf2_9ce4_8422_2325 }
-    }
-
-    /// Its present state at the target.
-    fn of(link: &Link) -> Chronicle {
-        let reply = link.inject(&library("chronicle"), b"").unwrap().wait(PATIENCE).unwrap();
-        let [calls, hash] = to_words(&reply)[..] else { panic!("{reply:?}") };
-        Chronicle { calls, hash }
-    }
-
-    fn add(&mut self, payload: &[u8]) {
-        let mix = |hash: u64, value: u64| (hash ^ value).wrapping_mul(0x100_0000_01b3);
-        self.hash = payload.iter().fold(self.hash, |hash, byte| mix(hash, u64::from(*byte)));
-        self.hash = mix(self.hash, payload.len() as u64);
-        self.calls += 1;
-    }
-
-    fn is(&self, reply: &[u8]) -> bool {
-        to_words(reply) == [self.calls, self.hash]
-    }
-}
-
-/// Bytes without a period that matches any mailbox length.
-fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut bytes = vec![0; len];
-    random.fill(&mut bytes);
-    bytes
-}
-
 fn spawn(place: &Place, mailbox: usize) -> TargetThread {
     place.target().mailbox_size(mailbox).build().unwrap().spawn().unwrap()
 }
 
-/// Calls `chronicle` with payloads of these lengths, which have to arrive as they were sent.
-fn arrive(link: &Link, chronicle: &mut Chronicle, lengths: impl IntoIterator<Item = usize>) {
-    let library = library("chronicle");
-    for len in lengths {
-        let payload = pattern(len, len as u64);
-        chronicle.add(&payload);
-        let reply = link.inject(&library, &payload).unwrap().wait(PATIENCE).unwrap();
-        assert!(chronicle.is(&reply), "a payload of {len} bytes came out of order, or damaged");
-    }
-}
-
-/// Every power of two and its neighbours, up to the limit.
+/// Every power of two up to the limit, and its neighbours.
 fn lengths() -> impl Iterator<Item = usize> {
-    (0..=26).map(|log2| 1_usize << log2).flat_map(|len| [len - 1, len, len + 1]).filter(|len| *len <= LIMIT)
+    (0..=26).map(|log2| 1_usize << log2).flat_map(|len| [len - 1, len, len + 1])
 }
 
 #[test]
 fn payloads_of_every_power_of_two_and_its_neighbours_arrive_whole() {
-    for mailbox in [4096, 4 << 20] {
+    for (mailbox, longest) in [(4096, 1 << 24), (4 << 20, LIMIT)] {
         let place = Place::new();
         let target = spawn(&place, mailbox);
         let link = place.link().connect().unwrap();
-        arrive(&link, &mut Chronicle::new(), lengths());
+        Chronicle::new().arrives(&link, lengths().filter(|len| *len <= longest));
         target.stop().unwrap();
     }
 }
@@ -92,33 +44,8 @@ fn every_length_around_the_mailboxs_limit_arrives_whole() {
     let link = place.link().connect().unwrap();
     let mut chronicle = Chronicle::new();
     for around in [1 << 16, 1 << 17] {
-        arrive(&link, &mut chronicle, around - 200..around + 80);
+        chronicle.arrives(&link, around - 200..around + 80);
     }
-    target.stop().unwrap();
-}
-
-#[test]
-fn large_frames_and_small_ones_run_in_the_order_of_their_calls() {
-    let place = Place::new();
-    let target = spawn(&place, 1 << 14);
-    let link = place.link().connect().unwrap();
-    let sequence = library("sequence");
-    let mut random = fastrand::Rng::with_seed(7);
-    let mut payload = vec![0; 300_000];
-    for number in 0..5000_u64 {
-        payload[..8].copy_from_slice(&number.to_ne_bytes());
-        let len = match random.u8(..8) {
-            0..3 => random.usize(8..=40),
-            3..6 => random.usize(8..16_000),
-            _ => random.usize(16_000..300_000),
-        };
-        link.send(&sequence, &payload[..len]).unwrap();
-        if random.u8(..) == 0 {
-            link.flush(PATIENCE).unwrap();
-        }
-    }
-    let seen = link.inject(&sequence, b"").unwrap().wait(PATIENCE).unwrap();
-    assert_eq!(to_words(&seen), [5000, 0]);
     target.stop().unwrap();
 }
 
@@ -148,13 +75,12 @@ fn frames_longer_than_half_the_bigger_mailbox_find_room_wherever_the_last_one_en
 #[test]
 fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
     let place = Place::new();
-    let refusals = Seen::default();
-    let told = refusals.clone();
+    let (refusals, note_refusals) = Seen::new();
     let target = place
         .target()
         .mailbox_size(1 << 16)
         .max_payload(1 << 20)
-        .on_refused(move |_, refusal| told.push(refusal.cause))
+        .on_refused(move |_, refusal| note_refusals(refusal.cause))
         .build()
         .unwrap()
         .spawn()
@@ -162,7 +88,7 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
     let link = place.link().connect().unwrap();
     let mut chronicle = Chronicle::new();
     for round in 1..=3 {
-        arrive(&link, &mut chronicle, if round == 1 { 0..0 } else { (1 << 20) - 1..1 + (1 << 20) });
+        chronicle.arrives(&link, if round == 1 { 0..0 } else { (1 << 20) - 1..1 + (1 << 20) });
         // Before there is a large mailbox the target refuses one for it; afterwards the source sees that it
         // is too long.
         let long = vec![0; (1 << 20) + 1];
@@ -187,7 +113,7 @@ fn a_payload_over_the_limit_is_refused_by_name_and_the_link_goes_on() {
         );
         assert_eq!(refusals.all().len(), 1);
     }
-    arrive(&link, &mut chronicle, [10, 1 << 20]);
+    chronicle.arrives(&link, [10, 1 << 20]);
     assert_eq!(target.stop().unwrap().stats().refused(RefusalCause::TooLarge), 1);
 }
 
@@ -198,12 +124,12 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
     let link = place.link().connect().unwrap();
     let mut chronicle = Chronicle::new();
     // The first call brings the code, and so does each of mode always.
-    arrive(&link, &mut chronicle, [5 << 20, 10]);
+    chronicle.arrives(&link, [5 << 20, 10]);
     link.set_mode(Mode::Always);
-    arrive(&link, &mut chronicle, [1 << 20, 100, 70_000]);
+    chronicle.arrives(&link, [1 << 20, 100, 70_000]);
     assert_eq!(link.stats().frames_with_code, 4);
     link.set_mode(Mode::Cached);
-    arrive(&link, &mut chronicle, [1 << 20]);
+    chronicle.arrives(&link, [1 << 20]);
     // An image that exceeds the mailbox.
     let heavy = library("heavy");
     assert!(heavy.images()[0].bytes().len() > 900 << 10);
@@ -276,27 +202,20 @@ fn a_link_made_anew_gets_a_mailbox_anew() {
     let mut link = place.link().connect().unwrap();
     let mut chronicle = Chronicle::new();
     for _ in 0..3 {
-        arrive(&link, &mut chronicle, [100_000, 10]);
+        chronicle.arrives(&link, [100_000, 10]);
         link.reconnect().unwrap();
     }
     target.stop().unwrap();
 }
 
-fn data() -> &'static str {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
-}
-
 #[test]
 fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let target = start_target(this_test!(), &place.address(), data());
+    let target = start_target(&place.address());
     let link = place.link().connect().unwrap();
     let regions = target.regions();
     for _ in 0..2 {
-        arrive(&link, &mut Chronicle::of(&link), [8 << 20]);
+        Chronicle::of(&link).arrives(&link, [8 << 20]);
         assert!(target.regions().len() > regions.len());
         while target.regions() != regions {
             link.progress().unwrap();
@@ -307,11 +226,8 @@ fn a_mailbox_that_is_not_used_any_more_is_given_back_on_both_sides() {
 
 #[test]
 fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let mut target = start_target(this_test!(), &place.address(), data());
+    let mut target = start_target(&place.address());
     let link = place.link().send_timeout(FOREVER).connect().unwrap();
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();
@@ -330,11 +246,8 @@ fn a_target_that_dies_while_a_mailbox_is_asked_for_fails_the_call() {
 
 #[test]
 fn a_target_that_does_not_answer_in_time_gets_nothing() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let target = start_target(this_test!(), &place.address(), data());
+    let target = start_target(&place.address());
     let link = place.link().send_timeout(Duration::from_millis(20)).connect().unwrap();
     let echo = library("echo");
     link.inject(&echo, b"there").unwrap().wait(PATIENCE).unwrap();

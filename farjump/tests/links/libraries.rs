@@ -6,7 +6,7 @@ use farjump::buffer::{AlignedBuffer, FrameWriter};
 use farjump::core::signal::LinkKey;
 use farjump::{Error, Library};
 
-use crate::support::{Pair, Place, answer, library, library_path, words};
+use crate::support::{Pair, answer, library, library_path, words};
 
 /// A command for `shrinking`: ask for 8 bytes, write 8, and report 8 as used.
 fn wish() -> Vec<u8> {
@@ -15,8 +15,7 @@ fn wish() -> Vec<u8> {
 
 #[test]
 fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_until_it_is_loaded() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let opened = Library::open(library_path("shrinking")).unwrap();
     let (echo, wish) = (library("echo"), wish());
     // Also where another library was called along the fast path before.
@@ -49,8 +48,7 @@ fn a_library_with_payload_routines_of_its_own_is_refused_by_every_way_to_call_un
 
 #[test]
 fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_for_still() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let path = library_path("shrinking");
     let mapped = || read_to_string("/proc/self/maps").unwrap().contains(path.to_str().unwrap());
     // SAFETY: it is built from a source of these tests.

@@ -14,7 +14,8 @@ use farjump_fuzz::Mutator;
 use farjump_loader::bundle::is_name;
 use farjump_loader::code_id;
 
-use crate::helper::{plays, start_counting_target, statistics, this_test};
+use crate::helper::{start_counting_target, statistics};
+use crate::support::chronicle::Chronicle;
 use crate::support::{PATIENCE, Place, library, words};
 
 /// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
@@ -57,8 +58,8 @@ struct Oracle {
     epoch: u64,
     /// Bindings of the link's indexes.
     table: HashMap<u16, Result<Function, RefusalCause>>,
-    /// The statics of `chronicle`: calls, hash.
-    chronicle: [u64; 2],
+    /// The statics of `chronicle`.
+    chronicle: Chronicle,
     tally: u64,
     refused: u64,
     /// Of these, on the present link.
@@ -170,20 +171,14 @@ impl Oracle {
 
     /// Runs a function here, too, and returns its reply.
     fn run(&mut self, function: Function, payload: &[u8]) -> Vec<u8> {
-        const PRIME: u64 = 0x100_0000_01b3;
         match function {
             Function::Tally => {
                 self.tally += 1;
                 words(&[self.tally])
             }
             Function::Chronicle => {
-                let [calls, hash] = &mut self.chronicle;
-                let bytes = payload.iter().map(|&byte| u64::from(byte));
-                for word in bytes.chain([payload.len() as u64]) {
-                    *hash = (*hash ^ word).wrapping_mul(PRIME);
-                }
-                *calls += 1;
-                words(&self.chronicle)
+                self.chronicle.add(payload);
+                self.chronicle.reply()
             }
         }
     }
@@ -308,11 +303,8 @@ const HEAD: usize = CODE_HEADER_LEN;
 
 #[test]
 fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_nothing_else() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let target = start_counting_target(this_test!(), &place.address());
+    let target = start_counting_target(&place.address());
     let innocent = place.link().connect().unwrap();
     let sequence = library("sequence");
     let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
@@ -323,7 +315,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         held: held.to_vec(),
         epoch: 0,
         table: HashMap::new(),
-        chronicle: [0, 0xcbf2_9ce4_8422_2325],
+        chronicle: Chronicle::new(),
         tally: 0,
         refused: 0,
         refused_here: 0,
@@ -369,7 +361,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
         let frame = oracle.honest(&hostile, number, b"the end");
         oracle.deliver_honest(&mut hostile, &frame);
     }
-    let ran = oracle.chronicle[0] + oracle.tally;
+    let ran = oracle.chronicle.calls + oracle.tally;
     println!("{ran} ran, {} were refused, {} cut their link", oracle.refused, oracle.cuts);
     assert!(ran > 500 && oracle.refused > 100 && oracle.cuts > 100, "the mutator does too little");
     assert_eq!(links, oracle.cuts + 1);

@@ -6,19 +6,17 @@ use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::helper::{plays, start_target, start_target_in, this_test};
+use crate::helper::{start_target, start_target_in};
 use crate::support::{PATIENCE, Place, library};
 
 #[test]
 fn code_runs_at_a_target_that_has_no_file_at_all() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
     let empty = place.path("empty");
     std::fs::create_dir(&empty).unwrap();
     let data = library("histogram").path().to_owned();
-    let mut target = start_target_in(this_test!(), &place.address(), data.to_str().unwrap(), |command| {
+    let data_path = data.to_str().unwrap();
+    let (mut target, _) = start_target_in(&place.address(), "shm", data_path, |command| {
         command
             .current_dir(&empty)
             .env("LD_LIBRARY_PATH", "")
@@ -52,12 +50,8 @@ fn code_runs_at_a_target_that_has_no_file_at_all() {
 
 #[test]
 fn no_page_of_a_target_that_links_without_pause_is_ever_writable_and_executable() {
-    if plays() {
-        return;
-    }
     let place = Place::new();
-    let target =
-        start_target(this_test!(), &place.address(), concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    let target = start_target(&place.address());
     let linking = AtomicBool::new(true);
     let (looks, linked) = thread::scope(|scope| {
         let linker = scope.spawn(|| {

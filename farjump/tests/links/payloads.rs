@@ -101,8 +101,7 @@ fn a_maximum_that_no_frame_has_is_refused_before_anything_is_written() {
 
 #[test]
 fn a_payload_smaller_than_its_maximum_travels_at_its_own_length() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let shrinking = library("shrinking");
     let mut total = 0;
     for (max, used) in [(5000, 100), (5000, 3), (5000, 0), (40, 1), (0, 0), (100_000, 99_999)] {

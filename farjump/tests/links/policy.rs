@@ -13,7 +13,8 @@ use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
 
 use crate::support::{
-    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, meet, refused, serve, to_words, words,
+    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, meet, poll_until, refused, serve,
+    to_words, words,
 };
 
 /// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
@@ -299,9 +300,7 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
     assert_eq!(pair.target.stats().sources_refused, 3);
     pair.call(&echo, b"").unwrap();
     drop(second);
-    while pair.target.sources() > 1 {
-        pair.target.poll().unwrap();
-    }
+    poll_until(&mut pair.target, |target| target.sources() <= 1);
     meet(&mut pair.target, || place.link().connect()).unwrap();
     assert_eq!(pair.target.stats().sources_refused, 3);
 }

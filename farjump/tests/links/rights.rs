@@ -1,17 +1,14 @@
 //! Rights: a process may do at a target what its operator permits, in every way that it could be done. A
 //! refusal names the missing right.
 
-use farjump::admin::Admin;
 use farjump::core::frame::{Kind, Plan};
-use farjump::{
-    CodeId, ConnectError, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder,
-};
-use farjump_control::{HandshakeError, Message, RejectCause};
+use farjump::{CodeId, Error, Library, Link, Mode, RefusalCause, Rights, Target, TargetBuilder};
+use farjump_control::{Message, RejectCause};
 use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 
 use crate::support::{
-    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, meet, refused, serve,
-    to_words,
+    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, meet, refused, rejected,
+    serve, to_words,
 };
 
 const CALLERS: Rights = Rights::OBSERVE.union(Rights::CALL);
@@ -160,18 +157,8 @@ fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
     {
         let place = Place::new();
         let mut target = with_rights(&place, rights).build().unwrap();
-        let error = meet(&mut target, || place.link().connect()).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: RejectCause::Rights,
-                    ..
-                }))
-            ),
-            "{error}"
-        );
-        assert!(error.to_string().contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{error}");
+        let text = rejected(meet(&mut target, || place.link().connect()), RejectCause::Rights);
+        assert!(text.contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{text}");
         asks_what_it_may(&place, &mut target, rights);
         assert_eq!((target.stats().links, target.sources()), (0, 0));
     }
@@ -192,7 +179,7 @@ type Ask<'a> = dyn Fn() -> Result<(), Error> + Sync + 'a;
 /// Makes all requests: those that `rights` permit succeed, and the others are refused with a text that names
 /// the right.
 fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
-    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let admin = place.admin();
     let nothing = CodeId([0; 16]);
     let questions: [(Rights, &Ask<'_>); 5] = [
         (Rights::OBSERVE, &|| admin.store().map(drop)),
@@ -203,39 +190,21 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         (Rights::EXPORT, &|| admin.export("libnone.so", &vec![7; 100_000]).map(drop)),
     ];
     for (needed, ask) in questions {
-        match (meet(target, ask), rights.lacks(needed)) {
-            (Ok(()), None) => assert_ne!(needed, Rights::EXPORT),
+        let outcome = meet(target, ask);
+        match rights.lacks(needed) {
+            Some(what) => assert_eq!(rejected(outcome, RejectCause::Rights), what.to_string()),
             // Admitted, and no library.
-            (
-                Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: RejectCause::Failed,
-                    ..
-                }))),
-                None,
-            ) => {
-                assert_eq!(needed, Rights::EXPORT);
-            }
-            (
-                Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused {
-                    cause: RejectCause::Rights,
-                    text,
-                    ..
-                }))),
-                Some(what),
-            ) => {
-                assert_eq!(text, what.to_string());
-            }
-            other => panic!("{rights} and {needed}: {other:?}"),
+            None if needed == Rights::EXPORT => drop(rejected(outcome, RejectCause::Failed)),
+            None => outcome.unwrap(),
         }
     }
 }
 
 #[test]
 fn allowing_export_is_short_for_one_right_more_and_by_default_nobody_drops_or_exports() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     assert_eq!(pair.link.rights(), Rights::OBSERVE | Rights::CALL | Rights::INJECT);
-    let admin = Admin::new(&place.address()).unwrap().timeout(PATIENCE);
+    let admin = place.admin();
     let sources = meet(&mut pair.target, || admin.stats()).unwrap().sources;
     assert_eq!(sources.iter().map(|source| source.rights).collect::<Vec<_>>(), [Rights::default()]);
     asks_what_it_may(&place, &mut pair.target, Rights::default());
@@ -275,7 +244,7 @@ fn a_link_made_anew_has_the_rights_of_its_new_target() {
 fn what_a_target_forwards_is_refused_where_it_may_not_inject_and_runs_where_the_code_is_held() {
     let place = Place::new();
     let onward = library("onward");
-    let there = format!("unix:{}", place.path("there.sock").display());
+    let there = place.address_of("there.sock");
     let mut peer = Target::listen(&there).rights(CALLERS).build().unwrap();
     let mut pair = Pair::of(place.target().destination("next", &there), place.link());
     let call = |pair: &mut Pair<'_>, peer: &mut Target<'_>| {

@@ -1,5 +1,6 @@
 //! Links over `tcp`, whose frames travel on a stream beside the control connection.
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -214,21 +215,6 @@ fn a_target_that_has_more_to_answer_than_there_is_room_for_is_woken_by_room() {
     assert_eq!(reply.len(), LONG);
 }
 
-#[test]
-fn a_link_is_made_anew_with_the_code_still_known() {
-    let place = Place::new();
-    let mut pair = pair(&place);
-    let tally = library("tally");
-    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
-    for made in 2..5 {
-        let Pair { link, target } = &mut pair;
-        meet(target, || link.reconnect()).unwrap();
-        assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [made]);
-        assert_eq!(pair.link.stats().frames_with_code, 1);
-    }
-    assert_eq!(pair.target.stats().images_linked, 1);
-}
-
 // ---- strangers ----
 
 /// Polls the target's connections until it finds no more work.
@@ -237,6 +223,18 @@ fn settle(target: &mut Target<'_>) {
         target.wait(Duration::from_millis(1)).unwrap();
         target.poll().unwrap();
     }
+}
+
+/// Whether the target has not closed this connection.
+fn is_open(mut stranger: &UnixStream) -> bool {
+    stranger.set_nonblocking(true).unwrap();
+    stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// The message of a source whose stream has come.
+fn ready(end: EndpointInfo) -> Message {
+    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
+    Message::Ready { end, stream: Some(answer) }
 }
 
 /// The first bytes of a stream with this token.
@@ -248,11 +246,7 @@ fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
 }
 
 /// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
-fn welcomed(place: &Place, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
-    welcomed_at(&place.address(), target)
-}
-
-fn welcomed_at(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
+fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
     let deadline = Instant::now() + PATIENCE;
     let mut control = Control::connect(&address.parse().unwrap(), deadline).unwrap();
     let transports = vec!["tcp".into()];
@@ -271,7 +265,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
     let place = Place::new();
     let (target, _) = over(&place);
     let mut target = target.max_sources(1).build().unwrap();
-    let (mut control, offer, end) = welcomed(&place, &mut target);
+    let (mut control, offer, end) = welcomed(&place.address(), &mut target);
     let connect = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
         stream.write_all(bytes).unwrap();
@@ -288,8 +282,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
     }
     let _stream = connect(&opening(&offer.token));
     settle(&mut target);
-    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
-    control.send(&Message::Ready { end, stream: Some(answer) }, &[]).unwrap();
+    control.send(&ready(end), &[]).unwrap();
     settle(&mut target);
     let said: Vec<_> = std::iter::from_fn(|| control.recv().unwrap().map(|(message, _)| message)).collect();
     assert!(said.contains(&Message::Go), "{said:?}");
@@ -312,11 +305,7 @@ fn strangers_cost_a_bounded_number_of_descriptors_and_a_link_is_made_among_them(
         }
     }
     settle(&mut target);
-    let is_held = |mut stranger: &UnixStream| {
-        stranger.set_nonblocking(true).unwrap();
-        stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-    };
-    let held: Vec<_> = strangers.iter().map(is_held).collect();
+    let held: Vec<_> = strangers.iter().map(is_open).collect();
     assert_eq!(held.iter().filter(|held| **held).count(), 64, "the youngest are left");
     assert!(held[300 - 64..].iter().all(|held| *held));
     let link = meet(&mut target, || builder.connect()).unwrap();
@@ -336,11 +325,10 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
     };
     let records = [head(64, 64, 1)[..7].to_vec(), head(64, 64, 1), head(1 << 20, 16 << 10, 0)];
     for (number, part) in (1..).zip(records) {
-        let (mut control, offer, end) = welcomed(&place, &mut target);
+        let (mut control, offer, end) = welcomed(&place.address(), &mut target);
         let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
         stream.write_all(&opening(&offer.token)).unwrap();
-        let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
-        control.send(&Message::Ready { end, stream: Some(answer) }, &[]).unwrap();
+        control.send(&ready(end), &[]).unwrap();
         settle(&mut target);
         assert_eq!(target.sources(), 1);
         stream.write_all(&part).unwrap();
@@ -369,8 +357,7 @@ fn stream_among<S: Read + Write>(
     // It is closed, if it lost its place.
     let _ = stream.write_all(&opening(&offer.token));
     settle(target);
-    let answer = StreamAnswer { share: Share::from_bytes(&[0; 32]), clear: false };
-    let _ = control.send(&Message::Ready { end, stream: Some(answer) }, &[]);
+    let _ = control.send(&ready(end), &[]);
     settle(target);
     std::iter::from_fn(|| control.recv().ok()?.map(|(message, _)| message)).collect()
 }
@@ -379,7 +366,7 @@ fn stream_among<S: Read + Write>(
 fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_same_process() {
     let place = Place::new();
     let mut target = over(&place).0.handshake_timeout(PATIENCE).build().unwrap();
-    let source = welcomed(&place, &mut target);
+    let source = welcomed(&place.address(), &mut target);
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let mut strangers = Vec::new();
     let mut after = |target: &mut Target<'_>| {
@@ -393,11 +380,7 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_the_sa
     // The places end with the handshake.
     strangers.push(connect());
     settle(&mut target);
-    let held = |mut stranger: &UnixStream| {
-        stranger.set_nonblocking(true).unwrap();
-        stranger.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-    };
-    assert_eq!(strangers.iter().filter(|stranger| held(stranger)).count(), 64);
+    assert_eq!(strangers.iter().filter(|stranger| is_open(stranger)).count(), 64);
 }
 
 #[test]
@@ -413,23 +396,16 @@ fn a_stream_whose_token_is_late_keeps_its_place_while_others_connect_from_elsewh
         rustix::net::connect(&socket, &port).unwrap();
         TcpStream::from(socket)
     };
-    let source = welcomed_at(&address, &mut target);
-    let mut strangers = Vec::new();
-    let mut others = |target: &mut Target<'_>| {
+    let source = welcomed(&address, &mut target);
+    let strangers = RefCell::new(Vec::new());
+    let others = |target: &mut Target<'_>| {
         for _ in 0..2 {
-            strangers.extend((0..50).map(|_| from([127, 0, 0, 2])));
-            settle(target);
-        }
-    };
-    let mut more = Vec::new();
-    let mut others_again = |target: &mut Target<'_>| {
-        for _ in 0..2 {
-            more.extend((0..50).map(|_| from([127, 0, 0, 2])));
+            strangers.borrow_mut().extend((0..50).map(|_| from([127, 0, 0, 2])));
             settle(target);
         }
     };
     let connect = || from([127, 0, 0, 1]);
-    let said = stream_among(&mut target, source, connect, [&mut others, &mut others_again]);
+    let said = stream_among(&mut target, source, connect, [&mut &others, &mut &others]);
     assert!(said.contains(&Message::Go), "{said:?}");
 }
 
@@ -450,7 +426,7 @@ fn a_peer_over_a_stream_is_forwarded_to() {
     let place = Place::new();
     let (target, _) = over(&place);
     let mut last = target.build().unwrap();
-    let first = Target::listen(&format!("unix:{}", place.path("first.sock").display()));
+    let first = Target::listen(&place.address_of("first.sock"));
     let mut first = first.transport("tcp").destination("next", &place.address()).build().unwrap();
     let builder = Link::builder(&first.address()).transport("tcp");
     let link = meet(&mut first, || builder.connect()).unwrap();

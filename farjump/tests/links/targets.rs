@@ -10,7 +10,8 @@ use farjump_fixtures::raw_source::RawSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, refused, serve, to_words, words,
+    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, poll_until, refused, serve, to_words,
+    words,
 };
 
 #[test]
@@ -88,9 +89,8 @@ fn arguments_are_the_targets_between_polls_and_of_their_own_type_only() {
 #[test]
 fn a_spawned_target_comes_back_with_what_it_counted() {
     let place = Place::new();
-    let joined = Seen::default();
-    let joined_to = joined.clone();
-    let target = place.target().on_peer_joined(move |peer| joined_to.push(peer.to_string())).build().unwrap();
+    let (joined, note_joined) = Seen::new();
+    let target = place.target().on_peer_joined(move |peer| note_joined(peer.to_string())).build().unwrap();
     let epoch = target.epoch();
     let thread = target.spawn().unwrap();
     let link = place.link().program("a named source").connect().unwrap();
@@ -118,8 +118,7 @@ fn a_stopper_stops_from_anywhere_also_before_the_target_runs() {
 
 #[test]
 fn a_closed_target_serves_those_that_connect_anew() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (place, mut pair) = Pair::start();
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
     let mut other = meet(&mut pair.target, || RawSource::connect(&place.address()));
@@ -133,20 +132,6 @@ fn a_closed_target_serves_those_that_connect_anew() {
     let Pair { link, target } = &mut pair;
     meet(target, || link.reconnect()).unwrap();
     assert_eq!(*pair.call(&echo, b"again").unwrap(), *b"again");
-}
-
-#[test]
-fn more_sources_than_allowed_are_turned_away_until_one_leaves() {
-    let place = Place::new();
-    let mut pair = Pair::of(place.target().max_sources(1), place.link());
-    let error = meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
-    let Pair { link, mut target } = pair;
-    drop(link);
-    while target.sources() > 0 {
-        target.poll().unwrap();
-    }
-    meet(&mut target, || place.link().connect()).unwrap();
 }
 
 #[test]
@@ -236,21 +221,19 @@ fn the_smallest_sizes_work() {
 #[test]
 fn handlers_and_counters_of_a_target_tell_what_happened() {
     let place = Place::new();
-    let (refused, gone) = (Seen::default(), Seen::default());
-    let (refused_to, gone_to) = (refused.clone(), gone.clone());
+    let (refused, note_refused) = Seen::new();
+    let (gone, note_gone) = Seen::new();
     let builder = place
         .target()
-        .on_refused(move |peer, refusal| refused_to.push((peer.pid, refusal.cause)))
-        .on_peer_gone(move |peer, why| gone_to.push((peer.pid, why.to_owned())));
+        .on_refused(move |peer, refusal| note_refused((peer.pid, refusal.cause)))
+        .on_peer_gone(move |peer, why| note_gone((peer.pid, why.to_owned())));
     let mut pair = Pair::of(builder, place.link());
     pair.call(&library("lookup"), &words(&[1])).unwrap_err();
     let Pair { link, mut target } = pair;
     let (sender, receiver) = mpsc::channel();
     sender.send(link.peer()).unwrap();
     drop(link);
-    while target.sources() > 0 {
-        target.poll().unwrap();
-    }
+    poll_until(&mut target, |target| target.sources() == 0);
     let pid = receiver.recv().unwrap().pid;
     assert_eq!(refused.all(), [(pid, RefusalCause::UnresolvedImport)]);
     assert_eq!(gone.all(), [(pid, "it closed the link".to_owned())]);

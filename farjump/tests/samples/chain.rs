@@ -9,7 +9,7 @@ use crate::support::{PATIENCE, Place, library, to_words};
 const LANGUAGES: [&str; 2] = ["chain", "chain.rs"];
 
 fn address(place: &Place, number: usize) -> String {
-    format!("unix:{}", place.path(&format!("{number}.sock")).display())
+    place.address_of(&format!("{number}.sock"))
 }
 
 /// Number of bytes of data of the target with this number.

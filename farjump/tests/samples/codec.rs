@@ -168,8 +168,7 @@ fn words_of(answer: Result<impl Sized, Error>) -> String {
 
 #[test]
 fn each_lie_of_a_block_is_told_apart() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let raw = library("codec_raw");
     for (payload, expected) in [
         (vec![], "the payload is shorter than the 8 bytes of a length"),
@@ -255,8 +254,7 @@ fn no_payload_gives_anything_but_what_lz4_flex_gives_or_a_panic() {
 
 #[test]
 fn a_small_block_that_makes_too_long_a_reply_fails_and_the_next_call_does_not() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let raw = library("codec_raw");
     // One byte, and a match that repeats it 128 MiB long; no empty sequence at the end, which is not reached.
     let longer = (128 << 20) / 255;

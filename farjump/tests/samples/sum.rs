@@ -36,8 +36,7 @@ fn floats_are_summed_up_as_rust_does_in_double_precision() {
 
 #[test]
 fn a_sum_does_not_lose_what_a_float_would() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     let many = vec![0.1_f32; 500_000];
     let expected = f64::from(0.1_f32) * 500_000.0;
     for language in LANGUAGES {
@@ -51,8 +50,7 @@ fn a_sum_does_not_lose_what_a_float_would() {
 
 #[test]
 fn bytes_that_are_no_whole_floats_are_refused_in_words() {
-    let place = Place::new();
-    let mut pair = Pair::new(&place);
+    let (_place, mut pair) = Pair::start();
     for language in LANGUAGES {
         for len in [1, 2, 3, 5, 41, 4095] {
             let error = pair.call(&library(language), &vec![0; len]).unwrap_err().to_string();

@@ -26,6 +26,8 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 const MESSAGES: u64 = 100_000;
 /// Messages in a round of it.
 const EACH: u64 = 8;
+/// Calls between threads, each of which waits for the other: far slower where they share a processor.
+const HANDOVERS: u64 = 20_000;
 /// Longer than any run: a check for messages of other processes is a system call.
 const NEVER: Duration = Duration::from_secs(100_000);
 
@@ -90,28 +92,20 @@ impl Steady {
 
 #[test]
 fn a_message_allocates_nothing_in_any_mode() {
+    const ROUNDS: u64 = 10_000;
     let place = Place::new();
     let mut steady = Steady::new(&place);
     for mode in Mode::ALL {
         steady.pair.link.set_mode(mode);
         steady.run(1000);
-        let before = counting::allocations();
-        steady.run(10_000);
-        assert_eq!(counting::allocations() - before, 0, "{mode}");
+        let before = (counting::allocations(), steady.pair.target.stats().calls);
+        steady.run(ROUNDS);
+        let after = (counting::allocations(), steady.pair.target.stats().calls);
+        assert_eq!((after.0 - before.0, after.1 - before.1), (0, ROUNDS * EACH), "{mode}");
     }
-}
-
-#[test]
-fn a_message_allocates_nothing_on_either_side() {
-    let place = Place::new();
-    let mut steady = Steady::new(&place);
-    let before = steady.pair.target.stats().calls;
-    let allocations = counting::allocations();
-    steady.run(MESSAGES / EACH);
-    assert_eq!(counting::allocations() - allocations, 0);
-    assert_eq!(steady.pair.target.stats().calls - before, MESSAGES);
+    let before = counting::allocations();
     drop(vec![0_u8; 100]);
-    assert_eq!(counting::allocations() - allocations, 1, "the count counts");
+    assert_eq!(counting::allocations() - before, 1, "the count counts");
 }
 
 #[test]
@@ -155,7 +149,7 @@ fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies()
             };
             run(2000);
             let before = counting::allocations();
-            run(MESSAGES);
+            run(HANDOVERS);
             let allocations = counting::allocations() - before;
             done.store(true, Ordering::Relaxed);
             allocations
@@ -169,7 +163,7 @@ fn calls_between_threads_allocate_nothing_whatever_the_length_of_their_replies()
             target.poll().unwrap();
         }
         let allocations = counting::allocations() - before;
-        assert!(target.stats().calls - calls > MESSAGES / 2);
+        assert!(target.stats().calls - calls > HANDOVERS / 2);
         (source.join().unwrap(), allocations)
     });
     assert_eq!((source, served), (0, 0));

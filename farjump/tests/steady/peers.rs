@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, Place, library};
 /// Most bytes of farjump's for each further source.
 const MOST: i64 = 4096;
 /// Sources before counting begins, and those that are counted.
-const SOURCES: (usize, usize) = (8, 32);
+const SOURCES: (usize, usize) = (8, 16);
 
 /// Bytes that the target's thread has allocated for each further source that has called over `transport`;
 /// `None`, with a message, if that is unavailable.

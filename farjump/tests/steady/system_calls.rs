@@ -10,7 +10,7 @@ use farjump_fixtures::helper_process::{role, test_in_role};
 use farjump_fixtures::this_test;
 
 use crate::support::{PATIENCE, Pair, Place};
-use crate::{EACH, MESSAGES, Steady};
+use crate::{EACH, HANDOVERS, MESSAGES, Steady};
 
 /// Exit status of a run without a system call: no other code of this process returns it.
 const NONE: i32 = 86;
@@ -71,7 +71,7 @@ fn calls_between_threads_do_no_system_call_while_they_spin() {
             scope.spawn(|| {
                 let link = link;
                 forbid_system_calls();
-                for round in 0..MESSAGES {
+                for round in 0..HANDOVERS {
                     let reply = link.inject(&echo, &round.to_ne_bytes()).unwrap().wait(PATIENCE).unwrap();
                     assert!(*reply == round.to_ne_bytes());
                 }

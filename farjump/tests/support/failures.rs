@@ -1,6 +1,7 @@
 //! Failures that a test expects: each check takes the outcome, and returns the text for people.
 
-use farjump::{CallError, Error, RefusalCause, WaitError};
+use farjump::{CallError, ConnectError, Error, RefusalCause, WaitError};
+use farjump_control::{HandshakeError, RejectCause};
 
 #[track_caller]
 fn error_of<T>(outcome: Result<T, Error>) -> Error {
@@ -48,6 +49,18 @@ pub(crate) fn panicked<T>(outcome: Result<T, Error>, by_name: &str) -> String {
             assert_eq!(ifunc, by_name, "{message}");
             assert_eq!(text, format!("`{by_name}` panicked at the target: {message}"));
             message
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Checks that the target rejected a handshake or an admin request for this cause.
+#[track_caller]
+pub(crate) fn rejected<T>(outcome: Result<T, Error>, for_cause: RejectCause) -> String {
+    match error_of(outcome) {
+        Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause, text, .. })) => {
+            assert_eq!(cause, for_cause, "{text}");
+            text
         }
         other => panic!("{other}"),
     }

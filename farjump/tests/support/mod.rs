@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
+pub(crate) mod chronicle;
 mod failures;
 
 use std::collections::HashMap;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-pub(crate) use failures::{panicked, peer_gone, refused, timed_out};
+pub(crate) use failures::{panicked, peer_gone, refused, rejected, timed_out};
+use farjump::admin::Admin;
 use farjump::build::{Options, build};
 use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
 pub(crate) use farjump_fixtures::PATIENCE;
@@ -38,11 +40,20 @@ impl Place {
     }
 
     pub(crate) fn address(&self) -> String {
-        format!("unix:{}", self.path("t.sock").display())
+        self.address_of("t.sock")
+    }
+
+    /// The address of another socket in the folder.
+    pub(crate) fn address_of(&self, name: &str) -> String {
+        format!("unix:{}", self.path(name).display())
     }
 
     pub(crate) fn target<'a>(&self) -> TargetBuilder<'a> {
         Target::listen(&self.address())
+    }
+
+    pub(crate) fn admin(&self) -> Admin {
+        Admin::new(&self.address()).unwrap().timeout(PATIENCE)
     }
 
     pub(crate) fn link(&self) -> LinkBuilder {
@@ -114,6 +125,13 @@ impl<'a> Pair<'a> {
         Pair::of(place.target(), place.link())
     }
 
+    /// The same in a folder of its own.
+    pub(crate) fn start() -> (Place, Pair<'a>) {
+        let place = Place::new();
+        let pair = Pair::new(&place);
+        (place, pair)
+    }
+
     pub(crate) fn of(target: TargetBuilder<'a>, link: LinkBuilder) -> Pair<'a> {
         let mut target = target.build().unwrap();
         let link = meet(&mut target, || link.connect()).unwrap();
@@ -146,6 +164,13 @@ pub(crate) fn serve(target: &mut Target<'_>) -> usize {
             0 => return all,
             ran => all += ran,
         }
+    }
+}
+
+/// Polls until the target is in a state.
+pub(crate) fn poll_until(target: &mut Target<'_>, is_so: impl Fn(&Target<'_>) -> bool) {
+    while !is_so(target) {
+        target.poll().unwrap();
     }
 }
 
@@ -217,23 +242,39 @@ pub(crate) fn sleep_for(link: &Link, mut call: Pending<'_>) -> Result<Reply, Err
 }
 
 /// Values recorded by handlers, which run elsewhere.
-#[derive(Clone)]
 pub(crate) struct Seen<T>(Arc<Mutex<Vec<T>>>);
 
-impl<T> Default for Seen<T> {
-    fn default() -> Self {
-        Seen(Arc::default())
-    }
-}
-
-impl<T: Clone> Seen<T> {
-    pub(crate) fn push(&self, value: T) {
-        self.0.lock().unwrap().push(value);
+impl<T: Clone + Send + 'static> Seen<T> {
+    /// An empty record, and what adds to it.
+    pub(crate) fn new() -> (Seen<T>, impl Fn(T) + Clone + Send + 'static) {
+        let values = Arc::<Mutex<Vec<T>>>::default();
+        let record = Arc::clone(&values);
+        (Seen(values), move |value| record.lock().unwrap().push(value))
     }
 
     pub(crate) fn all(&self) -> Vec<T> {
         self.0.lock().unwrap().clone()
     }
+}
+
+/// Waits for a condition; the watchdog bounds the wait.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What the target's `sequence` has seen: its calls, and those that were out of order.
+pub(crate) fn sequence(link: &Link) -> [u64; 2] {
+    let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
+    to_words(&seen).try_into().unwrap()
+}
+
+/// Number of frames of the source's sequence that the target has run, none of them out of order.
+pub(crate) fn ran(link: &Link) -> u64 {
+    let [calls, wrong] = sequence(link);
+    assert_eq!(wrong, 0, "frames ran out of order");
+    calls
 }
 
 /// Native words as bytes: arguments of the test ifuncs.

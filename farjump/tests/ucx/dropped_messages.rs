@@ -16,8 +16,8 @@ use farjump_ucx_sys::{
     ucp_worker_params_t,
 };
 
-use crate::helper::this_test;
-use crate::paths::{Path, am, has_tcp, on_paths};
+use crate::helper::{has_ucx_tcp, this_test};
+use crate::paths::{Path, am, on_paths_at_once};
 use crate::support::{Place, library, timed_out};
 
 /// The UCX transports that farjump's messages use.
@@ -124,11 +124,11 @@ fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_log_does_not_flood() {
-    let said = on_paths(this_test!(), &PATHS, |path, _| {
+    let said = on_paths_at_once(this_test!(), &PATHS, |path| {
         let place = Place::new();
         let deaf = Arc::new(Deaf::create());
         let over = Arc::new(AtomicBool::new(false));
-        let am = if has_tcp() { Am::with_tcp() } else { Am::new() };
+        let am = if has_ucx_tcp() { Am::with_tcp() } else { Am::new() };
         let stated = deaf.address();
         let transport = Altered::new(am).stating(move |bytes| *bytes = readdressed(bytes, &stated)).boxed();
         let ends = Arc::clone(&over);

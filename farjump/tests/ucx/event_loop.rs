@@ -1,14 +1,14 @@
-//! Sources with an event loop of their own: over UCX, too, the link's descriptor wakes it for each event.
+//! Sources with an event loop of their own: over every path the link's descriptor wakes it for each event.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{CallError, Error, InjectError, Link, Reply, WaitError};
+use farjump::{Error, InjectError, Link, RefusalCause, Reply, WaitError};
 use rustix::process::Signal;
 
 use crate::helper::{HelperProcess, this_test};
 use crate::paths::on_every_path;
-use crate::support::{PATIENCE, Place, library, readable, sleep_for, sleep_until};
+use crate::support::{PATIENCE, Place, library, readable, refused, sleep_for, sleep_until};
 
 /// Puts a link to sleep whose target is stopped: then nothing wakes it. Returns whether events would, which
 /// is not so as long as UCX has to be called for pending work.
@@ -54,9 +54,9 @@ fn call_asleep(target: &HelperProcess, link: &Link, payload: &[u8]) -> (Result<R
 
 #[test]
 fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let link = path.link(&place).connect().unwrap();
         let mut soundly = 0;
         for len in [1, 40, 4000, 300_000] {
@@ -73,17 +73,17 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
             assert!(Instant::now() < deadline, "a descriptor told of none of the replies");
             soundly += u32::from(call_asleep(&target, &link, b"later").1);
         }
-        let error = sleep_for(&link, link.inject(&library("lookup"), &[0; 8]).unwrap()).unwrap_err();
-        assert!(matches!(error, Error::Call(CallError::Refused { .. })), "{error}");
+        let refusal = sleep_for(&link, link.inject(&library("lookup"), &[0; 8]).unwrap());
+        refused(refusal, "lookup", RefusalCause::UnresolvedImport);
         assert_eq!(*call_asleep(&target, &link, b"and on").0.unwrap(), *b"and on");
     });
 }
 
 #[test]
 fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_is_killed() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         let place = Place::new();
-        let mut target = path.target(test, &place);
+        let mut target = path.target(&place);
         let mut link = path.link(&place).connect().unwrap();
         call_asleep(&target, &link, b"there").0.unwrap();
         target.signal(Signal::STOP);
@@ -96,7 +96,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_the_end_of_a_target_that_
         assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
         assert!(link.arm().is_err(), "it never sleeps again");
         drop(call);
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         link.reconnect().unwrap();
         assert_eq!(*call_asleep(&target, &link, b"again").0.unwrap(), *b"again");
     });

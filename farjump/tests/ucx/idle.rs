@@ -1,17 +1,17 @@
-//! Idle UCX workers: they sleep until a descriptor wakes them, and cost nothing.
+//! Idle targets: they sleep until a descriptor wakes them, and cost nothing.
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use crate::helper::{HelperProcess, this_test};
-use crate::paths::on_every_path;
+use crate::paths::on_every_path_at_once;
 use crate::support::{PATIENCE, Place, library};
 
 /// Length of an observation.
-const WATCHED: Duration = Duration::from_secs(3);
+const WATCHED: Duration = Duration::from_secs(2);
 /// Times that a process may wake in it. One that sleeps wakes once a second, to check that all is well; one
-/// that naps for want of a doorbell, some fifty times.
+/// that naps for want of a doorbell, some thirty times.
 const WAKES: u64 = 20;
 
 /// Times that the process has gone to sleep, all its threads together (proc(5)).
@@ -26,9 +26,9 @@ fn sleeps(actor: &HelperProcess) -> u64 {
 
 #[test]
 fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path_at_once(this_test!(), |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let links = [path.link(&place).connect().unwrap(), path.link(&place).connect().unwrap()];
         let echo = library("echo");
         for link in &links {

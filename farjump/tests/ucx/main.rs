@@ -1,5 +1,5 @@
-//! Guarantees of links over UCX, and over `tcp`: long payloads, peers that die, sleep, and UCX's own
-//! settings.
+//! Guarantees of links over every path: UCX's, `tcp` and `shm`. Long payloads, peers that die, sleep, and
+//! UCX's own settings.
 //!
 //! UCX reads its settings once a process, so each test runs on every path in processes of its own
 //! (`paths.rs`).

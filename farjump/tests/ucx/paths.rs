@@ -1,15 +1,14 @@
-//! The paths of UCX, and of `tcp`, that tests run on, and their processes.
+//! The paths of frames that tests run on, and their processes.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::panic::resume_unwind;
 use std::thread;
-use std::time::Duration;
 
-use farjump::{Key, Link, LinkBuilder, Target, TargetBuilder};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use farjump::{LinkBuilder, TargetBuilder};
+use farjump_fixtures::helper_process::ROLE;
 
-use crate::helper::{HelperProcess, commands, role, say};
-use crate::support::{PATIENCE, Place, library, words};
+use crate::helper::{HelperProcess, link_to, listen, start_source, start_target_over, test_in_role};
+use crate::support::Place;
 
 /// The file with the address of a fixture's target.
 const ADDRESS: &str = "address";
@@ -41,7 +40,7 @@ const fn tcp(name: &'static str, loopback: bool) -> Path {
 }
 
 /// The paths on which everything has to work.
-const PATHS: [Path; 8] = [
+const PATHS: [Path; 9] = [
     am("ucx-am over what UCX takes by itself", &[]),
     am("ucx-am over posix", &[("UCX_TLS", "posix,self")]),
     am("ucx-am over sysv", &[("UCX_TLS", "sysv,self")]),
@@ -50,92 +49,102 @@ const PATHS: [Path; 8] = [
     tcp("tcp over loopback, sealed", true),
     put("ucx-put over posix", &[("UCX_TLS", "posix,self")]),
     put("ucx-put over sysv", &[("UCX_TLS", "sysv,self")]),
+    Path { name: "shm", transport: "shm", settings: &[], loopback: false },
 ];
 
 /// Number of them, from the first on, that deliver messages.
 const MESSAGES: usize = 6;
-/// The key of both processes, if they have one.
-const KEY: [u8; Key::LEN] = [7; Key::LEN];
-
-/// Whether this process was started for a path over UCX's TCP, which has to be allowed.
-pub(crate) fn has_tcp() -> bool {
-    std::env::var("UCX_TLS").is_ok_and(|transports| transports.contains("tcp"))
-}
 
 /// Runs `body` on every path, in a process for each; unavailable paths are skipped by name. `test` is the
 /// name of the calling test.
-pub(crate) fn on_every_path(test: &str, body: fn(&Path, &str)) {
+pub(crate) fn on_every_path(test: &str, body: fn(&Path)) {
     on_paths(test, &PATHS, body);
 }
 
+/// As [`on_every_path`], on all paths at once: for bodies that mostly wait.
+pub(crate) fn on_every_path_at_once(test: &str, body: fn(&Path)) {
+    on_paths_at_once(test, &PATHS, body);
+}
+
 /// As [`on_every_path`], on the paths that deliver frames whole, as messages.
-pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path, &str)) {
+pub(crate) fn on_every_path_of_messages(test: &str, body: fn(&Path)) {
     on_paths(test, &PATHS[..MESSAGES], body);
 }
 
 /// As [`on_every_path`], on `paths`. Returns the output of each process.
-pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path, &str)) -> Vec<String> {
-    let mut outputs = Vec::new();
-    if plays() {
-        return outputs;
+pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path)) -> Vec<String> {
+    if is_on_path(paths, body) {
+        return Vec::new();
     }
-    if let Ok(name) = std::env::var(PATH) {
-        let path = paths.iter().find(|path| path.name == name);
-        body(path.expect("a path of this test's"), test);
-        return outputs;
+    usable(paths).map(|path| path.run(test)).collect()
+}
+
+/// As [`on_paths`], on all of them at once.
+pub(crate) fn on_paths_at_once(test: &str, paths: &[Path], body: fn(&Path)) -> Vec<String> {
+    if is_on_path(paths, body) {
+        return Vec::new();
     }
-    for path in paths {
-        let backends = farjump::transports::available();
-        let found = backends.into_iter().find(|backend| backend.name == path.transport);
-        let usable =
-            found.map_or_else(|| Err("this build has no such transport".into()), |found| found.usable);
+    thread::scope(|scope| {
+        let runs: Vec<_> = usable(paths).map(|path| scope.spawn(|| path.run(test))).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
+}
+
+/// Runs `body` if this process was started for a path.
+fn is_on_path(paths: &[Path], body: fn(&Path)) -> bool {
+    let Ok(name) = std::env::var(PATH) else { return false };
+    body(paths.iter().find(|path| path.name == name).expect("a path of this test's"));
+    true
+}
+
+/// The paths that are usable here. Names the others.
+fn usable(paths: &[Path]) -> impl Iterator<Item = &Path> {
+    let backends = farjump::transports::available();
+    paths.iter().filter(move |path| {
+        let found = backends.iter().find(|backend| backend.name == path.transport);
+        let usable = found.map_or(Err("this build has no such transport"), |found| {
+            found.usable.as_ref().map_err(|why| &**why).copied()
+        });
         if let Err(why) = usable {
             println!("skipped: {}: {why}", path.name);
-            continue;
         }
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(PATH, path.name);
+        usable.is_ok()
+    })
+}
+
+impl Path {
+    /// Runs `test` on this path, in a process of its own, and returns its output.
+    fn run(&self, test: &str) -> String {
+        let mut command = test_in_role(test, &[]);
+        command.env(PATH, self.name).env_remove(ROLE);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("UCX_") {
                 command.env_remove(name);
             }
         }
-        let output = command.envs(path.settings.iter().copied()).stdin(Stdio::null()).output().unwrap();
+        let output = command.envs(self.settings.iter().copied()).output().unwrap();
         let (said, wrong) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{}: {}\n{said}\n{wrong}", path.name, output.status);
-        assert!(said.contains("1 passed"), "{}: nothing ran\n{said}", path.name);
-        outputs.push(format!("{said}{wrong}"));
+        assert!(output.status.success(), "{}: {}\n{said}\n{wrong}", self.name, output.status);
+        assert!(said.contains("1 passed"), "{}: nothing ran\n{said}", self.name);
+        format!("{said}{wrong}")
     }
-    outputs
-}
 
-impl Path {
     /// A target of the fixture, in a process of its own.
-    pub(crate) fn target(&self, test: &str, place: &Place) -> HelperProcess {
-        let actor = HelperProcess::of_test(test, &["target", &self.address(place), self.transport]);
-        let said = actor.hear();
-        let address = said.strip_prefix("ready ").unwrap_or_else(|| panic!("it said {said}"));
+    pub(crate) fn target(&self, place: &Place) -> HelperProcess {
+        let (target, address) = start_target_over(&self.address(place), self.transport);
         fs::write(place.path(ADDRESS), address).unwrap();
-        actor
+        target
     }
 
     /// A target of the fixture in this process.
     pub(crate) fn listen<'a>(&self, place: &Place) -> TargetBuilder<'a> {
-        Target::listen(&self.address(place))
-            .key(Key::from_bytes(KEY))
-            .transport(self.transport)
-            .ucx_tcp(has_tcp())
+        listen(&self.address(place), self.transport)
     }
 
-    /// A link to a target in this process.
+    /// A link to a target in this process, with limits for a busy machine.
     pub(crate) fn link_to(&self, address: &str) -> LinkBuilder {
-        Link::builder(address)
-            .key(Key::from_bytes(KEY))
-            .transport(self.transport)
-            .ucx_tcp(has_tcp())
-            .connect_timeout(PATIENCE)
-            .send_timeout(PATIENCE)
+        link_to(address, self.transport)
     }
 
     /// Address of the fixture's target, or for one to come: at the port of the one before, if there was one.
@@ -147,81 +156,12 @@ impl Path {
     }
 
     /// A source that is connected to the fixture's target and takes no replies, in a process of its own.
-    pub(crate) fn source(&self, test: &str, place: &Place) -> HelperProcess {
-        let actor = HelperProcess::of_test(test, &["source", &self.address(place), self.transport]);
-        assert_eq!(actor.hear(), "connected");
-        actor
+    pub(crate) fn source(&self, place: &Place) -> HelperProcess {
+        start_source(&self.address(place), self.transport)
     }
 
-    /// A link to the fixture's target, with limits for a busy machine.
+    /// A link to the fixture's target.
     pub(crate) fn link(&self, place: &Place) -> LinkBuilder {
         self.link_to(&self.address(place))
-    }
-}
-
-/// Plays the role that this process was started for, if any.
-fn plays() -> bool {
-    let role = role();
-    let args: Vec<&str> = role.iter().map(String::as_str).collect();
-    match args[..] {
-        [] => return false,
-        // Also where it is stopped at that moment.
-        _ => set_parent_process_death_signal(Some(Signal::KILL)).unwrap(),
-    }
-    match args[..] {
-        ["target", address, transport] => play_target(address, transport),
-        ["source", address, transport] => play_source(address, transport),
-        _ => panic!("no such role: {args:?}"),
-    }
-    true
-}
-
-fn play_target(address: &str, transport: &str) {
-    let target = Target::listen(address).key(Key::from_bytes(KEY)).transport(transport);
-    let mut target = target.ucx_tcp(has_tcp()).build().unwrap();
-    let stopper = target.stopper();
-    thread::spawn(move || {
-        commands().for_each(drop);
-        stopper.stop();
-    });
-    say(&format!("ready {}", target.address()));
-    target.run().unwrap();
-}
-
-fn play_source(address: &str, transport: &str) {
-    let sequence = library("sequence");
-    let link = Link::builder(address).key(Key::from_bytes(KEY)).transport(transport).ucx_tcp(has_tcp());
-    let link = link.send_timeout(PATIENCE).connect().unwrap();
-    say("connected");
-    let mut sent = 0_u64;
-    let mut send = |len: usize| {
-        let mut payload = words(&[sent]);
-        payload.resize(len.max(8), 1);
-        link.send(&sequence, &payload).unwrap();
-        sent += 1;
-    };
-    for order in commands() {
-        match order.split_once(' ') {
-            Some(("send", count)) => (0..count.parse().unwrap()).for_each(|_| send(8)),
-            // A single one-way call.
-            Some(("post", len)) => {
-                send(len.parse().unwrap());
-                say("posted");
-            }
-            // Until it is killed.
-            Some(("stream", len)) => loop {
-                send(len.parse().unwrap());
-            },
-            _ => panic!("no such order: {order}"),
-        }
-        link.flush(PATIENCE).unwrap();
-        say("done");
-    }
-}
-
-/// Waits for a condition; the watchdog bounds the wait.
-pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        thread::sleep(Duration::from_millis(2));
     }
 }

@@ -1,36 +1,29 @@
-//! Peers that are killed and stopped, at rest and in the middle of traffic: UCX notices none of it, farjump
-//! all.
+//! Peers that are killed and stopped, at rest and in the middle of traffic. UCX notices none of it; farjump
+//! does, over every path.
 
 use std::time::{Duration, Instant};
 
-use farjump::{Error, InjectError, Link, WaitError};
+use farjump::{Error, InjectError, Link};
 use rustix::process::Signal;
 
 use crate::helper::this_test;
-use crate::paths::{eventually, on_every_path};
-use crate::support::{FOREVER, PATIENCE, Place, library, peer_gone, to_words, words};
+use crate::paths::{on_every_path, on_every_path_at_once};
+use crate::support::{
+    FOREVER, PATIENCE, Place, eventually, library, peer_gone, ran, sequence, timed_out, words,
+};
 
 /// Deadline of calls without a reply.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(200);
 
 fn call(link: &Link, payload: &[u8]) -> Result<Vec<u8>, Error> {
     link.inject(&library("echo"), payload)?.wait(PATIENCE).map(|reply| reply.to_vec())
 }
 
-/// Number of frames of the source's sequence that the target has run, none of which may have come out of
-/// order.
-fn ran(link: &Link) -> u64 {
-    let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
-    let [calls, wrong] = to_words(&seen)[..] else { panic!("{seen:?}") };
-    assert_eq!(wrong, 0, "frames ran out of order");
-    calls
-}
-
 #[test]
 fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         let place = Place::new();
-        let mut target = path.target(test, &place);
+        let mut target = path.target(&place);
         let address = path.address(&place);
         let mut link = path.link(&place).send_timeout(FOREVER).connect().unwrap();
         call(&link, b"there").unwrap();
@@ -39,7 +32,7 @@ fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() 
         assert!(error.contains(&*address), "{error}");
         let error = link.reconnect().unwrap_err();
         assert!(error.to_string().contains(&*address), "nobody listens, and it says: {error}");
-        let _target = path.target(test, &place);
+        let _target = path.target(&place);
         link.reconnect().unwrap();
         assert_eq!(call(&link, b"again").unwrap(), b"again");
     });
@@ -47,10 +40,10 @@ fn a_target_that_is_killed_at_rest_fails_the_next_call_and_another_one_is_met() 
 
 #[test]
 fn a_target_that_is_killed_under_calls_fails_all_of_them() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         for len in [40, 4000, 5 << 20] {
             let place = Place::new();
-            let mut target = path.target(test, &place);
+            let mut target = path.target(&place);
             let address = path.address(&place);
             let link = path.link(&place).reply_mailbox_size(1 << 24).send_timeout(FOREVER).connect().unwrap();
             call(&link, &vec![1; len]).unwrap();
@@ -84,34 +77,32 @@ fn a_target_that_is_killed_under_calls_fails_all_of_them() {
 
 #[test]
 fn a_source_that_is_killed_in_a_stream_of_frames_costs_the_others_nothing() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         for len in ["8", "4000", "5000000"] {
             let place = Place::new();
-            let target = path.target(test, &place);
+            let target = path.target(&place);
             let link = path.link(&place).connect().unwrap();
             let before = ran(&link);
-            let descriptors = target.descriptors();
-            for round in 1..=3 {
-                let mut source = path.source(test, &place);
+            let left = || (target.descriptors(), target.regions());
+            let at_first = left();
+            for round in 1..=2 {
+                let mut source = path.source(&place);
                 source.order(&format!("stream {len}"));
                 // Each source counts from its own start, which this one does not know.
-                eventually(|| {
-                    let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
-                    to_words(&seen)[0] >= before + 10 * round
-                });
+                eventually(|| sequence(&link)[0] >= before + 5 * round);
                 source.kill();
                 assert_eq!(call(&link, b"unmoved").unwrap(), b"unmoved");
             }
-            eventually(|| target.descriptors() == descriptors);
+            eventually(|| left() == at_first);
         }
     });
 }
 
 #[test]
 fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_nothing() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let link = path.link(&place).connect().unwrap();
         call(&link, b"there").unwrap();
         // A payload that exceeds a written mailbox waits until the target has made a large one, which it does
@@ -131,14 +122,15 @@ fn a_source_that_ends_its_link_in_the_middle_of_a_long_frame_costs_the_others_no
 
 #[test]
 fn a_source_that_is_killed_at_rest_is_gone_from_the_target() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path(this_test!(), |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let link = path.link(&place).connect().unwrap();
         assert_eq!(ran(&link), 0);
         let descriptors = target.descriptors();
-        let mut source = path.source(test, &place);
+        let mut source = path.source(&place);
         source.obey("send 10");
+        source.obey("flush");
         assert!(target.descriptors() > descriptors);
         source.kill();
         eventually(|| target.descriptors() == descriptors);
@@ -148,32 +140,26 @@ fn a_source_that_is_killed_at_rest_is_gone_from_the_target() {
 
 #[test]
 fn a_target_that_is_stopped_is_waited_for_until_the_deadline_and_met_again_when_it_goes_on() {
-    on_every_path(this_test!(), |path, test| {
+    on_every_path_at_once(this_test!(), |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let address = path.address(&place);
         let link = path.link(&place).send_timeout(SHORT).connect().unwrap();
         call(&link, b"there").unwrap();
         target.signal(Signal::STOP);
         let late = link.inject(&library("echo"), b"late").unwrap();
         let began = Instant::now();
-        let error = link.inject(&library("echo"), b"waits").unwrap().wait(SHORT).unwrap_err();
-        assert!(began.elapsed() >= SHORT);
-        assert!(
-            matches!(error, Error::Wait(WaitError::TimedOut { .. })) && error.to_string().contains(&*address),
-            "{error}"
-        );
+        let text = timed_out(link.inject(&library("echo"), b"waits").unwrap().wait(SHORT));
+        assert!(began.elapsed() >= SHORT && text.contains(&*address), "{text}");
+        timed_out(link.flush(SHORT));
         // Credit runs out at some point.
         let full = loop {
-            match link.send(&library("sequence"), &words(&[0; 500])) {
-                Ok(()) => {}
-                Err(error) => break error,
+            let sent = link.send(&library("sequence"), &words(&[0; 500]));
+            if sent.is_err() {
+                break timed_out(sent);
             }
         };
-        assert!(
-            matches!(full, Error::Wait(WaitError::TimedOut { .. })) && full.to_string().contains(&*address),
-            "{full}"
-        );
+        assert!(full.contains(&*address), "{full}");
         let error = path.link(&place).connect_timeout(SHORT).connect().map(drop).unwrap_err();
         assert!(error.to_string().contains("too long"), "{error}");
         target.signal(Signal::CONT);

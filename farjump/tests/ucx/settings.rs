@@ -6,12 +6,8 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::helper::{HelperProcess, this_test};
-use crate::paths::{Path, eventually, on_paths};
-use crate::support::{PATIENCE, Place, library, to_words};
-
-const fn am(name: &'static str, settings: &'static [(&'static str, &'static str)]) -> Path {
-    Path { name, transport: "ucx-am", settings, loopback: false }
-}
+use crate::paths::{Path, am, on_paths};
+use crate::support::{PATIENCE, Place, eventually, library, ran};
 
 /// Local addresses of the process's established TCP connections, in the form of proc(5): hexadecimal, with
 /// the port.
@@ -28,8 +24,8 @@ fn connections(actor: &HelperProcess) -> BTreeSet<String> {
 }
 
 /// Runs `judge` on a target that has replied on a link.
-fn talk(path: &Path, test: &str, place: &Place, judge: impl FnOnce(&HelperProcess)) {
-    let target = path.target(test, place);
+fn talk(path: &Path, place: &Place, judge: impl FnOnce(&HelperProcess)) {
+    let target = path.target(place);
     let link = path.link(place).connect().unwrap();
     let reply = link.inject(&library("echo"), &[1; 10_000]).unwrap().wait(PATIENCE).unwrap();
     assert_eq!(reply.len(), 10_000);
@@ -41,12 +37,12 @@ fn ucx_tls_and_ucx_net_devices_say_which_way_frames_go() {
     const OVER_TCP: Path = am("tcp on lo", &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
     const OVER_POSIX: Path = am("posix", &[("UCX_TLS", "posix,self")]);
     const OVER_SYSV: Path = am("sysv", &[("UCX_TLS", "sysv,self")]);
-    on_paths(this_test!(), &[OVER_TCP, OVER_POSIX, OVER_SYSV], |path, test| {
+    on_paths(this_test!(), &[OVER_TCP, OVER_POSIX, OVER_SYSV], |path| {
         let version = farjump_ucx_sys::Ucx::open().unwrap().version();
         if path.name == OVER_TCP.name && matches!((version.minor, version.release), (20, 0 | 1)) {
             return println!("skipped: UCX {version} cannot use TCP on lo");
         }
-        talk(path, test, &Place::new(), |target| {
+        talk(path, &Place::new(), |target| {
             let (connections, maps) = (connections(target), target.maps());
             let has = |name: &str| maps.iter().any(|line| line.contains(name));
             let found = (!connections.is_empty(), has("ucx_shm_posix"), has("SYSV"));
@@ -65,24 +61,20 @@ fn ucx_rndv_thresh_says_from_which_length_on_frames_wait_with_their_source() {
     const EAGER: Path = am("frames of 4 KiB at once", &[("UCX_TLS", "posix,self")]);
     const WAITING: Path =
         am("frames of 4 KiB on request", &[("UCX_TLS", "posix,self"), ("UCX_RNDV_THRESH", "1000")]);
-    on_paths(this_test!(), &[EAGER, WAITING], |path, test| {
+    on_paths(this_test!(), &[EAGER, WAITING], |path| {
         let place = Place::new();
-        let target = path.target(test, &place);
+        let target = path.target(&place);
         let link = path.link(&place).connect().unwrap();
-        let ran = || {
-            let seen = link.inject(&library("sequence"), b"").unwrap().wait(PATIENCE).unwrap();
-            to_words(&seen)[0]
-        };
-        assert_eq!(ran(), 0);
+        assert_eq!(ran(&link), 0);
         let descriptors = target.descriptors();
-        let mut source = path.source(test, &place);
+        let mut source = path.source(&place);
         source.obey("send 10");
+        source.obey("flush");
         target.signal(Signal::STOP);
-        source.order("post 4000");
-        assert_eq!(source.hear(), "posted");
+        source.obey("post 4000");
         source.kill();
         target.signal(Signal::CONT);
         eventually(|| target.descriptors() == descriptors);
-        assert_eq!(ran(), if path.name == EAGER.name { 11 } else { 10 });
+        assert_eq!(ran(&link), if path.name == EAGER.name { 11 } else { 10 });
     });
 }

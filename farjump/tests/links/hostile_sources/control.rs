@@ -11,7 +11,7 @@ use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use farjump_loader::code_id;
 
 use super::Fixture;
-use crate::support::{Place, library};
+use crate::support::{Place, library, poll_until};
 
 #[test]
 fn messages_that_nobody_asked_for_cut_the_link() {
@@ -51,14 +51,10 @@ fn a_source_that_went_before_it_could_be_asked_for_code_is_not_counted_as_one_th
         target.poll().unwrap();
     }
     let mut hostile = hostile.join().unwrap();
-    while target.sources() == 0 {
-        target.poll().unwrap();
-    }
+    poll_until(&mut target, |target| target.sources() > 0);
     hostile.send_plan(&Plan { index: 1, ..call_id("tally", CodeId([3; 16]), hostile.epoch) }, b"");
     drop(hostile);
-    while target.sources() > 0 {
-        target.poll().unwrap();
-    }
+    poll_until(&mut target, |target| target.sources() == 0);
     assert_eq!(target.stats().frames, 1, "it is refused once, and nothing waited");
 }
 

@@ -150,14 +150,14 @@ fn a_source_that_rings_with_descriptors_whose_closing_blocks_is_cut_and_hangs_no
 fn a_target_that_has_its_doorbells_block_hangs_no_source_beyond_its_deadline() {
     let place = Place::new();
     let kept = Kept::default();
-    let (ready, over) = (Seen::default(), std::sync::mpsc::channel::<()>());
-    let (ready_to, kept_there) = (ready.clone(), kept.clone());
+    let (ready, note_ready) = Seen::new();
+    let (over, kept_there) = (std::sync::mpsc::channel::<()>(), kept.clone());
     let target = RawTarget::start_by(&place.address(), kept.transport(), move |mut target| {
         kept_there.make_blocking();
         kept_there.fill();
         // It sleeps for ever, so that each frame of the source's wakes it.
         target.channel.arm().unwrap();
-        ready_to.push(());
+        note_ready(());
         let _ = over.1.recv();
     });
     let link = place.link().wait_policy(WaitPolicy::sleep_only()).connect().unwrap();

@@ -121,14 +121,13 @@ fn skips_without_end_hold_up_nobody() {
 fn a_frame_whose_end_never_comes_holds_up_its_own_mailbox_for_as_long_as_is_allowed() {
     let place = Place::new();
     let checked = || Altered::new(Shm::new()).named("only").with_rules(ArrivalRules::CHECKED).boxed();
-    let gone = Seen::default();
-    let gone_to = gone.clone();
+    let (gone, note_gone) = Seen::new();
     let target = place
         .target()
         .transport("only")
         .with_transport(checked())
         .stall_timeout(Duration::from_millis(100))
-        .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
+        .on_peer_gone(move |_, why| note_gone(why.to_owned()))
         .build()
         .unwrap()
         .spawn()

@@ -36,12 +36,12 @@ impl Fixture {
     /// A fixture with a target that `change` alters.
     pub(super) fn of(change: impl FnOnce(TargetBuilder<'static>) -> TargetBuilder<'static>) -> Fixture {
         let place = Place::new();
-        let (refusals, gone) = (Seen::default(), Seen::default());
-        let (refusals_to, gone_to) = (refusals.clone(), gone.clone());
+        let (refusals, note_refusals) = Seen::new();
+        let (gone, note_gone) = Seen::new();
         let target = change(place.target())
             .mailbox_size(1 << 16)
-            .on_refused(move |_, refusal| refusals_to.push(refusal.to_string()))
-            .on_peer_gone(move |_, why| gone_to.push(why.to_owned()))
+            .on_refused(move |_, refusal| note_refusals(refusal.to_string()))
+            .on_peer_gone(move |_, why| note_gone(why.to_owned()))
             .build()
             .unwrap()
             .spawn()
