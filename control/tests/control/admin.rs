@@ -10,17 +10,17 @@ use farjump_control::{
     AdminConnection, AdminRequest, AdminResponse, Arrival, Control, Dropped, HandshakeError, HeldCode,
     Listener, Message, Progress, RejectCause, StoreListing, admin_request,
 };
+use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body};
 use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
-
-fn framed(body: &[u8]) -> Vec<u8> {
-    [&(body.len() as u32).to_le_bytes()[..], &[0; 4], body].concat()
+fn encoded(request: AdminRequest) -> Vec<u8> {
+    framed(&Message::AdminRequest(request), 0)
 }
 
-fn encoded(request: AdminRequest) -> Vec<u8> {
-    framed(&postcard::to_stdvec(&Message::AdminRequest(request)).unwrap())
+/// The bytes of a target that sends this body first.
+fn answering(body: &[u8]) -> Vec<u8> {
+    [&PREAMBLE[..], &framed_body(body, 0)].concat()
 }
 
 /// Accepts the next process, which sends an admin request.
@@ -81,7 +81,7 @@ fn who_does_not_take_the_answer_is_given_up_at_the_deadline_and_nothing_waited_f
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&[&PREFIX[..], &encoded(AdminRequest::Store)].concat()).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store))).unwrap();
     let mut options = target_options();
     options.patience = Duration::from_millis(50);
     let mut arrival = Arrival::new(accept(&listener).unwrap(), options);
@@ -106,7 +106,7 @@ fn who_asks_again_while_it_is_answered_is_told_apart() {
     let place = Place::new();
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
-    stream.write_all(&[&PREFIX[..], &encoded(AdminRequest::Store)].concat()).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(AdminRequest::Store))).unwrap();
     let mut connection = asked(&listener).unwrap();
     connection.respond(&long()).unwrap();
     assert!(!connection.advance().unwrap());
@@ -122,14 +122,14 @@ fn questions_that_are_none_are_refused_in_words() {
     let two = [encoded(AdminRequest::DropAll), encoded(AdminRequest::Stats)].concat();
     let cases: [(&str, Vec<u8>, &str); 5] = [
         ("two at once", two, "sent AdminRequest where nothing more was due"),
-        ("one that nobody knows", framed(&[18, 9]), "malformed"),
-        ("one that is cut short", framed(&[18, 1, 7]), "malformed"),
-        ("one with more behind it", framed(&[18, 0, 0]), "follow a whole AdminRequest"),
-        ("an answer", framed(&[19, 1, 0]), "sent AdminResponse where Hello or AdminRequest was due"),
+        ("one that nobody knows", framed_body(&[18, 9], 0), "malformed"),
+        ("one that is cut short", framed_body(&[18, 1, 7], 0), "malformed"),
+        ("one with more behind it", framed_body(&[18, 0, 0], 0), "follow a whole AdminRequest"),
+        ("an answer", framed_body(&[19, 1, 0], 0), "sent AdminResponse where Hello or AdminRequest was due"),
     ];
     for (what, bytes, words) in cases {
         let mut stream = UnixStream::connect(place.path()).unwrap();
-        stream.write_all(&[&PREFIX[..], &bytes].concat()).unwrap();
+        stream.write_all(&[&PREAMBLE[..], &bytes].concat()).unwrap();
         let error = asked(&listener).unwrap_err();
         assert!(error.to_string().contains(words), "{what}: {error}");
         let mut told = Vec::new();
@@ -198,11 +198,11 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
     let cases: [(&str, Vec<u8>, &str); 7] = [
         ("another program", b"220 mail.example\r\n".to_vec(), "does not speak farjump"),
         ("nothing", vec![], "is gone"),
-        ("half an answer", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])[..11]].concat(), "in the middle"),
-        ("nonsense", [&PREFIX[..], &framed(&[19, 2, 99, 99])].concat(), "does not decode"),
-        ("too much", [&PREFIX[..], &framed(&[19, 4, 1, 0, 0, 0])].concat(), "1 bytes follow a response"),
-        ("something else", [&PREFIX[..], &framed(&[3])].concat(), "sent Go where AdminResponse was due"),
-        ("a refusal", [&PREFIX[..], &framed(&[4, 7, 4, b'b', b'u', b's', b'y'])].concat(), "refused: busy"),
+        ("half an answer", answering(&[19, 4, 1, 0, 0, 0])[..PREAMBLE.len() + 11].to_vec(), "in the middle"),
+        ("nonsense", answering(&[19, 2, 99, 99]), "does not decode"),
+        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "1 bytes follow a response"),
+        ("something else", answering(&[3]), "sent Go where AdminResponse was due"),
+        ("a refusal", answering(&[4, 7, 4, b'b', b'u', b's', b'y']), "refused: busy"),
     ];
     for (what, bytes, words) in cases {
         let error = thread::scope(|scope| {

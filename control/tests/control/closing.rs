@@ -1,9 +1,8 @@
 //! Peers that pass descriptors whose close blocks. The watchdog ends a test that waits for such a close.
 
-use std::io::{IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::exit;
@@ -14,13 +13,13 @@ use farjump_control::{
     AdminRequest, Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, RejectCause,
     admin_request, connect_target,
 };
+use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, met_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 /// A user that is neither root nor the one that stands for unknown users.
 const OTHER: u32 = 1234;
 
@@ -58,26 +57,9 @@ impl Stuck {
     }
 }
 
-fn send_with(
-    stream: &UnixStream,
-    bytes: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-    flags: SendFlags,
-) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
-    sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, flags)
-}
-
 /// Returns the preamble and `message`, which announces `descriptors`.
 fn said(message: &Message, descriptors: u8) -> Vec<u8> {
-    let body = postcard::to_stdvec(message).unwrap();
-    [&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[descriptors, 0, 0, 0], &body].concat()
-}
-
-fn hello() -> Message {
-    Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
+    [&PREAMBLE[..], &framed(message, descriptors)].concat()
 }
 
 fn end() -> EndpointInfo {
@@ -180,7 +162,7 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
                     let other = match flags {
                         SendFlags::OOB => {
                             // The last byte sent is the one out of band.
-                            let other = Stuck::new().pass(&stream, &PREFIX[..1], 1, flags);
+                            let other = Stuck::new().pass(&stream, &PREAMBLE[..1], 1, flags);
                             (&stream).write_all(&said(&hello(), announced)[1..]).unwrap();
                             other
                         }
@@ -205,7 +187,7 @@ fn what_a_kind_of_message_cannot_carry_is_refused_before_the_message_is_whole() 
         let (stream, ours) = UnixStream::pair().unwrap();
         let mut control = Control::from_stream(ours).unwrap();
         let code = Message::Code { id: [1; 16], image: vec![7; 60_000] };
-        let begun = said(&code, 1)[..PREFIX.len() + 8 + 1].to_vec();
+        let begun = said(&code, 1)[..PREAMBLE.len() + 8 + 1].to_vec();
         let _other = Stuck::new().pass(&stream, &begun, 1, SendFlags::empty());
         let error = control.recv().unwrap_err();
         assert!(matches!(error, HandshakeError::Descriptors { found: 1, expected: 0, .. }), "{error}");
@@ -357,7 +339,7 @@ fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_o
             let liar = scope.spawn(|| {
                 let stream = UnixStream::connect(place.path()).unwrap();
                 (&stream).write_all(&said(&hello(), 0)).unwrap();
-                let ready = said(&Message::Ready { end: end(), stream: None }, 2)[PREFIX.len()..].to_vec();
+                let ready = said(&Message::Ready { end: end(), stream: None }, 2)[PREAMBLE.len()..].to_vec();
                 let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
                 (stream, other)
             });

@@ -6,8 +6,9 @@ use std::os::unix::net::UnixStream;
 
 use farjump_control::{
     Control, EndpointInfo, HEAD_LEN, HandshakeError, MAGIC, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE,
-    Message, PREFIX_LEN, RefusalCause, RejectCause, VERSION,
+    Message, PREFIX_LEN, RefusalCause, RejectCause,
 };
+use farjump_fixtures::by_hand::beginning;
 use farjump_fixtures::control::{Place, controls, met_pair, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
@@ -49,12 +50,7 @@ fn messages_come_whole_and_in_order() {
 fn a_message_that_comes_byte_by_byte_is_there_with_its_last_byte_and_not_before() {
     let (mut raw, ours) = UnixStream::pair().unwrap();
     let mut control = Control::from_stream(ours).unwrap();
-    let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0]].concat();
-    let body = postcard::to_stdvec(&Message::Closing { text: "bye".into() }).unwrap();
-    bytes.extend((body.len() as u32).to_le_bytes());
-    bytes.extend([0; 4]);
-    bytes.extend(body);
-    for byte in bytes {
+    for byte in beginning(&Message::Closing { text: "bye".into() }) {
         assert!(control.recv().unwrap().is_none());
         raw.write_all(&[byte]).unwrap();
     }

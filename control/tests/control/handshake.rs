@@ -7,55 +7,27 @@ use farjump_control::{
     Arrival, Awaited, HandshakeError, Limits, Message, Progress, RejectCause, SourceOptions, connect_target,
 };
 use farjump_core::image::Machine;
-use farjump_core::transport::{
-    ArrivalRules, Capabilities, Cause, Endpoint, OpenRequest, Operation, Transport, TransportError,
-    UnconnectedEndpoint,
-};
+use farjump_core::transport::{ArrivalRules, Endpoint, OpenRequest, Transport};
+use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
     shm, source_options, target_options,
 };
 use farjump_transports::shm::Shm;
 
-/// `shm` under another name, with other rules, or failing to open.
-struct Disguised {
-    name: &'static str,
-    rules: ArrivalRules,
-    opens: bool,
+/// `shm` under another name.
+fn named(name: &str) -> Box<dyn Transport> {
+    Altered::new(Shm).named(name).boxed()
 }
 
-impl Disguised {
-    fn named(name: &'static str) -> Box<dyn Transport> {
-        Box::new(Disguised { name, rules: ArrivalRules::STORES, opens: true })
-    }
-
-    fn with_rules(rules: ArrivalRules) -> Box<dyn Transport> {
-        Box::new(Disguised { name: "shm", rules, opens: true })
-    }
-
-    fn failing() -> Box<dyn Transport> {
-        Box::new(Disguised { name: "shm", rules: ArrivalRules::STORES, opens: false })
-    }
+/// `shm` with other arrival rules.
+fn with_rules(rules: ArrivalRules) -> Box<dyn Transport> {
+    Altered::new(Shm).with_rules(rules).boxed()
 }
 
-impl Transport for Disguised {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Shm.capabilities();
-        capabilities.arrival = self.rules;
-        capabilities
-    }
-
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        if !self.opens {
-            let cause = Cause::System("no memory for a region".to_owned());
-            return Err(TransportError::new(self.name, Operation::Open, cause));
-        }
-        Shm.open(request)
-    }
+/// `shm` that opens no endpoint.
+fn failing() -> Box<dyn Transport> {
+    Altered::new(Shm).failing("no memory for a region").boxed()
 }
 
 /// Runs a handshake of a source with `offered` and a target with `had`, and returns both results.
@@ -100,10 +72,10 @@ fn of_what_a_target_has_only_what_opens_is_kept_and_where_nothing_does_the_reaso
     let names = |transports: &[Box<dyn Transport>]| -> Vec<String> {
         transports.iter().map(|transport| transport.name().to_owned()).collect()
     };
-    let mut some = vec![Disguised::failing(), Disguised::named("second")];
+    let mut some = vec![failing(), named("second")];
     options.keep_openable(&mut some).unwrap();
     assert_eq!(names(&some), ["second"]);
-    let error = options.keep_openable(&mut vec![Disguised::failing(), Disguised::failing()]).unwrap_err();
+    let error = options.keep_openable(&mut vec![failing(), failing()]).unwrap_err();
     assert!(error.to_string().contains("no memory for a region"), "{error}");
     options.keep_openable(&mut Vec::new()).unwrap();
 }
@@ -169,15 +141,14 @@ fn what_one_side_writes_the_other_finds_in_its_region() {
 
 #[test]
 fn the_source_names_its_wishes_in_order_and_the_target_takes_the_first_it_has() {
-    let source = || vec![Disguised::named("far"), Disguised::named("near"), Disguised::named("third")];
-    let (met, same) = meeting_of(source(), vec![Disguised::named("third"), Disguised::named("near")]);
+    let source = || vec![named("far"), named("near"), named("third")];
+    let (met, same) = meeting_of(source(), vec![named("third"), named("near")]);
     assert_eq!((met.unwrap().as_str(), same.unwrap().as_str()), ("near", "near"));
 }
 
 #[test]
 fn without_a_transport_in_common_both_sides_name_both_lists() {
-    let (source, target) =
-        meeting_of(vec![Disguised::named("a"), Disguised::named("b")], vec![Disguised::named("c")]);
+    let (source, target) = meeting_of(vec![named("a"), named("b")], vec![named("c")]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(
         matches!(source, HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. }),
@@ -194,7 +165,7 @@ fn the_rule_is_the_best_that_both_have() {
     let place = Place::new();
     let listener = place.listener();
     let address = place.address();
-    let mut offered = vec![Disguised::with_rules(ArrivalRules::FENCED | ArrivalRules::IN_ORDER)];
+    let mut offered = vec![with_rules(ArrivalRules::FENCED | ArrivalRules::IN_ORDER)];
     let source = thread::spawn(move || connect_target(&address, &mut offered, &source_options(), far()));
     let target = arrive(&listener).unwrap();
     assert_eq!(target.rule, ArrivalRules::FENCED);
@@ -203,7 +174,7 @@ fn the_rule_is_the_best_that_both_have() {
 
 #[test]
 fn without_a_rule_in_common_both_sides_say_so() {
-    let (source, target) = meeting_of(vec![Disguised::with_rules(ArrivalRules::WRITE_IMM)], shm());
+    let (source, target) = meeting_of(vec![with_rules(ArrivalRules::WRITE_IMM)], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::NoCommonRule { .. }), "{source}");
     assert!(matches!(target, HandshakeError::Refused { cause: RejectCause::NoCommonRule, .. }), "{target}");
@@ -214,7 +185,7 @@ fn without_a_rule_in_common_both_sides_say_so() {
 
 #[test]
 fn a_side_that_cannot_open_its_end_tells_the_other_why() {
-    let (source, target) = meeting_of(shm(), vec![Disguised::failing()]);
+    let (source, target) = meeting_of(shm(), vec![failing()]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
     assert!(
@@ -223,7 +194,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     );
     assert!(source.to_string().contains("no memory for a region"), "{source}");
 
-    let (source, target) = meeting_of(vec![Disguised::failing()], shm());
+    let (source, target) = meeting_of(vec![failing()], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::Transport(_)), "{source}");
     assert!(

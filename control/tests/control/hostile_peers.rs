@@ -1,9 +1,8 @@
 //! Peers that lie. Each lie ends in an error that names it, the liar is told, and the target serves on.
 
-use std::io::{IoSlice, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
@@ -12,6 +11,7 @@ use farjump_control::{
     MAX_TRANSPORTS, Message, RejectCause, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
+use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body, hello, send_with};
 use farjump_fixtures::control::{
     Place, SOURCE_REGION, accept, arrive, drive, is_closed, meet, met_over, next, shm, target_options,
 };
@@ -19,34 +19,16 @@ use farjump_fixtures::watchdog::Watchdog;
 use farjump_transports::shm::Shm;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::SendFlags;
 
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
-
-/// A message with its head, which announces `descriptors`.
-fn framed(message: &Message, descriptors: u8) -> Vec<u8> {
-    let body = postcard::to_stdvec(message).unwrap();
-    [&(body.len() as u32).to_le_bytes()[..], &[descriptors, 0, 0, 0], &body].concat()
-}
-
-fn hello() -> Message {
-    Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports: vec!["shm".into()] }
-}
-
-pub(crate) fn send_with(stream: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    assert!(ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
-    let sent = sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::empty()).unwrap();
-    assert_eq!(sent, bytes.len());
-}
+const NO_FLAGS: SendFlags = SendFlags::empty();
 
 /// Returns the target's error for `lie`. The target introduces itself and sends the liar the reason of its
 /// rejection, unless the liar closed in the middle. Afterwards the same target connects with an honest
 /// source.
 fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
     let (error, answer) = answered(lie);
-    assert_eq!(answer[..PREFIX.len()], PREFIX, "the target does not introduce itself");
+    assert_eq!(answer[..PREAMBLE.len()], PREAMBLE, "the target does not introduce itself");
     error
 }
 
@@ -104,7 +86,8 @@ fn another_version_is_named_before_anything_is_parsed() {
 fn reserved_bytes_must_be_zero() {
     let error = told(|stream| stream.write_all(b"FARJUMP\0\x04\0\0\x01").unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
-    let error = told(|stream| stream.write_all(&[&PREFIX[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
+    let error =
+        told(|stream| stream.write_all(&[&PREAMBLE[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
@@ -112,7 +95,7 @@ fn reserved_bytes_must_be_zero() {
 fn a_giant_length_is_refused_when_it_is_announced() {
     let announced = |length: u32| {
         told(move |stream| {
-            stream.write_all(&[&PREFIX[..], &length.to_le_bytes(), &[0; 4]].concat()).unwrap();
+            stream.write_all(&[&PREAMBLE[..], &length.to_le_bytes(), &[0; 4]].concat()).unwrap();
         })
     };
     for length in [u32::MAX, MAX_MESSAGE as u32 + 1] {
@@ -131,12 +114,12 @@ fn a_giant_length_is_refused_when_it_is_announced() {
 fn what_is_cut_short_says_how_much_came() {
     let error = told(|_| {});
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
-    let error = told(|stream| stream.write_all(&PREFIX[..7]).unwrap());
+    let error = told(|stream| stream.write_all(&PREAMBLE[..7]).unwrap());
     assert!(matches!(error, HandshakeError::CutShort { found: 7, needed: 12, .. }), "{error}");
-    let error = told(|stream| stream.write_all(&[&PREFIX[..], &[100, 0, 0]].concat()).unwrap());
+    let error = told(|stream| stream.write_all(&[&PREAMBLE[..], &[100, 0, 0]].concat()).unwrap());
     assert!(matches!(error, HandshakeError::CutShort { found: 3, needed: 8, .. }), "{error}");
     let error = told(|stream| {
-        stream.write_all(&[&PREFIX[..], &100u32.to_le_bytes(), &[0; 4], &[7; 10]].concat()).unwrap();
+        stream.write_all(&[&PREAMBLE[..], &100u32.to_le_bytes(), &[0; 4], &[7; 10]].concat()).unwrap();
     });
     assert!(matches!(error, HandshakeError::CutShort { found: 18, needed: 108, .. }), "{error}");
 }
@@ -146,16 +129,14 @@ fn bytes_that_are_no_message_are_refused() {
     let lies = [vec![], vec![0xff; 20], vec![127], vec![0, 62, 1, 0xff, 0xff, 0xff, 0xff, 0x0f]];
     for body in lies {
         let error = told(move |stream| {
-            stream
-                .write_all(&[&PREFIX[..], &(body.len() as u32).to_le_bytes(), &[0; 4], &body].concat())
-                .unwrap();
+            stream.write_all(&[&PREAMBLE[..], &framed_body(&body, 0)].concat()).unwrap();
         });
         assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     }
     let error = told(|stream| {
         let mut bytes = framed(&hello(), 0);
         bytes[0] += 3;
-        stream.write_all(&[&PREFIX[..], &bytes, &[0; 3]].concat()).unwrap();
+        stream.write_all(&[&PREAMBLE[..], &bytes, &[0; 3]].concat()).unwrap();
     });
     assert!(error.to_string().contains("3 bytes follow a whole Hello"), "{error}");
 }
@@ -164,7 +145,7 @@ fn bytes_that_are_no_message_are_refused() {
 fn a_message_that_is_not_due_is_refused_by_name() {
     for message in [Message::Go, Message::Bye, Message::Code { id: [0; 16], image: vec![1] }] {
         let name = message.name();
-        let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+        let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
         assert!(
             matches!(error, HandshakeError::OutOfOrder { expected: "Hello or AdminRequest", got, .. } if got == name),
             "{error}"
@@ -172,7 +153,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
     }
     let error = told(|stream| {
         let twice = framed(&hello(), 0).repeat(2);
-        stream.write_all(&[&PREFIX[..], &twice].concat()).unwrap();
+        stream.write_all(&[&PREAMBLE[..], &twice].concat()).unwrap();
     });
     assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Ready", got: "Hello", .. }), "{error}");
 }
@@ -180,7 +161,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
 #[test]
 fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
     let refuse = Message::Reject { cause: RejectCause::Policy, text: "\x1b[31mno\n".into() };
-    let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&refuse, 0)].concat()).unwrap());
+    let error = told(|stream| stream.write_all(&beginning(&refuse)).unwrap());
     assert!(
         matches!(&error, HandshakeError::Refused { cause: RejectCause::Policy, text, .. } if text == "?[31mno?"),
         "{error}"
@@ -191,7 +172,7 @@ fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
 fn too_many_transports_or_too_long_a_name_are_refused() {
     for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
         let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
-        let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+        let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     }
 }
@@ -201,7 +182,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
 fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_HANDSHAKE_MESSAGE - 100];
     let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
-    let error = told(|stream| stream.write_all(&[&PREFIX[..], &framed(&message, 0)].concat()).unwrap());
+    let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
@@ -221,7 +202,8 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
     for (bytes, count) in lies {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
         let error = told(move |stream| {
-            send_with(stream, &[&PREFIX[..], &bytes].concat(), &vec![writer.as_fd(); count]);
+            send_with(stream, &[&PREAMBLE[..], &bytes].concat(), &vec![writer.as_fd(); count], NO_FLAGS)
+                .unwrap();
         });
         assert!(matches!(error, HandshakeError::Descriptors { .. }), "{count}: {error}");
         assert!(is_closed(reader), "{count}: a descriptor was kept");
@@ -259,7 +241,8 @@ fn honest(opening: &dyn UnconnectedEndpoint) -> [OwnedFd; 2] {
 
 fn send_ready(stream: &UnixStream, end: EndpointInfo, descriptors: &[OwnedFd]) {
     let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    send_with(stream, &framed(&Message::Ready { end, stream: None }, descriptors.len() as u8), &borrowed);
+    let ready = framed(&Message::Ready { end, stream: None }, descriptors.len() as u8);
+    send_with(stream, &ready, &borrowed, NO_FLAGS).unwrap();
 }
 
 #[test]
@@ -383,7 +366,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
     let welcome = |end: EndpointInfo| {
         let message =
             Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end, stream: None };
-        [&PREFIX[..], &framed(&message, 0)].concat()
+        beginning(&message)
     };
     let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
@@ -391,7 +374,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
     assert!(matches!(error, HandshakeError::Version { theirs: 9, .. }), "{error}");
     let error = source_told(Vec::new());
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
-    let error = source_told([&PREFIX[..], &framed(&Message::Go, 0)].concat());
+    let error = source_told(beginning(&Message::Go));
     assert!(matches!(error, HandshakeError::OutOfOrder { expected: "Welcome", got: "Go", .. }), "{error}");
     let error = source_told(welcome(EndpointInfo { transport: "\x1bother".into(), ..end.clone() }));
     assert!(error.to_string().contains("\"?other\", which was not offered"), "{error}");
@@ -407,7 +390,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let _watchdog = Watchdog::new();
-        let mut bytes = [&PREFIX[..], &framed(&hello(), 0), &framed(&Message::Bye, 0)].concat();
+        let mut bytes = [&PREAMBLE[..], &framed(&hello(), 0), &framed(&Message::Bye, 0)].concat();
         for (at, byte, change) in changes {
             let at = at.index(bytes.len());
             match change {

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::thread;
 
 use farjump_control::{
-    AdminRequest, Control, HandshakeError, Listener, MAGIC, Message, PREFIX_LEN, PeerAddress, RejectCause,
-    VERSION, admin_request,
+    AdminRequest, Control, HandshakeError, Listener, Message, PREFIX_LEN, PeerAddress, RejectCause,
+    admin_request,
 };
+use farjump_fixtures::by_hand::PREAMBLE;
 use farjump_fixtures::control::{Place, accept, far, meet, next};
 
 /// A map without any user of this machine, in which the overflow uid is a user.
@@ -180,10 +181,9 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
         });
         // On loopback the target is known only once it has introduced itself. It gets no request.
         let heard = thread::scope(|scope| {
-            let prefix = [&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0]].concat();
             let target = scope.spawn(move || {
                 let (mut stream, _) = tcp.accept().unwrap();
-                stream.write_all(&prefix).unwrap();
+                stream.write_all(&PREAMBLE).unwrap();
                 let mut heard = Vec::new();
                 stream.read_to_end(&mut heard).unwrap();
                 heard

@@ -9,15 +9,13 @@ use farjump_control::{
     AdminRequest, AdminResponse, Control, HandshakeError, HeldCode, Listener, MessageFault, PeerAddress,
     StoreListing, TcpOptions, VERSION, admin_request_with,
 };
+use farjump_fixtures::by_hand::{KEYED, PREAMBLE};
 use farjump_fixtures::control::{accept, far, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::tcp::{ANSWER, REQUEST, answer_one, asked, key, listener};
 
-/// The preamble of a process with a key, and of one without.
-const KEYED: [u8; 12] = *b"FARJUMP\0\x04\0\x01\0";
-const PLAIN: [u8; 12] = *b"FARJUMP\0\x04\0\0\0";
 /// Bytes that each process sends before the first message: preamble, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
 const TARGET_SHAKES: usize = 12 + 2 + 60;
@@ -300,7 +298,7 @@ fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
     let (error, answer) = stranger(&[&KEYED[..], &48_u16.to_le_bytes(), &[7; 48]].concat());
     assert!(matches!(error, HandshakeError::WrongKey { .. }), "{error}");
     assert_eq!(answer, [&KEYED[..], &[0, 0]].concat());
-    assert_eq!(stranger(&PLAIN).1, KEYED);
+    assert_eq!(stranger(&PREAMBLE).1, KEYED);
 }
 
 #[test]

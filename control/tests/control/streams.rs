@@ -18,15 +18,13 @@ use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
     Stream, Transport, TransportError, UnconnectedEndpoint,
 };
+use farjump_fixtures::by_hand::{opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::sockopt;
+use rustix::net::{SendFlags, sockopt};
 
 use crate::tcp::{key, listener};
-
-/// The first twelve bytes of a stream.
-const PREFIX: [u8; 12] = *b"FARJUMP\0\x04\0\x02\0";
 
 /// A transport whose frames travel on a stream. It keeps the streams that it gets, and moves nothing.
 #[derive(Clone, Default)]
@@ -272,13 +270,6 @@ impl Source {
     }
 }
 
-fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
-    let mut bytes = [0; OPENING_LEN];
-    bytes[..12].copy_from_slice(&PREFIX);
-    bytes[32..].copy_from_slice(token);
-    bytes
-}
-
 fn connected(place: &Place, bytes: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(place.path()).unwrap();
     stream.write_all(bytes).unwrap();
@@ -409,7 +400,7 @@ fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (HandshakeError, Vec<u8>
     let listener = place.listener();
     let mut stream = UnixStream::connect(place.path()).unwrap();
     let borrowed: Vec<_> = with.iter().map(|descriptor| descriptor.as_fd()).collect();
-    crate::hostile_peers::send_with(&stream, bytes, &borrowed);
+    send_with(&stream, bytes, &borrowed, SendFlags::empty()).unwrap();
     if ends {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
     }

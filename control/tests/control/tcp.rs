@@ -11,6 +11,7 @@ use farjump_control::{
     Key, Listener, Message, PeerAddress, Progress, RejectCause, TcpOptions, admin_request_with,
     connect_target,
 };
+use farjump_fixtures::by_hand::beginning;
 use farjump_fixtures::control::{accept, drive, far, meet, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -246,9 +247,7 @@ fn answer_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
     let bytes = postcard::to_stdvec(&ANSWER).unwrap();
-    let body = postcard::to_stdvec(&Message::AdminResponse { bytes }).unwrap();
-    let head = [&(body.len() as u32).to_le_bytes()[..], &[0; 4]].concat();
-    stream.write_all(&[b"FARJUMP\0\x04\0\0\0", &head[..], &body].concat()).unwrap();
+    stream.write_all(&beginning(&Message::AdminResponse { bytes })).unwrap();
     // The way in which the peer ends does not matter.
     let _ = stream.read_to_end(&mut Vec::new());
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump::{ConnectError, Error, Library, Link, LinkBuilder, WaitError, WaitPolicy};
+use farjump::{ConnectError, Error, Library, Link, LinkBuilder, WaitError};
 use farjump_fixtures::helper_process::end_with_parent;
 use fastrand::Rng;
 use rustix::process::Signal;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::helper::{HelperProcess, link_to, listen, role, say};
 use crate::journal::{Fate, Ledger, Outcome, Outlives};
-use crate::scenario::{Scenario, Source};
+use crate::scenario::{POLICIES, Scenario, Source, wait_policy};
 use crate::support::{PATIENCE, library, library_path};
 
 /// The test that the fixture's processes run.
@@ -282,7 +282,7 @@ fn source<'l>(ledger: &'l Ledger, address: &str) -> Source<'l> {
 
 /// A target in a process of its own, and its address.
 fn start_target(folder: &Path, address: &str, random: &mut Rng) -> (HelperProcess, String) {
-    let (policy, mailbox) = (random.usize(..3).to_string(), (1 << random.u32(21..=22)).to_string());
+    let (policy, mailbox) = (random.usize(..POLICIES).to_string(), (1 << random.u32(21..=22)).to_string());
     let args = [folder.to_str().unwrap(), address, &policy, &mailbox];
     let target = HelperProcess::of_test(ENTRY, &[&["target"][..], &args].concat());
     let address = target.hear();
@@ -371,15 +371,10 @@ fn a_process_plays_the_role_that_it_was_started_for() {
 
 fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     let ledger = Ledger::open(&folder.join("ledger"));
-    let policies = [
-        WaitPolicy::sleep_only(),
-        WaitPolicy { spins: 100, pauses: 0, yields: 0 },
-        WaitPolicy::for_cores(2, 2),
-    ];
     let builder = listen(address, Over::to(address).name())
         .mailbox_size(mailbox)
         .arena_size(1 << 23)
-        .wait_policy(policies[policy])
+        .wait_policy(wait_policy(policy))
         // A stopped source may be so for as long as the machine is busy with other work.
         .stall_timeout(PATIENCE)
         .handshake_timeout(PATIENCE);

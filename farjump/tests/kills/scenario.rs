@@ -22,6 +22,18 @@ const LONG_REPLY: u64 = 100 * 1024 / 8;
 /// Most frames of a scenario, and most links, so that the ledger has space for a farewell, too.
 const MOST: (u64, u64) = (LOG as u64 - 1024, LINKS as u64 - 16);
 
+/// Number of wait policies.
+pub(crate) const POLICIES: usize = 3;
+
+/// One of the wait policies, of which the first always sleeps.
+pub(crate) fn wait_policy(number: usize) -> WaitPolicy {
+    match number {
+        0 => WaitPolicy::sleep_only(),
+        1 => WaitPolicy { spins: 100, pauses: 0, yields: 0 },
+        _ => WaitPolicy::for_cores(2, 2),
+    }
+}
+
 /// The scenarios. Each continues until a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Scenario {
@@ -141,15 +153,10 @@ impl Source<'_> {
     }
 
     fn connect(&self, scenario: Scenario, random: &mut Rng) -> Result<Link, Error> {
-        let policies = [
-            WaitPolicy::sleep_only(),
-            WaitPolicy { spins: 100, pauses: 0, yields: 0 },
-            WaitPolicy::for_cores(2, 2),
-        ];
-        let policy = if scenario == Scenario::Asleep { 0 } else { random.usize(..policies.len()) };
+        let policy = if scenario == Scenario::Asleep { 0 } else { random.usize(..POLICIES) };
         link(&self.address)
             .reply_mailbox_size(REPLY_MAILBOX_SIZE)
-            .wait_policy(policies[policy])
+            .wait_policy(wait_policy(policy))
             .connect_timeout(PATIENCE)
             .send_timeout(PATIENCE)
             .connect()

@@ -10,34 +10,24 @@ use std::time::Duration;
 use farjump::admin::{Admin, Dropped, Memory};
 use farjump::core::image::{ImageParts, Machine};
 use farjump::{CodeId, RefusalCause, Rights, TargetBuilder};
-use farjump_control::{AdminRequest, MAGIC, Message, VERSION};
+use farjump_control::{AdminRequest, Message};
+use farjump_fixtures::by_hand::{PREAMBLE, beginning};
 
 use farjump_fixtures::raw_source::{RawSource, call};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::support::{FOREVER, PATIENCE, Pair, Place, library, meet, to_words, words};
+use crate::support::{FOREVER, PATIENCE, Pair, Place, id_of, library, meet, to_words, words};
 
 /// A target at which every process has all rights.
 fn open<'a>(place: &Place) -> TargetBuilder<'a> {
     place.target().rights(Rights::all())
 }
 
-/// A connection that has sent `message` and reads nothing.
-fn say(place: &Place, message: &Message) -> UnixStream {
+/// A connection that has sent this request and reads nothing.
+fn say(place: &Place, request: AdminRequest) -> UnixStream {
     let mut stream = UnixStream::connect(place.path("t.sock")).unwrap();
-    let body = postcard_of(message);
-    let head = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(body.len() as u32).to_le_bytes(), &[0; 4]];
-    stream.write_all(&[&head.concat()[..], &body].concat()).unwrap();
+    stream.write_all(&beginning(&Message::AdminRequest(request))).unwrap();
     stream
-}
-
-/// The encoding of the two requests made by hand here (`docs/protocol.md`).
-fn postcard_of(message: &Message) -> Vec<u8> {
-    match message {
-        Message::AdminRequest(AdminRequest::Store) => vec![18, 0],
-        Message::AdminRequest(AdminRequest::DropAll) => vec![18, 2],
-        other => panic!("{other:?} is not said here"),
-    }
 }
 
 /// Calls so many functions, each of other code and called once. `more` makes their names longer.
@@ -78,7 +68,7 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
     let place = Place::new();
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
     let mut pair = Pair::of(open(&place).local(&twin), place.link());
-    let (id, own) = (tally.images()[0].id(), twin.images()[0].id());
+    let (id, own) = (id_of(&tally), id_of(&twin));
     let asked =
         |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || place.admin().drop_code(&id)).unwrap();
     assert_eq!(asked(&mut pair, id), Dropped { images: 0, kept: 0 }, "it has not come");
@@ -125,7 +115,7 @@ fn dropping_code_while_calls_of_it_are_under_way_loses_none() {
             let gone = if round % 2 == 0 {
                 place.admin().drop_all()
             } else {
-                place.admin().drop_code(&library("tally").images()[0].id())
+                place.admin().drop_code(&id_of(&library("tally")))
             };
             dropped += gone.unwrap().images;
         }
@@ -150,7 +140,7 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     let (tally, echo) = (library("tally"), library("echo"));
     pair.call(&tally, b"").unwrap();
     pair.call(&echo, b"bytes").unwrap();
-    let mut raw = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let mut raw = pair.hostile();
     raw.send_plan(&call(), b"");
     pair.serve();
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
@@ -207,7 +197,7 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
     meet(&mut pair.target, || place.admin().stats()).unwrap();
-    silent.iter().for_each(|mut one| one.write_all(b"FARJUMP\0\x04\0\0\0").unwrap());
+    silent.iter().for_each(|mut one| one.write_all(&PREAMBLE).unwrap());
     let error = meet(&mut pair.target, || place.admin().stats()).unwrap_err();
     assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
     drop(silent);
@@ -235,7 +225,7 @@ fn a_list_of_ten_thousand_images_is_whole_and_who_does_not_read_it_holds_up_nobo
     assert!(ages.is_sorted(), "what was used last comes first");
     assert_eq!((&*listing.images[0].name, listing.images[0].calls), ("f9999", 1));
 
-    let idlers: Vec<_> = (0..8).map(|_| say(&place, &Message::AdminRequest(AdminRequest::Store))).collect();
+    let idlers: Vec<_> = (0..8).map(|_| say(&place, AdminRequest::Store)).collect();
     // Once each has the beginning of its response, behind the 12 bytes of the preamble, all that could be
     // sent has been sent.
     for idler in &idlers {
@@ -269,7 +259,7 @@ fn who_does_not_read_its_answer_is_given_up_after_the_meetings_limit() {
     let mut raw = RawSource::connect(&place.address());
     // Longer than a socket holds.
     call_new_ones(&mut raw, 2000, &"n".repeat(240));
-    let mut idler = say(&place, &Message::AdminRequest(AdminRequest::Store));
+    let mut idler = say(&place, AdminRequest::Store);
     // The target closes first; the rest in the socket comes then, and the end.
     poll(&mut [PollFd::new(&idler, PollFlags::empty())], None).unwrap();
     idler.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -287,7 +277,7 @@ fn a_target_that_is_asleep_wakes_for_a_question_and_one_that_has_ended_is_said_t
         open(&place).wait_policy(farjump::WaitPolicy::sleep_only()).build().unwrap().spawn().unwrap();
     assert_eq!(place.admin().stats().unwrap().links_made, 0);
     assert_eq!(place.admin().drop_all().unwrap(), Dropped::default());
-    drop(say(&place, &Message::AdminRequest(AdminRequest::DropAll)));
+    drop(say(&place, AdminRequest::DropAll));
     assert!(place.admin().store().unwrap().images.is_empty());
     target.stop().unwrap();
     let error = place.admin().stats().unwrap_err();

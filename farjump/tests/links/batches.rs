@@ -5,7 +5,7 @@ use std::time::Duration;
 use farjump::{Error, InjectError, Link, Mode, WaitError};
 
 use crate::support::chronicle::Chronicle;
-use crate::support::{Pair, Place, answer, library, to_words, words};
+use crate::support::{Pair, Place, answer, id_of, library, to_words, words};
 
 /// Longest message that shares a frame.
 const LONGEST: usize = 256;
@@ -223,7 +223,7 @@ fn code_that_was_dropped_in_between_is_asked_for_and_no_message_is_lost() {
     for number in 0..10_u64 {
         batch.send(&sequence, &words(&[number])).unwrap();
     }
-    assert!(pair.target.drop_code(&sequence.images()[0].id()));
+    assert!(pair.target.drop_code(&id_of(&sequence)));
     batch.finish().unwrap();
     pair.flush().unwrap();
     // Its statics were lost: it has seen only later calls.

@@ -272,7 +272,7 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
 }
 
 #[test]
-fn a_frame_up_to_the_mailboxs_length_needs_no_bigger_one_and_one_over_it_does() {
+fn a_frame_up_to_the_mailboxs_length_needs_no_large_one_and_one_over_it_does() {
     let place = Place::new();
     let Pair { link, mut target } =
         Pair::of(place.target().mailbox_size(1 << 16).max_frame(1 << 16), place.link());

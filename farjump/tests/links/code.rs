@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use farjump::{Error, Library, Link, RefusalCause, WaitError};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, refused, serve, to_words, words,
+    PATIENCE, Pair, Place, Seen, answer, id_of, library, meanwhile, meet, refused, serve, to_words, words,
 };
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
@@ -70,7 +70,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
         let mut call = other.inject(&tally, b"").unwrap();
         assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2 * round + 2]);
     }
-    let id = tally.images()[0].id();
+    let id = id_of(&tally);
     assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [id]);
     assert!(pair.target.drop_code(&id));
     assert!(!pair.target.drop_code(&id), "it is held no longer");
@@ -229,7 +229,7 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
         assert_eq!(to_words(&answer(&mut pair.target, &mut counted).unwrap()), [number + 1, 0]);
         assert_eq!(*answer(&mut pair.target, &mut echoed).unwrap(), *words(&[number]));
     }
-    let ids = [&sequence, &echo].map(|library| library.images()[0].id());
+    let ids = [&sequence, &echo].map(|library| id_of(&library));
     assert_eq!(asked.all(), ids, "each is asked for once");
     assert_eq!(told.all(), ["sequence", "echo"]);
     assert_eq!(pair.link.stats().code_bytes, 2 * (len_of(&sequence) + len_of(&echo)));

@@ -140,7 +140,7 @@ fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
 }
 
 #[test]
-fn a_source_that_sleeps_is_woken_for_the_bigger_mailbox_that_its_frame_needs() {
+fn a_source_that_sleeps_is_woken_for_the_large_mailbox_that_its_frame_needs() {
     let place = Place::new();
     let Pair { link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
     let (echo, payload) = (library("echo"), vec![9; 100_000]);

@@ -7,7 +7,7 @@ use std::process::Command;
 use farjump::RefusalCause;
 use farjump_control::RejectCause;
 
-use crate::support::{Pair, Place, library, meet, refused, rejected, to_words, words};
+use crate::support::{Pair, Place, id_of, library, meet, refused, rejected, to_words, words};
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
     100 + key
@@ -48,7 +48,7 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
         std::fs::remove_file(path).unwrap();
         meet(&mut pair.target, || place.admin().export("libstore.so", &bytes)).unwrap()
     };
-    let id = lookup.images()[0].id();
+    let id = id_of(&lookup);
     assert_eq!(found(&mut pair), 108);
     assert_eq!(export(&mut pair, &second), ["store_get"]);
     assert_eq!(found(&mut pair), 108, "what is linked keeps what it had");

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use crate::helper::start_target;
-use crate::support::{PATIENCE, Place, alongside, library, refused};
+use crate::support::{PATIENCE, Place, alongside, id_of, library, refused};
 
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
 type Counts = [u64; 2];
@@ -144,7 +144,7 @@ fn every_mode_goes_on_as_cached() {
 fn code_that_peer_or_target_forgot_comes_again() {
     let place = Place::new();
     let turned = Turned::new(&place, [member(&place, 0, 2), member(&place, 1, 2)]);
-    let id = library("onward").images()[0].id();
+    let id = id_of(&library("onward"));
     for forgetful in [&[][..], &[1], &[0, 1], &[0], &[1]] {
         for number in forgetful {
             assert!(turned.target(*number).drop_code(&id));

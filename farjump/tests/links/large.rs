@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::helper::start_target;
 use crate::support::chronicle::{Chronicle, pattern};
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, timed_out, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, id_of, library, meanwhile, timed_out, to_words, words,
 };
 
 /// Default limit of payloads at a target, in bytes.
@@ -50,7 +50,7 @@ fn every_length_around_the_mailboxs_limit_arrives_whole() {
 }
 
 #[test]
-fn frames_longer_than_half_the_bigger_mailbox_find_room_wherever_the_last_one_ended() {
+fn frames_longer_than_half_the_large_mailbox_find_room_wherever_the_last_one_ended() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         let place = Place::new();
         let target =
@@ -143,7 +143,7 @@ fn code_travels_beside_a_large_payload_and_may_be_large_itself() {
 fn a_large_frame_whose_code_is_missing_waits_for_it_and_so_do_those_behind() {
     let place = Place::new();
     let Pair { mut link, mut target } = Pair::of(place.target().mailbox_size(4096), place.link());
-    let (sequence, id) = (library("sequence"), library("sequence").images()[0].id());
+    let (sequence, id) = (library("sequence"), id_of(&library("sequence")));
     let called = sequence.clone();
     let call = &move |link: &Link, number: u64, len: usize| {
         let mut payload = words(&[number]);

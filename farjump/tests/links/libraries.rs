@@ -6,7 +6,7 @@ use farjump::buffer::{AlignedBuffer, FrameWriter};
 use farjump::core::signal::LinkKey;
 use farjump::{Error, Library};
 
-use crate::support::{Pair, answer, library, library_path, words};
+use crate::support::{Pair, answer, id_of, library, library_path, words};
 
 /// A command for `shrinking`: ask for 8 bytes, write 8, and report 8 as used.
 fn wish() -> Vec<u8> {
@@ -56,7 +56,7 @@ fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_f
     for _ in 0..3 {
         assert_eq!(*pair.call(&loaded, &wish()).unwrap(), words(&[8])[..]);
     }
-    let id = loaded.images()[0].id();
+    let id = id_of(&loaded);
     // Under way when the last handle is dropped, and requested again.
     assert!(pair.target.drop_code(&id));
     let mut pending = pair.link.inject(&loaded, &wish()).unwrap();

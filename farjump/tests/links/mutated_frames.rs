@@ -16,7 +16,7 @@ use farjump_loader::code_id;
 
 use crate::helper::{start_counting_target, statistics};
 use crate::support::chronicle::Chronicle;
-use crate::support::{PATIENCE, Place, library, words};
+use crate::support::{PATIENCE, Place, id_of, image_of, library, words};
 
 /// Frames that are written. Where one cuts the link, the next one goes into the mailbox of a new one.
 const FRAMES: usize = 4_000;
@@ -309,7 +309,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     let sequence = library("sequence");
     let held = [("chronicle", Function::Chronicle), ("tally", Function::Tally)].map(|(name, function)| {
         let library = library(name);
-        (library.images()[0].id(), library.images()[0].bytes().to_vec(), function)
+        (id_of(&library), image_of(&library), function)
     });
     let mut oracle = Oracle {
         held: held.to_vec(),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::helper::{start_target, start_target_in};
-use crate::support::{PATIENCE, Place, library};
+use crate::support::{PATIENCE, Place, image_of, library};
 
 #[test]
 fn code_runs_at_a_target_that_has_no_file_at_all() {
@@ -56,7 +56,7 @@ fn no_page_of_a_target_that_links_without_pause_is_ever_writable_and_executable(
     let (looks, linked) = thread::scope(|scope| {
         let linker = scope.spawn(|| {
             let mut source = RawSource::connect(&place.address());
-            let image = library("twin_one").images()[0].bytes().to_vec();
+            let image = image_of(&library("twin_one"));
             // The same code with another string at its end is other code.
             for number in 0..1000_u16 {
                 let mut other = image.clone();

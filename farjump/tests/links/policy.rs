@@ -40,7 +40,7 @@ fn told(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, Stri
 /// A target, an honest source, and a hostile one after the handshake.
 fn with_hostile<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
     let mut pair = Pair::of(target, place.link());
-    let hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let hostile = pair.hostile();
     (pair, hostile)
 }
 

@@ -40,7 +40,7 @@ fn refuses(target: &mut Target<'_>, hostile: &mut RawSource) {
 fn callers<'a>(place: &Place) -> (Pair<'a>, RawSource) {
     let target = with_rights(place, CALLERS).local(&library("echo")).modes(&Mode::ALL);
     let mut pair = Pair::of(target, place.link());
-    let hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let hostile = pair.hostile();
     (pair, hostile)
 }
 
@@ -122,7 +122,7 @@ fn code_comes_in_by_no_frame_of_a_source_that_may_not_inject_and_is_not_asked_fo
 }
 
 #[test]
-fn a_frame_of_the_bigger_mailbox_brings_no_code_either() {
+fn a_frame_of_the_large_mailbox_brings_no_code_either() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
     let target = with_rights(&place, CALLERS).local(&echo).mailbox_size(1 << 16);

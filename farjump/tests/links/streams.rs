@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy};
-use farjump_control::{Control, EndpointInfo, Message, OPENING_LEN, Share, StreamAnswer, StreamOffer};
+use farjump_control::{Control, EndpointInfo, Message, Share, StreamAnswer, StreamOffer};
+use farjump_fixtures::by_hand::{PREAMBLE, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
@@ -237,14 +238,6 @@ fn ready(end: EndpointInfo) -> Message {
     Message::Ready { end, stream: Some(answer) }
 }
 
-/// The first bytes of a stream with this token.
-fn opening(token: &[u8; 32]) -> [u8; OPENING_LEN] {
-    let mut bytes = [0; OPENING_LEN];
-    bytes[..12].copy_from_slice(b"FARJUMP\0\x04\0\x02\0");
-    bytes[32..].copy_from_slice(token);
-    bytes
-}
-
 /// A source by hand after Welcome: its control connection, its offer, and the target's endpoint.
 fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, EndpointInfo) {
     let deadline = Instant::now() + PATIENCE;
@@ -275,7 +268,7 @@ fn a_target_that_is_full_of_strangers_takes_the_stream_of_a_link_that_it_makes()
     // places for.
     let mut strangers = Vec::new();
     for _ in 0..10 {
-        for part in [&b""[..], b"FARJUMP\0\x04\0\0\0", b"FARJUMP\0\x04\0\x02\0more", &opening(&[1; 32])] {
+        for part in [&b""[..], &PREAMBLE, &opening(&[1; 32])[..16], &opening(&[1; 32])] {
             strangers.extend((0..6).map(|_| connect(part)));
         }
         settle(&mut target);

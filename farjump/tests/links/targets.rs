@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
-use farjump_fixtures::raw_source::RawSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
@@ -118,10 +117,10 @@ fn a_stopper_stops_from_anywhere_also_before_the_target_runs() {
 
 #[test]
 fn a_closed_target_serves_those_that_connect_anew() {
-    let (place, mut pair) = Pair::start();
+    let (_place, mut pair) = Pair::start();
     let echo = library("echo");
     pair.call(&echo, b"").unwrap();
-    let mut other = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let mut other = pair.hostile();
     pair.target.end_links("a change of the guard");
     assert_eq!(pair.target.sources(), 0);
     let error = pair.link.inject(&echo, b"").and_then(|call| call.wait(PATIENCE)).unwrap_err();

@@ -109,7 +109,7 @@ fn a_message_allocates_nothing_in_any_mode() {
 }
 
 #[test]
-fn a_payload_larger_than_the_mailbox_allocates_nothing_once_there_is_a_bigger_one() {
+fn a_payload_larger_than_the_mailbox_allocates_nothing_once_there_is_a_large_one() {
     let place = Place::new();
     let Steady { pair: Pair { link, mut target }, counter, .. } = Steady::new(&place);
     let payload = vec![5; 1 << 20];

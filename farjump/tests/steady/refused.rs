@@ -3,7 +3,7 @@
 use farjump::{RefusalCause, WaitPolicy};
 
 use crate::counting;
-use crate::support::{Pair, Place, library};
+use crate::support::{Pair, Place, id_of, library};
 
 /// Refusals of a source.
 const REFUSALS: u64 = 100_000;
@@ -12,7 +12,7 @@ const REFUSALS: u64 = 100_000;
 fn a_source_that_is_refused_100_000_times_costs_no_memory() {
     let place = Place::new();
     let (echo, tally) = (library("echo"), library("tally"));
-    let target = place.target().allow_code([echo.images()[0].id()]).wait_policy(WaitPolicy::spin_only());
+    let target = place.target().allow_code([id_of(&echo)]).wait_policy(WaitPolicy::spin_only());
     let mut pair = Pair::of(target, place.link());
     let refuse = |pair: &mut Pair<'_>, times: u64| {
         for _ in 0..times {

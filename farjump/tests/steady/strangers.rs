@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use farjump::{Key, Link, Target, WaitPolicy};
+use farjump_fixtures::by_hand::{KEYED, opening};
 use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 
@@ -46,8 +47,8 @@ impl Stranger {
     fn new(address: &str, number: usize) -> Stranger {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let opening = [&b"FARJUMP\0\x04\0\x02\0"[..], &[0; 20], &[9; 32]].concat();
-        let handshake = [&b"FARJUMP\0\x04\0\x01\0"[..], &[48, 0], &[7; 48]].concat();
+        let opening = opening(&[9; 32]).to_vec();
+        let handshake = [&KEYED[..], &[48, 0], &[7; 48]].concat();
         let garbage = vec![0x5a; 64 << 10];
         let (trickle, flood) = match number % 6 {
             0 => (Vec::new(), Vec::new()),

@@ -17,6 +17,7 @@ use farjump::admin::Admin;
 use farjump::build::{Options, build};
 use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
 pub(crate) use farjump_fixtures::PATIENCE;
+use farjump_fixtures::raw_source::RawSource;
 pub(crate) use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tempfile::TempDir;
@@ -136,6 +137,12 @@ impl<'a> Pair<'a> {
         let mut target = target.build().unwrap();
         let link = meet(&mut target, || link.connect()).unwrap();
         Pair { link, target }
+    }
+
+    /// A hostile source of the target, after the handshake.
+    pub(crate) fn hostile(&mut self) -> RawSource {
+        let address = self.target.address();
+        meet(&mut self.target, || RawSource::connect(&address))
     }
 
     /// Waits until the target has run all sent frames.

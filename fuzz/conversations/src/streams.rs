@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use farjump_control::{
-    Control, MAGIC, Message, OPENING_LEN, PeerAddress, Share, StreamAnswer, StreamOffer, VERSION,
-};
+use farjump_control::{Control, Message, OPENING_LEN, PeerAddress, Share, StreamAnswer, StreamOffer};
 use farjump_core::transport::{Secret, Side, Stream};
+use farjump_fixtures::by_hand::opening;
 use fastrand::Rng;
 
 use crate::hostile::{Hostile, await_message};
@@ -176,16 +175,6 @@ impl Streams {
 
 /// The bytes of the hostile end's half of a secret.
 const OWN_SHARE: u8 = 0x77;
-
-/// The first bytes of a stream.
-fn opening(token: &[u8; Stream::TOKEN]) -> [u8; OPENING_LEN] {
-    let mut bytes = [0; OPENING_LEN];
-    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
-    bytes[MAGIC.len()..MAGIC.len() + 2].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[MAGIC.len() + 2] = 2;
-    bytes[OPENING_LEN - token.len()..].copy_from_slice(token);
-    bytes
-}
 
 /// A connection that should become a stream.
 enum Socket {

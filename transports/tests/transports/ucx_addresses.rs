@@ -3,47 +3,14 @@
 use std::thread;
 
 use farjump_control::{Arrival, Handshake, HandshakeError, Listener, connect_target};
-use farjump_core::transport::{
-    Address, Capabilities, Endpoint, LocalAddress, OpenRequest, Transport, TransportError,
-    UnconnectedEndpoint,
-};
+use farjump_core::transport::Transport;
+use farjump_fixtures::altered::Altered;
 use farjump_transports::ucx::Am;
 
 use farjump_fixtures::control::{Place, accept, drive, far, source_options, target_options};
 
 /// A change to an address before it is sent.
 type Warp = fn(&mut Vec<u8>);
-
-/// `ucx-am` with endpoints that state false addresses.
-struct Lying(Warp);
-
-impl Transport for Lying {
-    fn name(&self) -> &str {
-        farjump_transports::ucx::am::NAME
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Am::new().capabilities()
-    }
-
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        Ok(Box::new(LyingEnd(Am::new().open(request)?, self.0)))
-    }
-}
-
-struct LyingEnd(Box<dyn UnconnectedEndpoint>, Warp);
-
-impl UnconnectedEndpoint for LyingEnd {
-    fn address(&self) -> LocalAddress<'_> {
-        let mut address = self.0.address();
-        self.1(&mut address.bytes);
-        address
-    }
-
-    fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
-        self.0.connect(peer, deadline_ms)
-    }
-}
 
 /// Runs a handshake and returns both results: the source's and the target's.
 fn meeting(
@@ -104,7 +71,8 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
     let listener = place.listener();
     for (warp, words) in LIES {
         for target_lies in [true, false] {
-            let [honest, lying]: [Box<dyn Transport>; 2] = [Box::new(Am::new()), Box::new(Lying(warp))];
+            let [honest, lying]: [Box<dyn Transport>; 2] =
+                [Box::new(Am::new()), Altered::new(Am::new()).stating(warp).boxed()];
             let (source, target) = match target_lies {
                 true => meeting(&place, &listener, honest, lying),
                 false => meeting(&place, &listener, lying, honest),

@@ -7,13 +7,13 @@ use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 
 use super::{Fixture, with};
-use crate::support::library;
+use crate::support::{id_of, image_of, library};
 
 #[test]
 fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    let image = library("tally").images()[0].bytes().to_vec();
+    let image = image_of(&library("tally"));
     let edit = |at: usize, bytes: &[u8]| with(image.clone(), at, bytes);
     let u32_of = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     // The layout of `core/src/wire/image/mod.rs`; `tally` has an import (farjump_reply) at 32.
@@ -52,7 +52,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     }
     let (mismatch, wrong) = (RefusalCause::IdMismatch, CodeId([9; 16]));
     refused(&mut fixture, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
-    let echo = library("echo").images()[0].id();
+    let echo = id_of(&library("echo"));
     refused(&mut fixture, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
     let arm = edit(4, &183_u16.to_le_bytes());
     let machine = RefusalCause::WrongMachine;
@@ -83,8 +83,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
 fn code_sent_on_request_is_checked_like_any_other() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    let image = library("tally").images()[0].bytes().to_vec();
-    let id = code_id(&image);
+    let (image, id) = (image_of(&library("tally")), id_of(&library("tally")));
     let ask = |hostile: &mut RawSource, index, name, id: CodeId| {
         let plan = Plan { index, ..call_id(name, id, hostile.epoch) };
         hostile.send_plan(&plan, b"");

@@ -11,12 +11,12 @@ use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use farjump_loader::code_id;
 
 use super::Fixture;
-use crate::support::{Place, library, poll_until};
+use crate::support::{Place, image_of, library, poll_until};
 
 #[test]
 fn messages_that_nobody_asked_for_cut_the_link() {
     let mut fixture = Fixture::new();
-    let image = library("tally").images()[0].bytes().to_vec();
+    let image = image_of(&library("tally"));
     let hello =
         Message::Hello { machine: 62, pid: 1, program: "again".into(), transports: vec!["shm".into()] };
     let messages = [

@@ -6,7 +6,7 @@ use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 
 use super::{FLAGS, Fixture, with, with_u32};
-use crate::support::library;
+use crate::support::{image_of, library};
 
 /// Makes a frame for the hostile's next position.
 type Making = Box<dyn Fn(&RawSource) -> Vec<u8>>;
@@ -89,7 +89,7 @@ fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
 #[test]
 fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
     let mut fixture = Fixture::new();
-    let image = library("tally").images()[0].bytes().to_vec();
+    let image = image_of(&library("tally"));
     let image_len = image.len() as u32;
     let id = code_id(&image);
     let edits: &[(&str, usize, u32, &str)] = &[
@@ -146,7 +146,7 @@ fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() 
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let tally = library("tally");
-    let image = tally.images()[0].bytes().to_vec();
+    let image = image_of(&tally);
     let id = code_id(&image);
     let (epoch, stale) = (hostile.epoch, hostile.epoch.wrapping_add(1));
     hostile.send_plan(&Plan { kind: Kind::Reply, ..call() }, b"?");
@@ -180,7 +180,7 @@ fn frames_that_make_no_sense_where_they_come_are_refused_and_the_link_goes_on() 
 fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    let image = library("tally").images()[0].bytes().to_vec();
+    let image = image_of(&library("tally"));
     let code = PlanCode { image: &image, id: code_id(&image), epoch: hostile.epoch, name: "tally" };
     let plan = Plan { kind: Kind::CallId, code: Some(code), index: 1, ..call() };
     hostile.send_plan(&plan, b"");

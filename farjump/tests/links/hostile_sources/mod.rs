@@ -4,10 +4,10 @@
 mod code;
 mod control;
 mod doorbells;
-mod enlarging;
 mod frames;
+mod large_mailbox;
 mod mailbox;
-mod rewriting;
+mod rewritten_frames;
 
 use farjump::core::transport::Transport;
 use farjump::{Library, Link, RefusalCause, Stats, TargetBuilder, TargetThread};

@@ -71,7 +71,7 @@ impl<'s> Hostile<'s> {
         transport: Box<dyn Transport>,
     ) -> Self {
         let opened = Opened::default();
-        let transport = if settings.way.is_stream() { Box::new(opened.clone()) } else { transport };
+        let transport = if settings.way.is_stream() { opened.transport() } else { transport };
         Hostile {
             settings,
             address,

@@ -9,11 +9,11 @@ use farjump_fixtures::raw_source::{
 use farjump_loader::code_id;
 
 use super::Fixture;
-use crate::support::{library, words};
+use crate::support::{image_of, library, words};
 
 /// The id of code that no source has.
 const NOBODYS: CodeId = CodeId([0x77; 16]);
-const BIGGER: u64 = 100_000;
+const LARGE: u64 = 100_000;
 
 /// A call of code at an index without another binding.
 fn missing(name: &str, id: CodeId, epoch: u64) -> Plan<'_> {
@@ -46,7 +46,7 @@ fn goes_on(hostile: &mut RawSource) {
 #[test]
 fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_memory() {
     let mut fixture = with_mirror();
-    let image = library("tally").images()[0].bytes().to_vec();
+    let image = image_of(&library("tally"));
     // The waiting frame has the name of a function of the target's, and the frame written over its Switch
     // another length. Mixed, the two would have a payload copied beyond its end, or into too small a buffer.
     for (waiting, written) in [(16, 1000), (20_000, 16)] {
@@ -62,8 +62,8 @@ fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_m
                 5 => Plan { kind: Kind::CallBatch, wants_reply: false, ..call() },
                 _ => Plan { kind: Kind::Skip, ..call() },
             };
-            let bigger = RawLargeMailbox::open(&mut hostile, BIGGER);
-            bigger.place(&missing("mirror", NOBODYS, epoch), &vec![5; waiting]);
+            let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
+            mailbox.place(&missing("mirror", NOBODYS, epoch), &vec![5; waiting]);
             hostile.send_plan(&large(), b"");
             assert_eq!(hostile.requested_code(), NOBODYS);
             rewrite(&hostile, LINE, &other, &vec![6; written]);
@@ -82,15 +82,15 @@ fn a_switch_rewritten_while_its_frame_waits_for_code_runs_nothing_and_tells_no_m
 fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
     let fixture = with_mirror();
     let mut hostile = fixture.hostile();
-    let bigger = RawLargeMailbox::open(&mut hostile, BIGGER);
-    let tally = library("tally").images()[0].bytes().to_vec();
+    let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
+    let tally = image_of(&library("tally"));
     let id = code_id(&tally);
-    bigger.place(&missing("tally", id, hostile.epoch), &[5; 16]);
+    mailbox.place(&missing("tally", id, hostile.epoch), &[5; 16]);
     hostile.send_plan(&large(), b"");
     assert_eq!(hostile.requested_code(), id);
     // Both mailboxes have other contents now: a function of the target's, and a bound index.
     rewrite(&hostile, LINE, &call_local("mirror", hostile.epoch), &[6; 1000]);
-    bigger.write(8, &[0xff; 120]);
+    mailbox.write(8, &[0xff; 120]);
     hostile.send_code(id, &tally);
     assert_eq!(hostile.reply_and_token(), (7, 1_u64.to_ne_bytes().to_vec()), "the first call of a tally");
     goes_on(&mut hostile);
@@ -100,7 +100,7 @@ fn a_switch_rewritten_before_the_code_comes_runs_what_it_stood_for() {
 #[test]
 fn a_frame_rewritten_while_it_waits_for_code_runs_as_it_was_sent() {
     let mut fixture = with_mirror();
-    let image = library("heavy").images()[0].bytes().to_vec();
+    let image = image_of(&library("heavy"));
     let id = code_id(&image);
     let mut hostile = fixture.hostile();
     let payload = [5; 100];
@@ -125,13 +125,13 @@ fn a_frame_rewritten_while_it_waits_for_code_runs_as_it_was_sent() {
 fn a_switch_stands_for_its_frame_from_when_it_was_seen_on() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    let bigger = RawLargeMailbox::open(&mut hostile, BIGGER);
+    let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
     hostile.send_plan(&large(), b"");
     // The target polls it meanwhile.
     fixture.serves_on();
     rewrite(&hostile, LINE, &Plan { token: 8, ..call() }, b"written over");
     fixture.serves_on();
-    bigger.place(&call(), b"as announced");
+    mailbox.place(&call(), b"as announced");
     assert_eq!(hostile.reply_and_token(), (7, b"as announced".to_vec()));
     goes_on(&mut hostile);
     assert_eq!(fixture.end().refusals(), 0);
@@ -142,8 +142,8 @@ fn a_switch_rewritten_by_a_source_that_goes_then_runs_nothing() {
     let mut fixture = with_mirror();
     for other in ["mirror", "echo"] {
         let mut hostile = fixture.hostile();
-        let bigger = RawLargeMailbox::open(&mut hostile, BIGGER);
-        bigger.place(&missing("mirror", NOBODYS, hostile.epoch), &[5; 16]);
+        let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
+        mailbox.place(&missing("mirror", NOBODYS, hostile.epoch), &[5; 16]);
         hostile.send_plan(&large(), b"");
         assert_eq!(hostile.requested_code(), NOBODYS);
         match other {
@@ -162,12 +162,12 @@ fn a_switch_rewritten_by_a_source_that_goes_then_runs_nothing() {
 }
 
 #[test]
-fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
+fn a_large_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
     let mut fixture = Fixture::new();
-    for message in [Message::LargeRelease, Message::LargeRequest { frame: 2 * BIGGER, payload: BIGGER }] {
+    for message in [Message::LargeRelease, Message::LargeRequest { frame: 2 * LARGE, payload: LARGE }] {
         let mut hostile = fixture.hostile();
-        let bigger = RawLargeMailbox::open(&mut hostile, BIGGER);
-        bigger.place(&missing("tally", NOBODYS, hostile.epoch), b"");
+        let mailbox = RawLargeMailbox::open(&mut hostile, LARGE);
+        mailbox.place(&missing("tally", NOBODYS, hostile.epoch), b"");
         hostile.send_plan(&large(), b"");
         assert_eq!(hostile.requested_code(), NOBODYS);
         // The kept frame counts, not the present contents of the first mailbox.
@@ -187,7 +187,7 @@ fn a_bigger_mailbox_whose_frame_waits_is_neither_given_back_nor_replaced() {
 fn messages_that_share_a_frame_are_those_that_it_had_when_it_was_begun() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
-    let image = library("speech").images()[0].bytes().to_vec();
+    let image = image_of(&library("speech"));
     let bind = Plan { index: 5, ..call_code("speech", &image, code_id(&image), hostile.epoch) };
     hostile.send_plan(&bind, &words(&[0, 0]));
     assert_eq!(hostile.reply(), [0]);

@@ -10,7 +10,7 @@ use farjump_fixtures::raw_source::{RawSource, call, large};
 use farjump_transports::shm::Shm;
 
 use super::Fixture;
-use crate::support::{Pair, Place, library, meanwhile, meet};
+use crate::support::{Pair, Place, library, meanwhile};
 
 fn ask(hostile: &mut RawSource, frame: u64, payload: u64) {
     hostile.say(&Message::LargeRequest { frame, payload });
@@ -153,7 +153,7 @@ fn of_requests_without_end_few_are_answered_in_a_turn_and_each_is_in_the_end() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair = Pair::new(&place);
-    let mut hostile = meet(&mut pair.target, || RawSource::connect(&place.address()));
+    let mut hostile = pair.hostile();
     for _ in 0..REQUESTS {
         // Longer than any frame can be.
         hostile.say(&Message::LargeRequest { frame: u64::MAX, payload: 1 });
