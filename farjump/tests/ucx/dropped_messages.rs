@@ -17,7 +17,7 @@ use farjump_ucx_sys::{
 };
 
 use crate::helper::{has_ucx_tcp, this_test};
-use crate::paths::{Path, am, on_paths_at_once};
+use crate::paths::{Path, am, on_paths};
 use crate::support::{Place, library, timed_out};
 
 /// The UCX transports that farjump's messages use.
@@ -124,7 +124,7 @@ fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_log_does_not_flood() {
-    let said = on_paths_at_once(this_test!(), &PATHS, |path| {
+    let said = on_paths(this_test!(), &PATHS, |path| {
         let place = Place::new();
         let deaf = Arc::new(Deaf::create());
         let over = Arc::new(AtomicBool::new(false));

@@ -63,7 +63,13 @@ pub(crate) fn on_every_path(test: &str, body: fn(&Path)) {
 
 /// As [`on_every_path`], on all paths at once: for bodies that mostly wait.
 pub(crate) fn on_every_path_at_once(test: &str, body: fn(&Path)) {
-    on_paths_at_once(test, &PATHS, body);
+    if is_on_path(&PATHS, body) {
+        return;
+    }
+    thread::scope(|scope| {
+        let runs: Vec<_> = usable(&PATHS).map(|path| scope.spawn(|| path.run(test))).collect();
+        runs.into_iter().for_each(|run| drop(run.join().unwrap_or_else(|panic| resume_unwind(panic))));
+    });
 }
 
 /// As [`on_every_path`], on the paths that deliver frames whole, as messages.
@@ -77,17 +83,6 @@ pub(crate) fn on_paths(test: &str, paths: &[Path], body: fn(&Path)) -> Vec<Strin
         return Vec::new();
     }
     usable(paths).map(|path| path.run(test)).collect()
-}
-
-/// As [`on_paths`], on all of them at once.
-pub(crate) fn on_paths_at_once(test: &str, paths: &[Path], body: fn(&Path)) -> Vec<String> {
-    if is_on_path(paths, body) {
-        return Vec::new();
-    }
-    thread::scope(|scope| {
-        let runs: Vec<_> = usable(paths).map(|path| scope.spawn(|| path.run(test))).collect();
-        runs.into_iter().map(|run| run.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
-    })
 }
 
 /// Runs `body` if this process was started for a path.
