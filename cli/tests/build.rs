@@ -1,7 +1,5 @@
 //! `build` and `inspect`.
 
-use serde_json::Value;
-
 use crate::workbench::{Workbench, finish};
 
 const SUM: &str = "
@@ -41,8 +39,7 @@ fn inspect_says_what_the_payload_is() {
         let bench = Workbench::new();
         bench.library("sum", source);
         let shown = bench.run(["inspect", "libsum.so"]).worked().text().to_owned();
-        let report = bench.run(["inspect", "libsum.so", "--json"]).worked();
-        let report: Value = serde_json::from_slice(&report.out).expect("it is JSON");
+        let report = bench.json(["inspect", "libsum.so", "--json"]);
         let line = shown.lines().find_map(|line| line.strip_prefix("  payload   ")).map(str::to_owned);
         (line, report["payload_is_args"].as_bool())
     };
@@ -55,8 +52,7 @@ fn inspect_says_what_the_payload_is() {
 fn inspect_tells_programs_the_same() {
     let bench = Workbench::new();
     bench.library("sum", SUM);
-    let report: Value = serde_json::from_slice(&bench.run(["inspect", "libsum.so", "--json"]).worked().out)
-        .expect("it is JSON");
+    let report = bench.json(["inspect", "libsum.so", "--json"]);
     assert_eq!(report["name"], "sum");
     let image = &report["images"][0];
     assert_eq!(image["machine"], "x86_64-unknown-linux-gnu");
@@ -68,49 +64,28 @@ fn inspect_tells_programs_the_same() {
     assert_eq!(imports, ["bias", "farjump_reply"]);
 }
 
+/// The loader's tests have all refusals (`loader/tests/build_refusals.rs`).
 #[test]
-fn a_source_without_main_is_refused_with_the_names_it_has() {
+fn what_cannot_be_built_is_said_with_the_options_that_matter_and_nothing_is_written() {
     let bench = Workbench::new();
     bench.write("sum.c", format!("#include <farjump_ifunc.h>\n{SUM}"));
-    let done = bench.run(["build", "sum.c", "-o", "libtotal.so"]);
-    let error = done.error(1);
-    assert!(error.contains("`total_main`") && error.contains("`sum_main` in sum.c"), "{error}");
-    assert!(!bench.path("libtotal.so").exists());
+    bench.write("bad.c", "#include <farjump_ifunc.h>\nint sum_main(void) { return oops; }\n");
+    let no_cc = ["cannot run `no-such-cc`", "name one (`farjump build --cc`)"];
+    for (args, variables, parts) in [
+        (&["sum.c", "-o", "libtotal.so"][..], &[][..], &["`total_main`", "`sum_main` in sum.c"][..]),
+        (
+            &["sum.c", "-o", "libsum.so", "--name", "../sum"],
+            &[],
+            &["`../sum` cannot name an ifunc", "--name"],
+        ),
+        (&["bad.c", "-o", "libsum.so"], &[], &["does not compile bad.c", "oops"]),
+        (&["sum.c", "-o", "libsum.so", "--cc", "no-such-cc"], &[], &no_cc),
+        (&["sum.c", "-o", "libsum.so"], &[("FARJUMP_CC", "no-such-cc")], &no_cc),
+    ] {
+        finish(bench.farjump().arg("build").args(args).envs(variables.iter().copied())).fails(1, parts);
+        assert!(!bench.path(args[2]).exists(), "{args:?}");
+    }
     bench.run(["build", "sum.c", "-o", "libtotal.so", "--name", "sum"]).worked();
-}
-
-#[test]
-fn a_name_that_is_a_path_is_refused() {
-    let bench = Workbench::new();
-    bench.write("sum.c", format!("#include <farjump_ifunc.h>\n{SUM}"));
-    for name in ["../sum", "a/b", "..", "", "9sum"] {
-        let done = bench.run(["build", "sum.c", "-o", "libsum.so", "--name", name]);
-        assert!(done.error(1).contains(&format!("`{name}` cannot name an ifunc")), "{}", done.err);
-        assert!(!bench.path("libsum.so").exists());
-    }
-}
-
-#[test]
-fn what_the_compiler_says_is_shown() {
-    let bench = Workbench::new();
-    bench.write("sum.c", "#include <farjump_ifunc.h>\nint sum_main(void) { return oops; }\n");
-    let done = bench.run(["build", "sum.c", "-o", "libsum.so"]);
-    assert!(done.error(1).contains("does not compile sum.c"), "{}", done.err);
-    assert!(done.err.contains("oops"), "{}", done.err);
-}
-
-#[test]
-fn a_compiler_that_is_not_there_is_named_whoever_named_it() {
-    let bench = Workbench::new();
-    bench.write("sum.c", format!("#include <farjump_ifunc.h>\n{SUM}"));
-    let by_option = bench.run(["build", "sum.c", "-o", "libsum.so", "--cc", "no-such-cc"]);
-    let mut command = bench.farjump();
-    let by_variable =
-        finish(command.args(["build", "sum.c", "-o", "libsum.so"]).env("FARJUMP_CC", "no-such-cc"));
-    for done in [by_option, by_variable] {
-        assert!(done.error(1).contains("cannot run `no-such-cc`"), "{}", done.err);
-        assert!(done.err.contains("name one (`farjump build --cc`)"), "{}", done.err);
-    }
 }
 
 #[test]
@@ -131,7 +106,6 @@ fn files_that_are_no_ifunc_libraries_are_told_apart() {
         ("text.so", "`text.so` is no shared library"),
         ("libplain.so", "`libplain.so` carries no images"),
     ] {
-        let done = bench.run(["inspect", file]);
-        assert!(done.error(1).contains(part), "{}", done.err);
+        bench.run(["inspect", file]).fails(1, &[part]);
     }
 }

@@ -3,20 +3,17 @@
 use serde_json::Value;
 
 use crate::inject::ECHO;
-use crate::perf::{check_measured, has_processors, json, perf, rows};
+use crate::perf::{check_measured, json, measuring, perf, rows};
 use crate::tcp_key::make_key;
-use crate::workbench::{Serving, Workbench, finish};
+use crate::workbench::{Process, Workbench, finish, start_target};
 
 const CLEAR: &str = "tcp, clear";
 const SEALED: &str = "tcp, sealed by ";
 
 /// A target on loopback with the key `k`, and its address.
-fn serve(bench: &Workbench, more: &[&str]) -> (Serving, String) {
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "tcp", "--key", "k"]).args(more);
-    let serving = Serving::start(&mut command);
-    let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
-    (serving, address)
+fn serve(bench: &Workbench, more: &[&str]) -> (Process, String) {
+    let serve = ["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "tcp", "--key", "k"];
+    start_target(bench.farjump().args(serve).args(more))
 }
 
 #[test]
@@ -64,8 +61,7 @@ fn a_demo_over_tcp_is_sealed_unless_it_is_to_be_clear() {
     };
     for (more, expected) in [(&[][..], SEALED), (&["--clear"], CLEAR)] {
         assert!(demo(more).text().contains(&format!(" by {expected}")));
-        let report: Value =
-            serde_json::from_slice(&demo(&[more, &["--json"]].concat()).out).expect("it is JSON");
+        let report = demo(&[more, &["--json"]].concat()).json();
         assert_eq!(report["transport"], "tcp");
         assert!(report["path"].as_str().is_some_and(|path| path.starts_with(expected)), "{report}");
     }
@@ -73,10 +69,7 @@ fn a_demo_over_tcp_is_sealed_unless_it_is_to_be_clear() {
 
 #[test]
 fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     make_key(&bench, "k");
     let measure = |address: &str, more: &[&str]| {
         let mut command = perf(&bench, &["latency", "--to", address, "--key", "k"]);
@@ -107,13 +100,10 @@ fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
 
     let (_sealing, address) = serve(&bench, &[]);
     for more in [&["--clear"][..], &["--transports", "tcp-clear"]] {
-        let done = finish(&mut measure(&address, more));
-        let error = done.error(1);
-        assert!(error.contains(&address) && error.contains("`farjump serve --clear`"), "{error}");
+        finish(&mut measure(&address, more)).fails(1, &[&address, "`farjump serve --clear`"]);
     }
-    let done = finish(&mut perf(&bench, &["latency", "--clear"]));
-    assert!(done.error(1).contains("--transports tcp-clear"), "{}", done.err);
-    let done = finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--ucx-tcp"]));
-    assert!(done.error(1).contains("--against ucx-am-tcp"), "{}", done.err);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    finish(&mut perf(&bench, &["latency", "--clear"])).fails(1, &["--transports tcp-clear"]);
+    finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--ucx-tcp"]))
+        .fails(1, &["--against ucx-am-tcp"]);
+    bench.is_clean();
 }

@@ -1,13 +1,12 @@
 //! Injected code that crashes its target, and the target's report before it ends.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use farjump::Library;
 use farjump::core::image::ImageView;
 use rustix::process::Signal;
 
-use crate::workbench::{Done, Watched, Workbench, kill};
+use crate::workbench::{Done, Process, Workbench, kill};
 
 /// An ifunc `fall` whose body is `body`.
 fn fall(bench: &Workbench, body: &str) -> PathBuf {
@@ -132,9 +131,7 @@ fn a_crash_of_code_that_came_over_ucx_is_reported_by_farjump_and_not_by_ucx() {
     ] {
         let library = fall(&bench, body);
         let serving = bench.serve(&["--transport", "ucx-am"]);
-        let injected = bench.inject(&library, &["--args", "x", "--transport", "ucx-am"]);
-        let error = injected.error(5);
-        assert!(error.contains("is gone"), "{error}");
+        bench.inject(&library, &["--args", "x", "--transport", "ucx-am"]).fails(5, &["is gone"]);
         let done = serving.finish();
         assert_eq!(done.code, 128 + signal, "{}", done.err);
         let (what, id) = report(&done);
@@ -202,16 +199,8 @@ fn signals_that_are_not_the_codes_fault_are_not_blamed_on_it() {
         assert!(!done.err.contains("ifunc"), "{}", done.err);
 
         let serving = bench.serve(&["--allow-process-symbols"]);
-        let mut inject = bench.farjump();
-        inject.arg("inject").arg(&library).args([
-            "--to",
-            &bench.address(),
-            "--args",
-            "x",
-            "--timeout",
-            "50s",
-        ]);
-        let injecting = Watched::start(inject.stdout(Stdio::null()).stderr(Stdio::null()));
+        let more = ["--args", "x", "--timeout", "50s"];
+        let injecting = Process::start(&mut bench.injecting(&library, &bench.address(), &more));
         assert_eq!(serving.line(), "in");
         kill(serving.pid(), signal);
         assert_eq!(injecting.finish().code, 5);

@@ -3,9 +3,8 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Stdio;
 
-use crate::workbench::{Serving, Watched, Workbench, finish};
+use crate::workbench::{Process, Workbench, finish};
 
 /// Keeps the processor busy for as many turns as its payload says.
 const BUSY: &str = "
@@ -41,7 +40,7 @@ FARJUMP_IFUNC void linger_main(void *payload, size_t size, void *args)
 struct PerfMap(PathBuf);
 
 impl PerfMap {
-    fn of(serving: &Serving) -> PerfMap {
+    fn of(serving: &Process) -> PerfMap {
         PerfMap(format!("/tmp/perf-{}.map", serving.pid()).into())
     }
 
@@ -148,9 +147,8 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
 
     let serving = bench.serve(&["--perf-map", "--allow-process-symbols"]);
     let map = PerfMap::of(&serving);
-    let mut inject = bench.farjump();
-    inject.args(["inject", "liblinger.so", "--to", &bench.address(), "--args", "xy", "--timeout", "50s"]);
-    let injecting = Watched::start(inject.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let more = ["--args", "xy", "--timeout", "50s"];
+    let injecting = Process::start(&mut bench.injecting("liblinger.so".as_ref(), &bench.address(), &more));
     assert_eq!(serving.line(), "in");
     let (place, _) = map.place("linger").expect("a line");
     let mut gdb = bench.program("gdb");
@@ -197,7 +195,6 @@ fn symbols_of_a_library_that_was_not_built_for_debugging_have_the_names_of_its_f
     // The symbols can be removed on their own.
     finish(bench.program("strip").args(["-R", ".farjump.symbols.*"]).arg(&plain)).worked();
     assert!(bench.run(["inspect", "liblinger.so"]).worked().text().contains(&id));
-    let done = bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]);
-    assert!(done.error(1).contains("was it stripped?"), "{}", done.err);
+    bench.run(["inspect", "liblinger.so", "--symbols", "linger.elf"]).fails(1, &["was it stripped?"]);
     assert!(!bench.path("linger.elf").exists());
 }

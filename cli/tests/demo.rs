@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::inject::crc32;
-use crate::workbench::{Watched, Workbench, finish, kill, process_fields, runs, wait_for};
+use crate::workbench::{Process, Workbench, children_of, finish, keys, kill, process_fields, runs, wait_for};
 
 fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
-    let done = bench.run([&["demo", "--json"], args].concat()).worked();
-    serde_json::from_slice(&done.out).expect("it is JSON")
+    bench.json([&["demo", "--json"], args].concat())
 }
 
 #[test]
@@ -23,7 +21,6 @@ fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
     assert_eq!(report["transport"], "shm");
     assert_eq!(report["file"], program);
     assert_eq!(report["file_bytes"], fs::metadata(program).expect("it is there").len());
-    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&report), ["transport", "path", "file", "file_bytes", "functions"]);
     let functions = report["functions"].as_array().expect("a list");
     let names: Vec<_> = functions.iter().map(|function| function["name"].as_str()).collect();
@@ -80,11 +77,12 @@ fn the_target_is_started_by_the_words_that_are_given_and_a_launcher_that_is_not_
     let bench = Workbench::new();
     bench.write("prose", "panic");
     assert_eq!(demo_json(&bench, &["prose", "--launch", "nice -n 1"])["file"], "prose");
-    let done = bench.run(["demo", "prose", "--launch", "no-such-launcher here"]);
-    assert!(done.error(1).contains("by `no-such-launcher here`: No such file"), "{}", done.err);
+    bench
+        .run(["demo", "prose", "--launch", "no-such-launcher here"])
+        .fails(1, &["by `no-such-launcher here`: No such file"]);
     // A launcher that runs without starting the target is reported too.
-    assert!(bench.run(["demo", "prose", "--launch", "true"]).error(1).contains("did not get ready"));
-    assert!(bench.leftovers().is_empty());
+    bench.run(["demo", "prose", "--launch", "true"]).fails(1, &["did not get ready"]);
+    bench.is_clean();
 }
 
 #[test]
@@ -128,8 +126,7 @@ fn functions_that_were_built_elsewhere_need_no_compiler() {
     let done = finish(&mut command).worked();
     assert!(done.text().contains("all results equal"), "{}", done.text());
     fs::remove_file(bench.path("libgrep.so")).expect("it was built");
-    let done = bench.run(["demo", "prose", "--libraries", "."]);
-    assert!(done.error(1).contains("libgrep.so"), "{}", done.err);
+    bench.run(["demo", "prose", "--libraries", "."]).fails(1, &["libgrep.so"]);
 }
 
 #[test]
@@ -140,12 +137,10 @@ fn what_cannot_be_shown_is_said_in_a_sentence() {
         (&["demo", "."], "no regular file"),
         (&["demo", "--transport", "pigeon"], "no transport `pigeon`"),
     ] {
-        let done = bench.run(args);
-        assert!(done.error(1).contains(part), "{}", done.err);
+        bench.run(args).fails(1, &[part]);
     }
-    let done = finish(bench.farjump().arg("demo").env("FARJUMP_CC", "no-such-cc"));
-    let error = done.error(1);
-    assert!(error.contains("cannot run `no-such-cc`") && error.contains("Install a C compiler"), "{error}");
+    finish(bench.farjump().arg("demo").env("FARJUMP_CC", "no-such-cc"))
+        .fails(1, &["cannot run `no-such-cc`", "Install a C compiler"]);
 }
 
 /// The program in a folder of its own, as if installed there, so that traces of other runs are not found.
@@ -168,7 +163,7 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
     finish(bench.program(&program).args(["demo", "prose"])).worked();
     assert!(finish(bench.program(&program).args(["demo", "missing"])).code == 1);
     assert!(finish(bench.program(&program).arg("demo").env("FARJUMP_CC", "no-such-cc")).code == 1);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
     // A folder marked as cargo marks its own, and no other place to write to.
     let folder = program.parent().expect("it has a folder");
     let tag = folder.join("CACHEDIR.TAG");
@@ -181,24 +176,24 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
 }
 
 /// A demo that has begun and takes long, and its target's process id.
-fn begun(bench: &Workbench) -> (Watched, u32) {
+fn begun(bench: &Workbench) -> (Process, u32) {
     let program = installed(bench);
     // The computations on this take seconds; noticing that it has begun takes milliseconds.
     fs::File::create(bench.path("large")).and_then(|file| file.set_len(128 << 20)).expect("a sparse file");
     let mut command = bench.program(program);
-    command.args(["demo", "large"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let demo = Watched::start(&mut command);
+    command.args(["demo", "large"]);
+    let demo = Process::start(&mut command);
     let pid = demo.pid();
     let target = wait_for("the target", || {
         assert!(runs(pid), "the demo has ended");
         let listens = bench.leftovers().first().is_some_and(|folder| folder.join("target.sock").exists());
-        listens.then(|| child_of(pid)).flatten()
+        listens.then(|| children_of(pid).first().copied()).flatten()
     });
     (demo, target)
 }
 
 /// The same demo, blocked because the target is stopped.
-fn held_up(bench: &Workbench) -> (Watched, u32) {
+fn held_up(bench: &Workbench) -> (Process, u32) {
     let (demo, target) = begun(bench);
     kill(target, Signal::STOP);
     wait_for("the target to stop", || {
@@ -206,13 +201,6 @@ fn held_up(bench: &Workbench) -> (Watched, u32) {
         (fields[0] == "T").then_some(())
     });
     (demo, target)
-}
-
-pub(crate) fn child_of(parent: u32) -> Option<u32> {
-    let parent = parent.to_string();
-    let processes = entries(Path::new("/proc")).into_iter();
-    let mut pids = processes.filter_map(|path| path.file_name()?.to_str()?.parse::<u32>().ok());
-    pids.find(|pid| process_fields(*pid).is_some_and(|fields| fields[1] == parent && fields[0] != "Z"))
 }
 
 #[test]
@@ -224,7 +212,7 @@ fn an_interrupted_demo_ends_its_target_and_removes_its_folder() {
         let done = demo.finish();
         assert_eq!((done.code, &*done.err), (code, ""));
         assert!(!runs(target));
-        assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+        bench.is_clean();
     }
 }
 
@@ -236,8 +224,8 @@ fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
     let script = format!("#!/bin/sh\necho $$ >> {}\nexec sleep 1000\n", started.display());
     let compiler = bench.executable("cc", &bench.write("script", script));
     let mut command = bench.program(program);
-    command.arg("demo").env("FARJUMP_CC", compiler).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let demo = Watched::start(&mut command);
+    command.arg("demo").env("FARJUMP_CC", compiler);
+    let demo = Process::start(&mut command);
     let compilers: Vec<u32> = wait_for("three compilers", || {
         let pids: Vec<u32> =
             fs::read_to_string(&started).ok()?.lines().map_while(|pid| pid.parse().ok()).collect();
@@ -248,7 +236,7 @@ fn a_demo_that_is_interrupted_while_it_compiles_ends_its_compilers() {
     for pid in compilers {
         wait_for("a compiler to end", || (!runs(pid)).then_some(()));
     }
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
@@ -258,7 +246,7 @@ fn the_target_of_a_killed_demo_ends_by_itself_and_removes_the_folder() {
     demo.signal(Signal::KILL);
     assert_eq!(demo.finish().code, 128 + 9);
     wait_for("the target to end", || (!runs(target)).then_some(()));
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
@@ -269,5 +257,5 @@ fn a_target_that_is_killed_ends_the_demo_with_an_error_and_nothing_is_left() {
     let done = demo.finish();
     assert!(done.code == 1 || done.code == 5, "{}", done.err);
     done.error(done.code);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }

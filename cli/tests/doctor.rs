@@ -11,16 +11,12 @@ use std::process::Command;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench, finish, runs, wait_for};
+use crate::workbench::{Workbench, finish, keys, runs, wait_for};
 
 fn doctor(bench: &Workbench) -> Command {
     let mut command = bench.farjump();
     command.arg("doctor");
     command
-}
-
-fn report(done: &Done) -> Value {
-    serde_json::from_slice(&done.out).expect("JSON")
 }
 
 fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
@@ -48,7 +44,7 @@ fn a_machine_that_runs_these_tests_is_one_where_farjump_works() {
     let bench = Workbench::new();
     let done = finish(&mut doctor(&bench)).worked();
     assert!(done.text().contains("\nfarjump works here"), "{}", done.text());
-    let report = report(&finish(doctor(&bench).arg("--json")).worked());
+    let report = finish(doctor(&bench).arg("--json")).worked().json();
     for name in ["machine", "executable memory", "shared memory", "C compiler", "linker", "building"] {
         assert_eq!(finding(&report, name)["verdict"], "ok", "{report}");
         assert!(done.text().contains(name), "{name}");
@@ -59,12 +55,11 @@ fn a_machine_that_runs_these_tests_is_one_where_farjump_works() {
 #[test]
 fn every_finding_is_as_documented() {
     let bench = Workbench::new();
-    let report = report(&finish(doctor(&bench).arg("--json")).worked());
+    let report = finish(doctor(&bench).arg("--json")).worked().json();
     let findings = report["findings"].as_array().expect("a list");
     let documented = documented();
     let names: Vec<_> = findings.iter().filter_map(|finding| finding["name"].as_str()).collect();
     assert_eq!(names, documented.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
-    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&report), ["verdict", "findings"]);
     for (finding, (name, figures)) in findings.iter().zip(&documented) {
         assert_eq!(keys(finding), ["name", "verdict", "found", "figures", "means", "mend"], "{name}");
@@ -105,7 +100,7 @@ fn where_memory_may_not_become_executable_farjump_is_impossible() {
     }
     let done = finish(&mut command);
     assert_eq!(done.error(6), "farjump cannot work on this machine: executable memory");
-    let report = report(&done);
+    let report = done.json();
     assert_eq!(report["verdict"], "impossible");
     let memory = finding(&report, "executable memory");
     assert_eq!(memory["verdict"], "impossible");
@@ -125,7 +120,7 @@ fn one_processor_is_slow_and_no_reason_to_fail() {
     command.arg("--json");
     // SAFETY: between fork and exec the closure makes only a system call, on memory allocated before.
     unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &one)?)) };
-    let report = report(&finish(&mut command).worked());
+    let report = finish(&mut command).worked().json();
     let cores = finding(&report, "cores");
     assert_eq!((&cores["verdict"], &cores["figures"]["allowed"]), (&"slow".into(), &1.into()), "{cores}");
     assert_eq!(report["verdict"], "slow");
@@ -135,7 +130,7 @@ fn one_processor_is_slow_and_no_reason_to_fail() {
 fn missing_and_useless_tools_are_notes_that_name_them() {
     let bench = Workbench::new();
     let report_with =
-        |name: &str, value: &Path| report(&finish(doctor(&bench).arg("--json").env(name, value)).worked());
+        |name: &str, value: &Path| finish(doctor(&bench).arg("--json").env(name, value)).worked().json();
     let script = |name: &str, text: &str| {
         let path = bench.write(name, format!("#!/bin/sh\n{text}\n"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -172,7 +167,7 @@ fn a_compiler_that_never_ends_does_not_keep_the_doctor_and_is_ended_with_its_chi
     let bench = Workbench::new();
     let script = bench.write("slow", "#!/bin/sh\nsleep 1000 &\necho $$ $! >> slow.pids\nwait\n");
     let slow = bench.executable("slow-copy", &script);
-    let report = report(&finish(doctor(&bench).arg("--json").env("FARJUMP_CC", &slow)).worked());
+    let report = finish(doctor(&bench).arg("--json").env("FARJUMP_CC", &slow)).worked().json();
     let compiler = finding(&report, "C compiler");
     assert!(compiler["found"].as_str().is_some_and(|text| text.contains("did not end within")), "{compiler}");
     let pids = fs::read_to_string(bench.path("slow.pids")).expect("it was started");

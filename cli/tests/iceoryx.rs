@@ -26,8 +26,8 @@ mod with_it {
     use rustix::process::Signal;
 
     use super::*;
-    use crate::demo::{child_of, installed};
-    use crate::workbench::{Watched, kill, runs, wait_for};
+    use crate::demo::installed;
+    use crate::workbench::{Process, children_of, kill, runs, wait_for};
 
     #[test]
     fn samples_of_every_size_are_counted_one_by_one_and_in_streams() {
@@ -56,10 +56,10 @@ mod with_it {
     }
 
     /// A run of so many rounds that has samples, its other process, and the name of its folder.
-    fn under_way(bench: &Workbench, rounds: &str) -> (Watched, u32, String) {
+    fn under_way(bench: &Workbench, rounds: &str) -> (Process, u32, String) {
         let mut command = bench.program(installed(bench));
         command.args(["perf", "rate", "--against", "iceoryx2", "--rounds", rounds, "--iterations", "5000"]);
-        let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let run = Process::start(&mut command);
         let name = wait_for("the samples", || {
             let folder = bench.leftovers().into_iter().next()?;
             let name = folder.file_name()?.to_str()?.to_owned();
@@ -67,7 +67,7 @@ mod with_it {
             let data = shared(&name).iter().filter(|name| name.ends_with(".data")).count();
             (data >= 4).then_some(name)
         });
-        let other = child_of(run.pid()).expect("it has a second process");
+        let other = children_of(run.pid())[0];
         (run, other, name)
     }
 
@@ -86,7 +86,7 @@ mod with_it {
             assert_eq!(done.code, signal.map_or(0, |signal| 128 + signal.as_raw()), "{}", done.err);
             wait_for("the other process to end", || (!runs(other)).then_some(()));
             assert_eq!(shared(&name), [""; 0]);
-            assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+            bench.is_clean();
         }
         let bench = Workbench::new();
         let (run, other, name) = under_way(&bench, "10000");
@@ -94,6 +94,6 @@ mod with_it {
         let done = run.finish();
         done.error(1);
         assert_eq!(shared(&name), [""; 0]);
-        assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+        bench.is_clean();
     }
 }

@@ -1,14 +1,12 @@
 //! `inject`: replies, figures and failures.
 
-use std::io::Write;
 use std::process::Stdio;
 
-use farjump_loader::bundle::{Bundle, BundleImage, Sizes};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::serve::STUCK;
-use crate::workbench::{Watched, Workbench, finish};
+use crate::workbench::{Process, Workbench, finish};
 
 /// Replies its payload.
 pub(crate) const ECHO: &str = "
@@ -56,14 +54,11 @@ fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
         assert_eq!((&figures["mode"], &figures["frames"]), (&mode.into(), &3.into()));
         assert_eq!(figures["frames_with_code"], with_code, "{mode}");
     }
-    let refused = bench.inject(&library, &["--repeat", "2"]);
-    let text = refused.error(3);
-    assert!(text.contains("only always, local") && text.contains("serve --mode`"), "{text}");
+    bench.inject(&library, &["--repeat", "2"]).fails(3, &["only always, local", "serve --mode`"]);
     // The target lacks this function.
     let other = bench.library("other", &ECHO.replace("echo", "other"));
     let refused = bench.inject(&other, &["--mode", "local"]);
-    let text = refused.error(3);
-    assert!(text.contains("`other`") && text.contains("--local"), "{text}");
+    refused.fails(3, &["`other`", "--local"]);
     let done = serving.stop().worked();
     assert!(done.err.contains("2 frames refused"), "{}", done.err);
 }
@@ -72,8 +67,7 @@ fn the_mode_is_the_sources_choice_of_what_the_target_allows() {
 fn figures_count_what_was_sent_and_code_travels_once() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
-    let report = bench.run(["inspect", "libecho.so", "--json"]).worked();
-    let report: Value = serde_json::from_slice(&report.out).expect("it is JSON");
+    let report = bench.json(["inspect", "libecho.so", "--json"]);
     let serving = bench.serve(&[]);
     let args = ["--args", "twelve bytes", "--repeat", "5", "--json"];
     let done = bench.inject(&library, &args).worked();
@@ -105,18 +99,13 @@ fn arguments_come_from_a_file_or_from_standard_input() {
     let bytes: Vec<u8> = (0..=255).collect();
     bench.write("args", &bytes);
     assert_eq!(bench.inject(&library, &["--args-file", "args"]).worked().out, bytes);
-    let address = bench.address();
-    let mut command = bench.farjump();
-    command.arg("inject").arg(&library).args(["--to", &address, "--args-file", "-"]);
-    let (read, mut write) = std::io::pipe().expect("a pipe can be made");
-    command.stdin(read).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let process = Watched::start(&mut command);
-    drop(command);
-    write.write_all(b"from standard input").expect("it reads");
-    drop(write);
-    assert_eq!(process.finish().worked().text(), "from standard input");
-    let done = bench.inject(&library, &["--args-file", "missing"]);
-    assert!(done.error(1).contains("cannot read the arguments from `missing`"), "{}", done.err);
+    let mut command = bench.injecting(&library, &bench.address(), &["--args-file", "-"]);
+    let mut process = Process::start(command.stdin(Stdio::piped()));
+    process.write_line("from standard input");
+    assert_eq!(process.finish().worked().text(), "from standard input\n");
+    bench
+        .inject(&library, &["--args-file", "missing"])
+        .fails(1, &["cannot read the arguments from `missing`"]);
     assert_eq!(bench.inject(&library, &["--args", "--help"]).worked().text(), "--help");
     serving.stop().worked();
 }
@@ -125,14 +114,8 @@ fn arguments_come_from_a_file_or_from_standard_input() {
 fn where_nobody_listens_it_ends_with_5_and_says_how_to_start_a_target() {
     let bench = Workbench::new();
     let library = bench.library("echo", ECHO);
-    let done = bench.inject(&library, &[]);
-    assert!(
-        done.error(5).contains("no target listens on") && done.err.contains("farjump serve"),
-        "{}",
-        done.err
-    );
-    let done = bench.run(["inject", "libecho.so", "--to", "store.sock"]);
-    assert!(done.error(1).contains("write unix:PATH"), "{}", done.err);
+    bench.inject(&library, &[]).fails(5, &["no target listens on", "farjump serve"]);
+    bench.run(["inject", "libecho.so", "--to", "store.sock"]).fails(1, &["write unix:PATH"]);
 }
 
 #[test]
@@ -143,7 +126,7 @@ fn an_unknown_transport_is_refused_from_the_option_and_from_the_variable() {
     let mut command = bench.farjump();
     command.args(["inject", "libecho.so", "--to", "unix:s"]).env("FARJUMP_TRANSPORT", "pigeon");
     for done in [by_option, finish(&mut command)] {
-        assert!(done.error(1).contains("no transport `pigeon`: choose one of shm, "), "{}", done.err);
+        done.fails(1, &["no transport `pigeon`: choose one of shm, "]);
     }
 }
 
@@ -158,129 +141,49 @@ fn files_that_are_no_ifunc_libraries_are_told_apart() {
         (".", "a directory or a device"),
         ("libplain.so", "carries no images: was it built with `farjump build`?"),
     ] {
-        let done = bench.run(["inject", file, "--to", "unix:s"]);
-        assert!(done.error(1).contains(part), "{}", done.err);
+        bench.run(["inject", file, "--to", "unix:s"]).fails(1, &[part]);
     }
 }
 
-/// C source of a library with `name`, the image that `farjump build` made of [`ECHO`], and these definitions.
-fn crafted(bench: &Workbench, library: &str, name: &str, definitions: &str) -> std::path::PathBuf {
-    bench.write("echo.c", format!("#include <farjump_ifunc.h>\n{ECHO}"));
-    let built = farjump::build::build(&farjump::build::Options {
-        inputs: vec![bench.path("echo.c")],
-        output: bench.path("libecho.so"),
-        ..Default::default()
-    })
-    .expect("it is built");
-    let image = BundleImage { sizes: Sizes::default(), bytes: &built.image };
-    // A stand-in of the same length can be encoded; `name` then replaces it.
-    let stand_in = "x".repeat(name.len());
-    let mut bundle = Bundle { name: &stand_in, images: vec![image] }.encode().expect("a bundle");
-    bundle[12..12 + name.len()].copy_from_slice(name.as_bytes());
-    let bytes = bundle.iter().map(|byte| byte.to_string()).collect::<Vec<_>>().join(",");
-    let source = format!(
-        "#include <stddef.h>
-        __attribute__((aligned(64))) const unsigned char farjump_bundle[] = {{{bytes}}};
-        {definitions}"
-    );
-    bench.plain_library(library, &source)
-}
-
+/// The library's tests have all ways to fail (`farjump/tests/links/{payloads,panics,code}.rs`).
 #[test]
-fn a_library_without_its_main_routine_is_refused_with_the_routine() {
+fn a_call_that_fails_ends_with_a_code_and_the_reason_and_the_target_serves_on() {
     let bench = Workbench::new();
-    let library = crafted(
-        &bench,
-        "nomain",
-        "echo",
-        "size_t echo_payload_get_max_size(void *a, size_t n) { return n; }",
-    );
-    let done = bench.inject(&library, &[]);
-    assert!(done.error(1).contains("has no routine `echo_main`"), "{}", done.err);
-}
-
-#[test]
-fn a_library_whose_name_is_a_path_is_refused() {
-    let bench = Workbench::new();
-    for (file, name) in [("slash", "a/b"), ("dots", ".."), ("up", "../up")] {
-        let library = crafted(&bench, file, name, "");
-        let done = bench.inject(&library, &[]);
-        assert!(done.error(1).contains("an ifunc's name is a C identifier"), "{}", done.err);
-    }
-}
-
-#[test]
-fn payload_routines_that_fail_or_overrun_send_nothing_and_the_target_serves_on() {
-    let bench = Workbench::new();
-    let routine = |name: &str, body: &str| {
-        bench.library(
-            name,
-            &format!(
-                "FARJUMP_IFUNC void {name}_main(void *p, size_t n, void *t) {{ farjump_reply(p, n); }}
-                FARJUMP_IFUNC size_t {name}_payload_get_max_size(void *a, size_t n) {{ return 8; }}
-                {body}"
-            ),
-        )
-    };
-    let fails = routine(
-        "fails",
-        "FARJUMP_IFUNC int fails_payload_init(void *p, size_t n, void *a, size_t m) { return 7; }",
-    );
-    let overruns = routine(
-        "overruns",
-        "FARJUMP_IFUNC int overruns_payload_init(void *p, size_t n, void *a, size_t m)
-        { for (size_t i = 0; i < n + 1; i++) ((volatile char *)p)[i] = 1; return 0; }",
-    );
-    let claims = routine(
-        "claims",
-        "FARJUMP_IFUNC int claims_payload_init_shrink(void *p, size_t *n, void *a, size_t m) { *n = 9; return 0; }",
-    );
     let serving = bench.serve(&[]);
-    for (library, part) in [
-        (fails, "the payload routine of `fails` failed with 7: nothing was sent"),
-        (overruns, "`overruns_payload_init` wrote past the 8 bytes"),
-        (claims, "`claims` reports 9 bytes in a buffer of 8"),
+    let echo = bench.library("echo", ECHO);
+    for (name, source, code, parts) in [
+        (
+            "fails",
+            "FARJUMP_IFUNC void fails_main(void *p, size_t n, void *t) { farjump_reply(p, n); }
+            FARJUMP_IFUNC size_t fails_payload_get_max_size(void *a, size_t n) { return 8; }
+            FARJUMP_IFUNC int fails_payload_init(void *p, size_t n, void *a, size_t m) { return 7; }",
+            1,
+            &["the payload routine of `fails` failed with 7: nothing was sent"][..],
+        ),
+        (
+            "gives_up",
+            "FARJUMP_COPY_ARGS(gives_up)
+            FARJUMP_IFUNC void gives_up_main(void *p, size_t n, void *t) { farjump_panic(\"no such column\", 14); }",
+            3,
+            &["`gives_up` panicked at the target: no such column"],
+        ),
+        (
+            "typo",
+            "FARJUMP_COPY_ARGS(typo)
+            extern void memcopy(void *);
+            FARJUMP_IFUNC void typo_main(void *p, size_t n, void *t) { memcopy(p); }",
+            3,
+            &["exports no `memcopy`", "did you mean memcpy?", "`farjump serve --export`"],
+        ),
     ] {
-        let done = bench.inject(&library, &[]);
-        assert!(done.error(1).contains(part), "{}", done.err);
+        let library = bench.library(name, source);
+        for _ in 0..2 {
+            let done = bench.inject(&library, &[]);
+            done.fails(code, parts);
+            assert_eq!(done.out, b"", "{name}");
+        }
+        bench.inject(&echo, &[]).worked();
     }
-    bench.inject(&bench.library("echo", ECHO), &[]).worked();
-    let done = serving.stop().worked();
-    assert!(done.err.contains("1 calls"), "{}", done.err);
-}
-
-#[test]
-fn a_function_that_panics_ends_with_3_and_its_message_and_the_target_serves_on() {
-    let bench = Workbench::new();
-    let library = bench.library(
-        "gives_up",
-        "FARJUMP_COPY_ARGS(gives_up)
-        FARJUMP_IFUNC void gives_up_main(void *p, size_t n, void *t) { farjump_panic(\"no such column\", 14); }",
-    );
-    let serving = bench.serve(&[]);
-    for _ in 0..2 {
-        let done = bench.inject(&library, &[]);
-        assert!(done.error(3).contains("`gives_up` panicked at the target: no such column"), "{}", done.err);
-        assert_eq!(done.out, b"");
-    }
-    bench.inject(&bench.library("echo", ECHO), &[]).worked();
-    serving.stop().worked();
-}
-
-#[test]
-fn an_import_that_is_not_offered_is_named_with_what_was_probably_meant() {
-    let bench = Workbench::new();
-    let library = bench.library(
-        "typo",
-        "FARJUMP_COPY_ARGS(typo)
-        extern void memcopy(void *);
-        FARJUMP_IFUNC void typo_main(void *p, size_t n, void *t) { memcopy(p); }",
-    );
-    let serving = bench.serve(&[]);
-    let done = bench.inject(&library, &[]);
-    let error = done.error(3);
-    assert!(error.contains("exports no `memcopy`") && error.contains("did you mean memcpy?"), "{error}");
-    assert!(error.contains("`farjump serve --export`"), "{error}");
     serving.stop().worked();
 }
 
@@ -289,15 +192,10 @@ fn a_target_that_is_killed_while_a_function_runs_ends_the_wait_with_5() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
     let serving = bench.serve(&["--allow-process-symbols"]);
-    let address = bench.address();
-    let mut command = bench.farjump();
-    command.arg("inject").arg(&library).args(["--to", &address, "--timeout", "50s"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let injecting = Watched::start(&mut command);
+    let injecting = Process::start(&mut bench.injecting(&library, &bench.address(), &["--timeout", "50s"]));
     assert_eq!(serving.line(), "stuck");
     assert_eq!(serving.kill().code, 128 + 9);
-    let done = injecting.finish();
-    assert!(done.error(5).contains("is gone"), "{}", done.err);
+    injecting.finish().fails(5, &["is gone"]);
 }
 
 #[test]
@@ -306,23 +204,10 @@ fn a_target_that_does_not_answer_ends_with_4() {
     let library = bench.library("echo", ECHO);
     let serving = bench.serve(&[]);
     serving.signal(Signal::STOP);
-    let done = bench.inject(&library, &["--timeout", "300ms"]);
-    assert!(done.error(4).contains("took too long"), "{}", done.err);
+    bench.inject(&library, &["--timeout", "300ms"]).fails(4, &["took too long"]);
     serving.signal(Signal::CONT);
     bench.inject(&library, &["--args", "again"]).worked();
     serving.stop().worked();
-}
-
-#[test]
-fn a_target_that_restarted_gets_the_code_again() {
-    let bench = Workbench::new();
-    let library = bench.library("echo", ECHO);
-    for _ in 0..2 {
-        let serving = bench.serve(&[]);
-        let done = bench.inject(&library, &["--args", "hello", "--json"]).worked();
-        assert_eq!((done.text(), &figures(&done.err)["frames_with_code"]), ("hello", &1.into()));
-        serving.stop().worked();
-    }
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-use serde_json::Value;
-
-use crate::workbench::{Watched, Workbench, finish};
+use crate::workbench::{Process, Workbench, finish, start_target};
 
 #[test]
 fn a_command_line_that_makes_no_sense_ends_with_2() {
@@ -67,10 +65,7 @@ fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not()
 fn the_log_follows_its_variable() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
-    let address = bench.address();
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", &address]).env("FARJUMP_LOG", "debug");
-    let serving = crate::workbench::Serving::start(&mut command);
+    let (serving, _) = start_target(bench.serving(&[]).env("FARJUMP_LOG", "debug"));
     bench.inject(&library, &[]).worked();
     let done = serving.stop().worked();
     assert!(done.err.contains("debug: farjump::serve") && done.err.contains("has connected"), "{}", done.err);
@@ -89,8 +84,7 @@ fn every_transport_is_listed_for_people_and_for_programs() {
         .collect();
     assert_eq!(rows[0][0], "transport");
     assert_eq!(rows[1], ["shm", "yes", "yes", "stores", "1", "GiB", "this", "machine"]);
-    let list: Value =
-        serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");
+    let list = bench.json(["transports", "--json"]);
     let list = list.as_array().expect("a list");
     assert_eq!(list.len(), rows.len() - 1);
     for (backend, row) in list.iter().zip(&rows[1..]) {
@@ -110,7 +104,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     drop(read);
     let mut command = bench.farjump();
     command.arg("transports").stdout(OwnedFd::from(write)).stderr(Stdio::piped());
-    let done = Watched::start(&mut command).finish().worked();
+    let done = Process::spawn(&mut command).finish().worked();
     assert_eq!(done.err, "");
 }
 
@@ -120,6 +114,5 @@ fn output_that_cannot_be_written_is_an_error() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("there is /dev/full");
     let mut command = bench.farjump();
     command.arg("transports").stdout(full).stderr(Stdio::piped());
-    let done = Watched::start(&mut command).finish();
-    assert!(done.error(1).contains("standard output"), "{}", done.err);
+    Process::spawn(&mut command).finish().fails(1, &["standard output"]);
 }

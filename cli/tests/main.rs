@@ -11,7 +11,6 @@ mod export;
 mod iceoryx;
 mod inject;
 mod invocation;
-mod large;
 mod networks;
 mod paths;
 mod perf;

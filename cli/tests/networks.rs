@@ -2,15 +2,15 @@
 //! cable.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 use serde_json::Value;
 
 use crate::inject::ECHO;
 use crate::perf_remote::check_alone;
-use crate::tcp_key::{has_ucx, make_key};
-use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
+use crate::tcp_key::make_key;
+use crate::workbench::{Done, Process, Workbench, finish, start_target, wait_for};
 
 /// The side of the targets; sources are at the other one.
 const TARGET: Side = Side::Right;
@@ -29,12 +29,9 @@ struct Networks {
 impl Networks {
     /// `None`, with a message, without UCX or namespaces.
     fn join() -> Option<Networks> {
-        if !has_ucx() {
-            return None;
-        }
+        let bench = Workbench::with_transport("ucx-am")?;
         match Namespaces::new() {
             Ok(namespaces) => {
-                let bench = Workbench::new();
                 make_key(&bench, "k");
                 Some(Networks { namespaces, bench })
             }
@@ -55,12 +52,9 @@ impl Networks {
     }
 
     /// A target with these arguments, and its address.
-    fn serve(&self, more: &[&str]) -> (Serving, String) {
+    fn serve(&self, more: &[&str]) -> (Process, String) {
         let listen = format!("tcp:{}:0", TARGET.address());
-        let serving =
-            Serving::start(&mut self.farjump(TARGET, &[&["serve", "--listen", &listen], more].concat()));
-        let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
-        (serving, address)
+        start_target(&mut self.farjump(TARGET, &[&["serve", "--listen", &listen], more].concat()))
     }
 
     fn source(&self, args: &[&str]) -> Done {
@@ -87,12 +81,11 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
 
     let echo = ["inject", "libecho.so", "--to", &address, "--args", "hello"];
     assert_eq!(networks.source(&[&echo[..], &with_key].concat()).worked().text(), "hello");
-    let without = networks.source(&echo);
-    assert!(without.error(1).contains("there is no key"), "{}", without.err);
+    networks.source(&echo).fails(1, &["there is no key"]);
 
     let wait = ["inject", "libwait.so", "--to", &address, "--timeout", "60m"];
     let mut command = networks.farjump(SOURCE, &[&wait[..], &with_key].concat());
-    let waiting = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let waiting = Process::start(&mut command);
     // A running function alone keeps a target of one thread from a reply.
     wait_for("the function to run", || {
         let stats = ["stats", "--to", &address, "--key", "k", "--timeout", "200ms"];
@@ -103,8 +96,9 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
     let told = done.error(5);
     assert!(told.contains(&address) && told.contains("did not answer for 1 s"), "{}", done.err);
     // A new source reports in time that it does not get through.
-    let cut = networks.source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat());
-    assert!(cut.error(4).contains("did not come in time"), "{}", cut.err);
+    networks
+        .source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat())
+        .fails(4, &["did not come in time"]);
     serving.kill();
 }
 
@@ -113,7 +107,7 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
     let Some(networks) = Networks::join() else { return };
     let (serving, address) = networks.serve(&KEYED);
     let path = [&["transports", "--to", &address, "--json"], &KEYED[..2]].concat();
-    let shown: Value = serde_json::from_slice(&networks.source(&path).worked().out).expect("it is JSON");
+    let shown = networks.source(&path).worked().json();
     let passed = shown["passed_over"].as_array().expect("a list");
     if Path::new("/sys/class/infiniband").exists() {
         println!("skipped: there is an RDMA device, over which others may be tried first");
@@ -128,7 +122,7 @@ fn between_machines_tcp_is_taken_where_nothing_is_named_and_why_no_other_is_said
         }
         // On the target's own machine the path is the same, with advice on how to get another one.
         let near = finish(&mut networks.farjump(TARGET, &path)).worked();
-        let near: Value = serde_json::from_slice(&near.out).expect("it is JSON");
+        let near: Value = near.json();
         assert_eq!(near["transport"], "tcp");
         let ucx = |shown: &Value| {
             let passed = shown["passed_over"].as_array().expect("a list");
@@ -154,7 +148,7 @@ fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
     let (serving, address) = networks.serve(&UCX);
 
     let path = [&["transports", "--to", &address, "--json"], &UCX[..3], &KEYED[..2]].concat();
-    let shown: Value = serde_json::from_slice(&networks.source(&path).worked().out).expect("it is JSON");
+    let shown = networks.source(&path).worked().json();
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
     assert_eq!(shown["over"], format!("tcp over {DEVICE}"));
     assert!(shown["target"].as_str().is_some_and(|target| target.contains(TARGET.address())), "{shown}");
@@ -180,7 +174,7 @@ fn between_machines_ucx_takes_tcp_says_why_and_carries_all_that_is_injected() {
     }
 
     let stats = [&["stats", "--to", &address, "--json"], &KEYED[..2]].concat();
-    let stats: Value = serde_json::from_slice(&networks.source(&stats).worked().out).expect("it is JSON");
+    let stats = networks.source(&stats).worked().json();
     assert_eq!(stats["calls"], 1);
     serving.stop().worked();
 }
@@ -205,7 +199,7 @@ fn the_demo_works_between_machines() {
     ];
     let before = networks.received();
     let done = networks.source(&demo).worked();
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let report = done.json();
     assert_eq!(report["transport"], "ucx-am");
     let functions = report["functions"].as_array().expect("a list");
     assert_eq!(functions.len(), 3);
@@ -227,7 +221,7 @@ fn a_target_on_another_machine_is_measured_across_the_cable() {
     let few = ["--ucx-tcp", "--rounds", "2", "--iterations", "100", "--warmup", "3"];
     let before = networks.received();
     let done = networks.source(&[&perf[..], &few, &KEYED].concat()).worked();
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let report = done.json();
     let row = &report["rows"][0];
     check_alone(row);
     assert_eq!((&row["transport"], &row["lane"]), (&"ucx-am".into(), &format!("tcp over {DEVICE}").into()));

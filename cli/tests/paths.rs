@@ -2,42 +2,28 @@
 
 use serde_json::Value;
 
-use crate::workbench::{Done, Serving, Workbench, finish};
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 /// A target with `transport`, under this setting of UCX_TLS.
-fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Serving {
+fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Process {
     serve_with(bench, &["--transport", transport], tls)
 }
 
-fn serve_with(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Serving {
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", &bench.address()]).args(more);
-    tls.map(|tls| command.env("UCX_TLS", tls));
-    Serving::start(&mut command)
+fn serve_with(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Process {
+    let mut command = bench.serving(more);
+    command.envs(tls.map(|tls| ("UCX_TLS", tls)));
+    start_target(&mut command).0
 }
 
 /// Returns the report on the path to it.
 fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
     let mut command = bench.farjump();
     command.args(["transports", "--to", &bench.address()]).args(more).env("UCX_LOG_LEVEL", "fatal");
-    tls.map(|tls| command.env("UCX_TLS", tls));
-    finish(&mut command)
+    finish(command.envs(tls.map(|tls| ("UCX_TLS", tls))))
 }
 
 fn json(done: Done) -> Value {
-    serde_json::from_slice(&done.worked().out).expect("JSON")
-}
-
-/// Returns whether a transport is usable here; prints a message if not.
-fn is_usable(bench: &Workbench, transport: &str) -> bool {
-    let listed: Value =
-        serde_json::from_slice(&bench.run(["transports", "--json"]).worked().out).expect("JSON");
-    let row = listed.as_array().expect("a list").iter().find(|row| row["transport"] == transport);
-    let row = row.expect("every backend is listed");
-    if row["usable"] != true {
-        println!("skipped: {transport}: {}", row["why"]);
-    }
-    row["usable"] == true
+    done.worked().json()
 }
 
 #[test]
@@ -56,20 +42,14 @@ fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
 
 #[test]
 fn a_source_that_names_no_transport_takes_what_the_target_has() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-am") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let _target = serve(&bench, "ucx-am", None);
     assert_eq!(json(path(&bench, &["--json"], None))["transport"], "ucx-am");
 }
 
 #[test]
 fn ucx_takes_puts_where_memory_is_shared() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-put") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve(&bench, "ucx", None);
     let shown = json(path(&bench, &["--transport", "ucx", "--json"], None));
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-put".into(), &"stores".into()));
@@ -79,10 +59,7 @@ fn ucx_takes_puts_where_memory_is_shared() {
 
 #[test]
 fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-am") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], None);
     let shown = json(path(&bench, &["--transport", "ucx", "--ucx-tcp", "--json"], Some("tcp")));
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
@@ -97,10 +74,7 @@ fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
 
 #[test]
 fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-put") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("posix,tcp"));
     let shown = path(&bench, &["--transport", "ucx", "--ucx-tcp"], Some("sysv,tcp")).worked();
     for part in [
@@ -112,40 +86,24 @@ fn sides_that_share_no_memory_meet_again_over_messages_and_the_reason_is_shown()
         assert!(shown.text().contains(part), "{part}: {}", shown.text());
     }
     // Where only puts are wanted the same is an error.
-    let refused = path(&bench, &["--transport", "ucx-put"], Some("sysv,tcp"));
-    let error = refused.error(1);
-    assert!(
-        error.contains("no way to write the peer's memory") && error.contains("use transport tcp"),
-        "{error}"
-    );
+    path(&bench, &["--transport", "ucx-put"], Some("sysv,tcp"))
+        .fails(1, &["no way to write the peer's memory", "use transport tcp"]);
 }
 
 #[test]
 fn where_nothing_joins_two_sides_every_reason_is_told() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-put") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve(&bench, "ucx", Some("posix"));
-    let refused = path(&bench, &["--transport", "ucx"], Some("sysv"));
-    let error = refused.error(1);
-    assert!(
-        error.contains("ucx-am: connecting") && error.contains("tried before: ucx-put: connecting"),
-        "{error}"
-    );
+    path(&bench, &["--transport", "ucx"], Some("sysv"))
+        .fails(1, &["ucx-am: connecting", "tried before: ucx-put: connecting"]);
 }
 
 #[test]
 fn a_put_over_tcp_alone_is_refused_before_anything_is_opened() {
-    let bench = Workbench::new();
-    if !is_usable(&bench, "ucx-put") {
-        return;
-    }
+    let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let mut command = bench.farjump();
     command.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]).env("UCX_TLS", "tcp");
-    let refused = finish(&mut command);
-    let error = refused.error(1);
-    assert!(error.contains("UCX_TLS=tcp") && error.contains("write anywhere"), "{error}");
+    finish(&mut command).fails(1, &["UCX_TLS=tcp", "write anywhere"]);
 }
 
 #[test]
@@ -164,9 +122,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
     assert_eq!(names(&[]), ["shm", "ucx-put", "ucx-am", "verbs-write", "verbs-send", "tcp"]);
     assert_eq!(names(&["--transport", "verbs-send"]), ["verbs-send"]);
     assert_eq!(names(&["--transport", "ucx"]), ["ucx-put", "ucx-am"]);
-    let refused = bench.run(["transports", "--transport", "pigeon"]);
-    let error = refused.error(1);
-    assert!(error.contains("no transport `pigeon`") && error.contains("shm, ucx-put"), "{error}");
+    bench.run(["transports", "--transport", "pigeon"]).fails(1, &["no transport `pigeon`", "shm, ucx-put"]);
 }
 
 #[test]

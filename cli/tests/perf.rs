@@ -3,14 +3,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::demo::{child_of, installed};
-use crate::workbench::{Done, Watched, Workbench, finish, kill, runs, wait_for};
+use crate::demo::installed;
+use crate::workbench::{
+    Done, Process, Workbench, children_of, documented, finish, keys, kill, runs, wait_for,
+};
 
 /// Few calls: a quick measurement, not a good one.
 const FEW: [&str; 6] = ["--rounds", "2", "--iterations", "70", "--warmup", "3"];
@@ -25,26 +27,11 @@ pub(crate) fn begin(mut command: Command, args: &[&str]) -> Command {
 }
 
 pub(crate) fn json(command: &mut Command) -> Value {
-    let done = finish(command.arg("--json")).worked();
-    serde_json::from_slice(&done.out).expect("it is JSON")
+    finish(command.arg("--json")).worked().json()
 }
 
 pub(crate) fn rows(report: &Value) -> &Vec<Value> {
     report["rows"].as_array().expect("a list")
-}
-
-/// Returns the keys in the table that follows `words` in docs/perf.md.
-fn documented(words: &str) -> Vec<String> {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/perf.md");
-    let document = fs::read_to_string(document).expect("the document is there");
-    let (_, rest) = document.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in the document"));
-    let table =
-        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    table.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
-}
-
-fn keys(object: &Value) -> Vec<String> {
-    object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().cloned().collect()
 }
 
 /// Checks that a row has both figures, and a ratio between the smallest and the largest.
@@ -58,19 +45,31 @@ pub(crate) fn check_measured(row: &Value) {
     assert_eq!(row["missing"], Value::Null);
 }
 
-/// Returns whether UCX is there; prints a message if not.
-pub(crate) fn has_ucx(bench: &Workbench) -> bool {
-    let listed = bench.run(["transports", "--json"]).worked();
-    let listed: Value = serde_json::from_slice(&listed.out).expect("it is JSON");
-    let backends = listed.as_array().expect("a list");
-    let ucx = backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed");
-    if ucx["usable"] != true {
-        eprintln!("skipped: {}", ucx["why"]);
-    }
-    ucx["usable"] == true
+/// Checks that `perf` refuses these arguments and prints nothing.
+#[track_caller]
+pub(crate) fn refused(bench: &Workbench, args: &[&str], code: i32, part: &str) {
+    let done = finish(&mut perf(bench, args));
+    done.fails(code, &[part]);
+    assert!(done.out.is_empty(), "{args:?}");
 }
 
-/// Returns whether there are two processors to measure with; prints a message if not.
+/// A folder for measuring, if there are two processors to measure with; otherwise prints the reason.
+pub(crate) fn measuring() -> Option<Workbench> {
+    has_processors().then(Workbench::new)
+}
+
+/// The same, where `ucx-am` can be used.
+pub(crate) fn measuring_ucx() -> Option<Workbench> {
+    if has_processors() { Workbench::with_transport("ucx-am") } else { None }
+}
+
+/// Makes a library that is not UCX the one that is found first with this variable.
+pub(crate) fn without_ucx(bench: &Workbench) -> (&'static str, PathBuf) {
+    let library = bench.plain_library("other", "int other;");
+    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    ("LD_LIBRARY_PATH", bench.path(""))
+}
+
 pub(crate) fn has_processors() -> bool {
     let enough = std::thread::available_parallelism().is_ok_and(|count| count.get() >= 2);
     if !enough {
@@ -81,10 +80,7 @@ pub(crate) fn has_processors() -> bool {
 
 #[test]
 fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let args = [
         "latency",
         "--sizes",
@@ -125,15 +121,12 @@ fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
     }
     let machine = &report["machine"];
     assert_ne!(machine["source_cpu"], machine["target_cpu"]);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     for (metric, unit, reference) in [
         ("latency", "us", "raw"),
         ("rate", "million/s", "raw"),
@@ -151,10 +144,7 @@ fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
 
 #[test]
 fn messages_that_are_given_together_are_counted_like_any_others() {
-    let bench = Workbench::new();
-    if !has_processors() {
-        return;
-    }
+    let Some(bench) = measuring() else { return };
     // Neither 70 calls nor 3 fill whole batches of 16, and those of 300 bytes share no frame.
     let report = json(&mut perf(&bench, &["rate", "--sizes", "0,8,300", "--batch", "16"]));
     for row in rows(&report) {
@@ -167,28 +157,22 @@ fn messages_that_are_given_together_are_counted_like_any_others() {
 
 #[test]
 fn json_and_csv_have_the_keys_that_are_documented() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let report = json(&mut perf(&bench, &["rate"]));
-    assert_eq!(keys(&report), documented("prints one object"));
-    assert_eq!(keys(&report["machine"]), documented("`machine` has"));
-    assert_eq!(keys(&report["rounds"][0]), documented("Each of `rounds` has"));
-    assert_eq!(keys(&report["rows"][0]), documented("Each of `rows` has"));
+    assert_eq!(keys(&report), documented("perf.md", "prints one object"));
+    assert_eq!(keys(&report["machine"]), documented("perf.md", "`machine` has"));
+    assert_eq!(keys(&report["rounds"][0]), documented("perf.md", "Each of `rounds` has"));
+    assert_eq!(keys(&report["rows"][0]), documented("perf.md", "Each of `rows` has"));
     let done = finish(perf(&bench, &["rate", "--sizes", "8,16"]).arg("--csv")).worked();
     let lines: Vec<_> = done.text().lines().collect();
-    assert_eq!(lines[0].split(',').collect::<Vec<_>>(), documented("Each of `rows` has"));
+    assert_eq!(lines[0].split(',').collect::<Vec<_>>(), documented("perf.md", "Each of `rows` has"));
     assert_eq!(lines.len(), 3);
     assert!(lines[1..].iter().all(|line| line.starts_with("rate,million/s,farjump,shm,cached,stores,")));
 }
 
 #[test]
 fn the_table_is_for_people_and_standard_error_is_left_alone_where_it_is_no_terminal() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let done = finish(&mut perf(&bench, &["latency", "--sizes", "8,1K"])).worked();
     let lines: Vec<_> = done.text().lines().collect();
     assert!(
@@ -203,10 +187,7 @@ fn the_table_is_for_people_and_standard_error_is_left_alone_where_it_is_no_termi
 
 #[test]
 fn every_reference_over_ucx_has_figures_and_names_its_lanes() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     for metric in ["latency", "rate", "bandwidth"] {
         let args = [
             metric,
@@ -237,10 +218,7 @@ fn every_reference_over_ucx_has_figures_and_names_its_lanes() {
 
 #[test]
 fn active_messages_are_held_against_ucxs_own_tool_in_a_row_of_their_own() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     let report = json(perf(&bench, &["latency", "--against", "perftest"]).env("UCX_TLS", "posix"));
     let [ours, row] = &rows(&report)[..] else { panic!("{report:#}") };
     assert_eq!((&ours["subject"], &ours["reference"]), (&"farjump".into(), &"ucx-am".into()));
@@ -256,15 +234,10 @@ fn active_messages_are_held_against_ucxs_own_tool_in_a_row_of_their_own() {
 
 #[test]
 fn without_ucx_its_references_say_why_and_all_else_is_measured() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
-    // The stand-in is found first, and is not UCX.
-    let library = bench.plain_library("other", "int other;");
-    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    let Some(bench) = measuring() else { return };
+    let (variable, folder) = without_ucx(&bench);
     let args = ["latency", "--against", "ucx-am,ucx-put,raw"];
-    let report = json(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path("")));
+    let report = json(perf(&bench, &args).env(variable, &folder));
     let [messages, puts, raw] = &rows(&report)[..] else { panic!("{report:#}") };
     for row in [messages, puts] {
         assert!(row["missing"].as_str().is_some_and(|why| why.contains("UCX")), "{row}");
@@ -275,18 +248,14 @@ fn without_ucx_its_references_say_why_and_all_else_is_measured() {
     }
     check_measured(raw);
     assert_eq!(report["machine"]["ucx"], Value::Null);
-    let done = finish(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path(""))).worked();
+    let done = finish(perf(&bench, &args).env(variable, &folder)).worked();
     assert!(done.text().lines().any(|line| line.starts_with("ucx-am: ")), "{}", done.text());
 }
 
 #[test]
 fn what_cannot_be_measured_is_said_in_a_sentence() {
     let bench = Workbench::new();
-    let refused = |args: &[&str], code: i32, part: &str| {
-        let done = finish(&mut perf(&bench, args));
-        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
-        assert!(done.out.is_empty());
-    };
+    let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["latency", "--sizes", "8..1"], 2, "a range goes from 1 or more upwards");
     refused(&["latency", "--sizes", "65M"], 2, "64M at most");
     refused(&["latency", "--sizes", "few"], 2, "no number of bytes");
@@ -321,10 +290,9 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     if has_processors() {
         refused(&["latency", "--cpus", "0,1023"], 1, "processor 1023");
         let mut command = begin(bench.program(installed(&bench)), &["latency"]);
-        let done = finish(command.env("FARJUMP_CC", "no-such-cc"));
-        assert!(done.error(1).contains("Install a C compiler"), "{}", done.err);
+        finish(command.env("FARJUMP_CC", "no-such-cc")).fails(1, &["Install a C compiler"]);
     }
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
@@ -336,16 +304,12 @@ fn one_processor_is_not_enough() {
         eprintln!("skipped: taskset is not installed");
         return;
     }
-    let done = finish(&mut taskset);
-    assert!(done.error(1).contains("there is only 0"), "{}", done.err);
+    finish(&mut taskset).fails(1, &["there is only 0"]);
 }
 
 #[test]
 fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     let args = ["latency", "--transports", "all", "--mode", "in-place,cached"];
     let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
     for row in rows(&report) {
@@ -359,14 +323,14 @@ fn a_mode_that_a_transport_does_not_have_is_missing_and_the_others_are_measured(
 }
 
 /// A run without an end that has some rounds behind it, and its other process.
-pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Watched, u32) {
+pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Process, u32) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "500"]).args(more);
-    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let run = Process::start(&mut command);
     let pid = run.pid();
     let other = wait_for("the rounds", || {
         assert!(runs(pid), "it has ended");
-        let other = child_of(pid)?;
+        let other = *children_of(pid).first()?;
         let status = fs::read_to_string(format!("/proc/{other}/status")).ok()?;
         // It waits for commands, of which a round has some.
         let waited = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
@@ -378,18 +342,15 @@ pub(crate) fn under_way(bench: &Workbench, more: &[&str]) -> (Watched, u32) {
 
 #[test]
 fn a_process_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let (run, other) = under_way(&bench, &[]);
     kill(other, Signal::KILL);
     let done: Done = run.finish();
     done.error(done.code);
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    let report = done.json();
     let [row] = &rows(&report)[..] else { panic!("{report:#}") };
     check_measured(row);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]

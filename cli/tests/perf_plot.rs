@@ -5,12 +5,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::perf::{measuring, perf, under_way};
+use crate::workbench::{Workbench, finish, kill};
 use roxmltree::Document;
 use rustix::process::{Signal, geteuid};
-use serde_json::Value;
-
-use crate::perf::{has_processors, perf, under_way};
-use crate::workbench::{Workbench, finish, kill};
 
 /// Returns the picture's text. Checks that all of it lies inside the picture.
 fn labels(picture: &Document<'_>) -> BTreeSet<String> {
@@ -51,10 +49,7 @@ fn read(path: &Path) -> String {
 
 #[test]
 fn a_picture_has_a_curve_for_everything_measured_and_one_for_each_ratio() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let args = ["latency", "--sizes", "8..64", "--mode", "cached,always", "--against", "raw,memcpy"];
     finish(perf(&bench, &args).args(["--plot", "latency.svg"])).worked();
     let text = read(&bench.path("latency.svg"));
@@ -72,10 +67,7 @@ fn a_picture_has_a_curve_for_everything_measured_and_one_for_each_ratio() {
 
 #[test]
 fn every_metric_can_be_drawn_and_a_file_that_was_there_is_replaced() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     for (metric, title) in [
         ("rate", "message rate, million/s"),
         ("bandwidth", "bandwidth, MB/s"),
@@ -91,10 +83,7 @@ fn every_metric_can_be_drawn_and_a_file_that_was_there_is_replaced() {
 
 #[test]
 fn a_png_is_white_with_the_same_curves_drawn_on_it() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     finish(perf(&bench, &["rate", "--sizes", "8,16"]).args(["--plot", "rate.png"])).worked();
     let file = fs::File::open(bench.path("rate.png")).expect("the picture is there");
     let mut reader = png::Decoder::new(std::io::BufReader::new(file)).read_info().expect("it is PNG");
@@ -132,32 +121,25 @@ fn a_picture_in_a_folder_of_others_is_refused_before_anything_is_measured() {
     fs::create_dir(&folder).expect("a folder can be made");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o555)).expect("it is this user's");
     let done = finish(perf(&bench, &["latency"]).args(["--plot", "others/figure.svg"]));
-    assert!(done.error(1).contains("others cannot be written"), "{}", done.err);
+    done.fails(1, &["others cannot be written"]);
     assert!(done.out.is_empty());
 }
 
 #[test]
 fn where_the_disk_is_full_the_rows_are_printed_and_the_picture_is_an_error() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     for file in ["full.svg", "full.png"] {
         symlink("/dev/full", bench.path(file)).expect("a link can be made");
         let done = finish(perf(&bench, &["latency"]).args(["--json", "--plot", file]));
-        let error = done.error(1);
-        assert!(error.contains(file) && error.contains("No space left on device"), "{error}");
-        let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+        done.fails(1, &[file, "No space left on device"]);
+        let report = done.json();
         assert!(report["rows"][0]["median"].is_number(), "{report:#}");
     }
 }
 
 #[test]
 fn a_run_that_fails_in_the_middle_is_drawn_as_far_as_it_came() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let (run, other) = under_way(&bench, &["--plot", "half.svg"]);
     kill(other, Signal::KILL);
     let done = run.finish();

@@ -1,12 +1,12 @@
 //! `perf --to`: measures a target that was started separately, distrusts its counters, and reports its end.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::perf::{check_measured, has_processors, json, perf, rows};
-use crate::tcp_key::{has_ucx, make_key};
-use crate::workbench::{Done, Serving, Watched, Workbench, finish, runs, wait_for};
+use crate::perf::{check_measured, json, measuring, measuring_ucx, perf, refused, rows};
+use crate::tcp_key::make_key;
+use crate::workbench::{Process, Workbench, finish, runs, start_target, wait_for};
 
 /// Checks that a row has farjump's figures and no others.
 #[track_caller]
@@ -19,10 +19,7 @@ pub(crate) fn check_alone(row: &Value) {
 
 #[test]
 fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let (_serving, address) = (bench.serve(&[]), bench.address());
     for (metric, modes) in [
         ("latency", "cached,always"),
@@ -52,15 +49,12 @@ fn every_metric_is_measured_to_a_target_that_runs_already_and_again() {
     }
     let shown = finish(&mut perf(&bench, &["latency", "--to", &address, "--cpus", "0"])).worked();
     assert!(shown.text().contains(&format!("target at {address}")), "{}", shown.text());
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn code_of_several_lengths_and_messages_given_together_are_counted_elsewhere_too() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let (_serving, address) = (bench.serve(&[]), bench.address());
     let args = ["rate", "--sizes", "8,24", "--batch", "7", "--image", "64,4K", "--mode", "always"];
     let report = json(&mut perf(&bench, &[&args[..], &["--to", &address]].concat()));
@@ -75,10 +69,7 @@ fn code_of_several_lengths_and_messages_given_together_are_counted_elsewhere_too
 
 #[test]
 fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
-    if !has_processors() || !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring_ucx() else { return };
     make_key(&bench, "k");
     make_key(&bench, "other");
     let over_tcp = |mut command: Command| {
@@ -87,9 +78,8 @@ fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
     };
     let mut serve = over_tcp(bench.farjump());
     serve.args(["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am", "--key", "k"]);
-    let serving = Serving::start(&mut serve);
-    let address = serving.ready.split(' ').nth(1).and_then(|address| address.strip_prefix("tcp:"));
-    let address = address.expect("the address is in the line");
+    let (_serving, address) = start_target(&mut serve);
+    let address = address.strip_prefix("tcp:").expect("it is one of TCP");
     for transports in [&["--transports", "ucx-am"][..], &[]] {
         let args = [&["latency", "--sizes", "8,64K", "--to", address, "--key", "k"], transports].concat();
         let report = json(&mut over_tcp(perf(&bench, &args)));
@@ -100,16 +90,12 @@ fn a_target_on_tcp_is_measured_with_its_key_and_turned_away_from_without() {
         }
         assert_eq!(report["machine"]["peer"], format!("tcp:{address}"));
     }
-    let done = finish(&mut over_tcp(perf(&bench, &["latency", "--to", address, "--key", "other"])));
-    assert!(done.error(3).contains("key"), "{}", done.err);
+    finish(&mut over_tcp(perf(&bench, &["latency", "--to", address, "--key", "other"]))).fails(3, &["key"]);
 }
 
 #[test]
 fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx() {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     let (_serving, address) = (bench.serve(&[]), bench.address());
     let report = json(&mut perf(&bench, &["latency", "--transports", "all", "--to", &address]));
     let (reached, missing): (Vec<_>, Vec<_>) =
@@ -120,17 +106,14 @@ fn of_all_transports_those_that_do_not_reach_the_target_say_why() {
     for row in missing {
         assert!(row["missing"].as_str().is_some_and(|why| why.contains("the target has shm")), "{row}");
     }
-    let done = finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--to", &address]));
-    assert!(done.error(3).contains("the target has shm"), "{}", done.err);
+    finish(&mut perf(&bench, &["latency", "--transports", "ucx-am", "--to", &address]))
+        .fails(3, &["the target has shm"]);
 }
 
 #[test]
 fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     let bench = Workbench::new();
-    let refused = |args: &[&str], code: i32, part: &str| {
-        let done = finish(&mut perf(&bench, args));
-        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
-    };
+    let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["latency", "--to", "unix:s", "--against", "raw"], 1, "raw needs a process of perf's own");
     refused(&["latency", "--to", "unix:s", "--against", "ucx-am"], 1, "ucx-am needs a process");
     refused(&["bandwidth", "--to", "unix:s", "--against", "memcpy"], 1, "within this machine");
@@ -142,19 +125,18 @@ fn what_cannot_be_measured_elsewhere_is_refused_with_the_reason() {
     refused(&["latency", "--to", "fe80::1"], 2, "HOST:PORT");
     refused(&["latency", "--to", "unix:s", "--slot", "1K"], 2, "--to");
     refused(&["latency", "--to", "unix:none"], 5, "farjump serve");
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 /// A run against the target that has no end, and some rounds behind it.
-fn under_way(bench: &Workbench) -> Watched {
+fn under_way(bench: &Workbench) -> Process {
     let address = bench.address();
     let mut command = bench.farjump();
     command.args(["perf", "latency", "--json", "--rounds", "10000", "--iterations", "70", "--warmup", "0"]);
-    command.args(["--to", &address]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let run = Watched::start(&mut command);
+    command.args(["--to", &address]);
+    let run = Process::start(&mut command);
     wait_for("some rounds", || {
-        let done: Done = bench.run(["stats", "--json", "--to", &address]).worked();
-        let stats: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+        let stats = bench.json(["stats", "--json", "--to", &address]);
         (stats["calls"].as_u64()? > 1000).then_some(())
     });
     run
@@ -162,27 +144,21 @@ fn under_way(bench: &Workbench) -> Watched {
 
 #[test]
 fn a_target_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let serving = bench.serve(&[]);
     let run = under_way(&bench);
     serving.kill();
     let done = run.finish();
-    assert!(done.error(5).contains("gone"), "{}", done.err);
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    done.fails(5, &["gone"]);
+    let report = done.json();
     let [row] = &rows(&report)[..] else { panic!("{report:#}") };
     check_alone(row);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn calls_that_the_target_does_not_count_end_the_run() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let _serving = bench.serve(&["--allow", "observe,call,inject,drop"]);
     let run = under_way(&bench);
     // The counter goes with the code, which returns and starts at 0.
@@ -191,7 +167,7 @@ fn calls_that_the_target_does_not_count_end_the_run() {
         (!runs(run.pid())).then_some(())
     });
     let done = run.finish();
-    assert!(done.error(1).contains("count"), "{}", done.err);
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    done.fails(1, &["count"]);
+    let report = done.json();
     check_alone(&rows(&report)[0]);
 }

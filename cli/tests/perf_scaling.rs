@@ -2,32 +2,15 @@
 //! nothing behind. Speed is not checked.
 
 use std::fs;
-use std::process::Stdio;
-
-use rustix::process::Signal;
-use serde_json::Value;
 
 use crate::demo::installed;
-use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
-use crate::workbench::{Watched, Workbench, kill, process_fields, runs, wait_for};
-
-/// Returns the running processes that `parent` has started.
-pub(crate) fn children_of(parent: u32) -> Vec<u32> {
-    let parent = parent.to_string();
-    let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
-        process_fields(*pid).is_some_and(|fields| fields[1] == parent && fields[0] != "Z" && fields[0] != "X")
-    })
-    .collect()
-}
+use crate::perf::{begin, check_measured, has_processors, json, measuring, measuring_ucx, perf, rows};
+use crate::workbench::{Process, Workbench, children_of, kill, process_fields, runs, wait_for};
+use rustix::process::Signal;
 
 #[test]
 fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_source_take() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     // Up to 8 are processes, and 12 are not.
     let args = ["scaling", "--sources", "12,1..2,3", "--active", "2"];
     let report = json(&mut begin(bench.program(installed(&bench)), &args));
@@ -50,15 +33,12 @@ fn each_number_of_sources_is_measured_beside_one_and_says_what_a_message_and_a_s
     let metrics = ["scaling-latency", "scaling-rate", "scaling-turn"];
     let all = [1, 2, 3, 12].into_iter().flat_map(|sources| metrics.map(|metric| (sources, metric)));
     assert_eq!(found, all.collect::<Vec<_>>());
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn sources_scale_over_messages_of_ucx_too() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     let args = ["scaling", "--sources", "2,9", "--transports", "ucx-am"];
     let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
     assert_eq!(rows(&report).len(), 2 * 3);
@@ -70,10 +50,10 @@ fn sources_scale_over_messages_of_ucx_too() {
 }
 
 /// A run with four sources that has no end, and its processes once all are there.
-fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
+fn under_way(bench: &Workbench) -> (Process, Vec<u32>) {
     let mut command = bench.program(installed(bench));
     command.args(["perf", "scaling", "--sources", "4", "--json", "--rounds", "10000", "--iterations", "5"]);
-    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let run = Process::start(&mut command);
     let pid = run.pid();
     let children = wait_for("the rounds", || {
         assert!(runs(pid), "it has ended");
@@ -92,10 +72,7 @@ fn under_way(bench: &Workbench) -> (Watched, Vec<u32>) {
 
 #[test]
 fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let (run, children) = under_way(&bench);
     // The target was started first, but process ids may wrap around, so its work identifies it.
     let worked = |pid: &u32| {
@@ -107,13 +84,13 @@ fn a_source_that_dies_in_the_middle_ends_the_run_with_the_rows_measured_so_far()
     let done = run.finish();
     assert_eq!(done.code, 1, "{}", done.err);
     assert!(done.err.contains("process"), "{}", done.err);
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON all the same");
+    let report = done.json();
     assert_eq!(rows(&report).len(), 3);
     rows(&report).iter().for_each(check_measured);
     for child in children {
         wait_for("the other processes to end", || (!runs(child)).then_some(()));
     }
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]

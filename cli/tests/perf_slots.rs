@@ -4,15 +4,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
+use crate::perf::{begin, check_measured, has_processors, json, measuring_ucx, perf, refused, rows};
 use crate::workbench::{Workbench, finish};
 
 #[test]
 fn rings_of_slots_are_measured_and_held_against_active_messages_in_the_same_rounds() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     for metric in ["rate", "latency"] {
         let args =
             [metric, "--sizes", "1,1016", "--ring", "8K", "--slot", "1K", "--against", "raw,ucx-put,ucx-am"];
@@ -49,10 +46,7 @@ fn one_byte_is_measured_as_any_other_size_is() {
 #[test]
 fn slots_that_make_no_sense_are_refused_with_what_to_change() {
     let bench = Workbench::new();
-    let refused = |args: &[&str], code: i32, part: &str| {
-        let done = finish(&mut perf(&bench, args));
-        assert!(done.error(code).contains(part), "{args:?}: {}", done.err);
-    };
+    let refused = |args: &[&str], code: i32, part: &str| refused(&bench, args, code, part);
     refused(&["rate", "--slot", "100"], 2, "whole lines");
     refused(&["rate", "--slot", "1K", "--against", "memcpy"], 1, "ucx-put");
     for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
@@ -66,10 +60,7 @@ fn slots_that_make_no_sense_are_refused_with_what_to_change() {
 
 #[test]
 fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     let mount = "mount -t tmpfs -o size=64m tmpfs /dev/shm";
     let may = finish(Command::new("unshare").args(["--mount", "sh", "-c", mount]));
     if may.code != 0 {

@@ -1,22 +1,17 @@
 //! `perf wake-up` and `perf idle`: wake sleepers and leave idle processes alone. Times are not checked.
 
 use std::fs;
-use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::demo::installed;
-use crate::perf::{begin, check_measured, has_processors, has_ucx, json, perf, rows};
-use crate::perf_scaling::children_of;
-use crate::workbench::{Watched, Workbench, finish, kill, runs, wait_for};
+use crate::perf::{begin, check_measured, json, measuring, measuring_ucx, perf, rows, without_ucx};
+use crate::workbench::{Process, children_of, finish, kill, runs, wait_for};
 
 #[test]
 fn targets_of_each_size_are_woken_beside_a_futex() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let report = json(&mut begin(
         bench.program(installed(&bench)),
         &["wake-up", "--sizes", "8,4K", "--sources", "1,2"],
@@ -31,15 +26,12 @@ fn targets_of_each_size_are_woken_beside_a_futex() {
         assert!(percentiles.is_sorted() && percentiles[0] > 0.0, "{row}");
         assert_eq!(row["sources"], sources);
     }
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     // Each call waits until all of them sleep.
     let mut command = bench.farjump();
     command.args([
@@ -64,10 +56,7 @@ fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
 
 #[test]
 fn idle_targets_with_few_and_many_sources_say_what_they_take_and_how_often_they_sleep() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     // A sleeper wakes about once a second by itself.
     let args = ["idle", "--sources", "1,3", "--seconds", "2"];
     let report = json(&mut begin(bench.program(installed(&bench)), &args));
@@ -80,20 +69,15 @@ fn idle_targets_with_few_and_many_sources_say_what_they_take_and_how_often_they_
         assert!(row["sleeps"].as_f64().is_some_and(|sleeps| sleeps > 0.0), "{row}");
         assert_eq!(row["missing"], Value::Null);
     }
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn without_ucx_what_it_wakes_is_missing_and_all_else_is_measured() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
-    // The stand-in is found first, and is not UCX.
-    let library = bench.plain_library("other", "int other;");
-    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    let Some(bench) = measuring() else { return };
+    let (variable, folder) = without_ucx(&bench);
     let args = ["wake-up", "--against", "ucx-wait,futex"];
-    let report = json(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path("")));
+    let report = json(perf(&bench, &args).env(variable, folder));
     let [waits, futex] = &rows(&report)[..] else { panic!("{report:#}") };
     assert!(waits["missing"].as_str().is_some_and(|why| why.contains("UCX")), "{waits}");
     assert!(waits["median"].is_number() && waits["reference_median"].is_null(), "{waits}");
@@ -102,13 +86,10 @@ fn without_ucx_what_it_wakes_is_missing_and_all_else_is_measured() {
 
 #[test]
 fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let mut command = bench.program(installed(&bench));
     command.args(["perf", "idle", "--sources", "1", "--rounds", "10000", "--seconds", "1"]);
-    let run = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let run = Process::start(&mut command);
     let pid = run.pid();
     // The run needs each: the reporter of the machine's state, the target, and the sleeper on the futex.
     let other = wait_for("the processes", || {
@@ -123,15 +104,12 @@ fn a_target_that_dies_in_its_sleep_ends_the_run_and_nothing_stays() {
     kill(other, Signal::KILL);
     let done = run.finish();
     assert_eq!(done.code, 1, "{}", done.err);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn a_target_that_sleeps_is_measured_where_that_is_asked_for_and_makes_sense() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     for metric in ["latency", "rate", "bandwidth"] {
         for (sleeps, flags) in [(true, &["--target-sleeps"][..]), (false, &[])] {
             let report = json(&mut perf(&bench, &[&[metric, "--sizes", "64"], flags].concat()));
@@ -141,7 +119,7 @@ fn a_target_that_sleeps_is_measured_where_that_is_asked_for_and_makes_sense() {
         }
     }
     for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
-        let done = finish(&mut perf(&bench, &[metric, "--target-sleeps"]));
-        assert!(done.error(1).contains(&format!("leave it out for {metric}")), "{}", done.err);
+        finish(&mut perf(&bench, &[metric, "--target-sleeps"]))
+            .fails(1, &[&format!("leave it out for {metric}")]);
     }
 }

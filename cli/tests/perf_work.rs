@@ -1,12 +1,11 @@
 //! `perf`: its report on code that travels, by length, and on functions that do work.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use serde_json::Value;
 
-use crate::perf::{check_measured, has_processors, has_ucx, json, perf, rows};
-use crate::workbench::{Workbench, finish};
+use crate::perf::{check_measured, json, measuring, measuring_ucx, perf, rows, without_ucx};
+use crate::workbench::finish;
 
 /// Returns the distinct values in a column of all rows, as JSON.
 fn column(rows: &[Value], name: &str) -> BTreeSet<String> {
@@ -19,10 +18,7 @@ fn texts<const N: usize>(texts: [&str; N]) -> BTreeSet<String> {
 
 #[test]
 fn images_are_as_long_as_asked_and_each_is_held_against_mode_cached() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let images = ["--image", "64,1000,4K", "--mode", "always,in-place"];
     let report = json(&mut perf(&bench, &[&["latency", "--sizes", "8,64"][..], &images].concat()));
     assert_eq!(rows(&report).len(), 2 * 3 * 2);
@@ -41,10 +37,7 @@ fn images_are_as_long_as_asked_and_each_is_held_against_mode_cached() {
 
 #[test]
 fn where_the_curves_of_the_modes_cross_is_said_at_the_end() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let args = ["latency", "--image", "64,256K", "--mode", "always,in-place"];
     let done = finish(&mut perf(&bench, &args)).worked();
     let lines: Vec<_> = done.text().lines().collect();
@@ -56,10 +49,7 @@ fn where_the_curves_of_the_modes_cross_is_said_at_the_end() {
 
 #[test]
 fn each_function_works_in_every_mode_and_by_memory_that_both_have() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let args =
         ["work", "--sizes", "8,64K", "--mode", "cached,always,local,in-place", "--against", "raw-fetch"];
     let report = json(&mut perf(&bench, &args));
@@ -74,15 +64,12 @@ fn each_function_works_in_every_mode_and_by_memory_that_both_have() {
     }
     let functions = texts(["sum", "indirect-put", "histogram", "codec"]);
     assert_eq!(column(rows(&report), "function"), functions);
-    assert!(bench.leftovers().is_empty(), "{:?}", bench.leftovers());
+    bench.is_clean();
 }
 
 #[test]
 fn messages_and_fetching_do_the_same_work_over_every_transport() {
-    let bench = Workbench::new();
-    if !has_processors() || !has_ucx(&bench) {
-        return;
-    }
+    let Some(bench) = measuring_ucx() else { return };
     // Sizes below and above the limit at which UCX fetches payloads.
     for (tls, devices, transports) in [("posix", "all", "shm,ucx-am"), ("tcp", "lo", "shm,tcp")] {
         let args = ["work", "--sizes", "64,128K", "--transports", transports, "--against", "ucx-am,fetch"];
@@ -99,14 +86,10 @@ fn messages_and_fetching_do_the_same_work_over_every_transport() {
 
 #[test]
 fn without_ucx_farjump_works_and_what_is_missing_is_said() {
-    if !has_processors() {
-        return;
-    }
-    let bench = Workbench::new();
-    let library = bench.plain_library("other", "int other;");
-    fs::rename(library, bench.path("libucp.so.0")).expect("a file can be renamed");
+    let Some(bench) = measuring() else { return };
+    let (variable, folder) = without_ucx(&bench);
     let args = ["work", "--functions", "codec,sum", "--sizes", "64", "--against", "ucx-am,fetch,raw-fetch"];
-    let report = json(perf(&bench, &args).env("LD_LIBRARY_PATH", bench.path("")));
+    let report = json(perf(&bench, &args).env(variable, folder));
     assert_eq!(rows(&report).len(), 2 * 3);
     for row in rows(&report) {
         if row["reference"] == "raw-fetch" {

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
-use crate::tcp_key::has_ucx;
-use crate::workbench::{Serving, Watched, Workbench, finish, wait_for};
+use crate::workbench::{Process, Workbench, finish, start_target, wait_for};
 
 fn sockets(pid: u32) -> BTreeSet<String> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
@@ -58,17 +56,19 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
             false
         }
     });
-    for transport in usable.map(|backend| backend.name).chain(["ucx"]) {
+    let mut usable: Vec<_> = usable.map(|backend| backend.name).collect();
+    let has_ucx = usable.contains(&"ucx-am");
+    usable.extend(has_ucx.then_some("ucx"));
+    for transport in usable {
         for over_tcp in [false, true] {
-            if transport == "shm" && over_tcp || transport == "ucx" && !has_ucx() {
+            if transport == "shm" && over_tcp {
                 continue;
             }
             let own = bench.address();
             let listen = if over_tcp { "tcp:127.0.0.1:0" } else { &own };
             let mut command = bench.farjump();
             command.args(["serve", "--listen", listen, "--transport", transport]);
-            let serving = Serving::start(&mut command);
-            let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
+            let (serving, address) = start_target(&mut command);
             let one_of_its_own = || {
                 let found = listening(serving.pid());
                 assert_eq!(found.len(), 1, "{transport} at {address}: {found:?}");
@@ -82,16 +82,10 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
                 assert!(is_own, "{transport} at {address}: {found:?}");
             };
             one_of_its_own();
-            let inject = |library: &Path| {
-                let mut command = bench.farjump();
-                command.arg("inject").arg(library).args(["--to", &address, "--transport", transport]);
-                command
-            };
+            let inject = |library: &Path| bench.injecting(library, &address, &["--transport", transport]);
             finish(&mut inject(&crc32)).worked();
             one_of_its_own();
-            let source = Watched::start(
-                inject(&wait).args(["--timeout", "60m"]).stdout(Stdio::piped()).stderr(Stdio::piped()),
-            );
+            let source = Process::start(inject(&wait).args(["--timeout", "60m"]));
             // A running function alone keeps a target of one thread from a reply.
             wait_for("the function to run", || {
                 let asked = bench.run(["stats", "--to", &address, "--timeout", "100ms"]);
@@ -103,17 +97,13 @@ fn nothing_listens_in_a_target_or_its_source_but_the_targets_own_socket() {
             source.finish();
         }
     }
-    if has_ucx() {
+    if has_ucx {
         // With UCX's TCP allowed its listening sockets are found, so the search itself works.
         let address = bench.address();
         let ucx = ["--transport", "ucx-am", "--ucx-tcp"];
-        let mut command = bench.farjump();
-        command.args(["serve", "--listen", &address]).args(ucx).env("UCX_TLS", "tcp,self");
-        let serving = Serving::start(&mut command);
-        let mut command = bench.farjump();
-        command.arg("inject").arg(&wait).args(["--to", &address, "--timeout", "60m"]).args(ucx);
-        command.env("UCX_TLS", "tcp,self").stdout(Stdio::piped()).stderr(Stdio::piped());
-        let source = Watched::start(&mut command);
+        let (serving, _) = start_target(bench.serving(&ucx).env("UCX_TLS", "tcp,self"));
+        let mut command = bench.injecting(&wait, &address, &["--timeout", "60m"]);
+        let source = Process::start(command.args(ucx).env("UCX_TLS", "tcp,self"));
         wait_for("UCX to listen", || (listening(serving.pid()).len() > 1).then_some(()));
         serving.kill();
         source.finish();

@@ -1,14 +1,13 @@
 //! `serve`: a target's start, its policy and its end.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use farjump::{Library, Link};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::workbench::{Serving, Watched, Workbench, process_fields, runs, wait_for};
+use crate::workbench::{Process, Workbench, finish, process_fields, runs, start_target, wait_for};
 
 /// Prints to the target's standard output that it runs, and never returns.
 pub(crate) const STUCK: &str = "
@@ -24,8 +23,8 @@ FARJUMP_IFUNC void stuck_main(void *payload, size_t size, void *args)
 fn it_says_when_it_is_ready_and_a_signal_ends_it_without_a_trace() {
     let bench = Workbench::new();
     for signal in [Signal::TERM, Signal::INT] {
-        let serving = bench.serve(&[]);
-        assert_eq!(serving.ready, format!("ready: {} (pid {})", bench.address(), serving.pid()));
+        let serving = Process::start(&mut bench.serving(&[]));
+        assert_eq!(serving.line(), format!("ready: {} (pid {})", bench.address(), serving.pid()));
         assert!(bench.path("s").exists());
         serving.signal(signal);
         let done = serving.finish().worked();
@@ -37,8 +36,8 @@ fn it_says_when_it_is_ready_and_a_signal_ends_it_without_a_trace() {
 #[test]
 fn it_says_when_it_is_ready_as_json_too() {
     let bench = Workbench::new();
-    let serving = bench.serve(&["--json"]);
-    let ready: Value = serde_json::from_str(&serving.ready).expect("it is JSON");
+    let serving = Process::start(&mut bench.serving(&["--json"]));
+    let ready: Value = serde_json::from_str(&serving.line()).expect("it is JSON");
     assert_eq!((&ready["ready"], &ready["pid"]), (&bench.address().into(), &serving.pid().into()));
     serving.stop().worked();
 }
@@ -60,8 +59,7 @@ fn a_stale_socket_is_taken_over() {
 fn a_path_in_use_is_refused_and_its_owner_serves_on() {
     let bench = Workbench::new();
     let serving = bench.serve(&[]);
-    let done = bench.run(["serve", "--listen", &bench.address()]);
-    assert!(done.error(1).contains("already in use by a running target"), "{}", done.err);
+    finish(&mut bench.serving(&[])).fails(1, &["already in use by a running target"]);
     let library = bench.sample("crc32");
     bench.inject(&library, &[]).worked();
     serving.stop().worked();
@@ -71,15 +69,13 @@ fn a_path_in_use_is_refused_and_its_owner_serves_on() {
 fn a_file_that_is_no_socket_is_left_alone() {
     let bench = Workbench::new();
     bench.write("s", "precious");
-    let done = bench.run(["serve", "--listen", &bench.address()]);
-    assert!(done.error(1).contains("is no socket"), "{}", done.err);
+    finish(&mut bench.serving(&[])).fails(1, &["is no socket"]);
     assert_eq!(fs::read(bench.path("s")).expect("it is there"), b"precious");
 }
 
 #[test]
 fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
     let bench = Workbench::new();
-    let address = bench.address();
     let wrong: [(&[&str], &str); 5] = [
         (&["--data", "missing"], "cannot map `missing`"),
         (&["--data", "."], "no regular file"),
@@ -88,8 +84,7 @@ fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
         (&["--transport", "verbs-send"], "transport `verbs-send` cannot be used"),
     ];
     for (more, part) in wrong {
-        let done = bench.run([&["serve", "--listen", &address], more].concat());
-        assert!(done.error(1).contains(part), "{}", done.err);
+        finish(&mut bench.serving(more)).fails(1, &[part]);
         assert!(!bench.path("s").exists());
     }
     for (address, part) in [
@@ -97,8 +92,7 @@ fn what_it_cannot_work_with_is_said_and_no_socket_is_left() {
         ("unix:no/such/folder/s", "no/such/folder"),
         (&format!("unix:{}", "x".repeat(200)), "at most 107"),
     ] {
-        let done = bench.run(["serve", "--listen", address]);
-        assert!(done.error(1).contains(part), "{}", done.err);
+        bench.run(["serve", "--listen", address]).fails(1, &[part]);
     }
 }
 
@@ -136,11 +130,9 @@ fn code_needs_no_file_at_the_target() {
     let data = bench.write("data", "abracadabra");
     let nothing = bench.path("nothing");
     fs::create_dir(&nothing).expect("a folder can be made");
-    let address = bench.address();
-    let mut command = bench.farjump();
-    command.args(["serve", "--allow-process-symbols", "--listen", &address, "--data"]).arg(&data);
-    command.current_dir(&nothing).env("LD_LIBRARY_PATH", "");
-    let serving = Serving::start(&mut command);
+    let mut command = bench.serving(&["--allow-process-symbols", "--data"]);
+    command.arg(&data).current_dir(&nothing).env("LD_LIBRARY_PATH", "");
+    let (serving, _) = start_target(&mut command);
     let greeted = bench.inject(&hello, &["--args", "target", "--repeat", "2"]).worked();
     assert_eq!(greeted.out, 2_u64.to_le_bytes());
     assert_eq!(serving.line(), "hello target, for the first time; the answer is 42");
@@ -170,9 +162,7 @@ fn code_gets_the_exports_of_a_library_and_nothing_that_was_not_offered() {
     );
     bench.plain_library("shop", "int shop_price(int item) { return 100 + item; }");
     let serving = bench.serve(&[]);
-    let done = bench.inject(&library, &["--args", "12345"]);
-    let error = done.error(3);
-    assert!(error.contains("refused `price`: it exports no `shop_price`"), "{error}");
+    bench.inject(&library, &["--args", "12345"]).fails(3, &["refused `price`: it exports no `shop_price`"]);
     let stopped = serving.stop().worked();
     assert!(stopped.err.contains("0 calls, 0 images linked, 1 frames refused"), "{}", stopped.err);
     // By a bare file name, found in the target's working folder.
@@ -187,9 +177,7 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
     let bench = Workbench::new();
     let library = bench.library("stuck", STUCK);
     let serving = bench.serve(&["--allow-process-symbols"]);
-    let mut command = bench.farjump();
-    command.arg("inject").arg(&library).args(["--to", &bench.address(), "--timeout", "60m"]);
-    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let source = Process::start(&mut bench.injecting(&library, &bench.address(), &["--timeout", "60m"]));
     assert_eq!(serving.line(), "stuck");
     // Two pending signals count as one, so the signal is repeated as often as needed.
     wait_for("the target to end", || {
@@ -197,48 +185,7 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
         (!runs(serving.pid())).then_some(())
     });
     assert_eq!(serving.finish().code, 128 + 15);
-    let done = source.finish();
-    assert!(done.error(5).contains("is gone"), "{}", done.err);
-}
-
-#[test]
-fn frames_larger_than_the_mailbox_get_a_larger_one_unless_the_target_limits_them() {
-    let bench = Workbench::new();
-    let library = bench.sample("crc32");
-    bench.write("args", vec![7; 200_000]);
-    let limited = bench.serve(&["--mailbox", "64K", "--max-frame", "64000"]);
-    let done = bench.inject(&library, &["--args-file", "args"]);
-    assert!(done.error(1).contains("--max-frame"), "{}", done.err);
-    limited.stop().worked();
-    let small = bench.serve(&["--mailbox", "64K"]);
-    bench.inject(&library, &["--args-file", "args"]).worked();
-    bench.inject(&library, &["--args", "x", "--repeat", "5000"]).worked();
-    small.stop().worked();
-    let large = bench.serve(&["--mailbox", "1M"]);
-    bench.inject(&library, &["--args-file", "args", "--repeat", "20"]).worked();
-    large.stop().worked();
-}
-
-#[test]
-fn a_store_of_one_image_serves_functions_in_turn_and_one_smaller_than_an_image_says_so() {
-    let bench = Workbench::new();
-    let (crc32, histogram) = (bench.sample("crc32"), bench.sample("histogram"));
-    let serving = bench.serve(&["--store-images", "1"]);
-    for _ in 0..2 {
-        bench.inject(&crc32, &["--repeat", "3"]).worked();
-        bench.inject(&histogram, &["--repeat", "3"]).worked();
-    }
-    let done = serving.stop().worked();
-    assert!(done.err.contains("12 calls, 4 images linked, 0 frames refused"), "{}", done.err);
-    let serving = bench.serve(&["--store-bytes", "64"]);
-    let done = bench.inject(&crc32, &[]);
-    let error = done.error(3);
-    assert!(
-        error.contains("larger than the 64 bytes")
-            && error.contains("`farjump serve --store-bytes --store-images`"),
-        "{error}"
-    );
-    serving.stop().worked();
+    source.finish().fails(5, &["is gone"]);
 }
 
 #[test]

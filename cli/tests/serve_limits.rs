@@ -1,14 +1,13 @@
 //! `serve` with limits: accepted frames, refused ones, and contradictory limits.
 
-use crate::workbench::Workbench;
+use crate::workbench::{Workbench, finish};
 
 #[test]
 fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
     let bench = Workbench::new();
     let (crc32, grep, hello) = (bench.sample("crc32"), bench.sample("grep"), bench.sample("hello"));
     let id = |library| {
-        let done = bench.run(["inspect".as_ref(), library, "--json".as_ref()]).worked();
-        let shown: serde_json::Value = serde_json::from_str(done.text()).expect("it is JSON");
+        let shown = bench.json(["inspect".as_ref(), library, "--json".as_ref()]);
         shown["images"][0]["id"].as_str().expect("it has an id").to_owned()
     };
     let (crc32_id, grep_id) = (id(crc32.as_os_str()), id(grep.as_os_str()));
@@ -16,9 +15,7 @@ fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
     let serving = bench.serve(&["--allow-code", &crc32_id, "--allow-code", "@allowed"]);
     bench.inject(&crc32, &[]).worked();
     bench.inject(&grep, &["--args", "x", "--mode", "always"]).worked();
-    let done = bench.inject(&hello, &[]);
-    let error = done.error(3);
-    assert!(error.contains("not among the 2 that may come in") && error.contains("--allow-code"), "{error}");
+    bench.inject(&hello, &[]).fails(3, &["not among the 2 that may come in", "--allow-code"]);
     bench.inject(&crc32, &[]).worked();
     let stopped = serving.stop().worked();
     assert!(stopped.err.contains("2 images linked, 1 frames refused"), "{}", stopped.err);
@@ -29,7 +26,8 @@ fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_o
     let bench = Workbench::new();
     let crc32 = bench.sample("crc32");
     bench.write("args", vec![7; 3000]);
-    let cases: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["--store-bytes", "64"], 3, "`farjump serve --store-bytes --store-images`"),
         (&["--max-payload", "100"], 3, "--max-payload"),
         (&["--max-image", "100"], 3, "--max-image"),
         (&["--max-frame", "2K"], 1, "--max-frame"),
@@ -38,14 +36,30 @@ fn what_is_over_a_limit_ends_with_a_reason_that_names_it_and_the_target_serves_o
     ];
     for (limit, code, words) in cases {
         let serving = bench.serve(limit);
-        let done = bench.inject(&crc32, &["--args-file", "args"]);
-        assert!(done.error(code).contains(words), "{limit:?}: {}", done.err);
+        bench.inject(&crc32, &["--args-file", "args"]).fails(code, &[words]);
         // The target still runs, and takes frames within the limit.
         let done = bench.inject(&crc32, &[]);
-        let takes_none = limit.iter().any(|word| ["--max-image", "--max-source-memory"].contains(word));
+        let takes_none =
+            limit.iter().any(|word| ["--store-bytes", "--max-image", "--max-source-memory"].contains(word));
         assert_eq!(done.code, if takes_none { 3 } else { 0 }, "{limit:?}: {}", done.err);
         serving.stop().worked();
     }
+}
+
+/// The library's tests compare what arrives (`farjump/tests/links/large.rs`).
+#[test]
+fn payloads_of_64_mib_are_taken_and_longer_ones_where_the_option_allows_them() {
+    let bench = Workbench::new();
+    let crc32 = bench.sample("crc32");
+    bench.write("large", vec![7; 64 << 20]);
+    bench.write("larger", vec![7; (64 << 20) + 1]);
+    let serving = bench.serve(&[]);
+    bench.inject(&crc32, &["--args-file", "large"]).worked();
+    bench.inject(&crc32, &["--args-file", "larger"]).fails(3, &["67108865", "67108864", "--max-payload"]);
+    serving.stop().worked();
+    let serving = bench.serve(&["--max-payload", "65M"]);
+    bench.inject(&crc32, &["--args-file", "larger"]).worked();
+    serving.stop().worked();
 }
 
 #[test]
@@ -54,8 +68,7 @@ fn a_source_too_many_is_turned_away_with_3() {
     let crc32 = bench.sample("crc32");
     let serving = bench.serve(&["--max-sources", "1"]);
     let link = farjump::Link::connect(&bench.address()).expect("it takes one");
-    let done = bench.inject(&crc32, &[]);
-    assert!(done.error(3).contains("takes 1 sources at a time"), "{}", done.err);
+    bench.inject(&crc32, &[]).fails(3, &["takes 1 sources at a time"]);
     link.flush(std::time::Duration::from_secs(30)).expect("the first one is served on");
     serving.stop().worked();
 }
@@ -63,7 +76,6 @@ fn a_source_too_many_is_turned_away_with_3() {
 #[test]
 fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
     let bench = Workbench::new();
-    let address = bench.address();
     let wrong: [(&[&str], i32, &str); 11] = [
         (&["--allow-code", "libgrep.so"], 2, "32 hexadecimal digits"),
         (&["--allow-code", "@missing"], 2, "`missing`"),
@@ -78,8 +90,7 @@ fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
         (&["--max-source-memory", "1M"], 1, "with its mailbox"),
     ];
     for (limit, code, words) in wrong {
-        let done = bench.run([&["serve", "--listen", &address], limit].concat());
-        assert!(done.error(code).contains(words), "{limit:?}: {}", done.err);
+        finish(&mut bench.serving(limit)).fails(code, &[words]);
         assert!(!bench.path("s").exists());
     }
 }

@@ -10,34 +10,19 @@ use std::time::Duration;
 use farjump::{Library, Link};
 use serde_json::Value;
 
-use crate::workbench::{Done, Workbench};
+use crate::workbench::{Done, Workbench, documented, keys};
 
 fn ask(bench: &Workbench, command: &str, more: &[&str]) -> Done {
     bench.run([&[command, "--to", &bench.address()], more].concat())
 }
 
 fn json(bench: &Workbench, command: &str, more: &[&str]) -> Value {
-    let done = ask(bench, command, &[more, &["--json"]].concat()).worked();
-    serde_json::from_slice(&done.out).expect("it is JSON")
+    ask(bench, command, &[more, &["--json"]].concat()).worked().json()
 }
 
 fn names(listing: &Value) -> Vec<&str> {
     let images = listing["images"].as_array().expect("a list");
     images.iter().map(|image| image["name"].as_str().expect("a text")).collect()
-}
-
-/// Returns the keys in the table that follows `words` in the document.
-fn documented(words: &str) -> Vec<String> {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
-    let document = fs::read_to_string(document).expect("the document is there");
-    let (_, rest) = document.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in the document"));
-    let rows =
-        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
-    rows.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
-}
-
-fn keys(object: &Value) -> Vec<String> {
-    object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().cloned().collect()
 }
 
 #[test]
@@ -51,8 +36,7 @@ fn what_was_injected_is_listed_with_its_calls_for_people_and_for_programs() {
     let listing = json(&bench, "store", &[]);
     assert_eq!(names(&listing), ["crc32", "grep"], "what was used last comes first");
     let image = &listing["images"][0];
-    let report = bench.run(["inspect".as_ref(), crc32.as_os_str(), "--json".as_ref()]).worked();
-    let report: Value = serde_json::from_slice(&report.out).expect("it is JSON");
+    let report = bench.json(["inspect".as_ref(), crc32.as_os_str(), "--json".as_ref()]);
     assert_eq!((&image["id"], &image["bytes"]), (&report["images"][0]["id"], &report["images"][0]["bytes"]));
     assert_eq!((&image["calls"], &listing["images"][1]["calls"]), (&7.into(), &1.into()));
     for time in ["time_us", "link_us", "last_use_us"] {
@@ -83,20 +67,17 @@ fn code_is_dropped_by_the_beginning_of_its_id_and_all_at_once() {
         image["id"].as_str().expect("a text")[..6].to_uppercase()
     };
     assert_eq!(ask(&bench, "store", &["--drop", &id("crc32")]).worked().text(), "dropped 1 image\n");
-    let done = ask(&bench, "store", &["--drop", &id("crc32")]);
-    assert!(done.error(1).contains("has no code whose id begins with"), "{}", done.err);
-    let done = ask(&bench, "store", &["--drop", &id("histogram")]);
-    assert!(done.error(1).contains("`histogram`") && done.err.contains("--local"), "{}", done.err);
+    ask(&bench, "store", &["--drop", &id("crc32")]).fails(1, &["has no code whose id begins with"]);
+    ask(&bench, "store", &["--drop", &id("histogram")]).fails(1, &["`histogram`", "--local"]);
     for wrong in ["abc", "grep"] {
-        let done = ask(&bench, "store", &["--drop", wrong]);
-        assert!(done.error(2).contains("no code id"), "{}", done.err);
+        ask(&bench, "store", &["--drop", wrong]).fails(2, &["no code id"]);
     }
     assert_eq!(ask(&bench, "store", &["--drop", "abcd", "--drop-all"]).code, 2);
     assert_eq!(names(&json(&bench, "store", &[])), ["grep", "histogram"]);
     bench.inject(&crc32, &[]).worked();
     let dropped = json(&bench, "store", &["--drop-all"]);
     assert_eq!((&dropped["dropped"], &dropped["kept"]), (&2.into(), &1.into()));
-    assert_eq!(keys(&dropped), documented("`--drop-all` with `--json` print"));
+    assert_eq!(keys(&dropped), documented("operations.md", "`--drop-all` with `--json` print"));
     let text = ask(&bench, "store", &["--drop-all"]).worked();
     assert_eq!(text.text(), "dropped 0 images; kept 1 of the target's own (serve --local)\n");
     bench.inject(&grep, &["--args", "x"]).worked();
@@ -149,11 +130,11 @@ fn every_key_of_the_json_is_documented_and_every_documented_one_is_there() {
     bench.inject(&crc32, &[]).worked();
     let link = Link::connect(&bench.address()).expect("it serves");
     let (store, stats) = (json(&bench, "store", &[]), json(&bench, "stats", &[]));
-    assert_eq!(keys(&store), documented("`farjump store --json` prints"));
-    assert_eq!(keys(&store["images"][0]), documented("Each image has"));
-    assert_eq!(keys(&stats), documented("`farjump stats --json` prints"));
-    assert_eq!(keys(&stats["store"]), documented("`store` has"));
-    assert_eq!(keys(&stats["sources"][0]), documented("Each of `sources` has"));
+    assert_eq!(keys(&store), documented("operations.md", "`farjump store --json` prints"));
+    assert_eq!(keys(&store["images"][0]), documented("operations.md", "Each image has"));
+    assert_eq!(keys(&stats), documented("operations.md", "`farjump stats --json` prints"));
+    assert_eq!(keys(&stats["store"]), documented("operations.md", "`store` has"));
+    assert_eq!(keys(&stats["sources"][0]), documented("operations.md", "Each of `sources` has"));
     let protocol = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");
     let protocol = fs::read_to_string(protocol).expect("the document is there");
     for cause in keys(&stats["refusals"]) {
@@ -167,15 +148,12 @@ fn every_key_of_the_json_is_documented_and_every_documented_one_is_there() {
 fn where_no_target_answers_it_ends_with_a_code_that_says_how() {
     let bench = Workbench::new();
     for command in ["store", "stats"] {
-        let done = ask(&bench, command, &[]);
-        assert!(done.error(5).contains("no target listens on"), "{}", done.err);
-        let done = bench.run([command, "--to", "store.sock"]);
-        assert!(done.error(1).contains("write unix:PATH"), "{}", done.err);
+        ask(&bench, command, &[]).fails(5, &["no target listens on"]);
+        bench.run([command, "--to", "store.sock"]).fails(1, &["write unix:PATH"]);
     }
     let serving = bench.serve(&[]);
     serving.kill();
-    let done = ask(&bench, "stats", &[]);
-    assert!(done.error(5).contains("the one that did has ended"), "{}", done.err);
+    ask(&bench, "stats", &[]).fails(5, &["the one that did has ended"]);
 }
 
 #[test]
@@ -183,8 +161,7 @@ fn what_is_no_target_or_dies_in_the_middle_of_its_answer_is_told_from_one_that_i
     let bench = Workbench::new();
     let listener = UnixListener::bind(bench.path("s")).expect("the path is free");
     // It listens and does nothing else.
-    let done = ask(&bench, "stats", &["--timeout", "100ms"]);
-    assert!(done.error(4).contains("took too long"), "{}", done.err);
+    ask(&bench, "stats", &["--timeout", "100ms"]).fails(4, &["took too long"]);
     drop(listener.accept().expect("it had connected"));
     let cases: [(&[u8], i32, &str); 3] = [
         (b"SSH-2.0-nothing\r\n", 1, "does not speak farjump"),
@@ -200,7 +177,7 @@ fn what_is_no_target_or_dies_in_the_middle_of_its_answer_is_told_from_one_that_i
             });
             ask(&bench, "store", &[])
         });
-        assert!(done.error(code).contains(words), "{}", done.err);
+        done.fails(code, &[words]);
     }
 }
 
@@ -221,7 +198,6 @@ fn a_target_whose_function_never_returns_does_not_answer_in_time() {
     let stuck = Library::open(library).expect("it was built");
     let call = link.inject(&stuck, b"").expect("it is sent");
     assert!(call.wait(Duration::from_millis(200)).is_err());
-    let done = ask(&bench, "store", &["--timeout", "200ms"]);
-    assert!(done.error(4).contains("took too long"), "{}", done.err);
+    ask(&bench, "store", &["--timeout", "200ms"]).fails(4, &["took too long"]);
     serving.kill();
 }

@@ -3,26 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::inject::ECHO;
 use crate::serve::STUCK;
-use crate::workbench::{Done, Serving, Watched, Workbench, finish, wait_for};
-
-/// Returns whether `ucx-am` carries frames here; prints a message if not.
-pub(crate) fn has_ucx() -> bool {
-    let backends = farjump::transports::available();
-    match backends.into_iter().find(|backend| backend.name == "ucx-am").map(|backend| backend.usable) {
-        Some(Ok(_)) => true,
-        other => {
-            println!("skipped: ucx-am cannot be used: {other:?}");
-            false
-        }
-    }
-}
+use crate::workbench::{Done, Process, Workbench, finish, start_target, wait_for};
 
 /// `farjump` that connects over TCP. Frames go through UCX's shared memory, whatever the address.
 fn over_tcp(bench: &Workbench, args: &[&str]) -> Command {
@@ -36,11 +24,9 @@ pub(crate) fn make_key(bench: &Workbench, name: &str) {
 }
 
 /// A target on a port that the system chooses, and its address.
-fn serve(bench: &Workbench, more: &[&str]) -> (Serving, String) {
+fn serve(bench: &Workbench, more: &[&str]) -> (Process, String) {
     let listen = ["serve", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
-    let serving = Serving::start(over_tcp(bench, &[&listen[..], more].concat()).env("FARJUMP_LOG", "info"));
-    let address = serving.ready.split(' ').nth(1).expect("the address is in the line").to_owned();
-    (serving, address)
+    start_target(over_tcp(bench, &[&listen[..], more].concat()).env("FARJUMP_LOG", "info"))
 }
 
 fn inject(bench: &Workbench, address: &str, more: &[&str]) -> Done {
@@ -60,7 +46,7 @@ fn a_key_is_made_for_its_owner_alone_and_never_overwritten() {
     let digits = fs::read_to_string(bench.path("a.key")).expect("it was written");
     assert_eq!(mode(&bench.path("a.key")), 0o600);
     assert!(digits.len() == 65 && !done.err.contains(digits.trim()));
-    assert!(bench.run(["key", "a.key"]).error(1).contains("a.key exists"));
+    bench.run(["key", "a.key"]).fails(1, &["a.key exists"]);
     assert_eq!(fs::read_to_string(bench.path("a.key")).expect("it is still there"), digits);
     let printed = bench.run(["key"]).worked();
     assert!(printed.text().len() == 65 && printed.text() != digits);
@@ -88,31 +74,24 @@ fn what_a_target_or_source_cannot_do_over_tcp_is_told_with_what_to_do() {
         assert!(done.error(1).contains(part), "{part}: {}", done.err);
     }
     // An unneeded key is not read.
-    assert!(inject("unix:none", &["--key", "missing"]).error(5).contains("no such file"));
-    let done = serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]);
-    assert!(done.error(2).contains("1s to 32767s"), "{}", done.err);
+    inject("unix:none", &["--key", "missing"]).fails(5, &["no such file"]);
+    serve("tcp:127.0.0.1:0", &["--peer-timeout", "10ms"]).fails(2, &["1s to 32767s"]);
 }
 
 #[test]
 fn other_machines_are_not_met_without_a_key() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     let serve = ["serve", "--listen", "tcp:0.0.0.0:0", "--transport", "ucx-am"];
     let served = finish(&mut over_tcp(&bench, &serve));
     for done in [served, inject(&bench, "tcp:192.0.2.1:7471", &[])] {
-        assert!(done.error(1).contains("`farjump key FILE`"), "{}", done.err);
+        done.fails(1, &["`farjump key FILE`"]);
     }
 }
 
 #[test]
 fn everything_works_over_tcp_with_a_key() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     make_key(&bench, "k");
     let (serving, address) =
@@ -126,8 +105,7 @@ fn everything_works_over_tcp_with_a_key() {
 
     // The key from the variable, with admin requests.
     let by_variable = |args: &[&str]| finish(bench.farjump().args(args).env("FARJUMP_KEY", "k")).worked();
-    let stats: Value =
-        serde_json::from_slice(&by_variable(&["stats", "--to", &address, "--json"]).out).expect("JSON");
+    let stats = by_variable(&["stats", "--to", &address, "--json"]).json();
     assert_eq!(stats["calls"], 100);
     assert!(by_variable(&["store", "--to", &address]).text().contains("echo"));
     let dropped = bench.run(["store", "--to", &address, "--key", "k", "--drop-all"]).worked();
@@ -137,17 +115,14 @@ fn everything_works_over_tcp_with_a_key() {
 
 #[test]
 fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     make_key(&bench, "right.key");
     make_key(&bench, "wrong.key");
     let (serving, address) = serve(&bench, &["--key", "right.key"]);
-    assert!(inject(&bench, &address, &["--key", "wrong.key"]).error(3).contains("another key"));
-    assert!(inject(&bench, &address, &[]).error(3).contains("wants a key"));
-    assert!(bench.run(["stats", "--to", &address]).error(3).contains("wants a key"));
+    inject(&bench, &address, &["--key", "wrong.key"]).fails(3, &["another key"]);
+    inject(&bench, &address, &[]).fails(3, &["wants a key"]);
+    bench.run(["stats", "--to", &address]).fails(3, &["wants a key"]);
     inject(&bench, &address, &["--key", "right.key"]).worked();
     let log = serving.stop().worked().err;
     assert!(
@@ -156,11 +131,11 @@ fn who_has_no_key_or_another_one_is_refused_and_the_targets_log_says_who_it_was(
     );
 
     let (open, address) = serve(&bench, &[]);
-    assert!(inject(&bench, &address, &["--key", "right.key"]).error(3).contains("has no key"));
+    inject(&bench, &address, &["--key", "right.key"]).fails(3, &["has no key"]);
     assert_eq!(inject(&bench, &address, &[]).worked().text(), "hello");
     open.stop().worked();
     // The target is gone.
-    assert!(inject(&bench, &address, &[]).error(5).contains("refuses connections"));
+    inject(&bench, &address, &[]).fails(5, &["refuses connections"]);
 }
 
 /// Copies the line of this key to a file of its own.
@@ -173,41 +148,31 @@ fn hand_over(bench: &Workbench, file: &str, name: &str) {
 
 #[test]
 fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_with_the_reason() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     bench.run(["key", "farm", "--name", "maker"]).worked();
     let done = bench.run(["key", "farm", "--name", "caller", "--allow", "observe,call"]).worked();
     assert!(done.err.contains("added `caller`"), "{}", done.err);
-    assert!(bench.run(["key", "farm", "--name", "caller"]).error(1).contains("`caller` already"));
+    bench.run(["key", "farm", "--name", "caller"]).fails(1, &["`caller` already"]);
     assert_eq!(mode(&bench.path("farm")), 0o600);
     hand_over(&bench, "farm", "maker");
     hand_over(&bench, "farm", "caller");
-    assert!(
-        bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).error(1).contains("holds 2 of them")
-    );
+    bench.run(["stats", "--to", "tcp:127.0.0.1:1", "--key", "farm"]).fails(1, &["holds 2 of them"]);
 
     let (serving, address) = serve(&bench, &["--key", "farm"]);
-    let refused = inject(&bench, &address, &["--key", "caller"]);
-    assert!(refused.error(3).contains("the right `inject`"), "{}", refused.err);
+    inject(&bench, &address, &["--key", "caller"]).fails(3, &["the right `inject`"]);
     let repeat = ["--args", "x", "--repeat", "10000000", "--transport", "ucx-am", "--key", "maker"];
-    let mut command = over_tcp(&bench, &[&["inject", "libecho.so", "--to", &address], &repeat[..]].concat());
-    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let stats = || -> Value {
-        let done = bench.run(["stats", "--to", &address, "--key", "caller", "--json"]).worked();
-        serde_json::from_slice(&done.out).expect("it is JSON")
-    };
+    let repeated = [&["inject", "libecho.so", "--to", &address], &repeat[..]].concat();
+    let source = Process::start(&mut over_tcp(&bench, &repeated));
+    let stats = || -> Value { bench.json(["stats", "--to", &address, "--key", "caller", "--json"]) };
     wait_for("calls", || (stats()["calls"].as_u64() > Some(0)).then_some(()));
     assert_eq!(stats()["sources"][0]["key"], "maker");
     // Code in the store may be called by its id.
     inject(&bench, &address, &["--key", "caller"]).worked();
 
     fs::copy(bench.path("caller"), bench.path("farm")).expect("it can be written");
-    let done = source.finish();
-    assert!(done.error(5).contains("its key `maker` was taken out of the target's key file"), "{}", done.err);
-    assert!(inject(&bench, &address, &["--key", "maker"]).error(3).contains("another key"));
+    source.finish().fails(5, &["its key `maker` was taken out of the target's key file"]);
+    inject(&bench, &address, &["--key", "maker"]).fails(3, &["another key"]);
     inject(&bench, &address, &["--key", "caller"]).worked();
     let log = serving.stop().worked().err;
     for words in [
@@ -221,28 +186,23 @@ fn each_of_several_keys_has_its_rights_and_one_that_is_taken_out_ends_its_links_
 
 #[test]
 fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("echo", ECHO);
     make_key(&bench, "k");
     let (serving, address) = serve(&bench, &["--key", "k"]);
     let repeat =
         ["--args", "x", "--repeat", "10000000", "--timeout", "2s", "--transport", "ucx-am", "--key", "k"];
-    let mut command = over_tcp(&bench, &[&["inject", "libecho.so", "--to", &address], &repeat[..]].concat());
-    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let repeated = [&["inject", "libecho.so", "--to", &address], &repeat[..]].concat();
+    let source = Process::start(&mut over_tcp(&bench, &repeated));
     wait_for("calls", || {
-        let stats = bench.run(["stats", "--to", &address, "--key", "k", "--json"]).worked();
-        let stats: Value = serde_json::from_slice(&stats.out).expect("it is JSON");
+        let stats = bench.json(["stats", "--to", &address, "--key", "k", "--json"]);
         (stats["calls"].as_u64() > Some(0)).then_some(())
     });
     serving.signal(Signal::STOP);
     let done = source.finish();
     assert!(done.error(4).contains(&address) && done.err.contains("timed out"), "{}", done.err);
     // A source stops during the handshake.
-    let done = inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]);
-    assert!(done.error(4).contains("did not come in time"), "{}", done.err);
+    inject(&bench, &address, &["--key", "k", "--timeout", "100ms"]).fails(4, &["did not come in time"]);
     // The target continues as before.
     serving.signal(Signal::CONT);
     inject(&bench, &address, &["--key", "k"]).worked();
@@ -251,10 +211,7 @@ fn a_stopped_target_is_waited_for_up_to_the_deadline_and_named() {
 
 #[test]
 fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     bench.library("stuck", STUCK);
     make_key(&bench, "k");
     let (serving, address) = serve(&bench, &["--key", "k", "--allow-process-symbols"]);
@@ -270,8 +227,7 @@ fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
         "--timeout",
         "60m",
     ];
-    let mut command = over_tcp(&bench, &inject);
-    let source = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let source = Process::start(&mut over_tcp(&bench, &inject));
     assert_eq!(serving.line(), "stuck");
     serving.kill();
     let done = source.finish();
@@ -280,37 +236,30 @@ fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
 
 #[test]
 fn the_demo_works_over_tcp() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     make_key(&bench, "k");
     for more in [&[][..], &["--key", "k"]] {
         let demo = ["demo", "--json", "--listen", "tcp:127.0.0.1:0", "--transport", "ucx-am"];
         let done = finish(&mut over_tcp(&bench, &[&demo[..], more].concat())).worked();
-        let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+        let report = done.json();
         assert_eq!(report["transport"], "ucx-am");
         assert_eq!(report["functions"].as_array().map(Vec::len), Some(3));
     }
-    assert!(bench.leftovers().is_empty());
+    bench.is_clean();
 }
 
 #[test]
 fn code_goes_on_to_a_peer_over_tcp_and_nobody_need_name_a_transport() {
-    if !has_ucx() {
-        return;
-    }
-    let bench = Workbench::new();
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let chain = bench.sample("chain");
     make_key(&bench, "k");
     bench.write("far", "x".repeat(11));
     bench.write("near", "x");
     let far = ["serve", "--listen", "tcp:127.0.0.1:0", "--key", "k", "--data", "far"];
-    let far = Serving::start(&mut over_tcp(&bench, &far));
-    let address = far.ready.split(' ').nth(1).expect("the address is in the line");
+    let (far, address) = start_target(&mut over_tcp(&bench, &far));
     let (listen, peer) = (bench.address(), format!("next={address}"));
     let near = ["serve", "--listen", &listen, "--key", "k", "--data", "near", "--destination", &peer];
-    let near = Serving::start(&mut over_tcp(&bench, &near));
+    let (near, _) = start_target(&mut over_tcp(&bench, &near));
     let done = bench.inject(&chain, &["--args", "2"]).worked();
     assert_eq!(done.out, [1_usize, 11].map(usize::to_le_bytes).concat());
     near.stop().worked();

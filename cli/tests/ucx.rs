@@ -5,9 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::workbench::{Done, Serving, Workbench, finish};
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 /// The transport option of source and target.
 const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
@@ -17,8 +15,7 @@ type Variables = [(&'static str, &'static str)];
 
 /// Returns the reason why `ucx-am` cannot be used, from `farjump transports`; `None` if it can.
 fn unusable(command: &mut Command) -> Option<String> {
-    let done = finish(command.args(["transports", "--json"])).worked();
-    let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let shown = finish(command.args(["transports", "--json"])).worked().json();
     let backends = shown.as_array().expect("a list");
     let find = |name| backends.iter().find(|backend| backend["transport"] == name).expect("it is listed");
     assert_eq!(find("shm")["usable"], true, "{shown}");
@@ -30,24 +27,13 @@ fn unusable(command: &mut Command) -> Option<String> {
 }
 
 fn version(bench: &Workbench) -> String {
-    let done = finish(bench.farjump().args(["transports", "--json", "--transport", "ucx-am"])).worked();
-    let shown: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let shown = bench.json(["transports", "--json", "--transport", "ucx-am"]);
     shown[0]["ucx"]["version"].as_str().expect("it is there").to_owned()
 }
 
-/// A folder to work in; `None`, with a message, without UCX.
-fn with_ucx() -> Option<Workbench> {
-    let bench = Workbench::new();
-    if let Some(why) = unusable(&mut bench.farjump()) {
-        println!("skipped: {why}");
-        return None;
-    }
-    Some(bench)
-}
-
-fn serve(bench: &Workbench, mut command: Command, variables: &Variables) -> Serving {
+fn serve(bench: &Workbench, mut command: Command, variables: &Variables) -> Process {
     command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).envs(variables.iter().copied());
-    Serving::start(&mut command)
+    start_target(&mut command).0
 }
 
 fn inject(bench: &Workbench, mut command: Command, library: &Path, variables: &Variables) -> Done {
@@ -92,16 +78,14 @@ fn a_library_that_is_no_ucx_of_1_13_is_refused_with_what_is_wrong_and_shm_works(
         assert!(why.contains(words), "{name}: {why}");
         assert!(!why.contains("is not installed"), "{name}: {why}");
         assert!(["install", "reinstall"].iter().any(|word| why.contains(word)), "{name}: {why}");
-        let mut command = bench.farjump();
-        command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).env("LD_LIBRARY_PATH", &folder);
-        let done = finish(&mut command);
+        let done = finish(bench.serving(&UCX_AM).env("LD_LIBRARY_PATH", &folder));
         assert_eq!(done.error(1), format!("transport `ucx-am` cannot be used: {why}"));
     }
 }
 
 #[test]
 fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_are() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let cases: [&Variables; 4] = [
         &[("UCX_TLS", "nonsense")],
         &[("UCX_TLS", "")],
@@ -109,11 +93,9 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
         &[("UCX_SEG_SIZE", "abc")],
     ];
     for variables in cases {
-        let mut command = bench.farjump();
-        command.args(["serve", "--listen", &bench.address(), "--ucx-tcp"]).args(UCX_AM);
-        command.envs(variables.iter().copied());
-        let done = finish(&mut command);
-        assert!(done.error(1).contains("check the variables UCX_TLS and UCX_NET_DEVICES"), "{}", done.err);
+        let mut command = bench.serving(&["--ucx-tcp", UCX_AM[0], UCX_AM[1]]);
+        let done = finish(command.envs(variables.iter().copied()));
+        done.fails(1, &["check the variables UCX_TLS and UCX_NET_DEVICES"]);
         // UCX's own log names the value there too.
         assert!(done.err.contains("UCX  ERROR"), "{variables:?}: {}", done.err);
         assert!(!bench.path("s").exists());
@@ -122,7 +104,7 @@ fn a_target_whose_settings_leave_ucx_nothing_does_not_start_and_says_which_they_
 
 #[test]
 fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     const NO_WAY: &str =
         "no transport by which both processes reach each other (compare UCX_TLS and UCX_NET_DEVICES)";
@@ -147,7 +129,7 @@ fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
 
 #[test]
 fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     let cases: [(&Variables, i32, &str); 2] = [
         (&[("UCX_TLS", "self")], 1, "no transport by which both processes reach each other"),
@@ -167,7 +149,7 @@ fn a_target_whose_settings_lead_nowhere_outlives_the_sources_that_are_told() {
 /// sends.
 #[test]
 fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refused() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("counter");
     for setting in [
         ("UCX_MAX_EAGER_RAILS", "2"),
@@ -196,7 +178,7 @@ fn settings_that_make_ucx_abandon_a_process_if_only_one_side_has_them_are_refuse
 
 #[test]
 fn a_payload_longer_than_the_target_takes_is_refused_over_ucx_and_a_short_one_served() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     bench.write("args", vec![7; 1 << 20]);
     for (limit, code) in [("--max-frame", 1), ("--max-payload", 3)] {
@@ -210,7 +192,7 @@ fn a_payload_longer_than_the_target_takes_is_refused_over_ucx_and_a_short_one_se
 
 #[test]
 fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let chatty = || {
         let mut command = bench.farjump();
         command.args(["transports", "--json"]).env("UCX_TLS", "nonsense").env("UCX_LOG_LEVEL", "info");
@@ -218,11 +200,11 @@ fn what_ucx_logs_goes_to_standard_error_or_where_the_user_wants_it() {
     };
     let said = "transport 'nonsense' is not available";
     let done = finish(chatty().env_remove("UCX_LOG_FILE")).worked();
-    serde_json::from_slice::<Value>(&done.out).expect("standard output is JSON and nothing else");
+    done.json();
     assert!(done.err.contains(said), "{}", done.err);
 
     let done = finish(chatty().env("UCX_LOG_FILE", bench.path("log"))).worked();
-    serde_json::from_slice::<Value>(&done.out).expect("standard output is JSON and nothing else");
+    done.json();
     assert_eq!(done.err, "");
     let log = fs::read_to_string(bench.path("log")).expect("UCX wrote it");
     assert!(log.contains(said), "{log}");
@@ -260,7 +242,7 @@ fn with_shm(bench: &Workbench, options: &str, full: bool) -> Option<Command> {
 
 #[test]
 fn code_runs_over_ucx_where_dev_shm_may_not_be_executed() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     let Some(target) = with_shm(&bench, "noexec,size=64m", false) else { return };
     let Some(source) = with_shm(&bench, "noexec,size=64m", false) else { return };
@@ -272,7 +254,7 @@ fn code_runs_over_ucx_where_dev_shm_may_not_be_executed() {
 
 #[test]
 fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     let full = || with_shm(&bench, "size=256k", true);
     let (Some(target), Some(source), Some(around)) = (full(), full(), full()) else { return };
@@ -283,8 +265,7 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
             done.worked();
             return;
         }
-        let error = done.error(code);
-        assert!(error.contains("/dev/shm") && error.contains("UCX_TLS=^posix"), "{error}");
+        done.fails(code, &["/dev/shm", "UCX_TLS=^posix"]);
     };
 
     let serving = serve(&bench, target, &[]);
@@ -303,16 +284,15 @@ fn a_full_dev_shm_is_named_on_the_side_that_has_it_with_a_way_around_it() {
 
 #[test]
 fn where_memory_may_not_be_executed_mode_in_place_is_refused_with_the_reason_and_others_work() {
-    let Some(bench) = with_ucx() else { return };
+    let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let library = bench.sample("crc32");
     let Some(mut target) = with_shm(&bench, "noexec,size=64m", false) else { return };
     target.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]);
     target.args(["--mode", "cached,in-place"]).env("UCX_TLS", "posix,self");
-    let serving = Serving::start(&mut target);
+    let (serving, _) = start_target(&mut target);
     let inject = |mode| {
-        let mut command = bench.farjump();
-        command.arg("inject").arg(&library).args(["--to", &bench.address(), "--transport", "ucx-put"]);
-        finish(command.args(["--mode", mode]).env("UCX_TLS", "posix,self"))
+        let more = ["--transport", "ucx-put", "--mode", mode];
+        finish(bench.injecting(&library, &bench.address(), &more).env("UCX_TLS", "posix,self"))
     };
     let refused = inject("in-place");
     assert!(refused.error(3).contains("noexec (/dev/shm"), "{}", refused.err);

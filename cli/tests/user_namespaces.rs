@@ -1,6 +1,6 @@
 //! A target in a user namespace that maps no user.
 
-use crate::workbench::{Serving, Workbench, finish};
+use crate::workbench::{Workbench, finish, start_target};
 
 #[test]
 fn a_target_that_knows_no_users_serves_none_and_says_what_to_do() {
@@ -11,9 +11,7 @@ fn a_target_that_knows_no_users_serves_none_and_says_what_to_do() {
     let farjump = env!("CARGO_BIN_EXE_farjump");
     let address = bench.address();
     let serve = ["-U", farjump, "serve", "--listen", &address, "--transport", "shm", "--allow-export"];
-    let serving = Serving::start(bench.program("unshare").args(serve));
-    let done = bench.run(["stats", "--to", &address]);
-    let text = done.error(3);
-    assert!(text.contains("user namespace") && text.contains("maps"), "{text}");
+    let (serving, _) = start_target(bench.program("unshare").args(serve));
+    bench.run(["stats", "--to", &address]).fails(3, &["user namespace", "maps"]);
     serving.stop();
 }

@@ -7,15 +7,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workbench::{Serving, Workbench, finish};
+use crate::perf::measuring;
+use crate::workbench::{Workbench, finish, start_target};
 
 const NAMED: &str = "FARJUMP_UCX";
-const UCX_AM: [&str; 2] = ["--transport", "ucx-am"];
 
 /// Returns the row of `ucx-am` in `farjump transports`.
 fn shown(command: &mut Command) -> Value {
-    let done = finish(command.args(["transports", "--json"])).worked();
-    let list: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let list = finish(command.args(["transports", "--json"])).worked().json();
     let backends = list.as_array().expect("a list");
     backends.iter().find(|backend| backend["transport"] == "ucx-am").expect("it is listed").clone()
 }
@@ -64,9 +63,8 @@ fn the_library_that_farjump_ucx_names_is_used_and_shown_and_a_wrong_one_is_an_er
     let backend = shown(bench.farjump().env(NAMED, &absent));
     let why = backend["why"].as_str().expect("it cannot be used");
     assert!(why.starts_with(&format!("FARJUMP_UCX={}: No such file", absent.display())), "{why}");
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", &bench.address()]).args(UCX_AM).env(NAMED, &absent);
-    assert_eq!(finish(&mut command).error(1), format!("transport `ucx-am` cannot be used: {why}"));
+    let refused = finish(bench.serving(&["--transport", "ucx-am"]).env(NAMED, &absent));
+    assert_eq!(refused.error(1), format!("transport `ucx-am` cannot be used: {why}"));
 }
 
 #[test]
@@ -77,13 +75,11 @@ fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
     let said = |err: &str| err.lines().filter(|line| line.contains("is newer than")).count();
     let crc32 = bench.sample("crc32");
     for transport in ["ucx-am", "ucx-put"] {
-        let mut command = bench.farjump();
-        command.args(["serve", "--listen", &bench.address(), "--transport", transport]).env(NAMED, &newer);
-        let serving = Serving::start(&mut command);
+        let over = ["--transport", transport];
+        let (serving, _) = start_target(bench.serving(&over).env(NAMED, &newer));
         for _ in 0..2 {
-            let mut command = bench.farjump();
-            command.arg("inject").arg(&crc32).args(["--to", &bench.address(), "--transport", transport]);
-            let done = finish(command.env(NAMED, &newer)).worked();
+            let mut inject = bench.injecting(&crc32, &bench.address(), &over);
+            let done = finish(inject.env(NAMED, &newer)).worked();
             assert_eq!(said(&done.err), 1, "{}", done.err);
             assert!(done.err.contains("UCX 1.99.0"), "{}", done.err);
         }
@@ -97,11 +93,8 @@ fn a_newer_ucx_than_all_that_were_tried_works_and_each_process_says_so_once() {
 
 #[test]
 fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
-    let bench = Workbench::new();
+    let Some(bench) = measuring() else { return };
     let Some(library) = installed(&bench) else { return };
-    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
-        return println!("skipped: source and target need a processor each");
-    }
     let newer = newer(&bench, &library);
     let perf = |library: &Path| {
         let mut command = bench.farjump();
@@ -111,7 +104,7 @@ fn perf_measures_with_the_library_that_it_is_told_in_all_its_processes() {
     };
     // Endpoints of different versions refuse each other.
     let done = perf(&newer).worked();
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let report = done.json();
     assert_eq!(report["machine"]["ucx"], "1.99.0");
     assert!(report["rows"][0]["ratio"].is_number(), "{report:#}");
     let absent = bench.path("absent.so");
@@ -126,18 +119,11 @@ fn a_ucx_whose_tcp_fails_on_lo_is_named_with_the_way_around_it() {
     let Some(version) = version.filter(|version| version.starts_with("1.20.")) else {
         return println!("skipped: only UCX 1.20.0 and 1.20.1 have the defect");
     };
-    let over = |command: &mut Command, devices| {
-        command.args(UCX_AM).arg("--ucx-tcp").env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", devices);
-    };
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", &bench.address()]);
-    over(&mut command, "lo");
-    let serving = Serving::start(&mut command);
-    let mut command = bench.farjump();
-    command.arg("inject").arg(bench.sample("crc32")).args(["--to", &bench.address()]);
-    over(&mut command, "lo");
-    let done = finish(&mut command);
+    let over = ["--transport", "ucx-am", "--ucx-tcp"];
+    let lo = [("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")];
+    let (serving, _) = start_target(bench.serving(&over).envs(lo));
+    let mut inject = bench.injecting(&bench.sample("crc32"), &bench.address(), &over);
     let words = format!("UCX {version} cannot use TCP on lo, by a defect of its own");
-    assert!(done.error(1).contains(&words), "{}", done.err);
+    finish(inject.envs(lo)).fails(1, &[&words]);
     serving.stop().worked();
 }

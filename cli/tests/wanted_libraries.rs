@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
-
-use crate::workbench::{Serving, Workbench, finish};
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 const SONAME: &str = "libfarjump-prices.so.3";
 /// Leaves a file at a given place when it is opened.
@@ -40,18 +38,17 @@ fn bench() -> (Workbench, std::path::PathBuf) {
     let flags = [&*search, "-lfarjump-prices", "-lm", "-pthread"].map(|flag| ["--cflag", flag]).concat();
     let (quote, output_text) = (quote.to_str().expect("plain"), output.to_str().expect("plain"));
     let done = bench.run([&["build", quote, "-o", output_text, "--json"], &flags[..]].concat()).worked();
-    let report: Value = serde_json::from_slice(&done.out).expect("it is JSON");
+    let report = done.json();
     assert_eq!(report["images"][0]["wanted"], serde_json::json!([SONAME]));
     let shown = bench.run(["inspect", output_text]).worked();
     assert!(shown.text().ends_with(&format!("  wants     {SONAME}\n")), "{}", shown.text());
     (bench, output)
 }
 
-fn serve(bench: &Workbench, args: &[&str]) -> Serving {
-    let mut command = bench.farjump();
+fn serve(bench: &Workbench, args: &[&str]) -> Process {
+    let mut command = bench.serving(args);
     command.env("LD_LIBRARY_PATH", bench.path("")).env("OPENED", opened(bench));
-    command.args(["serve", "--listen", &bench.address()]).args(args);
-    Serving::start(&mut command)
+    start_target(&mut command).0
 }
 
 fn opened(bench: &Workbench) -> std::path::PathBuf {
@@ -62,7 +59,7 @@ fn times_opened(bench: &Workbench) -> usize {
     std::fs::read_to_string(opened(bench)).unwrap_or_default().lines().count()
 }
 
-fn inject(bench: &Workbench, library: &Path) -> crate::workbench::Done {
+fn inject(bench: &Workbench, library: &Path) -> Done {
     bench.inject(library, &[])
 }
 
@@ -70,14 +67,8 @@ fn inject(bench: &Workbench, library: &Path) -> crate::workbench::Done {
 fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and_by_no_other() {
     let (bench, quote) = bench();
     let serving = serve(&bench, &["--wanted-library", "libfarjump-prices.so"]);
-    let done = inject(&bench, &quote);
-    let error = done.error(3);
-    assert!(
-        error.contains("`price`")
-            && error.contains(SONAME)
-            && error.contains("have the target open it (`farjump serve --wanted-library`)"),
-        "{error}"
-    );
+    inject(&bench, &quote)
+        .fails(3, &["`price`", SONAME, "have the target open it (`farjump serve --wanted-library`)"]);
     serving.stop();
     assert_eq!(times_opened(&bench), 0);
 
@@ -101,7 +92,8 @@ fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and
 fn a_list_of_what_can_be_no_soname_is_an_error_with_words() {
     let bench = Workbench::new();
     for name in ["./libz.so.1", "/lib/libz.so.1", "", "lib z.so"] {
-        let done = bench.run(["serve", "--listen", &bench.address(), "--wanted-library", name]);
-        assert!(done.error(1).contains(&format!("{name:?} is no soname")), "{}", done.err);
+        bench
+            .run(["serve", "--listen", &bench.address(), "--wanted-library", name])
+            .fails(1, &[&format!("{name:?} is no soname")]);
     }
 }

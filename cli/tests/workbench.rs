@@ -2,68 +2,33 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use farjump_fixtures::process::{
+    Done, Process, children_of, finish, kill, process_fields, runs, wait_for,
+};
+use serde_json::Value;
 use tempfile::TempDir;
-
-/// Time after which a process counts as hung.
-const WATCHDOG: Duration = Duration::from_secs(60);
 
 /// A folder with an empty folder `tmp` for temporary files in it.
 pub(crate) struct Workbench(TempDir);
-
-/// A process's exit and output. A signal counts as 128 and its number.
-pub(crate) struct Done {
-    pub(crate) code: i32,
-    pub(crate) out: Vec<u8>,
-    pub(crate) err: String,
-}
-
-impl Done {
-    /// Returns standard output as text.
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.out).expect("standard output is text")
-    }
-
-    /// Returns the text after `error:`. Checks that it is one sentence without a panic, and the exit code.
-    #[track_caller]
-    pub(crate) fn error(&self, code: i32) -> &str {
-        assert_eq!(self.code, code, "{}", self.err);
-        assert!(!self.err.contains("thread '") && !self.err.contains("RUST_BACKTRACE"), "{}", self.err);
-        let line = self.err.lines().find_map(|line| line.strip_prefix("error: "));
-        line.unwrap_or_else(|| panic!("there is no error in {:?}", self.err))
-    }
-
-    /// Checks that it succeeded.
-    #[track_caller]
-    pub(crate) fn worked(self) -> Done {
-        assert_eq!(self.code, 0, "{}", self.err);
-        self
-    }
-}
-
-impl From<Output> for Done {
-    fn from(output: Output) -> Done {
-        let code = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
-        Done {
-            code: code.expect("a process ends by exiting or by a signal"),
-            out: output.stdout,
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
 
 impl Workbench {
     pub(crate) fn new() -> Workbench {
         let folder = tempfile::Builder::new().prefix("farjump-cli-").tempdir().expect("a folder can be made");
         fs::create_dir(folder.path().join("tmp")).expect("a folder can be made");
         Workbench(folder)
+    }
+
+    /// A folder, if `transport` can be used here; otherwise prints the reason.
+    pub(crate) fn with_transport(transport: &str) -> Option<Workbench> {
+        let found = farjump::transports::available().into_iter().find(|found| found.name == transport);
+        if let Err(why) = found.expect("every transport is listed").usable {
+            println!("skipped: {transport}: {why}");
+            return None;
+        }
+        Some(Workbench::new())
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -103,12 +68,22 @@ impl Workbench {
         finish(self.farjump().args(args))
     }
 
+    /// Runs `farjump` with these arguments, and returns what it prints as JSON.
+    #[track_caller]
+    pub(crate) fn json<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Value {
+        self.run(args).worked().json()
+    }
+
+    /// A command that injects a library into the target at `address`.
+    pub(crate) fn injecting(&self, library: &Path, address: &str, more: &[&str]) -> Command {
+        let mut command = self.farjump();
+        command.arg("inject").arg(library).args(["--to", address]).args(more);
+        command
+    }
+
     /// Injects a library into the target at [`Workbench::address`].
     pub(crate) fn inject(&self, library: &Path, more: &[&str]) -> Done {
-        let address = self.address();
-        let mut args = vec![OsStr::new("inject"), library.as_os_str(), OsStr::new("--to"), address.as_ref()];
-        args.extend(more.iter().map(OsStr::new));
-        self.run(args)
+        finish(&mut self.injecting(library, &self.address(), more))
     }
 
     /// Builds one of the samples in C.
@@ -147,10 +122,22 @@ impl Workbench {
     }
 
     /// Starts a target at [`Workbench::address`] and waits until it is ready.
-    pub(crate) fn serve(&self, args: &[&str]) -> Serving {
+    #[track_caller]
+    pub(crate) fn serve(&self, args: &[&str]) -> Process {
+        start_target(&mut self.serving(args)).0
+    }
+
+    /// A command that starts a target at [`Workbench::address`].
+    pub(crate) fn serving(&self, args: &[&str]) -> Command {
         let mut command = self.farjump();
         command.args(["serve", "--listen", &self.address()]).args(args);
-        Serving::start(&mut command)
+        command
+    }
+
+    /// Checks that no temporary files are left behind.
+    #[track_caller]
+    pub(crate) fn is_clean(&self) {
+        assert_eq!(self.leftovers(), [""; 0].map(PathBuf::from));
     }
 
     /// Returns the temporary files left behind.
@@ -160,139 +147,28 @@ impl Workbench {
     }
 }
 
-/// Runs a command to its end.
-pub(crate) fn finish(command: &mut Command) -> Done {
-    Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped())).finish()
-}
-
-/// A process that is killed on drop, or when it hangs.
-pub(crate) struct Watched(Option<Child>);
-
-impl Watched {
-    pub(crate) fn start(command: &mut Command) -> Watched {
-        Watched(Some(command.spawn().expect("the program can be started")))
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.as_ref().expect("it runs").id()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.pid(), signal);
-    }
-
-    pub(crate) fn finish(mut self) -> Done {
-        let child = self.0.take().expect("it runs");
-        let pid = child.id();
-        let (ended, watch) = mpsc::channel::<()>();
-        let watchdog = std::thread::spawn(move || {
-            let hangs = watch.recv_timeout(WATCHDOG) == Err(RecvTimeoutError::Timeout);
-            if hangs {
-                kill(pid, Signal::KILL);
-            }
-            hangs
-        });
-        let output = child.wait_with_output().expect("its output can be read");
-        drop(ended);
-        let hung = watchdog.join().expect("the watchdog does not panic");
-        assert!(!hung, "the process hung: {output:?}");
-        output.into()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A running `farjump serve`.
-pub(crate) struct Serving {
-    process: Watched,
-    lines: Receiver<String>,
-    pub(crate) ready: String,
-}
-
-impl Serving {
-    pub(crate) fn start(command: &mut Command) -> Serving {
-        let mut process = Watched::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-        let out = process.0.as_mut().and_then(|child| child.stdout.take()).expect("it is piped");
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut serving = Serving { process, lines, ready: String::new() };
-        match serving.lines.recv_timeout(WATCHDOG) {
-            Ok(line) => serving.ready = line,
-            Err(_) => panic!("no target: {}", serving.kill().err),
-        }
-        serving
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
-
-    /// Returns the next line that it prints.
-    pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(WATCHDOG).expect("it prints a line")
-    }
-
-    /// Ends it with SIGTERM.
-    pub(crate) fn stop(self) -> Done {
-        self.signal(Signal::TERM);
-        self.finish()
-    }
-
-    /// Ends it with SIGKILL.
-    pub(crate) fn kill(self) -> Done {
-        self.signal(Signal::KILL);
-        self.finish()
-    }
-
-    pub(crate) fn finish(self) -> Done {
-        self.process.finish()
-    }
-}
-
-pub(crate) fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid as i32).expect("no process has the id 0");
-    // It may have ended.
-    let _ = kill_process(pid, signal);
-}
-
-/// Waits until `condition` returns a value.
+/// Starts a target, waits until it is ready, and returns its address too.
 #[track_caller]
-pub(crate) fn wait_for<T>(what: &str, condition: impl Fn() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(start.elapsed() < WATCHDOG, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+pub(crate) fn start_target(command: &mut Command) -> (Process, String) {
+    let target = Process::start(command);
+    let ready = target.line();
+    let address = ready.split(' ').nth(1).unwrap_or_else(|| panic!("no address in {ready:?}"));
+    (target, address.to_owned())
 }
 
-/// Returns whether a process runs. One that has ended and is not yet reaped does not.
-pub(crate) fn runs(pid: u32) -> bool {
-    process_fields(pid).is_some_and(|fields| fields[0] != "Z" && fields[0] != "X")
+/// Returns the keys of an object, in their order.
+#[track_caller]
+pub(crate) fn keys(object: &Value) -> Vec<String> {
+    object.as_object().unwrap_or_else(|| panic!("{object} is no object")).keys().cloned().collect()
 }
 
-/// Returns the fields of /proc/PID/stat from the third on (proc(5)): state, parent, …
-pub(crate) fn process_fields(pid: u32) -> Option<Vec<String>> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    Some(fields.split_whitespace().map(String::from).collect())
+/// Returns the keys in the table that follows `words` in a page of `docs`.
+#[track_caller]
+pub(crate) fn documented(page: &str, words: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let text = fs::read_to_string(path).expect("the page is there");
+    let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("{words:?} is not in {page}"));
+    let table =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    table.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
 }
