@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 
 use crate::installation::ifuncs;
-use crate::programs::{Program, Way, compile};
+use crate::programs::{Way, compile, start};
 
 /// `tests/programs/NAME.c` runs through all its cases, and leaves nothing behind.
 fn goes_through(name: &str, way: Way) {
@@ -12,8 +12,8 @@ fn goes_through(name: &str, way: Way) {
     }
     let (folder, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let program = compile(name, way, folder.path());
-    let said = Program::start(&program, [ifuncs(), empty.path()], folder.path()).finish();
-    assert_eq!(said, ["all is as it should be"]);
+    let done = start(&program, [ifuncs(), empty.path()], folder.path()).finish().worked();
+    assert_eq!(done.text(), "all is as it should be\n");
     assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "a socket was left behind");
 }
 

@@ -6,10 +6,10 @@ use farjump::{Library, Link, Rights, Target};
 use tempfile::TempDir;
 
 use crate::installation::ifuncs;
-use crate::programs::{PATIENCE, Program, Way, compile};
+use crate::programs::{PATIENCE, Process, Way, compile, start};
 
 /// Output of a successful source in C.
-const ALL_WELL: [&str; 1] = ["all is as it should be"];
+const ALL_WELL: &str = "all is as it should be\n";
 
 /// A folder, and the address in it.
 struct Place(TempDir);
@@ -28,16 +28,16 @@ impl Place {
     }
 
     /// A target in C that is ready, and serves in this way.
-    fn target(&self, way: Way, serving: &str) -> Program {
+    fn target(&self, way: Way, serving: &str) -> Process {
         let program = self.program("target", way);
-        let mut target = Program::start(&program, [self.address().as_str(), serving], self.0.path());
+        let target = start(&program, [self.address().as_str(), serving], self.0.path());
         assert_eq!(target.line(), "ready");
         target
     }
 
-    fn source(&self, way: Way) -> Program {
+    fn source(&self, way: Way) -> Process {
         let program = self.program("source", way);
-        Program::start(&program, [self.address().into(), ifuncs().as_os_str().to_owned()], self.0.path())
+        start(&program, [self.address().into(), ifuncs().as_os_str().to_owned()], self.0.path())
     }
 }
 
@@ -48,8 +48,9 @@ fn c_with_c(way: Way, serving: &str) {
     }
     let place = Place::new();
     let target = place.target(way, serving);
-    assert_eq!(place.source(way).finish(), ALL_WELL);
-    let said = target.finish().join("\n");
+    assert_eq!(place.source(way).finish().worked().text(), ALL_WELL);
+    let done = target.finish().worked();
+    let said = done.text();
     // A refusal of each call that was refused, and no others: 5 is an unresolved import, 10 a missing
     // function.
     assert!(said.contains("joined 2, refused 3 for 0x420"), "{said}");
@@ -105,7 +106,7 @@ fn a_source_in_c_meets_a_target_in_rust() {
         .build()
         .unwrap();
     let thread = target.spawn().unwrap();
-    assert_eq!(place.source(Way::Shared).finish(), ALL_WELL);
+    assert_eq!(place.source(Way::Shared).finish().worked().text(), ALL_WELL);
     assert!(thread.stop().unwrap().stats().calls > 2000);
 }
 
@@ -122,6 +123,7 @@ fn a_source_in_rust_meets_a_target_in_c() {
     let reply = link.inject(&sum, &keys).unwrap().wait(PATIENCE).unwrap();
     assert_eq!(reply.into_vec(), 50_u64.to_ne_bytes());
     drop(link);
-    let said = target.finish().join("\n");
+    let done = target.finish().worked();
+    let said = done.text();
     assert!(said.contains("calls 1, joined 1, refused 0"), "{said}");
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use farjump::build::{Options, build};
 use tempfile::TempDir;
 
-use crate::installation::{package, prefix};
-use crate::programs::{Program, finish, is_there};
+use crate::common::{ifunc_library, package};
+use crate::installation::prefix;
+use crate::programs::{Process, finish, is_there, start};
 
 /// Ticks of the service's clock in an idle period: two seconds.
 const TICKS: u64 = 40;
@@ -44,13 +44,13 @@ fn compile(name: &str, flags: &[String], folder: &Path) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"]);
     cc.arg(package().join(format!("examples/epoll/{name}.c"))).arg("-o").arg(&program).args(flags);
-    finish(&mut cc);
+    finish(&mut cc).worked();
     program
 }
 
 /// The service's counters so far, by name.
-fn counts(service: &mut Program) -> HashMap<String, u64> {
-    service.tell("and now?");
+fn counts(service: &mut Process) -> HashMap<String, u64> {
+    service.write_line("and now?");
     let said = service.line();
     let words: Vec<&str> = said.split(' ').collect();
     words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
@@ -62,14 +62,14 @@ fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_th
     let folder = TempDir::new().unwrap();
     let library = folder.path().join("libsum.so");
     let sum = package().join("../farjump/examples/sum.c");
-    build(&Options { inputs: vec![sum], output: library.clone(), ..Options::default() }).unwrap();
+    ifunc_library(sum, &library, &[]).unwrap();
     let [service, client] = ["service", "client"].map(|name| compile(name, &flags, folder.path()));
     for transport in ["ucx-put", "ucx-am", "shm", "tcp"] {
         let address = format!("unix:{}", folder.path().join("t.sock").display());
-        let mut service = Program::start(&service, [&*address, transport], folder.path());
+        let mut service = start(&service, [&*address, transport], folder.path());
         let ready = service.line();
         let own = ready.strip_prefix("ready ").unwrap_or_else(|| panic!("{ready}"));
-        let mut client = Program::start(
+        let mut client = start(
             &client,
             [address.as_ref(), transport.as_ref(), library.as_os_str(), own.as_ref()],
             folder.path(),
@@ -94,20 +94,20 @@ fn programs_in_c_serve_farjump_and_ucx_traffic_of_their_own_in_one_event_loop_th
         );
 
         for round in 1..=3 {
-            client.tell(&ROUNDS.to_string());
+            client.write_line(&ROUNDS.to_string());
             assert_eq!(client.line(), format!("done {}", ROUNDS * round), "{transport}");
         }
         let all = 3 * ROUNDS;
         let done = counts(&mut service);
         assert_eq!([done["pings"], done["calls"]], [all, all], "{transport}");
-        let said = client.finish();
-        let (did, turns) = said[0].split_once(", in ").unwrap();
+        let done = client.finish().worked();
+        let (did, turns) = done.text().trim_end().split_once(", in ").unwrap();
         assert_eq!(did, format!("{all} numbers came back and {all} sums were right"), "{transport}");
         let turns: u64 = turns.strip_suffix(" turns").unwrap().parse().unwrap();
         assert!(
             turns <= 10 * all,
             "{transport}: the client took {turns} turns for {all} answers of each kind"
         );
-        service.finish();
+        service.finish().worked();
     }
 }

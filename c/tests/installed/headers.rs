@@ -16,7 +16,7 @@ fn stands_alone(compiler: &str, language: &[&str], header: &str) {
         .unwrap();
     let mut command = Command::new(compiler);
     command.args(language).args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]);
-    finish(command.arg("-I").arg(prefix().join("include")).arg(&source));
+    finish(command.arg("-I").arg(prefix().join("include")).arg(&source)).worked();
 }
 
 #[test]

@@ -5,11 +5,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::{env, fs};
 
-use farjump::build::{Options, build};
+use farjump_fixtures::process::finish;
 
-pub(crate) fn package() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::common::{archive, ifunc_library, package};
 
 /// A folder that `make` fills, once for all tests of a run: also where each test is a process of its own.
 fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
@@ -38,23 +36,7 @@ fn install(prefix: &Path) {
     let mut install = Command::new(env!("CARGO"));
     install.args(["run", "--quiet", "--package", "xtask", "--", "install", "--prefix"]);
     install.arg(prefix).arg("--archive").arg(archive()).stdin(Stdio::null());
-    let output = install.current_dir(package()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{install:?} failed: {said}{}", String::from_utf8_lossy(&output.stdout));
-}
-
-/// The archive that cargo has made for this test. It is made together with the library that the test depends
-/// on, so it lies beside the test and no other one is newer. If nothing had to be made, the newest is still
-/// the right one.
-fn archive() -> PathBuf {
-    let own = env::current_exe().unwrap();
-    let beside = fs::read_dir(own.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
-    let is_archive = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("libfarjump_c-") && name.ends_with(".a")
-    };
-    let age = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).unwrap();
-    beside.filter(is_archive).max_by_key(age).expect("cargo makes the archive with the library")
+    finish(install.current_dir(package())).worked();
 }
 
 /// The folder of the ifunc libraries, each built of the file of its name in `tests/ifuncs`.
@@ -68,7 +50,6 @@ fn build_ifuncs(folder: &Path) {
     for entry in fs::read_dir(package().join("tests/ifuncs")).unwrap() {
         let source = entry.unwrap().path();
         let name = source.file_stem().unwrap().to_string_lossy();
-        let output = folder.join(format!("lib{name}.so"));
-        build(&Options { inputs: vec![source.clone()], output, ..Options::default() }).unwrap();
+        ifunc_library(&source, folder.join(format!("lib{name}.so")), &[]).unwrap();
     }
 }

@@ -6,6 +6,8 @@
 
 mod both_sides;
 mod calls;
+#[path = "../common/mod.rs"]
+mod common;
 mod embedding;
 mod exports;
 mod headers;

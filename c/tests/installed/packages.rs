@@ -5,16 +5,17 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::installation::{ifuncs, package, prefix};
-use crate::programs::{Program, finish, is_there};
+use crate::common::package;
+use crate::installation::{ifuncs, prefix};
+use crate::programs::{finish, is_there, start};
 
 /// Runs a consumer, which has a source and a target in it; `shared` is whether it needs `libfarjump.so`.
 fn sums_up(consumer: &Path, shared: bool) {
     let folder = TempDir::new().unwrap();
     let address = format!("unix:{}", folder.path().join("t.sock").display());
     let library = ifuncs().join("libsum.so");
-    let said = Program::start(consumer, [address.as_ref(), library.as_os_str()], folder.path()).finish();
-    assert_eq!(said, [format!("120 by farjump {}", env!("CARGO_PKG_VERSION"))]);
+    let done = start(consumer, [address.as_ref(), library.as_os_str()], folder.path()).finish().worked();
+    assert_eq!(done.text(), format!("120 by farjump {}\n", env!("CARGO_PKG_VERSION")));
     let file = std::fs::read(consumer).unwrap();
     let needed = file.windows(18).any(|bytes| bytes == b"libfarjump.so.0.1\0");
     assert_eq!(needed, shared, "{} by its soname", if shared { "needs it" } else { "does not need it" });
@@ -24,7 +25,7 @@ fn sums_up(consumer: &Path, shared: bool) {
 fn flags(args: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig")).args(args).arg("farjump");
-    finish(&mut command).split_whitespace().map(str::to_owned).collect()
+    finish(&mut command).worked().text().split_whitespace().map(str::to_owned).collect()
 }
 
 #[test]
@@ -38,9 +39,8 @@ fn a_consumer_finds_the_library_by_pkg_config() {
         let consumer = folder.path().join(name);
         let mut command = Command::new("g++");
         command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
-        finish(
-            command.arg(package().join("tests/consumer/consumer.cpp")).arg("-o").arg(&consumer).args(flags),
-        );
+        command.arg(package().join("tests/consumer/consumer.cpp")).arg("-o").arg(&consumer);
+        finish(command.args(flags)).worked();
         consumer
     };
     let mut shared = flags(&["--cflags", "--libs"]);
@@ -60,8 +60,8 @@ fn a_consumer_finds_the_library_by_cmake() {
     let folder = TempDir::new().unwrap();
     let mut configure = Command::new("cmake");
     configure.arg("-S").arg(package().join("tests/consumer")).arg("-B").arg(folder.path());
-    finish(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
-    finish(Command::new("cmake").arg("--build").arg(folder.path()));
+    finish(configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()))).worked();
+    finish(Command::new("cmake").arg("--build").arg(folder.path())).worked();
     sums_up(&folder.path().join("shared"), true);
     sums_up(&folder.path().join("static"), false);
 }

@@ -1,20 +1,14 @@
 //! C programs: compiling them in several ways, and running them with a time limit.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+pub(crate) use farjump_fixtures::process::{PATIENCE, Process, finish};
 use tempfile::TempDir;
 
-use crate::installation::{package, prefix};
-
-/// Time after which a program is killed. Programs with sanitizers are slow, and share the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+use crate::common::package;
+use crate::installation::prefix;
 
 /// The compilation and linking of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,19 +84,8 @@ pub(crate) fn compile(name: &str, way: Way, folder: &Path) -> PathBuf {
         cc.args(SANITIZERS);
     }
     cc.arg(package().join("tests/programs").join(format!("{name}.c"))).arg("-o").arg(&program);
-    finish(cc.args(way.libraries()).arg("-lpthread"));
+    finish(cc.args(way.libraries()).arg("-lpthread")).worked();
     program
-}
-
-/// Runs a compiler or similar tool to its end.
-///
-/// # Panics
-/// With its output, if it failed.
-pub(crate) fn finish(command: &mut Command) -> String {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?} failed: {said}{}", String::from_utf8_lossy(&output.stderr));
-    said
 }
 
 /// Whether a program is in `PATH`. If not, says that the test is skipped.
@@ -114,106 +97,11 @@ pub(crate) fn is_there(program: &str) -> bool {
     there
 }
 
-/// A running program; killed with the test in any case.
-pub(crate) struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
-    errors: Option<JoinHandle<String>>,
-}
-
-impl Program {
-    pub(crate) fn start(
-        program: &Path,
-        args: impl IntoIterator<Item = impl AsRef<OsStr>>,
-        folder: &Path,
-    ) -> Program {
-        let mut command = Command::new(program);
-        command.args(args).current_dir(folder);
-        Program::spawn(command)
-    }
-
-    pub(crate) fn spawn(mut command: Command) -> Program {
-        let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = streams.spawn().unwrap();
-        let (output, mut errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            drop(errors.read_to_string(&mut text));
-            text
-        });
-        Program { input: child.stdin.take(), child, lines, errors: Some(errors) }
-    }
-
-    /// Its next line of output.
-    ///
-    /// # Panics
-    /// With its standard error, if there is none in time.
-    pub(crate) fn line(&mut self) -> String {
-        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| {
-            drop(self.child.kill());
-            panic!("the program says no more: {}", self.errors());
-        })
-    }
-
-    /// Ends it by a signal, as a user does, and waits as [`Program::finish`] does.
-    pub(crate) fn stop(self) -> Vec<String> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
-        self.finish()
-    }
-
-    /// Writes a line to its input.
-    ///
-    /// # Panics
-    /// With its standard error, if it has ended.
-    pub(crate) fn tell(&mut self, line: &str) {
-        let input = self.input.as_mut().expect("its input has not ended");
-        // In one piece: the programs take each read for whole lines.
-        if let Err(error) = input.write_all(format!("{line}\n").as_bytes()) {
-            drop(self.child.kill());
-            panic!("the program takes no input: {error}: {}", self.errors());
-        }
-    }
-
-    /// Ends its input, waits for its end and returns its remaining output.
-    ///
-    /// # Panics
-    /// With its standard error, if it failed or does not end.
-    pub(crate) fn finish(mut self) -> Vec<String> {
-        drop(self.input.take());
-        let mut said = Vec::new();
-        loop {
-            match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => said.push(line),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    drop(self.child.kill());
-                    panic!("the program hangs after {said:?}: {}", self.errors());
-                }
-            }
-        }
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "the program ended with {status} after {said:?}: {}", self.errors());
-        said
-    }
-
-    fn errors(&mut self) -> String {
-        self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // The kill fails if it has ended, and the wait follows in any case.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+/// Starts a program in this folder, with lines for its input.
+pub(crate) fn start(
+    program: &Path,
+    args: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    folder: &Path,
+) -> Process {
+    Process::start(Command::new(program).args(args).current_dir(folder).stdin(Stdio::piped()))
 }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use farjump::build::{Options, build};
 use tempfile::TempDir;
 
-use crate::installation::{package, prefix};
-use crate::programs::{Program, Way, finish};
+use crate::common::{ifunc_library, package};
+use crate::installation::prefix;
+use crate::programs::{Way, finish, start};
 
 #[test]
 fn the_readme_shows_the_examples_in_c_as_they_are() {
@@ -29,24 +29,20 @@ fn the_programs_in_c_of_the_readme_sum_rows_where_they_lie() {
         return;
     }
     let folder = TempDir::new().unwrap();
-    let options = Options {
-        inputs: vec![package().join("../farjump/examples/sum.c")],
-        output: folder.path().join("libsum.so"),
-        ..Options::default()
-    };
-    build(&options).unwrap();
+    let sum = package().join("../farjump/examples/sum.c");
+    ifunc_library(sum, folder.path().join("libsum.so"), &[]).unwrap();
     let compile = |name: &str| {
         let program = folder.path().join(name);
         let mut cc = Command::new("cc");
         cc.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(prefix().join("include"));
         let source = package().join("examples").join(format!("{name}.c"));
-        finish(cc.arg(source).arg("-o").arg(&program).args(Way::Shared.libraries()));
+        finish(cc.arg(source).arg("-o").arg(&program).args(Way::Shared.libraries())).worked();
         program
     };
     let none: [&str; 0] = [];
-    let mut store = Program::start(&compile("store"), none, folder.path());
+    let store = start(&compile("store"), none, folder.path());
     assert_eq!(store.line(), "ready");
-    let said = Program::start(&compile("sum"), none, folder.path()).finish();
+    let done = start(&compile("sum"), none, folder.path()).finish().worked();
     // 3² + 4² + 5²
-    assert_eq!(said, ["rows 3, 4 and 5 sum up to 50"]);
+    assert_eq!(done.text(), "rows 3, 4 and 5 sum up to 50\n");
 }

@@ -1,6 +1,8 @@
 //! Errors of programs, and their status codes.
 
-use crate::fixture::{Lane, Language, Variant, fixture, run_alone};
+use farjump_fixtures::process::finish;
+
+use crate::fixture::{Lane, Language, Variant, fixture};
 
 #[test]
 fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
@@ -11,8 +13,8 @@ fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
         let program = fixture.program("bad", variant, Language::C);
         for (lane, kind) in [(Lane::Posix, "mapped"), (Lane::Tcp, "put")] {
             let mut command = fixture.command(&program, lane, &fixture.libraries());
-            let out = run_alone(&mut command, &["tally", "bulky", kind]);
-            assert_eq!(out, "all of it was told\n", "{variant:?} {lane:?}");
+            let done = finish(command.args(["tally", "bulky", kind])).worked();
+            assert_eq!(done.text(), "all of it was told\n", "{variant:?} {lane:?}");
         }
     }
 }
@@ -27,11 +29,8 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
         let mut command = fixture.command(&program, Lane::Posix, &fixture.libraries());
         // Handles are never freed, so that their later use is detected.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
-        assert_eq!(
-            run_alone(&mut command, &["tally", "bulky", "mapped"]),
-            "all of it was told\n",
-            "{variant:?}"
-        );
+        let done = finish(command.args(["tally", "bulky", "mapped"])).worked();
+        assert_eq!(done.text(), "all of it was told\n", "{variant:?}");
     }
 }
 

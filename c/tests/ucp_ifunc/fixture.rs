@@ -1,18 +1,21 @@
 //! A folder in which ifunc libraries and programs are built, and processes under a watchdog: none outlives
 //! its test.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use farjump_loader::builder::{BuildError, Options, build};
+use farjump::build::{BuildError, BuildReport};
+use farjump_fixtures::process::{Process, finish};
 use tempfile::TempDir;
 
-/// Time after which a process counts as hanging.
-const WATCHDOG: Duration = Duration::from_secs(600);
+use crate::common::{archive, ifunc_library, package};
+
+/// Time that a pair of processes may take.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Libraries for linking programs. LD_LIBRARY_PATH may name another version of UCX for them to run with:
 /// linkers look there too, for dependencies of UCX's libraries.
@@ -46,20 +49,15 @@ pub(crate) enum Lane {
 impl Variant {
     pub(crate) const BOTH: [Variant; 2] = [Variant::TwoChains, Variant::ThreeChains];
 
-    /// Further lines that a program, or the source of an ifunc library, needs.
-    fn flags(self) -> [String; 4] {
-        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    /// Compiler flags that a program, or the source of an ifunc library, needs.
+    fn flags(self) -> Vec<String> {
         let variant = match self {
             Variant::TwoChains => "-DIFUNC_API_TWO_CHAINS",
             Variant::ThreeChains => "-DIFUNC_API_THREE_CHAINS",
         };
-        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ucp_ifunc/programs");
-        [
-            format!("-I{}", include.display()),
-            format!("-I{}", own.display()),
-            variant.into(),
-            "-includeucp_ifunc.h".into(),
-        ]
+        let folders = ["include", "tests/ucp_ifunc/programs", "benches"];
+        let include = folders.map(|folder| format!("-I{}", package().join(folder).display()));
+        [include.to_vec(), vec![variant.into(), "-includeucp_ifunc.h".into()]].concat()
     }
 }
 
@@ -137,28 +135,27 @@ impl Fixture {
         self.path("empty")
     }
 
+    /// Builds an ifunc library of this file, as `FILE.so`.
+    fn build(
+        &self,
+        source: PathBuf,
+        file: &str,
+        variant: Variant,
+        more: &[String],
+    ) -> Result<BuildReport, BuildError> {
+        let output = self.libraries().join(format!("{file}.so"));
+        ifunc_library(source, output, &[&variant.flags(), more].concat())
+    }
+
     /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` with `farjump build`.
-    pub(crate) fn ifunc(&self, name: &str, variant: Variant) -> PathBuf {
-        let output = self.libraries().join(format!("{name}.so"));
-        let options = Options {
-            inputs: vec![source("ifuncs", name)],
-            output: output.clone(),
-            cflags: variant.flags().into(),
-            ..Options::default()
-        };
-        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
-        output
+    pub(crate) fn ifunc(&self, name: &str, variant: Variant) {
+        self.build(source("ifuncs", name), name, variant, &[]).unwrap();
     }
 
     /// Builds it under another name.
     pub(crate) fn ifunc_called(&self, name: &str, of: &str, variant: Variant) {
         let text = fs::read_to_string(source("ifuncs", of)).unwrap().replace(of, name);
-        let input = self.path(&format!("{name}.c"));
-        fs::write(&input, text).unwrap();
-        let output = self.libraries().join(format!("{name}.so"));
-        let options =
-            Options { inputs: vec![input], output, cflags: variant.flags().into(), ..Options::default() };
-        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        self.build(self.write(&format!("{name}.c"), &text), name, variant, &[]).unwrap();
     }
 
     /// Builds an ifunc of this text, whose functions have C's names.
@@ -168,52 +165,38 @@ impl Fixture {
         name: &str,
         language: Language,
         variant: Variant,
-    ) -> Result<(), BuildError> {
-        let (ending, text) = match language {
-            Language::C => ("c", text.to_owned()),
-            Language::Cxx => ("cc", format!("extern \"C\" {{\n{text}\n}}\n")),
+    ) -> Result<BuildReport, BuildError> {
+        let input = match language {
+            Language::C => self.write(&format!("{name}.c"), text),
+            Language::Cxx => self.write(&format!("{name}.cc"), &format!("extern \"C\" {{\n{text}\n}}\n")),
         };
-        let input = self.path(&format!("{name}.{ending}"));
-        fs::write(&input, text).unwrap();
-        let output = self.libraries().join(format!("{name}.so"));
-        let options =
-            Options { inputs: vec![input], output, cflags: variant.flags().into(), ..Options::default() };
-        build(&options).map(drop)
+        self.build(input, name, variant, &[])
     }
 
-    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` into this directory with `farjump build`, with an ordinary
-    /// library, made here, that stays in its place.
-    pub(crate) fn ifunc_with_library(&self, name: &str, variant: Variant, directory: &Path, text: &str) {
-        let source = self.path("library.c");
-        fs::write(&source, text).unwrap();
+    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` with an ordinary library, made here, that stays in its place.
+    pub(crate) fn ifunc_with_library(&self, name: &str, variant: Variant, text: &str) {
         let folder = self.path("besides");
         fs::create_dir_all(&folder).unwrap();
         let library = folder.join("libfarjump-besides.so");
         let mut command = Command::new("cc");
         command.args(["-shared", "-fPIC", "-Wl,-soname,libfarjump-besides.so", "-o"]).arg(&library);
-        finish(command.arg(&source));
-        let mut cflags = variant.flags().to_vec();
-        cflags.extend(["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", folder.display())));
+        finish(command.arg(self.write("library.c", text))).worked();
+        let mut cflags = ["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", folder.display())).to_vec();
         cflags.push("-lfarjump-besides".to_owned());
-        let output = directory.join(format!("{name}.so"));
-        let options =
-            Options { inputs: vec![self::source("ifuncs", name)], output, cflags, ..Options::default() };
-        let built = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let built = self.build(source("ifuncs", name), name, variant, &cflags).unwrap();
         assert_eq!(built.wanted, ["libfarjump-besides.so"]);
     }
 
     /// Builds `benches/NAME.c`, an ifunc, as `FILE.so`.
     pub(crate) fn measured_ifunc(&self, name: &str, file: &str) {
-        let mut cflags = Variant::TwoChains.flags().to_vec();
-        cflags.push(format!("-I{}", benches().display()));
-        let options = Options {
-            inputs: vec![benches().join(format!("{name}.c"))],
-            output: self.libraries().join(format!("{file}.so")),
-            name: Some(name.to_owned()),
-            cflags,
-            ..Options::default()
-        };
-        build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let source = package().join("benches").join(format!("{name}.c"));
+        self.build(source, file, Variant::TwoChains, &[]).unwrap();
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
     }
 
     /// Compiles `benches/ucp_ifunc.c`.
@@ -224,23 +207,23 @@ impl Fixture {
             .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-rdynamic"])
             .args(Variant::TwoChains.flags())
             .args(&self.quiet);
-        command.arg(benches().join("ucp_ifunc.c")).arg(archive());
-        finish(command.args(LIBRARIES).arg("-o").arg(&program));
+        command.arg(package().join("benches/ucp_ifunc.c")).arg(archive());
+        finish(command.args(LIBRARIES).arg("-o").arg(&program)).worked();
         program
     }
 
-    /// Builds it with the plain compiler, into this directory.
-    pub(crate) fn plain_ifunc(&self, name: &str, variant: Variant, directory: &Path) {
+    /// Builds `tests/ucp_ifunc/ifuncs/NAME.c` with the plain compiler.
+    pub(crate) fn plain_ifunc(&self, name: &str, variant: Variant) {
         let mut command = Command::new("cc");
         command.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror"]).args(variant.flags()).args(&self.quiet);
-        command.arg(source("ifuncs", name)).arg("-o").arg(directory.join(format!("{name}.so")));
-        finish(&mut command);
+        command.arg(source("ifuncs", name)).arg("-o").arg(self.libraries().join(format!("{name}.so")));
+        finish(&mut command).worked();
     }
 
     /// Compiles `tests/ucp_ifunc/programs/NAME.c`.
     pub(crate) fn program(&self, name: &str, variant: Variant, language: Language) -> PathBuf {
         let program = self.path(&format!("{name}-{variant:?}-{language:?}"));
-        finish(self.compiler(name, variant, language).arg(&program));
+        finish(self.compiler(name, variant, language).arg(&program)).worked();
         program
     }
 
@@ -258,15 +241,14 @@ impl Fixture {
     /// The same with AddressSanitizer; `None`, with a message, where the compiler has none.
     pub(crate) fn sanitized_program(&self, name: &str, variant: Variant) -> Option<PathBuf> {
         let program = self.path(&format!("{name}-{variant:?}-sanitized"));
-        let probe = self.path("probe.c");
         let sanitize = "-fsanitize=address";
-        let probed =
-            Command::new("cc").arg(sanitize).arg(&probe).args(LIBRARIES).arg("-o").arg(&program).output();
-        if !probed.unwrap().status.success() {
+        let mut cc = Command::new("cc");
+        cc.arg(sanitize).arg(self.path("probe.c")).args(LIBRARIES).arg("-o").arg(&program);
+        if finish(&mut cc).code != 0 {
             println!("skipped: the C compiler has no AddressSanitizer");
             return None;
         }
-        finish(self.compiler(name, variant, Language::C).arg(&program).arg(sanitize));
+        finish(self.compiler(name, variant, Language::C).arg(&program).arg(sanitize)).worked();
         Some(program)
     }
 
@@ -274,6 +256,7 @@ impl Fixture {
     pub(crate) fn command(&self, program: &Path, lane: Lane, libraries: &Path) -> Command {
         let mut command = Command::new(program);
         command
+            .stdin(Stdio::null())
             .env("UCX_IFUNC_LIB_DIR", libraries)
             .env("UCX_WARN_UNUSED_ENV_VARS", "n")
             .env("UCX_LOG_LEVEL", "error");
@@ -313,47 +296,28 @@ impl Fixture {
                 let own = if role == "target" { target } else { source };
                 command = pinned(&command, own);
             }
-            Watched::start(command.arg(role).arg(&socket).args(arguments))
+            Process::start(command.arg(role).arg(&socket).args(arguments))
         };
-        let target = start("target", target_libraries);
-        let source = start("source", source_libraries);
+        let mut both = [start("target", target_libraries), start("source", source_libraries)];
         // If one fails, the other may wait for it for ever.
-        let mut both = [target, source];
-        while !both.iter_mut().all(Watched::is_over) && !both.iter_mut().any(Watched::has_failed) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let failed = both.iter_mut().any(Watched::has_failed);
-        let ended = both.map(|mut watched| {
-            if failed {
-                watched.stop();
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let ended = both.each_mut().map(Process::ended);
+            if ended.iter().flatten().any(|status| !status.success()) || ended.iter().all(Option::is_some) {
+                break;
             }
-            watched.end()
-        });
-        let said = format!("{}{}", ended[0].2, ended[1].2);
-        let worked = ended.iter().all(|(worked, ..)| *worked) && !said.contains("ERROR");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let ended = both.map(Process::kill);
+        let said = ended.each_ref().map(|done| &*done.err).concat();
+        let worked = ended.iter().all(|done| done.code == 0) && !said.contains("ERROR");
         assert!(worked, "{program:?} {lane:?} {arguments:?}: {said}");
-        ended.map(|(_, out, _)| out)
+        ended.map(|done| done.text().to_owned())
     }
 }
 
-fn benches() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches")
-}
-
 fn source(folder: &str, name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/ucp_ifunc/{folder}/{name}.c"))
-}
-
-/// The library for C, which cargo made along with this test: the newest of those beside it.
-fn archive() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let beside = fs::read_dir(test.parent().unwrap()).unwrap().map(|entry| entry.unwrap());
-    let archives = beside.filter(|entry| {
-        let name = entry.file_name().into_string().unwrap_or_default();
-        name.starts_with("libfarjump_c") && name.ends_with(".a")
-    });
-    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
-    newest.expect("cargo makes the archive before it tests it").path()
+    package().join(format!("tests/ucp_ifunc/{folder}/{name}.c"))
 }
 
 /// The same command, on this processor alone.
@@ -366,84 +330,4 @@ fn pinned(command: &Command, processor: &str) -> Command {
         }
     }
     pinned
-}
-
-/// Runs a tool; it has to succeed.
-fn finish(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-/// A process that is ended with this value, or after a while.
-pub(crate) struct Watched {
-    child: Child,
-    out: fs::File,
-    err: fs::File,
-    started: Instant,
-}
-
-impl Watched {
-    pub(crate) fn start<C: std::borrow::BorrowMut<Command>>(mut command: C) -> Watched {
-        let command = command.borrow_mut();
-        let file = || tempfile::tempfile().unwrap();
-        let (out, err) = (file(), file());
-        command.stdin(Stdio::null());
-        command.stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
-        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Watched { child, out, err, started: Instant::now() }
-    }
-
-    /// Whether it has ended, or has used up its time.
-    fn is_over(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some() || self.started.elapsed() > WATCHDOG
-    }
-
-    /// Whether it has ended with a failure.
-    fn has_failed(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some_and(|status| !status.success())
-    }
-
-    fn stop(&mut self) {
-        let _ = self.child.kill();
-    }
-
-    /// Whether it succeeded, and its output.
-    pub(crate) fn end(mut self) -> (bool, String, String) {
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return (status.success(), text(&mut self.out), text(&mut self.err) + &how(status));
-            }
-            if self.started.elapsed() > WATCHDOG {
-                let (out, err) = (text(&mut self.out), text(&mut self.err));
-                return (false, out, err + "it hangs\n");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn how(status: std::process::ExitStatus) -> String {
-    if status.success() { String::new() } else { format!("{status}\n") }
-}
-
-fn text(file: &mut fs::File) -> String {
-    use std::io::{Read, Seek};
-    let mut bytes = Vec::new();
-    file.rewind().unwrap();
-    file.read_to_end(&mut bytes).unwrap();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Runs a program without a peer.
-pub(crate) fn run_alone(command: &mut Command, arguments: &[impl AsRef<OsStr>]) -> String {
-    let (worked, out, err) = Watched::start(command.args(arguments)).end();
-    assert!(worked, "{command:?}: {err}{out}");
-    out
 }

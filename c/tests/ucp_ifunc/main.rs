@@ -4,6 +4,8 @@
 #![cfg(feature = "ucx")]
 
 mod bad_input;
+#[path = "../common/mod.rs"]
+mod common;
 mod every_byte;
 mod fixture;
 mod measuring;

@@ -42,7 +42,7 @@ fn the_later_prototypes_program_goes_to_its_end_with_libraries_of_the_target_and
     for variant in Variant::BOTH {
         fixture.ifunc("tally", variant);
         fixture.ifunc("rally", variant);
-        fixture.ifunc_with_library("errand", variant, &fixture.libraries(), LIBRARY);
+        fixture.ifunc_with_library("errand", variant, LIBRARY);
         for (lane, rounds) in [(Lane::Posix, "500"), (Lane::Tcp, "20")] {
             course(&fixture, variant, lane, rounds, "equal");
         }

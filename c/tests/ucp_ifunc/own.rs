@@ -1,6 +1,8 @@
 //! Frames that a program sends to its own worker.
 
-use crate::fixture::{Lane, Language, Variant, fixture, run_alone};
+use farjump_fixtures::process::finish;
+
+use crate::fixture::{Lane, Language, Variant, fixture};
 
 /// From 1.15 on, UCX returns a pointer to a process's own memory: private memory, where a peer's would be
 /// shared.
@@ -12,10 +14,8 @@ fn a_program_sends_to_itself_into_memory_of_any_kind() {
         let program = fixture.program("own", variant, Language::C);
         for lane in [Lane::Own, Lane::Posix, Lane::Tcp] {
             let mut command = fixture.command(&program, lane, &fixture.libraries());
-            assert!(
-                run_alone(&mut command, &["tally"]).ends_with("all of it came\n"),
-                "{variant:?} {lane:?}"
-            );
+            let done = finish(command.arg("tally")).worked();
+            assert!(done.text().ends_with("all of it came\n"), "{variant:?} {lane:?}");
         }
     }
 }

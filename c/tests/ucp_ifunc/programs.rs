@@ -25,7 +25,7 @@ fn a_ring_of_slots_is_filled_and_run_lap_after_lap_by_code_that_the_target_has_n
 fn a_library_that_a_compiler_made_is_called_by_name_where_the_target_has_it_too() {
     let Some(fixture) = fixture() else { return };
     for variant in Variant::BOTH {
-        fixture.plain_ifunc("tally", variant, &fixture.libraries());
+        fixture.plain_ifunc("tally", variant);
         let program = fixture.program("throughput", variant, Language::C);
         for lane in Lane::BOTH {
             let folders = [&*fixture.libraries(), &*fixture.libraries()];

@@ -7,7 +7,7 @@ use std::{fs, iter};
 use super::fixture::{Place, Road, real, said, word};
 use super::readme::typed;
 use super::wav::{Chunk, Sound, form, write};
-use crate::programs::{Program, Way};
+use crate::programs::{Process, Way};
 
 /// Files with all features of WAV files, each with its sound.
 fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
@@ -127,7 +127,7 @@ fn what_the_readme_types_comes_to_what_it_says() {
         if let Some(start) = typed.command.strip_suffix(" &") {
             // The shell becomes the target, which is the one to be stopped.
             shell.arg(format!("exec {start}"));
-            let started = target.insert(Program::spawn(shell));
+            let started = target.insert(Process::start(&mut shell));
             assert_eq!([started.line()], *typed.printed);
         } else if !typed.printed.is_empty() {
             let said = said(shell.arg(&typed.command)).unwrap();
@@ -156,7 +156,7 @@ fn between_machines_a_source_with_the_key_is_let_in_and_none_without() {
     fs::write(&key, "5b".repeat(32)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let args = ["--key", "farm.key", "tcp:127.0.0.1:0", "recordings.db"];
-    let mut target = Program::spawn(place.program("target", Road::TCP, &args));
+    let target = Process::start(&mut place.program("target", Road::TCP, &args));
     let ready = target.line();
     let address = ready.strip_prefix("ready: ").unwrap();
     let file = made(&place).swap_remove(0).0;

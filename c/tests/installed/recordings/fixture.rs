@@ -5,12 +5,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use farjump::build::{Options, build};
 use tempfile::TempDir;
 
 use super::readme::{Typed, typed};
-use crate::installation::{package, prefix};
-use crate::programs::{Program, SANITIZERS, WARNINGS, Way, finish, is_there};
+use crate::common::{ifunc_library, package};
+use crate::installation::prefix;
+use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish, is_there};
 
 /// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
@@ -82,11 +82,10 @@ impl Place {
         let lib = prefix().join("lib");
         let sanitizers = if way == Way::Sanitized { SANITIZERS.join(" ") } else { String::new() };
         let warnings = WARNINGS.join(" ");
+        let cc = format!("cc {warnings} -g {sanitizers} -Wl,-rpath,{} {rest}", lib.display());
         let mut shell = Command::new("sh");
         shell.env("PKG_CONFIG_PATH", lib.join("pkgconfig")).current_dir(self.0.path());
-        finish(
-            shell.arg("-c").arg(format!("cc {warnings} -g {sanitizers} -Wl,-rpath,{} {rest}", lib.display())),
-        );
+        finish(shell.args(["-c", &cc])).worked();
     }
 
     /// Does the work of `farjump build`, which is not built for this test.
@@ -96,8 +95,7 @@ impl Place {
     }
 
     pub(crate) fn build_library(&self, source: &Path, library: &str) {
-        let (inputs, output) = (vec![source.to_owned()], self.path(library));
-        build(&Options { inputs, output, ..Options::default() }).unwrap();
+        ifunc_library(source, self.path(library), &[]).unwrap();
     }
 
     /// One of the example's programs, which is to run in this folder. It is not started yet.
@@ -114,10 +112,10 @@ impl Place {
     }
 
     /// A target that is ready, with these files in its database.
-    pub(crate) fn target(&self, road: Road, files: &[&str]) -> Program {
+    pub(crate) fn target(&self, road: Road, files: &[&str]) -> Process {
         let address = self.address();
         let args = [&[&address, "recordings.db"], files].concat();
-        let mut target = Program::spawn(self.program("target", road, &args));
+        let target = Process::start(&mut self.program("target", road, &args));
         assert_eq!(target.line(), format!("ready: {address}"));
         target
     }
@@ -131,19 +129,18 @@ impl Place {
     /// The output of SQLite's own program.
     pub(crate) fn query(&self, query: &str) -> String {
         let mut sqlite = Command::new("sqlite3");
-        finish(sqlite.arg("-readonly").arg(self.path("recordings.db")).arg(query)).trim_end().to_owned()
+        let done = finish(sqlite.arg("-readonly").arg(self.path("recordings.db")).arg(query)).worked();
+        done.text().trim_end().to_owned()
     }
 }
 
 /// Runs a program that ends by itself: its output, or its standard error if it fails.
 pub(crate) fn said(command: &mut Command) -> Result<Vec<String>, String> {
-    let output = command.output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    match output.status.code() {
-        Some(0) => Ok(out.lines().map(str::to_owned).collect()),
+    let done = finish(command);
+    match done.code {
         // A sanitizer ends programs with this status, too.
-        Some(1) if !err.contains("Sanitizer") => Err(err.trim_end().to_owned()),
-        _ => panic!("{command:?} ended with {}: {out}{err}", output.status),
+        1 if !done.err.contains("Sanitizer") => Err(done.err.trim_end().to_owned()),
+        _ => Ok(done.worked().text().lines().map(str::to_owned).collect()),
     }
 }
 

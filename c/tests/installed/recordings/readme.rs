@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::installation::package;
+use crate::common::package;
 
 /// A command, and its output.
 pub(crate) struct Typed {

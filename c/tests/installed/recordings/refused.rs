@@ -7,7 +7,7 @@ use farjump::{Library, Link};
 
 use super::fixture::{Place, Road, said, word};
 use super::wav::{Chunk, Sound, form, write};
-use crate::installation::package;
+use crate::common::package;
 use crate::programs::{PATIENCE, Way};
 
 /// A second of silence.

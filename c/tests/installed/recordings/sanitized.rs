@@ -4,7 +4,8 @@ use std::process::Command;
 
 use super::database::are_kept;
 use super::fixture::{Place, Road, said};
-use crate::installation::{package, prefix};
+use crate::common::package;
+use crate::installation::prefix;
 use crate::programs::{SANITIZERS, WARNINGS, Way, finish};
 
 #[test]
@@ -21,6 +22,6 @@ fn no_payload_makes_the_codec_touch_a_byte_that_is_not_its_own() {
     let mut cc = Command::new("cc");
     cc.args(WARNINGS).args(SANITIZERS).args(["-O1", "-g", "-I"]).arg(prefix().join("include"));
     cc.arg(package().join("tests/programs/damage.c")).arg("-o").arg(&program);
-    finish(cc.arg("-lsqlite3"));
+    finish(cc.arg("-lsqlite3")).worked();
     assert_eq!(said(&mut Command::new(program)).unwrap(), ["all is as it should be"]);
 }
