@@ -9,9 +9,10 @@
 //! that it was given where the endpoint leads to the process's own worker. Such a pointer may lie in private
 //! memory.
 
-use std::fs;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use farjump_transports::ucx::mappings::Mappings;
 use farjump_ucx_sys::{UCS_ERR_INVALID_ADDR, UCS_ERR_IO_ERROR};
 
 use super::Refused;
@@ -77,11 +78,11 @@ fn holds(range: u64, address: usize, len: usize) -> bool {
 
 #[cold]
 fn look(pointer: usize, may_be_private: bool, len: usize) -> Result<(), Refused> {
-    let maps = fs::read_to_string("/proc/self/maps")
-        .map_err(|error| Refused::new(UCS_ERR_IO_ERROR, format!("reading /proc/self/maps: {error}")))?;
-    for (range, is_shared) in maps.lines().filter_map(writable) {
-        if holds(range, pointer, len) && (is_shared || may_be_private) {
-            if is_shared { &SHARED } else { &PRIVATE }.add(range);
+    let mappings = Mappings::now().map_err(|cause| Refused::new(UCS_ERR_IO_ERROR, cause.to_string()))?;
+    for mapping in mappings.iter().filter(|mapping| mapping.is_writable) {
+        let Some(range) = packed(&mapping.range) else { continue };
+        if holds(range, pointer, len) && (mapping.is_shared || may_be_private) {
+            if mapping.is_shared { &SHARED } else { &PRIVATE }.add(range);
             return Ok(());
         }
     }
@@ -98,16 +99,11 @@ pub(super) fn outside(len: usize) -> Refused {
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }
 
-/// The range of a line of `/proc/PID/maps` (proc(5)), and whether it is shared, if it can be written.
-fn writable(line: &str) -> Option<(u64, bool)> {
-    let (range, rest) = line.split_once(' ')?;
-    let (start, end) = range.split_once('-')?;
-    let page = |text| u64::from_str_radix(text, 16).ok().map(|address| address >> PAGE);
-    let (start, end) = (page(start)?, page(end)?);
+/// A range of pages in one word; `None` if it starts where no process has memory.
+fn packed(range: &Range<usize>) -> Option<u64> {
+    let [start, end] = [range.start, range.end].map(|address| (address >> PAGE) as u64);
     let pages = (end - start).min((1 << PAGES) - 1);
-    let permissions = rest.as_bytes().first_chunk::<4>()?;
-    (permissions[1] == b'w' && start >> (64 - PAGES) == 0)
-        .then_some((start << PAGES | pages, permissions[3] == b's'))
+    (start >> (64 - PAGES) == 0).then_some(start << PAGES | pages)
 }
 
 #[cfg(test)]
@@ -153,9 +149,7 @@ mod tests {
 
     #[test]
     fn a_range_holds_its_own_bytes_and_no_others() {
-        let (range, is_shared) = writable("7f0000001000-7f0000003000 rw-s 00000000 00:01 7 /x").unwrap();
-        assert!(is_shared);
-        assert_eq!(writable("7f0000001000-7f0000003000 rw-p 00000000 00:00 0"), Some((range, false)));
+        let range = packed(&(0x7f00_0000_1000..0x7f00_0000_3000)).unwrap();
         let start = 0x7f00_0000_1000;
         assert!(holds(range, start, 0x2000) && holds(range, start + 0x1fff, 1));
         assert!(
@@ -164,8 +158,6 @@ mod tests {
                 && !holds(range, start + 0x2000, 0)
         );
         assert!(!holds(range, start + 8, usize::MAX) && !holds(0, 0, 0));
-        for other in ["7f0000001000-7f0000003000 r--p", "7f0000001000-7f0000003000 r--s", "vsyscall", ""] {
-            assert_eq!(writable(other), None);
-        }
+        assert_eq!(packed(&(usize::MAX - 1..usize::MAX)), None);
     }
 }

@@ -24,7 +24,7 @@ const SPARE: usize = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Buffer {
     start: NonNull<u8>,
-    room: usize,
+    capacity: usize,
 }
 
 // SAFETY: the value owns its memory.
@@ -33,30 +33,30 @@ unsafe impl Send for Buffer {}
 impl Buffer {
     fn new(len: usize) -> Result<Buffer, Cause> {
         let lacking = || Cause::System(format!("there is no memory for a message of {len} bytes"));
-        let room = match len {
+        let capacity = match len {
             len if len <= SMALL => SMALL,
             len if len <= RECEIVE => RECEIVE,
             len if len <= SPARE => len.next_power_of_two(),
             len => len.checked_next_multiple_of(LINE).ok_or_else(lacking)?,
         };
-        let layout = Buffer::layout(room).ok_or_else(lacking)?;
+        let layout = Buffer::layout(capacity).ok_or_else(lacking)?;
         // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(lacking)?;
-        Ok(Buffer { start, room })
+        Ok(Buffer { start, capacity })
     }
 
-    fn layout(room: usize) -> Option<Layout> {
-        Layout::from_size_align(room.checked_add(FRONT + BACK)?, LINE).ok()
+    fn layout(capacity: usize) -> Option<Layout> {
+        Layout::from_size_align(capacity.checked_add(FRONT + BACK)?, LINE).ok()
     }
 
     /// Bytes of the space.
-    pub(super) fn room(&self) -> usize {
-        self.room
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     /// All bytes.
     pub(super) fn len(&self) -> usize {
-        FRONT + self.room + BACK
+        FRONT + self.capacity + BACK
     }
 
     /// Address of the byte at `at`, which is in the buffer.
@@ -79,7 +79,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(layout) = Buffer::layout(self.room) {
+        if let Some(layout) = Buffer::layout(self.capacity) {
             // SAFETY: allocated with this layout by `new`.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
@@ -153,7 +153,7 @@ impl Spares {
 
     #[inline]
     fn give(&self, buffer: Buffer) {
-        let before = match buffer.room {
+        let before = match buffer.capacity {
             SMALL => self.small.replace(Some(buffer)),
             RECEIVE => self.receive.replace(Some(buffer)),
             _ => Some(buffer),
@@ -171,10 +171,10 @@ impl Others {
             len if len <= SMALL => self.small.pop(),
             len if len <= RECEIVE => self.receive.pop(),
             len => {
-                let fits = |buffer: &Buffer| buffer.room >= len && buffer.room / 4 < len;
+                let fits = |buffer: &Buffer| buffer.capacity >= len && buffer.capacity / 4 < len;
                 let index = self.long.iter().rposition(fits)?;
                 let buffer = self.long.remove(index);
-                self.bytes -= buffer.room;
+                self.bytes -= buffer.capacity;
                 Some(buffer)
             }
         }
@@ -182,14 +182,14 @@ impl Others {
 
     #[cold]
     fn give(&mut self, buffer: Buffer) {
-        let kept = match buffer.room {
+        let kept = match buffer.capacity {
             SMALL => &mut self.small,
             RECEIVE => &mut self.receive,
-            room => {
-                self.bytes += room;
+            capacity => {
+                self.bytes += capacity;
                 self.long.push(buffer);
                 while self.bytes > SPARE && self.long.len() > 1 {
-                    self.bytes -= self.long.remove(0).room;
+                    self.bytes -= self.long.remove(0).capacity;
                 }
                 return;
             }
@@ -208,8 +208,8 @@ mod tests {
     fn a_room_starts_on_a_line_and_has_what_a_record_needs_around_it() {
         for len in [0, 1, 4096, 4097, 32_768, 70_000, SPARE + 1] {
             let mut buffer = Buffer::new(len).unwrap();
-            assert!(buffer.at(FRONT).addr().get().is_multiple_of(LINE) && buffer.room() >= len);
-            assert_eq!(buffer.part(0, buffer.len()).len(), FRONT + buffer.room() + BACK);
+            assert!(buffer.at(FRONT).addr().get().is_multiple_of(LINE) && buffer.capacity() >= len);
+            assert_eq!(buffer.part(0, buffer.len()).len(), FRONT + buffer.capacity() + BACK);
         }
         assert!(matches!(Buffer::new(usize::MAX), Err(Cause::System(_))));
     }
@@ -222,7 +222,7 @@ mod tests {
                 let at = buffer.at(0);
                 spares.give(buffer);
                 let again = spares.take(len);
-                assert!(again.is_none_or(|again| again.at(0) == at || again.room() >= len));
+                assert!(again.is_none_or(|again| again.at(0) == at || again.capacity() >= len));
                 spares.give(Buffer::new(len).unwrap());
             }
         }

@@ -37,12 +37,12 @@ pub(super) fn part(mut parts: Parts) {
     if parts.outbound.is_copy() {
         return close(parts.socket);
     }
-    let mut parting = Parting { parts, shut: false, deadline: None };
-    if parting.is_over() {
-        return close(parting.parts.socket);
+    let mut closing = Closing { parts, shut: false, deadline: None };
+    if closing.is_over() {
+        return close(closing.parts.socket);
     }
-    parting.deadline = Some(Instant::now() + PATIENCE);
-    keep(parting);
+    closing.deadline = Some(Instant::now() + PATIENCE);
+    keep(closing);
 }
 
 /// Closes a socket. A peer on the same machine may have passed descriptors on it, whose close may block.
@@ -56,13 +56,13 @@ fn close(socket: Socket) {
 }
 
 /// A link that is closing.
-struct Parting {
+struct Closing {
     parts: Parts,
     shut: bool,
     deadline: Option<Instant>,
 }
 
-impl Parting {
+impl Closing {
     /// Does everything possible now. Returns whether the socket can be closed.
     fn is_over(&mut self) -> bool {
         let Parts { socket, outbound, windows, .. } = &mut self.parts;
@@ -119,51 +119,51 @@ fn has_arrived(socket: &Socket) -> bool {
 
 /// The closing endpoints of one process, and whether there is a thread for them.
 #[derive(Default)]
-struct Partings {
+struct ClosingThread {
     state: Mutex<State>,
     work: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    new: Vec<Parting>,
+    new: Vec<Closing>,
     /// Includes those of the thread.
     count: usize,
     thread: bool,
 }
 
-static PARTINGS: PerProcess<Partings> = PerProcess::new();
+static THREAD: PerProcess<ClosingThread> = PerProcess::new();
 
-/// Passes `parting` on to the thread.
-fn keep(parting: Parting) {
-    let partings = PARTINGS.get();
-    let mut state = partings.lock();
+/// Passes `closing` on to the thread.
+fn keep(closing: Closing) {
+    let thread = THREAD.get();
+    let mut state = thread.lock();
     if state.count >= MOST {
         drop(state);
-        return close(parting.parts.socket);
+        return close(closing.parts.socket);
     }
     if !state.thread {
-        if let Err(error) = deferred_close::spawn("farjump-parting", || partings.run()) {
+        if let Err(error) = deferred_close::spawn("farjump-closing", || thread.run()) {
             drop(state);
             log::warn!("no thread to end a link, whose last frames may be lost: {error}");
-            return close(parting.parts.socket);
+            return close(closing.parts.socket);
         }
         state.thread = true;
     }
     state.count += 1;
-    state.new.push(parting);
+    state.new.push(closing);
     drop(state);
-    partings.work.notify_one();
+    thread.work.notify_one();
 }
 
-impl Partings {
+impl ClosingThread {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The thread's work.
     fn run(&self) {
-        let mut all: Vec<Parting> = Vec::new();
+        let mut all: Vec<Closing> = Vec::new();
         loop {
             let mut state = self.lock();
             if all.is_empty() && state.new.is_empty() {
@@ -194,11 +194,11 @@ impl Partings {
 }
 
 /// Waits a short time until there is work for one of `all`.
-fn wait(all: &[Parting]) {
+fn wait(all: &[Closing]) {
     if all.is_empty() {
         return;
     }
     let mut sockets: Vec<_> =
-        all.iter().map(|parting| PollFd::new(&parting.parts.socket, parting.flags())).collect();
+        all.iter().map(|closing| PollFd::new(&closing.parts.socket, closing.flags())).collect();
     let _ = poll(&mut sockets, Timespec::try_from(LOOK).ok().as_ref());
 }

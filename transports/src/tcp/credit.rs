@@ -26,7 +26,7 @@ impl SendCredit {
 
     /// Whether the peer accepts `len` more bytes now. A message longer than the window travels alone.
     #[inline]
-    pub(super) fn has_room(&self, len: usize) -> bool {
+    pub(super) fn has_credit(&self, len: usize) -> bool {
         let under_way = self.sent.wrapping_sub(self.consumed);
         under_way == 0 || len as u64 + u64::from(under_way) <= u64::from(self.window)
     }
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn a_message_goes_if_it_fits_the_window_or_is_alone() {
         let (mut out, mut recv_credit) = (SendCredit::new(1024), RecvCredit::new(1024));
-        assert!(out.has_room(4096) && recv_credit.takes(4096), "alone");
+        assert!(out.has_credit(4096) && recv_credit.takes(4096), "alone");
         for len in [960, 64] {
-            assert!(out.has_room(len as usize) && recv_credit.takes(len));
+            assert!(out.has_credit(len as usize) && recv_credit.takes(len));
             out.send(len);
             recv_credit.receive(len);
         }
-        assert!(!out.has_room(64) && !recv_credit.takes(64));
+        assert!(!out.has_credit(64) && !recv_credit.takes(64));
         recv_credit.consume(960);
         assert!(
             recv_credit.must_return_credit() && !recv_credit.takes(64),
@@ -162,7 +162,10 @@ mod tests {
         let (consumed, window) = recv_credit.return_credit();
         assert!(!recv_credit.must_return_credit() && out.take(consumed, window));
         assert!(
-            out.has_room(960) && !out.has_room(1024) && recv_credit.takes(960) && !recv_credit.takes(1024)
+            out.has_credit(960)
+                && !out.has_credit(1024)
+                && recv_credit.takes(960)
+                && !recv_credit.takes(1024)
         );
     }
 
@@ -175,7 +178,7 @@ mod tests {
             assert!(!copy(&out).take(start.wrapping_add(192), 4096));
             assert!(!copy(&out).take(start, 4096), "it takes credit back");
             assert!(!copy(&out).take(start.wrapping_add(64), MOST + 1));
-            assert!(out.take(start.wrapping_add(128), 4096) && out.has_room(1 << 31));
+            assert!(out.take(start.wrapping_add(128), 4096) && out.has_credit(1 << 31));
         }
     }
 

@@ -346,7 +346,7 @@ impl Inbound {
             let mut next = [0; HEAD];
             let (got, more) = long.receive(socket, self.keys.as_deref_mut(), windows, &mut next)?;
             if more != 0 {
-                self.make_room()?;
+                self.make_space()?;
                 if let Some(last) = &mut self.last {
                     last.buffer.part(self.end, more).copy_from_slice(&next[..more]);
                     self.end += more;
@@ -354,7 +354,7 @@ impl Inbound {
             }
             return Ok(got);
         }
-        self.make_room()?;
+        self.make_space()?;
         let Some(last) = &mut self.last else { return Ok(Got::Nothing) };
         let got = socket.receive(last.buffer.part(self.end, FRONT + RECEIVE - self.end))?;
         if let Got::Bytes(bytes) = got {
@@ -365,7 +365,7 @@ impl Inbound {
 
     /// Makes sure that the last buffer has space for the record that begins at `at`.
     #[inline]
-    fn make_room(&mut self) -> Result<(), Box<Cause>> {
+    fn make_space(&mut self) -> Result<(), Box<Cause>> {
         match &mut self.last {
             Some(last) if last.held == 0 && self.at == self.end => {
                 (self.at, self.end, self.after) = (START, START, START);

@@ -191,10 +191,10 @@ fn a_peer_that_waits_is_told_before_this_side_sleeps_also_where_it_said_so_only_
     assert!(take(&mut post).unwrap().is_some());
     liar.write(&waits);
     assert!(post.arm().unwrap());
-    let mut told = vec![0; HEAD + TAG];
+    let mut credit = vec![0; HEAD + TAG];
     liar.socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    std::io::Read::read_exact(&mut liar.socket, &mut told).unwrap();
-    let consumed = u32::from_le_bytes(told[8..12].try_into().unwrap());
+    std::io::Read::read_exact(&mut liar.socket, &mut credit).unwrap();
+    let consumed = u32::from_le_bytes(credit[8..12].try_into().unwrap());
     assert_eq!(consumed, 64);
 }
 

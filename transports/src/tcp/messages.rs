@@ -21,7 +21,7 @@ pub(super) struct TcpMessages {
     /// `None` once it is taken apart.
     parts: Option<Parts>,
     /// The buffer that `reserve` lends, and its length.
-    room: Option<(Buffer, usize)>,
+    lent: Option<(Buffer, usize)>,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
     /// Length of the message for which there is no credit.
@@ -41,7 +41,7 @@ pub(super) struct Parts {
 
 impl TcpMessages {
     pub(super) fn new(parts: Parts, max_frame: usize) -> TcpMessages {
-        TcpMessages { parts: Some(parts), room: None, max_frame, wanted: None, asked: None }
+        TcpMessages { parts: Some(parts), lent: None, max_frame, wanted: None, asked: None }
     }
 
     #[inline]
@@ -61,7 +61,7 @@ impl TcpMessages {
         self.wanted = Some(len);
         let asked = self.asked;
         let Parts { socket, outbound, windows, .. } = self.parts();
-        if !windows.send_credit.has_room(len) && asked != Some(windows.send_credit.state()) {
+        if !windows.send_credit.has_credit(len) && asked != Some(windows.send_credit.state()) {
             let sent = outbound.note(socket, true, &mut windows.recv_credit);
             if sent.map_err(|cause| error(Operation::Send, *cause))? {
                 self.asked = Some(self.parts().windows.send_credit.state());
@@ -89,7 +89,7 @@ impl TcpMessages {
         if windows.recv_credit.must_return_credit() {
             outbound.note(socket, false, &mut windows.recv_credit).map_err(failed)?;
         }
-        let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.send_credit.has_room(len));
+        let stuck = |windows: &Windows| wanted.is_some_and(|len| !windows.send_credit.has_credit(len));
         if outbound.is_waiting() || outbound.broken().is_some() || stuck(windows) {
             // At most a window: the peer may send no more.
             while let Ok(true) = inbound.next(socket, windows) {}
@@ -103,8 +103,8 @@ impl TcpMessages {
     fn send(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
         let failed = |cause: Box<Cause>| error(Operation::Send, *cause).with_frame(frame);
         let total = (len + beside.len()).next_multiple_of(LINE);
-        let (room, reserved) = match self.room.take() {
-            Some((room, reserved)) if total <= reserved && len != 0 => (room, reserved),
+        let (lent, reserved) = match self.lent.take() {
+            Some((lent, reserved)) if total <= reserved && len != 0 => (lent, reserved),
             _ => return Err(failed(Box::new(Cause::Unsupported("committing without reserving")))),
         };
         let Parts { socket, outbound, windows, .. } = self.parts();
@@ -113,14 +113,14 @@ impl TcpMessages {
         }
         // Credit may have been returned since `reserve`, and wait for the socket.
         if outbound.is_waiting() && !outbound.flush(socket, &mut windows.recv_credit).map_err(failed)? {
-            self.room = Some((room, reserved));
+            self.lent = Some((lent, reserved));
             return Err(failed(Box::new(Cause::Full)));
         }
         // No frame is longer than `MAX_FRAME`.
         windows.send_credit.send(total as u32);
         match beside {
-            [] => outbound.message(socket, room, len, &mut windows.recv_credit).map_err(failed),
-            _ => outbound.message_beside(socket, room, len, beside, &mut windows.recv_credit).map_err(failed),
+            [] => outbound.message(socket, lent, len, &mut windows.recv_credit).map_err(failed),
+            _ => outbound.message_beside(socket, lent, len, beside, &mut windows.recv_credit).map_err(failed),
         }
     }
 
@@ -157,23 +157,23 @@ unsafe impl Messages for TcpMessages {
         if parts.outbound.broken().is_some() {
             return Err(self.broken());
         }
-        if parts.outbound.is_waiting() || !parts.windows.send_credit.has_room(len) {
+        if parts.outbound.is_waiting() || !parts.windows.send_credit.has_credit(len) {
             let full = self.full(len)?;
             let parts = self.parts();
-            if parts.outbound.is_waiting() || !parts.windows.send_credit.has_room(len) {
+            if parts.outbound.is_waiting() || !parts.windows.send_credit.has_credit(len) {
                 return Err(full);
             }
         }
         self.wanted = None;
-        let room = match self.room.take() {
-            Some((room, _)) if room.room() >= len && room.room() / 8 < len => room,
+        let lent = match self.lent.take() {
+            Some((lent, _)) if lent.capacity() >= len && lent.capacity() / 8 < len => lent,
             other => {
-                other.into_iter().for_each(|(room, _)| buffers::give(room));
+                other.into_iter().for_each(|(lent, _)| buffers::give(lent));
                 buffers::take(len).map_err(|cause| error(Operation::Send, cause))?
             }
         };
-        let start = room.at(FRONT);
-        self.room = Some((room, len));
+        let start = lent.at(FRONT);
+        self.lent = Some((lent, len));
         Ok(start)
     }
 
@@ -286,7 +286,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 impl Drop for TcpMessages {
     fn drop(&mut self) {
-        self.room.take().into_iter().for_each(|(room, _)| buffers::give(room));
+        self.lent.take().into_iter().for_each(|(lent, _)| buffers::give(lent));
         self.parts.take().into_iter().for_each(closing::part);
     }
 }

@@ -73,11 +73,11 @@ fn bytes_of(len: usize, fill: u8) -> impl Iterator<Item = u8> {
 }
 
 fn send(post: &mut TcpMessages, len: usize, fill: u8) -> Result<(), TransportError> {
-    let room = post.reserve(len)?;
-    assert!(room.addr().get().is_multiple_of(LINE));
+    let space = post.reserve(len)?;
+    assert!(space.addr().get().is_multiple_of(LINE));
     // SAFETY: `reserve` lends `len` bytes.
-    let room = unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) };
-    room.iter_mut().zip(bytes_of(len, fill)).for_each(|(to, from)| *to = from);
+    let space = unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), len) };
+    space.iter_mut().zip(bytes_of(len, fill)).for_each(|(to, from)| *to = from);
     post.commit(len, 7)
 }
 
@@ -161,15 +161,15 @@ fn bytes_that_lie_elsewhere_arrive_whole_and_are_not_used_behind_the_return() {
                 let mut beside: Vec<u8> = bytes_of(len, 3).collect();
                 let total = (LINE + len).next_multiple_of(LINE);
                 let deadline = Instant::now() + PATIENCE;
-                let room = loop {
+                let space = loop {
                     match left.reserve(total) {
-                        Ok(room) => break room,
+                        Ok(space) => break space,
                         Err(error) => assert!(error.is_full() && Instant::now() < deadline, "{error}"),
                     }
                     assert!(right.poll().unwrap().is_none());
                 };
                 // SAFETY: `reserve` lends a line and more.
-                unsafe { room.write_bytes(0xee, total) };
+                unsafe { space.write_bytes(0xee, total) };
                 left.commit_beside(LINE, &beside, 0).unwrap();
                 beside.fill(0xee);
                 let bytes = next(&mut right, &mut left).unwrap();
@@ -228,7 +228,7 @@ fn a_peer_that_reads_nothing_is_sent_no_more_than_its_window_and_what_one_messag
         let deadline = Instant::now() + PATIENCE;
         while send(&mut left, 4096, 1).is_err() {
             right.poll().unwrap();
-            assert!(Instant::now() < deadline, "the room is not given back");
+            assert!(Instant::now() < deadline, "no credit is returned");
         }
     }
 }
@@ -257,9 +257,9 @@ fn a_message_longer_than_the_window_goes_alone_and_holds_up_the_next() {
 #[test]
 fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_gone() {
     let (mut left, mut right) = pair_on(unix(), Terms { window: 1 << 30, ..TERMS });
-    let room = left.reserve(64).unwrap();
+    let space = left.reserve(64).unwrap();
     // SAFETY: `reserve` lends 64 bytes.
-    unsafe { room.write_bytes(3, 64) };
+    unsafe { space.write_bytes(3, 64) };
     // Meanwhile credit fills the socket.
     let parts = left.parts();
     while parts.outbound.note(&parts.socket, false, &mut parts.windows.recv_credit).unwrap() {}
@@ -274,7 +274,7 @@ fn what_is_committed_behind_credit_that_waits_for_the_socket_goes_when_that_has_
 }
 
 #[test]
-fn room_that_never_comes_is_not_waited_for() {
+fn credit_that_never_comes_is_not_waited_for() {
     let (mut left, right) = pair(Terms { window: 4096, ..TERMS });
     send(&mut left, 4096, 1).unwrap();
     assert!(send(&mut left, 64, 2).unwrap_err().is_full());
@@ -344,7 +344,7 @@ fn a_small_message_and_its_answer_are_one_call_each_at_either_side_and_idle_ends
         (0..1000).for_each(|_| turn());
         assert_eq!(CALLS.get() - before, 4000, "{seal:?}");
         for post in [&mut left, &mut right] {
-            assert!(post.arm().unwrap() && post.room.is_none());
+            assert!(post.arm().unwrap() && post.lent.is_none());
             assert_eq!(post.whole().inbound.held(), 0);
         }
         // One call receives many messages, and credit is returned at half a window.
@@ -403,57 +403,6 @@ fn keys_turn_while_messages_travel() {
 }
 
 #[test]
-fn what_was_committed_arrives_though_its_end_is_dropped_at_once_and_has_bytes_unread() {
-    for seal in SEALS {
-        for sockets in [tcp(), unix()] {
-            let (mut left, mut right) = pair_on(sockets, Terms { seal, window: 64 << 20, ..TERMS });
-            // Unread at the endpoint that is dropped.
-            send(&mut right, 64, 9).unwrap();
-            for fill in 0..10 {
-                send(&mut left, 64, fill).unwrap();
-            }
-            // More than fits the sockets.
-            send(&mut left, 32 << 20, 10).unwrap();
-            assert!(left.wants_write());
-            drop(left);
-            for fill in 0..10 {
-                while right.poll().unwrap().is_none() {}
-                assert!(take(&mut right).unwrap().unwrap().into_iter().eq(bytes_of(64, fill)));
-            }
-            let bytes = loop {
-                if let Some(bytes) = take(&mut right).unwrap() {
-                    break bytes;
-                }
-            };
-            assert!(bytes.into_iter().eq(bytes_of(32 << 20, 10)));
-            assert_eq!(*end_of(&mut right).cause(), Cause::PeerGone);
-        }
-    }
-}
-
-#[test]
-fn a_peer_that_is_gone_shows_behind_what_it_sent_and_sending_to_it_does_no_harm() {
-    for sockets in [tcp(), unix()] {
-        let (mut left, mut right) = pair_on(sockets, TERMS);
-        (0..10).for_each(|fill| send(&mut left, 64, fill).unwrap());
-        drop(left);
-        // The first resets the connection; the next ones find it reset.
-        for fill in 0..10 {
-            match send(&mut right, 64, fill) {
-                Ok(()) => {}
-                Err(error) => assert!(error.is_full(), "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        for fill in 0..10 {
-            assert!(take(&mut right).unwrap().unwrap().into_iter().eq(bytes_of(64, fill)), "{fill}");
-        }
-        assert_eq!(*end_of(&mut right).cause(), Cause::PeerGone);
-        assert_eq!(*right.reserve(64).unwrap_err().cause(), Cause::PeerGone);
-    }
-}
-
-#[test]
 fn an_end_that_read_ahead_does_not_promise_that_its_descriptor_tells() {
     let (mut left, mut right) = pair(Terms { window: 64, ..TERMS });
     assert!(right.tells_unasked());
@@ -468,46 +417,6 @@ fn an_end_that_read_ahead_does_not_promise_that_its_descriptor_tells() {
     }
     assert_eq!(take(&mut right).unwrap().unwrap(), bytes_of(64, 2).collect::<Vec<_>>());
     assert!(take(&mut right).unwrap().is_none() && right.tells_unasked());
-}
-
-#[test]
-fn descriptors_that_a_peer_passes_end_the_link_and_are_closed_elsewhere() {
-    let [ours, theirs] = unix();
-    let mut own = end(ours, Side::Source, TERMS);
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
-    let passed = [writer.as_fd()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut space);
-    assert!(beside.push(rustix::net::SendAncillaryMessage::ScmRights(&passed)));
-    let bytes = [std::io::IoSlice::new(&[0])];
-    rustix::net::sendmsg(&theirs, &bytes, &mut beside, rustix::net::SendFlags::empty()).unwrap();
-    drop(writer);
-    let error = own.poll().unwrap_err().to_string();
-    assert!(error.contains("passed 1 descriptors"), "{error}");
-    // The end of the pipe comes once no copy of the passed end is left.
-    assert_eq!(rustix::io::read(&reader, &mut [0]).unwrap(), 0);
-}
-
-#[test]
-fn a_forked_child_sends_nothing_by_its_parents_keys_and_ends_nothing() {
-    let (mut left, mut right) = pair(TERMS);
-    send(&mut left, 64, 1).unwrap();
-    // SAFETY: the child only tries to send, closes and ends; none of that needs another thread of its parent.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let refused = left.reserve(64).is_ok() && left.commit(64, 0).is_err();
-        drop(left);
-        // SAFETY: ends the child without the exit handlers of the test program.
-        unsafe { libc::_exit(if refused { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is valid for writes.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the child could send");
-    send(&mut left, 64, 2).unwrap();
-    for fill in 1..3 {
-        assert!(next(&mut right, &mut left).unwrap().into_iter().eq(bytes_of(64, fill)));
-    }
 }
 
 #[test]
@@ -527,5 +436,7 @@ fn the_route_says_where_to_and_how_it_is_sealed() {
 
 #[path = "delay_tests.rs"]
 mod delays;
+#[path = "end_tests.rs"]
+mod ends;
 #[path = "liar_tests.rs"]
 mod liars;

@@ -268,9 +268,9 @@ impl Long {
         if from < to {
             let (start, end) = (from - self.front, to - self.front);
             let bytes = &beside[cmp::min(start, beside.len())..cmp::min(end, beside.len())];
-            let room = self.buffer.part(FRONT + from, to - from);
-            room[..bytes.len()].copy_from_slice(bytes);
-            room[bytes.len()..].fill(0);
+            let space = self.buffer.part(FRONT + from, to - from);
+            space[..bytes.len()].copy_from_slice(bytes);
+            space[bytes.len()..].fill(0);
             self.here = to;
         }
     }
@@ -304,7 +304,7 @@ impl Long {
     }
 
     fn slot(&self, number: usize) -> usize {
-        FRONT + self.buffer.room() + number * SLOT
+        FRONT + self.buffer.capacity() + number * SLOT
     }
 
     /// Makes the records of the next batch.

@@ -79,11 +79,11 @@ impl Socket {
 
     /// Receives the bytes that have arrived.
     #[inline]
-    pub(super) fn receive(&self, room: &mut [u8]) -> Result<Got, Box<Cause>> {
+    pub(super) fn receive(&self, space: &mut [u8]) -> Result<Got, Box<Cause>> {
         if self.is_unix {
-            return self.receive_beside(&mut [IoSliceMut::new(room)]);
+            return self.receive_beside(&mut [IoSliceMut::new(space)]);
         }
-        got(recv(&self.descriptor, room, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
+        got(recv(&self.descriptor, space, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
     }
 
     /// Receives into several pieces.

@@ -73,6 +73,17 @@ impl Lanes {
         self.by_lines.then(|| writing().any(|lane| !lane.is_emulating()))
     }
 
+    /// Names their transports, each once, in UCX's order.
+    pub(super) fn transports(self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for Lane { transport, .. } in self.lanes {
+            if !names.contains(&transport) {
+                names.push(transport);
+            }
+        }
+        names
+    }
+
     /// Returns whether all of them are TCP.
     pub(super) fn are_tcp(&self) -> bool {
         !self.lanes.is_empty() && self.lanes.iter().all(|lane| lane.transport == "tcp")
@@ -219,6 +230,8 @@ mod tests {
 
     #[test]
     fn lanes_are_read_and_said_in_words() {
+        let all = Lanes::read(include_str!("printed/1.22.0-cma.txt"));
+        assert_eq!(all.transports(), ["sysv", "posix", "cma"]);
         let tcp = Lanes::read(TCP);
         assert_eq!(tcp.in_words(), "tcp over lo");
         assert!(tcp.are_tcp());

@@ -12,6 +12,8 @@ mod context;
 mod device_memlock;
 mod lanes;
 mod locality;
+#[doc(hidden)]
+pub mod mappings;
 pub mod put;
 mod settings;
 mod tls;
@@ -25,8 +27,17 @@ use std::ffi::CStr;
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{
     UCS_ERR_CANCELED, UCS_ERR_CONNECTION_RESET, UCS_ERR_ENDPOINT_TIMEOUT, UCS_ERR_NOT_CONNECTED,
-    UCS_ERR_REJECTED, UCS_ERR_SHMEM_SEGMENT, Ucx, ucs_status_t,
+    UCS_ERR_REJECTED, UCS_ERR_SHMEM_SEGMENT, Ucx, ucp_ep_h, ucs_status_t,
 };
+
+/// Names the UCX transports of a UCX endpoint's lanes, each once, in UCX's order: `posix`, `cma`.
+///
+/// # Safety
+/// `end` is an open UCX endpoint, and no other thread uses its worker.
+#[doc(hidden)]
+pub unsafe fn transports_of(ucx: &Ucx, end: ucp_ep_h) -> Vec<String> {
+    lanes::Lanes::of(ucx, end).transports()
+}
 
 /// Returns UCX's text for a status.
 fn words(ucx: &Ucx, status: ucs_status_t) -> String {

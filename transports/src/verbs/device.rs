@@ -123,7 +123,7 @@ impl Device {
         if cq.is_null() {
             return Err(exhausted(&self.name, "completion queue", &last_error()));
         }
-        let mut answer = Err(String::new());
+        let mut created = Err(String::new());
         for inline in [INLINE, 220, 128, 64, 0] {
             // SAFETY: pointers and numbers, for which zero is valid.
             let mut asked: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
@@ -132,19 +132,19 @@ impl Device {
             // SAFETY: the domain and the completion queue belong to this context.
             let qp = unsafe { self.verbs.ibv_create_qp(self.domain(), &mut asked) };
             if qp.is_null() {
-                answer = Err(exhausted(&self.name, "queue pair", &last_error()));
+                created = Err(exhausted(&self.name, "queue pair", &last_error()));
                 continue;
             }
             // For writes of a frame, with or without immediate data. SAFETY: the queue pair was made above.
             let in_order = unsafe { self.verbs.query_qp_data_in_order(qp, IBV_WR_RDMA_WRITE) };
-            answer = Ok((asked.cap.max_inline_data.min(INLINE), in_order));
+            created = Ok((asked.cap.max_inline_data.min(INLINE), in_order));
             // SAFETY: the queue pair was made above and is not used any more.
             unsafe { self.verbs.ibv_destroy_qp(qp) };
             break;
         }
         // SAFETY: made above, and no queue pair uses it any more.
         unsafe { self.verbs.ibv_destroy_cq(cq) };
-        (self.max_inline, self.in_order) = answer?;
+        (self.max_inline, self.in_order) = created?;
         Ok(())
     }
 

@@ -97,3 +97,13 @@ fn path_info(device: &Device, how: &str) -> PathInfo {
     ];
     PathInfo::new(format!("{}:{}", device.name, port.number), notes)
 }
+
+/// Calls `done` until it returns `true`; a test in which that never happens is aborted after a minute.
+#[cfg(test)]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < end, "{what} did not come");
+        std::thread::yield_now();
+    }
+}

@@ -77,11 +77,11 @@ impl Drop for Source {
 
 /// Sends a line, or returns why not.
 fn send(messages: &mut dyn Messages) -> Result<(), Cause> {
-    let told = |error: farjump_core::transport::TransportError| error.cause().clone();
-    let room = messages.reserve(64).map_err(told)?;
+    let cause = |error: farjump_core::transport::TransportError| error.cause().clone();
+    let space = messages.reserve(64).map_err(cause)?;
     // SAFETY: `reserve` lends 64 bytes.
-    unsafe { room.write_bytes(1, 64) };
-    messages.commit(64, 0).map_err(told)
+    unsafe { space.write_bytes(1, 64) };
+    messages.commit(64, 0).map_err(cause)
 }
 
 /// Uses an endpoint with a dead peer in every way: errors name it, nothing waits, and it can be dropped.

@@ -40,7 +40,7 @@ impl SendCredit {
 
     /// Returns whether there is credit for a frame of `len` bytes, which is within the peer's limit for one.
     #[inline]
-    pub(super) fn has_room(&self, len: usize) -> bool {
+    pub(super) fn has_credit(&self, len: usize) -> bool {
         let fits = len as u64 <= self.limit.saturating_sub(self.bytes) || self.under_way.is_empty();
         fits && (self.under_way.len() as u64) < MAX_FRAMES
     }
@@ -155,16 +155,16 @@ mod tests {
     #[test]
     fn bytes_under_way_end_at_the_limit_and_frames_at_theirs() {
         let mut out = SendCredit::new(1000);
-        assert!(out.has_room(1000));
+        assert!(out.has_credit(1000));
         out.sent(640);
-        assert!(out.has_room(360) && !out.has_room(361));
+        assert!(out.has_credit(360) && !out.has_credit(361));
         out.returned(1).unwrap();
-        assert!(out.has_room(1000));
+        assert!(out.has_credit(1000));
         let mut out = SendCredit::new(u64::MAX);
         (0..MAX_FRAMES).for_each(|_| out.sent(64));
-        assert!(!out.has_room(0));
+        assert!(!out.has_credit(0));
         out.returned(1).unwrap();
-        assert!(out.has_room(64));
+        assert!(out.has_credit(64));
     }
 
     #[test]
@@ -172,17 +172,17 @@ mod tests {
         let (mut out, mut recv_credit) = (SendCredit::new(1000), RecvCredit::new(1000));
         out.sent(64);
         recv_credit.came(64).unwrap();
-        assert!(!out.has_room(1 << 20), "one is under way");
+        assert!(!out.has_credit(1 << 20), "one is under way");
         recv_credit.done(64);
         out.returned(recv_credit.return_credit()).unwrap();
-        assert!(out.has_room(1 << 20));
+        assert!(out.has_credit(1 << 20));
         out.sent(1 << 20);
         recv_credit.came(1 << 20).unwrap();
-        assert!(!out.has_room(64) && !out.has_room(1 << 20));
+        assert!(!out.has_credit(64) && !out.has_credit(1 << 20));
         recv_credit.done(1 << 20);
         assert!(recv_credit.must_return_credit());
         out.returned(recv_credit.return_credit()).unwrap();
-        assert!(out.has_room(1000));
+        assert!(out.has_credit(1000));
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         out.returned(2).unwrap();
         out.returned(1).unwrap();
         assert_eq!((out.consumed(), out.next()), (2, 2));
-        assert!(out.has_room(1000));
+        assert!(out.has_credit(1000));
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         assert!(out.returned(3).is_err());
         out.returned(u32::MAX).unwrap();
         out.returned(2).unwrap();
-        assert!(out.has_room(1000));
+        assert!(out.has_credit(1000));
     }
 
     #[test]
@@ -266,10 +266,10 @@ mod tests {
             dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             // Up to twice the window.
             let len = 64 * (1 + (dice >> 33) as u32 % 128);
-            while !out.has_room(len as usize) {
+            while !out.has_credit(len as usize) {
                 recv_credit.request();
                 if !recv_credit.must_return_credit() {
-                    recv_credit.done(queue.pop_front().expect("there is no room and nothing under way"));
+                    recv_credit.done(queue.pop_front().expect("there is no credit and nothing under way"));
                 }
                 if recv_credit.must_return_credit() {
                     out.returned(recv_credit.return_credit()).unwrap();

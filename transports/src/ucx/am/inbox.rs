@@ -206,7 +206,7 @@ impl Inbox {
             self.violated(violation);
             return UCS_OK;
         }
-        let (body, answer) = match self.body(data, len, attributes) {
+        let (body, status) = match self.body(data, len, attributes) {
             Ok(taken) => taken,
             Err(cause) => {
                 self.fail(cause);
@@ -217,7 +217,7 @@ impl Inbox {
             frames.resize_with(ahead + 1, || None);
         }
         frames[ahead] = Some(Message { body, len });
-        answer
+        status
     }
 
     fn body(&self, data: *mut c_void, len: usize, attributes: u64) -> Result<(Body, ucs_status_t), Cause> {

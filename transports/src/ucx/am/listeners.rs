@@ -148,8 +148,8 @@ mod tests {
     fn a_socket_is_ucxs_only_if_it_is_new_and_the_worker_tells_its_port() {
         let (old, new) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0").unwrap());
         let [[a, b], [c, d]] = [&old, &new].map(|listener| found(listener).at.port().to_be_bytes());
-        let told = [9, 0x82, a, b, 0, 0x82, c, d, 7];
-        assert_eq!(Listeners::of(&[found(&old)], &told).open, [found(&new)]);
+        let address = [9, 0x82, a, b, 0, 0x82, c, d, 7];
+        assert_eq!(Listeners::of(&[found(&old)], &address).open, [found(&new)]);
         assert_eq!(Listeners::of(&[found(&old)], &[0x83, c, d, 0x82, d, c]).open, []);
     }
 

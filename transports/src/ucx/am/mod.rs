@@ -121,7 +121,7 @@ struct AmMessages {
     /// Its worker may read the buffers below until it is gone.
     worker: ManuallyDrop<AmWorker>,
     /// The buffer that `reserve` lends. Its note is the frame's header.
-    room: Option<Buffer>,
+    lent: Option<Buffer>,
     /// Oldest first.
     sending: VecDeque<Sending>,
     /// Its note is the header of messages beside the frames.
@@ -154,7 +154,7 @@ impl AmMessages {
             aside: ptr::null_mut(),
             requested: None,
             worker: ManuallyDrop::new(worker),
-            room: None,
+            lent: None,
             sending: VecDeque::new(),
             note: ManuallyDrop::new(note),
             apart,
@@ -275,7 +275,7 @@ impl AmMessages {
     }
 }
 
-// SAFETY: `room` is a buffer owned here until UCX is done with it; a message lies in the inbox until `pop`,
+// SAFETY: `lent` is a buffer owned here until UCX is done with it; a message lies in the inbox until `pop`,
 // in memory that UCX has finished writing. Buffers start on a line (`Buffer`).
 unsafe impl Messages for AmMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
@@ -283,40 +283,40 @@ unsafe impl Messages for AmMessages {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
         }
         self.check(Operation::Send)?;
-        let has_room = self.inbox().send_credit.borrow().has_room(len);
-        if !has_room {
+        let has_credit = self.inbox().send_credit.borrow().has_credit(len);
+        if !has_credit {
             return Err(self.full()?);
         }
-        let room = match self.room.take() {
-            Some(room) if room.len() >= len => room,
+        let lent = match self.lent.take() {
+            Some(lent) if lent.len() >= len => lent,
             other => {
                 let mut spares = self.inbox().spares.borrow_mut();
-                other.into_iter().for_each(|room| spares.give(room));
+                other.into_iter().for_each(|lent| spares.give(lent));
                 spares.take(len).map_err(|cause| error(Operation::Send, cause))?
             }
         };
-        Ok(self.room.insert(room).start())
+        Ok(self.lent.insert(lent).start())
     }
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
         let failed = |cause| error(Operation::Send, cause).with_frame(frame);
-        let Some(room) = self.room.take().filter(|room| len <= room.len()) else {
+        let Some(lent) = self.lent.take().filter(|lent| len <= lent.len()) else {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
         let inbox = self.worker.inbox();
         let number = inbox.send_credit.borrow().next();
         let consumed = inbox.recv_credit.borrow_mut().return_credit();
         let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
-        let header = room.note().cast::<[u8; 8]>();
-        // SAFETY: header and message lie in `room`, which is kept until UCX is done with it.
+        let header = lent.note().cast::<[u8; 8]>();
+        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it.
         let sent = unsafe {
             header.write([a, b, c, d, e, f, g, h]);
-            self.send(FRAME, header.as_ref(), room.start().as_ptr().cast(), len)
+            self.send(FRAME, header.as_ref(), lent.start().as_ptr().cast(), len)
         };
         if UCS_PTR_IS_PTR(sent) {
-            self.sending.push_back(Sending { request: sent, buffer: room, frame });
+            self.sending.push_back(Sending { request: sent, buffer: lent, frame });
         } else {
-            self.room = Some(room);
+            self.lent = Some(lent);
             match status_of(self.ucx, sent) {
                 UCS_OK => {}
                 status => return Err(failed(moving(self.ucx, status))),

@@ -56,9 +56,9 @@ fn beside<T>(mut meanwhile: impl FnMut() + Send, body: impl FnOnce() -> T) -> T 
 }
 
 fn send(post: &mut AmMessages, len: usize, fill: u8) -> Result<(), TransportError> {
-    let room = post.reserve(len)?;
+    let space = post.reserve(len)?;
     // SAFETY: `reserve` lends `len` bytes.
-    unsafe { room.write_bytes(fill, len) };
+    unsafe { space.write_bytes(fill, len) };
     post.commit(len, 7)
 }
 
@@ -115,12 +115,12 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
         send(&mut left, 64, round).unwrap();
         assert_eq!(send(&mut left, 1 << 20, round).unwrap_err().cause(), &Cause::Full);
         assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
-        until_room(&mut left, &mut right, 1 << 20, round);
+        send_with_credit(&mut left, &mut right, 1 << 20, round);
         assert_eq!(send(&mut left, 64, round).unwrap_err().cause(), &Cause::Full);
         assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
-        until_room(&mut left, &mut right, 64, round);
+        send_with_credit(&mut left, &mut right, 64, round);
         assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
-        while !left.inbox().send_credit.borrow().has_room(65_536) {
+        while !left.inbox().send_credit.borrow().has_credit(65_536) {
             assert!(left.full().unwrap().is_full());
             right.progress().unwrap();
             left.progress().unwrap();
@@ -131,7 +131,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
 }
 
 /// Sends as soon as there is credit.
-fn until_room(from: &mut AmMessages, to: &mut AmMessages, len: usize, fill: u8) {
+fn send_with_credit(from: &mut AmMessages, to: &mut AmMessages, len: usize, fill: u8) {
     for _ in 0..LOOKS {
         match send(from, len, fill) {
             Ok(()) => return,
@@ -140,7 +140,7 @@ fn until_room(from: &mut AmMessages, to: &mut AmMessages, len: usize, fill: u8) 
         to.progress().unwrap();
         from.progress().unwrap();
     }
-    panic!("there is never room");
+    panic!("there is never credit");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
     for number in 0..sent {
         assert_eq!(next(&mut right, &mut left).unwrap(), [number as u8; 64]);
     }
-    until_room(&mut left, &mut right, 64, 0);
+    send_with_credit(&mut left, &mut right, 64, 0);
 }
 
 #[test]

@@ -92,7 +92,7 @@ mod tests {
         begun: u32,
         freed: u32,
         /// The results of polls, then `UCS_INPROGRESS`.
-        answers: VecDeque<ucs_status_t>,
+        outcomes: VecDeque<ucs_status_t>,
     }
 
     impl Flushes for Scripted {
@@ -102,7 +102,7 @@ mod tests {
         }
 
         fn look(&mut self, _: ucs_status_ptr_t) -> ucs_status_t {
-            self.answers.pop_front().unwrap_or(UCS_INPROGRESS)
+            self.outcomes.pop_front().unwrap_or(UCS_INPROGRESS)
         }
 
         fn free(&mut self, _: ucs_status_ptr_t) {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(fence.is_passed(&mut ucx, 4), Ok(true));
         assert_eq!(ucx.begun, 0);
         fence.note_put();
-        ucx.answers.extend([UCS_INPROGRESS, UCS_OK]);
+        ucx.outcomes.extend([UCS_INPROGRESS, UCS_OK]);
         assert_eq!(fence.is_passed(&mut ucx, 4), Ok(true));
         assert_eq!(fence.is_passed(&mut ucx, 4), Ok(true));
         assert_eq!((ucx.begun, ucx.freed), (1, 1));
@@ -134,7 +134,7 @@ mod tests {
             assert_eq!(fence.is_passed(&mut ucx, 4), Ok(false));
         }
         assert!(!fence.request().is_null());
-        ucx.answers.push_back(UCS_OK);
+        ucx.outcomes.push_back(UCS_OK);
         assert_eq!(fence.is_passed(&mut ucx, 4), Ok(true));
         assert_eq!((ucx.begun, ucx.freed), (1, 1));
         assert!(fence.request().is_null());
@@ -146,10 +146,10 @@ mod tests {
         fence.note_put();
         assert_eq!(fence.is_passed(&mut ucx, 1), Ok(false));
         fence.note_put();
-        ucx.answers.push_back(UCS_OK);
+        ucx.outcomes.push_back(UCS_OK);
         assert_eq!(fence.is_passed(&mut ucx, 4), Ok(false), "the first flush covers the first put alone");
         assert_eq!((ucx.begun, ucx.freed), (2, 1));
-        ucx.answers.push_back(UCS_OK);
+        ucx.outcomes.push_back(UCS_OK);
         assert_eq!(fence.is_passed(&mut ucx, 1), Ok(true));
         assert_eq!((ucx.begun, ucx.freed), (2, 2));
     }
@@ -158,7 +158,7 @@ mod tests {
     fn a_flush_that_failed_lets_nothing_pass() {
         let (mut fence, mut ucx) = (Fence::new(), Scripted::default());
         fence.note_put();
-        ucx.answers.extend([UCS_ERR_UNREACHABLE, UCS_ERR_IO_ERROR]);
+        ucx.outcomes.extend([UCS_ERR_UNREACHABLE, UCS_ERR_IO_ERROR]);
         assert!(fence.is_passed(&mut ucx, 4).is_err());
         assert!(fence.is_passed(&mut ucx, 4).is_err());
         assert_eq!((ucx.begun, ucx.freed), (2, 2));

@@ -7,7 +7,6 @@
 //! `address.rs`.
 
 mod fence;
-mod mappings;
 mod probe;
 mod proof;
 mod query;
@@ -121,7 +120,7 @@ unsafe impl RemoteMemory for PutRemote {
             return Ok(());
         }
         let mut queue = locked(&self.queue);
-        if !queue.has_room()? {
+        if !queue.has_space()? {
             return Err(error(Operation::Put, Cause::Full));
         }
         // SAFETY: `check` has found the range in the region. Core keeps the bytes until the peer has returned
@@ -137,10 +136,10 @@ unsafe impl RemoteMemory for PutRemote {
         }
         self.check(offset, size_of::<u64>(), frame)?;
         let mut queue = locked(&self.queue);
-        if !queue.has_room()? {
+        if !queue.has_space()? {
             return Err(error(Operation::Put, Cause::Full));
         }
-        // SAFETY: `check` has found the word in the region, and `has_room` was true just now.
+        // SAFETY: `check` has found the word in the region, and `has_space` was true just now.
         unsafe { queue.put_word(offset, word, frame) }
             .map_err(|cause| error(Operation::Put, cause).with_frame(frame))
     }

@@ -2,9 +2,9 @@
 
 use std::sync::OnceLock;
 
-use super::mappings::Mappings;
 use super::region::{PAGE, Region};
 use crate::ucx::context::Context;
+use crate::ucx::mappings::Mappings;
 use crate::ucx::worker::Worker;
 
 /// The available ways.

@@ -7,11 +7,11 @@ use std::sync::{Mutex, PoisonError};
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_rkey_h};
 
-use super::mappings::{self, Mappings};
 use super::query::{self, How};
 use crate::ucx::address::PutAddress;
 use crate::ucx::lanes::Lanes;
 use crate::ucx::locality::Locality;
+use crate::ucx::mappings::{self, Mappings};
 use crate::ucx::words;
 use crate::ucx::worker::Worker;
 

@@ -101,7 +101,7 @@ impl WriteQueue {
     /// Starts to write a word to `offset` of the peer's region.
     ///
     /// # Safety
-    /// The word lies in the region, and [`WriteQueue::has_room`] was true since the last put.
+    /// The word lies in the region, and [`WriteQueue::has_space`] was true since the last put.
     pub(super) unsafe fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), Cause> {
         let slot = self.next_word;
         self.next_word = (slot + 1) % QUEUE;
@@ -109,7 +109,7 @@ impl WriteQueue {
         words[slot] = word.to_le();
         let from = words[slot..].as_ptr().cast();
         // SAFETY: the word is used again after `QUEUE` puts, of which fewer are under way at a time, because
-        // `has_room` was true (this function's `# Safety`).
+        // `has_space` was true (this function's `# Safety`).
         unsafe { self.put(offset, from, size_of::<u64>(), frame) }
     }
 
@@ -140,7 +140,7 @@ impl WriteQueue {
     }
 
     /// Returns whether UCX takes one more put now.
-    pub(super) fn has_room(&mut self) -> Result<bool, TransportError> {
+    pub(super) fn has_space(&mut self) -> Result<bool, TransportError> {
         if self.sending.len() >= QUEUE {
             self.work()?;
         }

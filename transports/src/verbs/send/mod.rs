@@ -133,7 +133,7 @@ impl UnconnectedEndpoint for SendEndpoint {
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             receives: u64::from(peer_address.receives),
             taken: 0,
-            room: None,
+            lent: None,
             sending: None,
             sent: VecDeque::new(),
             spares: Vec::new(),
@@ -144,7 +144,7 @@ impl UnconnectedEndpoint for SendEndpoint {
 
 /// A message whose pieces are not all posted.
 struct Sending {
-    room: Memory,
+    lent: Memory,
     len: usize,
     /// Bytes posted.
     at: usize,
@@ -160,7 +160,7 @@ struct SendMessages {
     receives: u64,
     taken: u64,
     /// The buffer that `reserve` lends.
-    room: Option<Memory>,
+    lent: Option<Memory>,
     sending: Option<Sending>,
     /// Buffers that the device may still read, and the requests after which it does not. Oldest first.
     sent: VecDeque<(u64, Memory)>,
@@ -180,10 +180,10 @@ impl SendMessages {
     /// The next piece of the message being sent, if there is credit and a slot for it behind `ahead` others
     /// that are to be posted.
     fn piece(&mut self, ahead: usize) -> Option<Request> {
-        let (has_window, room) = (self.has_window(), self.endpoint.queue.free_slots());
+        let (has_window, free) = (self.has_window(), self.endpoint.queue.free_slots());
         let sending = self.sending.as_mut()?;
         let len = (sending.len - sending.at).min(PIECE);
-        if len == 0 || !has_window || room <= ahead {
+        if len == 0 || !has_window || free <= ahead {
             return None;
         }
         self.taken += 1;
@@ -193,9 +193,9 @@ impl SendMessages {
         let piece = Request {
             operation: if sending.at == 0 { IBV_WR_SEND_WITH_IMM } else { IBV_WR_SEND },
             word: None,
-            from: sending.room.start().as_ptr().wrapping_add(sending.at),
+            from: sending.lent.start().as_ptr().wrapping_add(sending.at),
             len,
-            key: sending.room.local_key(),
+            key: sending.lent.local_key(),
             to: 0,
             remote_key: 0,
             // No frame is longer than `MAX_FRAME`.
@@ -228,13 +228,13 @@ impl SendMessages {
                 self.sending = Some(sending);
                 return Ok(false);
             }
-            Some(Sending { room, len, .. }) => {
+            Some(Sending { lent, len, .. }) => {
                 let inside = len <= self.endpoint.queue.device.max_inline as usize;
-                if inside && self.room.is_none() {
+                if inside && self.lent.is_none() {
                     // Copied when it was posted.
-                    self.room = Some(room);
+                    self.lent = Some(lent);
                 } else {
-                    self.sent.push_back((self.endpoint.queue.next(), room));
+                    self.sent.push_back((self.endpoint.queue.next(), lent));
                 }
             }
             None => {}
@@ -260,8 +260,8 @@ impl SendMessages {
         self.retire(false)?;
         let done = self.endpoint.queue.done();
         while self.sent.front().is_some_and(|(until, _)| *until <= done) {
-            if let Some((_, room)) = self.sent.pop_front() {
-                self.spare(room);
+            if let Some((_, lent)) = self.sent.pop_front() {
+                self.spare(lent);
             }
         }
         if self.sending.is_some() {
@@ -284,21 +284,21 @@ impl SendMessages {
         Ok(())
     }
 
-    fn spare(&mut self, room: Memory) {
-        let long = |room: &Memory| room.len() > PIECE;
-        let keeps = if long(&room) {
-            self.spares.iter().filter(|room| long(room)).count() < LONG_SPARE
+    fn spare(&mut self, lent: Memory) {
+        let long = |lent: &Memory| lent.len() > PIECE;
+        let keeps = if long(&lent) {
+            self.spares.iter().filter(|lent| long(lent)).count() < LONG_SPARE
         } else {
             self.spares.len() < SPARE
         };
         if keeps {
-            self.spares.push(room);
+            self.spares.push(lent);
         }
     }
 
     /// Takes a buffer of at least `len` bytes.
     fn take(&mut self, len: usize) -> Result<Memory, Cause> {
-        if let Some(at) = self.spares.iter().rposition(|room| room.len() >= len) {
+        if let Some(at) = self.spares.iter().rposition(|lent| lent.len() >= len) {
             return Ok(self.spares.swap_remove(at));
         }
         let len = len.max(PIECE).next_power_of_two();
@@ -322,14 +322,14 @@ unsafe impl Messages for SendMessages {
             }
         }
         self.is_starved = false;
-        let room = match self.room.take() {
-            Some(room) if room.len() >= len => room,
+        let lent = match self.lent.take() {
+            Some(lent) if lent.len() >= len => lent,
             other => {
-                other.into_iter().for_each(|room| self.spare(room));
+                other.into_iter().for_each(|lent| self.spare(lent));
                 self.take(len).map_err(|cause| error(Operation::Send, cause))?
             }
         };
-        Ok(self.room.insert(room).start())
+        Ok(self.lent.insert(lent).start())
     }
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
@@ -340,10 +340,10 @@ unsafe impl Messages for SendMessages {
         if !len.is_multiple_of(LINE) || len == 0 {
             return Err(failed(Cause::Unsupported("a message that is not whole lines")));
         }
-        let Some(room) = self.room.take().filter(|room| len <= room.len()) else {
+        let Some(lent) = self.lent.take().filter(|lent| len <= lent.len()) else {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
-        self.sending = Some(Sending { room, len, at: 0, frame });
+        self.sending = Some(Sending { lent, len, at: 0, frame });
         // `work` posts the pieces that find no slot now: the message is accepted.
         self.push().map(|_| ())
     }

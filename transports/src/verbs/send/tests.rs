@@ -1,14 +1,8 @@
 //! Tests on a device, between two endpoints of one port. Without a device they say so, and test nothing.
 
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::*;
 use crate::verbs::memory::PAGE;
-
-/// Time after which a test is aborted. It is no statement about how long anything should take.
-const WATCHDOG: Duration = Duration::from_secs(60);
+use crate::verbs::until;
 
 type End = Box<dyn Messages>;
 
@@ -41,14 +35,14 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
 
 /// Sends; `false` if there is no credit.
 fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportError> {
-    let room = match end.reserve(bytes.len()) {
-        Ok(room) => room,
+    let space = match end.reserve(bytes.len()) {
+        Ok(space) => space,
         Err(error) if error.is_full() => return Ok(false),
         Err(error) => return Err(error),
     };
-    assert!(room.addr().get().is_multiple_of(PAGE));
+    assert!(space.addr().get().is_multiple_of(PAGE));
     // SAFETY: `reserve` lent `bytes.len()` bytes.
-    unsafe { room.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    unsafe { space.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     match end.commit(bytes.len(), frame) {
         Ok(()) => Ok(true),
         Err(error) if error.is_full() => Ok(false),
@@ -67,21 +61,13 @@ fn receive(end: &mut End) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + WATCHDOG;
-    while !done() {
-        assert!(Instant::now() < end, "{what} did not come");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn messages_of_all_lengths_arrive_whole_and_in_turn() {
     let Some([mut one, mut other]) = pair(MAX_FRAME) else { return };
     let lengths = [64, 128, 512, 576, PIECE - 64, PIECE, PIECE + 64, PIECE * 3, 1 << 20, (9 << 20) + 64];
     for (number, len) in lengths.into_iter().enumerate() {
         let sent = pattern(len, number as u64);
-        until("room", || try_send(&mut one, &sent, number as u64).unwrap());
+        until("credit", || try_send(&mut one, &sent, number as u64).unwrap());
         let mut received = None;
         until("the message", || {
             one.progress().unwrap();
@@ -121,52 +107,13 @@ fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
 }
 
 #[test]
-fn both_sides_send_at_once_for_many_windows() {
-    let Some([mut one, mut other]) = pair(1 << 20) else { return };
-    const MANY: u64 = 2000;
-    let (mut sent, mut received) = ([0; 2], [0; 2]);
-    until("all", || {
-        for (side, end) in [&mut one, &mut other].into_iter().enumerate() {
-            if sent[side] < MANY && try_send(end, &pattern(192, sent[side]), sent[side]).unwrap() {
-                sent[side] += 1;
-            }
-            if let Some(bytes) = receive(end) {
-                assert_eq!(bytes, pattern(192, received[side]));
-                received[side] += 1;
-            }
-        }
-        received == [MANY; 2]
-    });
-}
-
-#[test]
-fn a_sleeper_is_woken_by_a_message_and_does_not_sleep_over_one() {
-    let Some([mut one, mut other]) = pair(1 << 20) else { return };
-    let Some(channel) = other.descriptor() else { panic!("there is a channel") };
-    let channel = channel.try_clone_to_owned().unwrap();
-    let wakes = |seconds| {
-        let mut polled = [PollFd::new(&channel, PollFlags::IN)];
-        poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
-    };
-    for round in 0..4 {
-        assert!(other.arm().unwrap() && !wakes(0), "round {round}");
-        assert!(try_send(&mut one, &pattern(64, round), round).unwrap());
-        assert!(wakes(60), "round {round}");
-        other.disarm().unwrap();
-        assert!(!other.arm().unwrap(), "it is there");
-        assert_eq!(receive(&mut other), Some(pattern(64, round)));
-        other.disarm().unwrap();
-    }
-}
-
-#[test]
 fn ends_of_one_port_share_their_buffers_and_get_only_what_is_theirs() {
     let Some(pairs) = (0..8).map(|_| pair(1 << 20)).collect::<Option<Vec<_>>>() else { return };
     let mut pairs = pairs;
     for round in 0..20 {
         for (number, [one, _]) in pairs.iter_mut().enumerate() {
             let bytes = pattern(64 << ((number + round) % 10), (number * 1000 + round) as u64);
-            until("room", || try_send(one, &bytes, round as u64).unwrap());
+            until("credit", || try_send(one, &bytes, round as u64).unwrap());
         }
         for (number, [one, other]) in pairs.iter_mut().enumerate().rev() {
             let bytes = pattern(64 << ((number + round) % 10), (number * 1000 + round) as u64);

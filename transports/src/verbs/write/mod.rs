@@ -213,7 +213,7 @@ unsafe impl RemoteMemory for WriteRemote {
         self.check(offset, bytes.len(), frame)?;
         let mut writes = locked(&self.writes);
         let returned = writes.queue.returned_by_peer();
-        if !writes.window.has_room(returned) {
+        if !writes.window.has_credit(returned) {
             return Err(error(Operation::Put, Cause::Full));
         }
         let request = writes.request(offset, bytes.as_ptr(), bytes.len(), frame);

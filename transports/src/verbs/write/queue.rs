@@ -124,7 +124,7 @@ impl WriteQueue {
     }
 
     /// Whether `many` requests can be posted, behind the held one.
-    fn has_room(&mut self, many: usize) -> Result<bool, Failed> {
+    fn has_slots(&mut self, many: usize) -> Result<bool, Failed> {
         if self.queue.free_slots() < many {
             self.work()?;
         }
@@ -134,7 +134,7 @@ impl WriteQueue {
     /// Posts the held request. `false` if there is no slot.
     fn release(&mut self) -> Result<bool, Failed> {
         let Some(held) = self.held else { return Ok(true) };
-        if !self.has_room(1)? {
+        if !self.has_slots(1)? {
             return Ok(false);
         }
         self.held = None;
@@ -168,7 +168,7 @@ impl WriteQueue {
         if request.len > max {
             return Err((Cause::TooLarge { len: request.len, max }, Some(request.frame)));
         }
-        if !self.release()? || !self.has_room(many)? {
+        if !self.release()? || !self.has_slots(many)? {
             return Err(full());
         }
         let behind_word = !(request.to as usize).is_multiple_of(LINE);
@@ -210,7 +210,7 @@ impl WriteQueue {
     /// Writes a word, together with the put that is held for it.
     pub(super) fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), Failed> {
         let held = self.held;
-        if !self.has_room(1 + usize::from(held.is_some()))? {
+        if !self.has_slots(1 + usize::from(held.is_some()))? {
             return Err(full());
         }
         let request = Request::word(word, self.region.address + offset as u64, self.region.key, frame);
@@ -229,7 +229,7 @@ impl WriteQueue {
     /// to wake it.
     pub(super) fn wake_peer(&mut self) -> Result<(), Failed> {
         self.owes_wake_up = true;
-        if !self.release()? || !self.has_room(1)? {
+        if !self.release()? || !self.has_slots(1)? {
             return Ok(());
         }
         self.owes_wake_up = false;
@@ -263,7 +263,7 @@ impl WriteQueue {
             return Err((cause, None));
         }
         if let Some(posted) = self.window.due()
-            && self.has_room(1)?
+            && self.has_slots(1)?
         {
             self.post(&[self.queue.return_credit(posted)])?;
             self.window.returned(posted);

@@ -47,16 +47,16 @@ impl Window {
     /// Whether the peer has a receive left, by its claim to have posted `posted` again. It may lie: more than
     /// were used are not believed.
     #[inline]
-    pub(super) fn has_room(&self, posted: u64) -> bool {
+    pub(super) fn has_credit(&self, posted: u64) -> bool {
         self.taken - posted.min(self.taken) < self.theirs
     }
 
     /// Uses one of the peer's receives. `false` if there is none.
     #[inline]
     pub(super) fn take(&mut self, posted: u64) -> bool {
-        let has_room = self.has_room(posted);
-        self.taken += u64::from(has_room);
-        has_room
+        let has_credit = self.has_credit(posted);
+        self.taken += u64::from(has_credit);
+        has_credit
     }
 
     /// Frames received since the start.
@@ -147,7 +147,7 @@ mod tests {
         assert!(window.take(2) && window.take(2) && !window.take(2));
         // Six were used: a claim of more returns six.
         assert!((0..4).all(|_| window.take(u64::MAX)));
-        assert!(window.has_room(u64::MAX) && !window.has_room(6));
+        assert!(window.has_credit(u64::MAX) && !window.has_credit(6));
     }
 
     #[test]

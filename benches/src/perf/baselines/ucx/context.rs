@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::slice;
 
+use farjump_transports::ucx::transports_of;
 use farjump_ucx_sys::{
     UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
     UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_PARAM_FIELD_FEATURES, UCP_WORKER_PARAM_FIELD_THREAD_MODE,
@@ -108,6 +109,13 @@ impl Worker {
             )),
             status => check(self.ucx, "reaches no peer", status).map(|()| end),
         }
+    }
+
+    /// Names the UCX transports to the peer of `end`, each once, in order: `posix`, or `tcp, self`.
+    pub(crate) fn lanes(&self, end: ucp_ep_h) -> Option<String> {
+        // SAFETY: `end` is an endpoint of this worker, which is used by one thread.
+        let names = unsafe { transports_of(self.ucx, end) };
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Sets the handler of active messages.

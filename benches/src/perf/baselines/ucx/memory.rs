@@ -1,11 +1,11 @@
 //! Memory of UCX: a region of this process, and the peer's, which this process reads and writes.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::rc::Rc;
 use std::slice;
 
+use farjump_transports::ucx::mappings::Mappings;
 use farjump_ucx_sys::{
     UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_MAP_ALLOCATE, UCP_MEM_MAP_PARAM_FIELD_FLAGS,
     UCP_MEM_MAP_PARAM_FIELD_LENGTH, Ucx, ucp_context_h, ucp_ep_h, ucp_mem_attr_t, ucp_mem_h,
@@ -13,7 +13,6 @@ use farjump_ucx_sys::{
 };
 
 use super::context::{Worker, check, no_fields};
-use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
 use crate::perf::liveness::Watch;
@@ -63,8 +62,8 @@ impl Region {
     /// Returns whether other processes can map the memory. Without space for shared memory UCX takes other
     /// memory, and puts to it are messages.
     pub(crate) fn is_shared(&self) -> bool {
-        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        is_shared(&maps, self.start.addr())
+        let start = self.start.addr();
+        Mappings::now().is_ok_and(|mappings| mappings.share(&(start..start + self.len)))
     }
 
     /// Returns the key by which the peer reaches it.
@@ -86,17 +85,6 @@ impl Drop for Region {
         // SAFETY: `allocate` made the handle in this context, which lives until the worker is dropped.
         unsafe { self.ucx.ucp_mem_unmap(self.context, self.handle) };
     }
-}
-
-/// Returns whether the mapping that contains `address` is shared, by /proc/PID/maps (proc(5)).
-fn is_shared(maps: &str, address: usize) -> bool {
-    maps.lines().any(|line| {
-        let mut fields = line.split_whitespace();
-        let (Some(range), Some(rights)) = (fields.next(), fields.next()) else { return false };
-        let bound = |text: &str| usize::from_str_radix(text, 16).ok();
-        let bounds = range.split_once('-').and_then(|(low, high)| Some((bound(low)?, bound(high)?)));
-        bounds.is_some_and(|(low, high)| (low..high).contains(&address)) && rights.ends_with('s')
-    })
 }
 
 /// A key to the peer's region. Must be dropped before the worker.
@@ -151,7 +139,7 @@ impl RemoteMemory {
     }
 
     pub(crate) fn lanes(&self) -> Option<String> {
-        lanes(&self.worker, self.end)
+        self.worker.lanes(self.end)
     }
 
     /// Begins to write `len` bytes at offset `at`.
@@ -232,20 +220,5 @@ impl RemoteMemory {
     #[inline]
     pub(crate) fn progress(&self) {
         self.worker.progress();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_of_both_is_told_from_memory_of_one_by_its_mapping() {
-        let maps = "7f0000000000-7f0000001000 rw-s 00000000 00:01 5  /dev/shm/x (deleted)\n\
-                    7f0000001000-7f0000002000 rw-p 00000000 00:00 0\n";
-        let shared =
-            [0x7eff_ffff_ffff, 0x7f00_0000_0000, 0x7f00_0000_0fff, 0x7f00_0000_1000, 0x7f00_0000_2000]
-                .map(|address| is_shared(maps, address));
-        assert_eq!(shared, [false, true, true, false, false]);
     }
 }

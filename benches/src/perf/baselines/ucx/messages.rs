@@ -14,7 +14,6 @@ use farjump_ucx_sys::{
 
 use super::Opening;
 use super::context::{Worker, check, no_fields};
-use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
 use crate::perf::liveness::Watch;
@@ -153,7 +152,7 @@ impl<H: Handler> Peer for Messages<H> {
     }
 
     fn lanes(&self) -> Option<String> {
-        lanes(&self.worker, self.end)
+        self.worker.lanes(self.end)
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod context;
 mod get_put;
-mod lanes;
 mod memory;
 mod messages;
 mod put;

@@ -7,7 +7,6 @@ use farjump_ucx_sys::ucp_ep_h;
 
 use super::Opening;
 use super::context::{Worker, check};
-use super::lanes::lanes;
 use super::memory::{Key, Region, RemoteMemory};
 use super::requests::Requests;
 use crate::perf::baselines::ring::{Layout, Owner, Ring, Writer};
@@ -27,7 +26,7 @@ struct Held {
 
 impl Owner for Held {
     fn lanes(&self) -> Option<String> {
-        lanes(&self.worker, self.end)
+        self.worker.lanes(self.end)
     }
 }
 
@@ -43,7 +42,7 @@ fn ring<W: Writer>(
     let region = region.ok_or_else(|| Failure::new("there is no memory to be written"))?;
     let end = worker.connect(&offer.worker)?;
     let by_memory =
-        lanes(&worker, end).is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
+        worker.lanes(end).is_some_and(|lanes| ["posix", "sysv"].iter().any(|name| lanes.contains(name)));
     if by_memory && !region.is_shared() {
         return Err(Failure::new(format!(
             "UCX cannot allocate a ring of {} B in shared memory (see df /dev/shm): choose a smaller --ring",

@@ -15,7 +15,6 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
 use super::context::{Worker, check, no_fields};
-use super::lanes::lanes;
 use super::requests::Requests;
 use crate::perf::child_protocol::Offer;
 use crate::perf::clock;
@@ -135,7 +134,7 @@ impl Sending {
 
     /// Returns the transports that carry the messages.
     pub(crate) fn lanes(&self) -> Option<String> {
-        lanes(&self.worker, self.end)
+        self.worker.lanes(self.end)
     }
 
     /// Sends a message, and waits until UCX no longer needs it.

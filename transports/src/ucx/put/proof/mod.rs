@@ -320,8 +320,8 @@ impl Proof<'_> {
             self.post.request = unsafe {
                 self.worker.ucx.ucp_put_nbx(*end, word.cast(), size_of::<u64>(), *address, *key, &params)
             };
-            let answer = self.next("a put")?;
-            match answer {
+            let outcome = self.next("a put")?;
+            match outcome {
                 (LANDED, stated) if stated == value => return self.finish("a put"),
                 (EARLY, stated) if stated == value => self.finish("a put")?,
                 (MISSED, _) => return Err(Unproven::Missed),

@@ -9,12 +9,16 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
 /// The mappings of this process at one moment.
-pub(super) struct Mappings(Vec<Mapping>);
+pub struct Mappings(Vec<Mapping>);
 
-struct Mapping {
-    range: Range<usize>,
-    /// Shared, readable and writable.
-    is_shared: bool,
+/// A mapping of this process.
+pub struct Mapping {
+    /// Its addresses.
+    pub range: Range<usize>,
+    /// Whether it can be written.
+    pub is_writable: bool,
+    /// Whether it is shared, readable and writable.
+    pub is_shared: bool,
     /// Device and inode of the file or segment, as the system writes them: for System V its id is the inode.
     file: (String, u64),
     /// Offset in that file.
@@ -23,15 +27,23 @@ struct Mapping {
 
 impl Mappings {
     /// Reads the current mappings.
-    pub(super) fn now() -> Result<Mappings, Cause> {
+    ///
+    /// # Errors
+    /// When the system does not show them.
+    pub fn now() -> Result<Mappings, Cause> {
         let text = fs::read_to_string("/proc/self/maps").map_err(|error| {
             Cause::System(format!("reading /proc/self/maps failed: {error}; is /proc mounted?"))
         })?;
         Ok(Mappings(text.lines().filter_map(Mapping::read).collect()))
     }
 
+    /// Returns them in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
+        self.0.iter()
+    }
+
     /// Returns whether all of `range` lies in memory that other processes can map, too.
-    pub(super) fn share(&self, range: &Range<usize>) -> bool {
+    pub fn share(&self, range: &Range<usize>) -> bool {
         let mut at = range.start;
         for mapping in self.0.iter().filter(|mapping| mapping.is_shared) {
             if mapping.range.contains(&at) {
@@ -75,8 +87,9 @@ impl Mapping {
         let rights = words.next()?;
         let offset = u64::from_str_radix(words.next()?, 16).ok()?;
         let (device, inode) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let is_writable = rights.as_bytes().get(1) == Some(&b'w');
         let is_shared = rights.starts_with("rw") && rights.ends_with('s');
-        Some(Mapping { range: from?..to?, is_shared, file: (device, inode), offset })
+        Some(Mapping { range: from?..to?, is_writable, is_shared, file: (device, inode), offset })
     }
 
     /// Returns whether `next` begins at the end of this, in memory and in the file.
@@ -134,17 +147,17 @@ mod tests {
 
     #[test]
     fn memory_is_shared_only_where_all_of_it_is() {
-        let room = map(4 * PAGE, MapFlags::PRIVATE);
-        let middle = room.start + 2 * PAGE;
+        let space = map(4 * PAGE, MapFlags::PRIVATE);
+        let middle = space.start + 2 * PAGE;
         let now = || Mappings::now().unwrap();
-        assert!(!now().share(&room));
+        assert!(!now().share(&space));
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        for start in [room.start, middle] {
+        for start in [space.start, middle] {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: in `room`, which belongs to this test.
+            // SAFETY: in `space`, which belongs to this test.
             unsafe { mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags) }
                 .unwrap();
-            assert_eq!(now().share(&room), start == middle);
+            assert_eq!(now().share(&space), start == middle);
         }
         assert!(now().share(&(middle - PAGE..middle + PAGE)));
         assert!(!now().share(&(PAGE..2 * PAGE)), "nothing is mapped there");
@@ -152,35 +165,35 @@ mod tests {
 
     #[test]
     fn segments_side_by_side_are_not_one() {
-        let room = map(4 * PAGE, MapFlags::PRIVATE);
+        let space = map(4 * PAGE, MapFlags::PRIVATE);
         let before = Mappings(Vec::new());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let middle = room.start + 2 * PAGE;
-        for start in [room.start, middle] {
+        let middle = space.start + 2 * PAGE;
+        for start in [space.start, middle] {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            // SAFETY: in `room`, which belongs to this test.
+            // SAFETY: in `space`, which belongs to this test.
             let got = unsafe {
                 mmap_anonymous(std::ptr::without_provenance_mut(start), 2 * PAGE, protection, flags)
             };
             assert_eq!(got.unwrap().addr(), start);
         }
         let is_new = |range: Range<usize>| before.have_since_got(&range).unwrap();
-        assert!(is_new(room.start..middle) && is_new(middle..room.end));
-        assert!(!is_new(room.clone()) && !is_new(middle - PAGE..middle + PAGE));
+        assert!(is_new(space.start..middle) && is_new(middle..space.end));
+        assert!(!is_new(space.clone()) && !is_new(middle - PAGE..middle + PAGE));
         // The same segment twice, and then a piece of one that is cut in two by its rights.
         let file = tempfile::tempfile().unwrap();
         file.set_len(4 * PAGE as u64).unwrap();
         let place = |start: usize, len: usize, offset: usize, protection: ProtFlags| {
             let (flags, start) =
                 (MapFlags::SHARED | MapFlags::FIXED, std::ptr::without_provenance_mut(start));
-            // SAFETY: in `room`, which belongs to this test.
+            // SAFETY: in `space`, which belongs to this test.
             unsafe { rustix::mm::mmap(start, len, protection, flags, &file, offset as u64) }.unwrap();
         };
-        place(room.start, 2 * PAGE, 0, protection);
+        place(space.start, 2 * PAGE, 0, protection);
         place(middle, 2 * PAGE, 0, protection);
-        assert!(!is_new(room.clone()), "it begins anew in the middle");
+        assert!(!is_new(space.clone()), "it begins anew in the middle");
         place(middle, 2 * PAGE, 2 * PAGE, protection | ProtFlags::EXEC);
-        assert!(is_new(room.clone()), "it goes on");
+        assert!(is_new(space.clone()), "it goes on");
     }
 
     #[test]
