@@ -1,7 +1,7 @@
 //! The fixture: a target, a source, a witness, and the hit.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::helper::{HelperProcess, link_to, listen, role, say};
 use crate::journal::{Fate, Ledger, Outcome, Outlives};
 use crate::scenario::{POLICIES, Scenario, Source, wait_policy};
-use crate::support::{PATIENCE, library, library_path};
+use crate::support::{PATIENCE, library};
 
 /// The test that the fixture's processes run.
 const ENTRY: &str = "fixture::a_process_plays_the_role_that_it_was_started_for";
@@ -229,12 +229,9 @@ impl Fixture {
     /// Hits a source; both are other processes.
     fn hit_source(&mut self, scenario: Scenario, hit: Hit, random: &mut Rng) -> Fate {
         let folder = self.folder.path().to_str().unwrap();
-        let (entry, bulky) = (library_path("entry"), library_path("entry_bulky"));
         let args = [
             folder,
             &self.address,
-            entry.to_str().unwrap(),
-            bulky.to_str().unwrap(),
             &random.u64(..).to_string(),
             &Scenario::ALL.iter().position(|other| *other == scenario).unwrap().to_string(),
         ];
@@ -360,10 +357,9 @@ fn a_process_plays_the_role_that_it_was_started_for() {
         ["target", folder, address, policy, mailbox] => {
             play_target(Path::new(folder), address, policy.parse().unwrap(), mailbox.parse().unwrap());
         }
-        ["source", folder, address, entry, bulky, seed, scenario] => {
+        ["source", folder, address, seed, scenario] => {
             let scenario = Scenario::ALL[scenario.parse::<usize>().unwrap()];
-            let libraries = [entry, bulky].map(PathBuf::from);
-            play_source(Path::new(folder), address, libraries, seed.parse().unwrap(), scenario);
+            play_source(Path::new(folder), address, seed.parse().unwrap(), scenario);
         }
         other => panic!("no such role: {other:?}"),
     }
@@ -384,14 +380,8 @@ fn play_target(folder: &Path, address: &str, policy: usize, mailbox: usize) {
     target.run().unwrap();
 }
 
-fn play_source(folder: &Path, address: &str, [entry, bulky]: [PathBuf; 2], seed: u64, scenario: Scenario) {
+fn play_source(folder: &Path, address: &str, seed: u64, scenario: Scenario) {
     let ledger = Ledger::open(&folder.join("ledger"));
-    let source = Source {
-        ledger: &ledger,
-        address: address.to_owned(),
-        entry: Library::open(entry).unwrap(),
-        bulky: Library::open(bulky).unwrap(),
-    };
-    source.play(scenario, &mut Rng::with_seed(seed)).unwrap();
+    source(&ledger, address).play(scenario, &mut Rng::with_seed(seed)).unwrap();
     say("done");
 }

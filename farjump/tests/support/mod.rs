@@ -6,11 +6,13 @@ pub(crate) mod chronicle;
 mod failures;
 
 use std::collections::HashMap;
+use std::env;
+use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub(crate) use failures::{panicked, peer_gone, refused, rejected, timed_out};
 use farjump::admin::Admin;
@@ -62,7 +64,17 @@ impl Place {
     }
 }
 
-/// The path of an ifunc library, built once in each test binary: of `tests/ifuncs/NAME.c` or, if there is
+/// The time of the last change of a file, or of a folder and everything in it.
+fn last_change(path: &Path) -> SystemTime {
+    let metadata = path.metadata().unwrap();
+    let own = metadata.modified().unwrap();
+    if !metadata.is_dir() {
+        return own;
+    }
+    fs::read_dir(path).unwrap().map(|entry| last_change(&entry.unwrap().path())).fold(own, SystemTime::max)
+}
+
+/// The path of an ifunc library, built once for all processes of a test binary: of `tests/ifuncs/NAME.c` or, if there is
 /// none, of the sample of that name, in C or, for `NAME.rs`, in Rust. A library of `tests/ifuncs` with an
 /// underscore in its name is called by the part before it.
 pub(crate) fn library_path(name: &str) -> PathBuf {
@@ -81,18 +93,26 @@ pub(crate) fn library_path(name: &str) -> PathBuf {
     } else {
         (samples.join(format!("c/{name}.c")), None)
     };
-    // One folder for each process: another binary may be building the same library.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ifuncs-{}", env!("CARGO_CRATE_NAME")));
-    std::fs::create_dir_all(&folder).unwrap();
-    let options = Options {
-        inputs: vec![source],
-        output: folder.join(format!("lib{name}.so")),
-        name: routines.map(str::to_owned),
-        ..Options::default()
-    };
-    let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
-    built.insert(name.to_owned(), report.library.clone());
-    report.library
+    let library = folder.join(format!("lib{name}.so"));
+    let inputs = [env::current_exe().unwrap(), package.join("tests/ifuncs"), package.join("../ifuncs")];
+    let is_current = || inputs.iter().all(|input| last_change(input) < last_change(&library));
+    if !library.exists() || !is_current() {
+        // Another process may be building the same one, or using it.
+        let own_folder = folder.join(std::process::id().to_string());
+        fs::create_dir_all(&own_folder).unwrap();
+        let options = Options {
+            inputs: vec![source],
+            output: own_folder.join(format!("lib{name}.so")),
+            name: routines.map(str::to_owned),
+            ..Options::default()
+        };
+        let report = build(&options).unwrap_or_else(|error| panic!("{name}: {error}"));
+        fs::rename(report.library, &library).unwrap();
+        fs::remove_dir_all(own_folder).unwrap();
+    }
+    built.insert(name.to_owned(), library.clone());
+    library
 }
 
 /// An ifunc library, see [`library_path`]; loaded if it has payload routines of its own.
