@@ -1,50 +1,14 @@
 //! The programs in README.md are the examples, and work as it says.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Command;
 
 use farjump::build::{Options, build};
-
-/// Time after which a program is killed.
-const PATIENCE: Duration = Duration::from_secs(60);
+use farjump_fixtures::process::Process;
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A program, killed with the test in any case.
-struct Program(Child);
-
-impl Program {
-    fn start(name: &str, folder: &Path) -> (Program, mpsc::Receiver<String>) {
-        let mut child = Command::new(example(name))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let output = child.stdout.take().unwrap();
-        let (lines, read) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if lines.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        (Program(child), read)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// `target/debug/examples/NAME`: cargo builds examples with the tests.
@@ -78,9 +42,9 @@ fn the_programs_of_the_readme_sum_rows_where_they_lie() {
         ..Options::default()
     };
     build(&options).unwrap();
-    let (_store, said) = Program::start("store", folder.path());
-    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "ready");
-    let (_sum, said) = Program::start("sum", folder.path());
+    let start = |name: &str| Process::start(Command::new(example(name)).current_dir(folder.path()));
+    let store = start("store");
+    assert_eq!(store.line(), "ready");
     // 3² + 4² + 5²
-    assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "rows 3, 4 and 5 sum up to 50");
+    assert_eq!(start("sum").line(), "rows 3, 4 and 5 sum up to 50");
 }

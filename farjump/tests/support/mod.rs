@@ -74,9 +74,10 @@ fn last_change(path: &Path) -> SystemTime {
     fs::read_dir(path).unwrap().map(|entry| last_change(&entry.unwrap().path())).fold(own, SystemTime::max)
 }
 
-/// The path of an ifunc library, built once for all processes of a test binary: of `tests/ifuncs/NAME.c` or, if there is
-/// none, of the sample of that name, in C or, for `NAME.rs`, in Rust. A library of `tests/ifuncs` with an
-/// underscore in its name is called by the part before it.
+/// The path of an ifunc library, built once for all processes of a test binary.
+///
+/// Its source is `tests/ifuncs/NAME.c` or, if there is none, the sample of that name, in C or, for `NAME.rs`,
+/// in Rust. A library of `tests/ifuncs` with an underscore in its name is called by the part before it.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
