@@ -1,5 +1,6 @@
 //! The pending calls of a link.
 
+use farjump_core::frame::{Kind, Plan};
 use smallvec::SmallVec;
 
 use crate::Error;
@@ -7,10 +8,22 @@ use crate::Error;
 /// A reply's bytes: those of one line are kept without an allocation.
 pub(crate) type ReplyBytes = SmallVec<[u8; 40]>;
 
+/// Calls whose outcome was not taken, and what goes with their outcomes.
+// The fields that every call uses come first, side by side.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct PendingCalls {
+    pub(crate) slots: CallSlots,
+    /// Memory of a long reply, kept for the next one.
+    pub(crate) spare_reply: ReplyBytes,
+    /// First refusal of a one-way call, for the next flush.
+    pub(crate) one_way_refusal: Option<Error>,
+}
+
 /// Slots for pending calls. A token is a slot and the slot's generation, so a late reply to a cancelled call
 /// matches no call. Slots are reused: in the steady state nothing is allocated.
 #[derive(Debug, Default)]
-pub(crate) struct PendingCalls {
+pub(crate) struct CallSlots {
     slots: Vec<Slot>,
     free: Vec<u16>,
 }
@@ -37,11 +50,25 @@ enum State {
 /// Most pending calls on one link.
 pub(crate) const MAX_CALLS: usize = 1 << 15;
 
+/// Marks the tokens of one-way frames: no slot has so high a number ([`MAX_CALLS`]). The upper half holds the
+/// code index, which identifies the function of a refusal.
+const ONE_WAY: u32 = MAX_CALLS as u32;
+
+/// The token of one-way frames of the function with this code index.
+pub(crate) fn one_way_token(index: u16) -> u32 {
+    ONE_WAY | u32::from(index) << 16
+}
+
+/// The code index in the token of a one-way frame; `None` for the token of a call with a reply.
+pub(crate) fn one_way_index(token: u32) -> Option<u16> {
+    (token & ONE_WAY != 0).then_some((token >> 16) as u16)
+}
+
 fn token(slot: usize, generation: u32) -> u32 {
     slot as u32 | generation << 16
 }
 
-impl PendingCalls {
+impl CallSlots {
     /// A token for a new call; `None` when [`MAX_CALLS`] are pending.
     #[inline(always)]
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
@@ -49,6 +76,28 @@ impl PendingCalls {
         let entry = &mut self.slots[usize::from(slot)];
         (entry.state, entry.code) = (State::Waiting, u32::from(code));
         Some(token(usize::from(slot), entry.generation))
+    }
+
+    /// A token for a call of the code with this index: a slot's if a reply is wanted. `None` when
+    /// [`MAX_CALLS`] are pending.
+    #[inline(always)]
+    pub(crate) fn token(&mut self, index: u16, wants_reply: bool) -> Option<u32> {
+        if wants_reply { self.open(index) } else { Some(one_way_token(index)) }
+    }
+
+    /// The plan of a frame that calls the code with this index; `None` when [`MAX_CALLS`] are pending.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, kind: Kind, index: u16, wants_reply: bool) -> Option<Plan<'static>> {
+        let alone = wants_reply && self.none_in_flight();
+        let token = self.token(index, wants_reply)?;
+        Some(Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None })
+    }
+
+    /// Frees a token for which nothing was sent.
+    pub(crate) fn take_back(&mut self, token: u32) {
+        if one_way_index(token).is_none() {
+            self.close(token);
+        }
     }
 
     #[cold]
@@ -169,7 +218,7 @@ mod tests {
 
     #[test]
     fn answers_find_their_calls_in_any_order() {
-        let mut calls = PendingCalls::default();
+        let mut calls = CallSlots::default();
         let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         assert!(calls.answer(b, || bytes("b")) && calls.take(a).is_none());
         assert!(calls.answer(a, || bytes("a")));
@@ -182,7 +231,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_a_call_given_up_reaches_nobody_and_frees_the_slot() {
-        let mut calls = PendingCalls::default();
+        let mut calls = CallSlots::default();
         let first = calls.open(0).unwrap();
         calls.abandon(first);
         assert!(!calls.is_owned(first));
@@ -197,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_no_token_is_zero() {
-        let mut calls = PendingCalls::default();
+        let mut calls = CallSlots::default();
         for _ in 0..MAX_CALLS {
             assert_ne!(calls.open(0).unwrap(), 0);
         }
@@ -206,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_link_that_ends_answers_every_waiting_call() {
-        let mut calls = PendingCalls::default();
+        let mut calls = CallSlots::default();
         let (kept, given_up) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         calls.abandon(given_up);
         calls.fail_all(|| {

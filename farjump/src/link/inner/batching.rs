@@ -8,9 +8,10 @@ use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MAX_BATCH, MESSAGES_HEA
 use farjump_core::shared;
 use farjump_loader::Library;
 
+use super::super::pending_calls::one_way_token;
 use super::super::send::{CANARY_LEN, run_payload_init};
 use super::super::sent_codes::Known;
-use super::{Inner, one_way_token};
+use super::Inner;
 use crate::{Error, InjectError, Mode};
 
 /// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for

@@ -9,9 +9,9 @@ use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
 
 use super::super::Deadline;
-use super::super::pending_calls::MAX_CALLS;
+use super::super::pending_calls::{MAX_CALLS, one_way_index};
 use super::super::sent_codes::Known;
-use super::{Inner, ONE_WAY};
+use super::Inner;
 use crate::{CallError, Error, GoneCause, Refusal, WaitError};
 
 /// Most characters kept of a target's text. It may be printed on a terminal, so it is also made safe for one.
@@ -86,8 +86,8 @@ impl Inner {
     }
 
     fn refused(&mut self, token: u32, refusal: Refusal) {
-        let one_way = token & ONE_WAY != 0;
-        let code = if one_way { Some((token >> 16) as u16) } else { self.calls.code(token) };
+        let one_way = one_way_index(token);
+        let code = one_way.or_else(|| self.pending.slots.code(token));
         let mut ifunc = String::from("a frame");
         if let Some(code) = code
             && let Some(name) = self.codes.name(code.into())
@@ -98,14 +98,16 @@ impl Inner {
                 self.codes.set_known(code.into(), Known::Nothing);
             }
         }
-        if one_way && let Some(handler) = &mut self.settings.on_refused {
+        if one_way.is_some()
+            && let Some(handler) = &mut self.settings.on_refused
+        {
             handler(&refusal);
         }
         let error = Error::Call(CallError::Refused { ifunc, cause: refusal.cause, text: refusal.text });
-        if one_way {
-            self.refusal.get_or_insert(error);
+        if one_way.is_some() {
+            self.pending.one_way_refusal.get_or_insert(error);
         } else {
-            self.calls.answer(token, || Err(error));
+            self.pending.slots.answer(token, || Err(error));
         }
     }
 
@@ -171,7 +173,7 @@ impl Inner {
         self.take_last_answers();
         if self.connection.control.gone.is_none()
             && self.connection.channel.has_end()
-            && !self.calls.none_in_flight()
+            && !self.pending.slots.none_in_flight()
         {
             self.connection.control.leaving = Some(Box::new((self.settings.silence_deadline(), cause)));
             self.codes.cool();
@@ -248,7 +250,9 @@ impl Inner {
                 handler(&cause.to_string());
             }
             let peer = self.settings.address.clone();
-            self.calls.fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
+            self.pending
+                .slots
+                .fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
             self.codes.cool();
             self.connection.control.gone = Some(Box::new(cause));
             self.connection.control.leaving = None;

@@ -28,7 +28,10 @@ impl Inner {
             return Err(self.gone_error());
         }
         let index = self.codes.index_held(linked)?;
-        let token = super::token(&mut self.calls, index, wants_reply)
+        let token = self
+            .pending
+            .slots
+            .token(index, wants_reply)
             .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let code = self.codes.get(index.into());
         let (image, id, name) = (linked.image(), linked.id(), linked.name());
@@ -50,7 +53,7 @@ impl Inner {
                 Ok(token)
             }
             Err(error) => {
-                self.take_back(token);
+                self.pending.slots.take_back(token);
                 Err(match error {
                     SendError::Full => Error::Inject(InjectError::Full),
                     SendError::TooLarge { len, max } => {
@@ -64,7 +67,7 @@ impl Inner {
 
     /// Takes the outcome of a call, if it has come; the token is then void.
     pub(in super::super) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
-        self.calls.take(token)
+        self.pending.slots.take(token)
     }
 
     /// Prepares to sleep on [`Inner::doorbell`] and [`Inner::control`]. [`Inner::disarm`] follows in any

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use farjump_control::{PeerIdentity, Rights};
 use farjump_core::channel::{BESIDE, SendError};
-use farjump_core::frame::{INLINE_PAYLOAD, Kind, Plan};
-use farjump_core::transport::ArrivalRules;
+use farjump_core::frame::{INLINE_PAYLOAD, Kind};
+use farjump_core::transport::{ArrivalRules, TransportError};
 use farjump_loader::Library;
 
 use super::epoll::Watch;
 use super::in_place;
-use super::pending_calls::{MAX_CALLS, PendingCalls, ReplyBytes};
+use super::pending_calls::{MAX_CALLS, PendingCalls};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Known, SentCodes};
 use super::{Deadline, LinkPath, LinkStats};
@@ -32,31 +32,13 @@ use connection::TargetInfo;
 pub(super) use settings::Settings;
 use waiting::Wait;
 
-/// Marks the tokens of one-way frames: no slot has so high a number ([`MAX_CALLS`]). The upper half holds the
-/// code index, which identifies the function of a refusal.
-const ONE_WAY: u32 = MAX_CALLS as u32;
-
-fn one_way_token(index: u16) -> u32 {
-    ONE_WAY | u32::from(index) << 16
-}
-
-/// The token of a call of this code; `None` if there are too many calls.
-#[inline(always)]
-fn token(calls: &mut PendingCalls, index: u16, wants_reply: bool) -> Option<u32> {
-    if wants_reply { calls.open(index) } else { Some(one_way_token(index)) }
-}
-
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 pub(super) struct Inner {
     stats: LinkStats,
     codes: SentCodes,
-    calls: PendingCalls,
+    pending: PendingCalls,
     connection: Connection,
-    /// Memory of a long reply, kept for the next one.
-    spare: ReplyBytes,
-    /// First refusal of a one-way call, for the next flush.
-    refusal: Option<Error>,
     pub(super) settings: Settings,
     /// The process that made it.
     process: u32,
@@ -77,10 +59,8 @@ impl Inner {
         Ok(Inner {
             stats: LinkStats::default(),
             codes: SentCodes::default(),
-            calls: PendingCalls::default(),
+            pending: PendingCalls::default(),
             connection: settings.meet()?,
-            spare: ReplyBytes::new(),
-            refusal: None,
             settings,
             process: std::process::id(),
         })
@@ -95,7 +75,9 @@ impl Inner {
         self.leave();
         let peer = self.settings.address.clone();
         let cause = GoneCause::Reconnected;
-        self.calls.fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
+        self.pending
+            .slots
+            .fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
         self.codes.unbind();
         // The outcomes above are news for a sleeper in an event loop.
         next.control.has_notice = true;
@@ -119,28 +101,20 @@ impl Inner {
         wants_reply: bool,
         wait: bool,
     ) -> Result<usize, Box<Error>> {
-        if let Some(index) = self.codes.last_used(library)
-            && let Some(line) = self.connection.channel.line()
-            && let max = library.payload_max_size(args)
-            && max <= INLINE_PAYLOAD
-        {
-            let used = make_payload(library, args, max, &line)?;
-            let alone = wants_reply && self.calls.none_in_flight();
-            let token = token(&mut self.calls, index, wants_reply);
-            if let Some(token) = token {
-                let kind = Kind::Call;
-                let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-                let sent = line.send(&plan, used);
-                self.stats.frames += 1;
-                self.stats.payload_bytes += used as u64;
-                return match sent {
-                    Ok(()) => Ok(token as usize),
-                    Err(error) => Err(self.broken(&error).into()),
-                };
+        if let Some(index) = self.codes.last_used(library) {
+            if let Some(line) = self.connection.channel.line()
+                && let max = library.payload_max_size(args)
+                && max <= INLINE_PAYLOAD
+            {
+                let used = make_payload(library, args, max, &line)?;
+                if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) {
+                    let sent = line.send(&plan, used);
+                    return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
+                }
             }
-        }
-        if let Some(token) = self.inject_lines(library, args, wants_reply)? {
-            return Ok(token as usize);
+            if let Some(token) = self.inject_lines(library, args, index, wants_reply)? {
+                return Ok(token as usize);
+            }
         }
         Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
     }
@@ -152,9 +126,9 @@ impl Inner {
         &mut self,
         library: &Library,
         args: &[u8],
+        index: u16,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
-        let Some(index) = self.codes.last_used(library) else { return Ok(None) };
         let max = library.payload_max_size(args);
         if max as u64 > self.connection.target.limits.payload {
             return Ok(None);
@@ -167,16 +141,23 @@ impl Inner {
         };
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
         let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
-        let alone = wants_reply && self.calls.none_in_flight();
-        let token = token(&mut self.calls, index, wants_reply);
-        let Some(token) = token else { return Ok(None) };
-        let kind = Kind::Call;
-        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
+        let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) else { return Ok(None) };
         let sent = lines.send(&plan, used);
+        self.sent_by_index(plan.token, used, sent).map(Some)
+    }
+
+    /// Counts a call that was sent by its code index.
+    #[inline(always)]
+    fn sent_by_index(
+        &mut self,
+        token: u32,
+        used: usize,
+        sent: Result<(), TransportError>,
+    ) -> Result<u32, Box<Error>> {
         self.stats.frames += 1;
         self.stats.payload_bytes += used as u64;
         match sent {
-            Ok(()) => Ok(Some(token)),
+            Ok(()) => Ok(token),
             Err(error) => Err(self.broken(&error).into()),
         }
     }
@@ -195,32 +176,26 @@ impl Inner {
         if max >= BESIDE && library.payload_is_args() {
             return Ok(None);
         }
-        let Some(room) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
+        let Some(space) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
             return Ok(None);
         };
-        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `room`.
-        let used = unsafe { run_payload_init(library, room.payload().as_ptr(), max, args)? };
-        let alone = wants_reply && self.calls.none_in_flight();
-        let Some(token) = token(&mut self.calls, index, wants_reply) else { return Ok(None) };
-        let kind = Kind::Call;
-        let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-        match room.commit(&plan, used) {
-            Ok(()) => {}
-            Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
-            Err(_) => {
-                self.take_back(token);
-                return Ok(None);
-            }
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
+        let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
+        let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) else { return Ok(None) };
+        match space.commit(&plan, used) {
+            Ok(()) => self.sent_by_index(plan.token, used, Ok(())).map(Some),
+            Err(error) => self.not_sent(plan.token, error),
         }
-        self.stats.frames += 1;
-        self.stats.payload_bytes += used as u64;
-        Ok(Some(token))
     }
 
-    /// Frees a token for which nothing was sent.
-    fn take_back(&mut self, token: u32) {
-        if token & ONE_WAY == 0 {
-            self.calls.close(token);
+    /// Frees the token of a frame that the channel did not take. The general path may send it: `None`, unless
+    /// the link failed.
+    #[cold]
+    fn not_sent(&mut self, token: u32, error: SendError) -> Result<Option<u32>, Box<Error>> {
+        self.pending.slots.take_back(token);
+        match error {
+            SendError::Failed(error) => Err(self.broken(&error).into()),
+            SendError::Full | SendError::TooLarge { .. } => Ok(None),
         }
     }
 
@@ -257,8 +232,11 @@ impl Inner {
         if mode == Mode::Cached && self.connection.target.limits.takes_lines() {
             self.codes.warm(library, index);
         }
-        let alone = wants_reply && self.calls.none_in_flight();
-        let token = token(&mut self.calls, index, wants_reply)
+        let alone = wants_reply && self.pending.slots.none_in_flight();
+        let token = self
+            .pending
+            .slots
+            .token(index, wants_reply)
             .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let target = &self.connection.target;
         let (epoch, limits, rights) = (target.epoch, target.limits, target.rights);
@@ -281,7 +259,7 @@ impl Inner {
         match sent {
             Ok(()) => Ok(token),
             Err(error) => {
-                self.take_back(token);
+                self.pending.slots.take_back(token);
                 Err(error.into())
             }
         }
@@ -302,36 +280,21 @@ impl Inner {
             return Ok(None);
         }
         let image_len = template.image_len();
-        let Some(room) =
+        let Some(space) =
             self.connection.channel.reserve_from_template(template, max.saturating_add(CANARY_LEN))
         else {
             return Ok(None);
         };
-        let alone = wants_reply && self.calls.none_in_flight();
-        let Some(token) = token(&mut self.calls, index, wants_reply) else { return Ok(None) };
-        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `room`.
-        let used = unsafe { run_payload_init(library, room.payload().as_ptr(), max, args) };
-        let sent = used.map(|used| {
-            let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
-            let plan = Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None };
-            room.commit(&plan, used).map(|()| used)
-        });
-        let sent = match sent {
-            Ok(Ok(used)) => Ok(used),
-            // On a mapped ring this means that the peer cannot be woken.
-            Ok(Err(SendError::Failed(error))) => Err(self.broken(&error).into()),
-            Ok(Err(_)) => Err(Error::Inject(InjectError::Full).into()),
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(payload) => {
-                self.sent(index.into(), Sent { payload, code: image_len, binds: false });
-                Ok(Some(token))
+        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
+        let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
+        let kind = if mode == Mode::Local { Kind::CallLocal } else { Kind::CallCode };
+        let Some(plan) = self.pending.slots.plan(kind, index, wants_reply) else { return Ok(None) };
+        match space.commit(&plan, used) {
+            Ok(()) => {
+                self.sent(index.into(), Sent { payload: used, code: image_len, binds: false });
+                Ok(Some(plan.token))
             }
-            Err(error) => {
-                self.take_back(token);
-                Err(error)
-            }
+            Err(error) => self.not_sent(plan.token, error),
         }
     }
 

@@ -47,15 +47,15 @@ impl Inner {
     /// table of calls, and the clock is not read.
     #[inline(always)]
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        if self.calls.waits(token) {
+        if self.pending.slots.waits(token) {
             for _ in 0..TURNS_TO_IDLE {
                 match self.connection.channel.poll_fast() {
                     FastPoll::Nothing => {}
                     FastPoll::Frame(frame) if is_done(&frame, token) => {
                         // The next call is likely to follow at once.
                         frame.prefetch_reserved();
-                        self.calls.close(token);
-                        let bytes = reply_bytes(frame.contents(), &mut self.spare);
+                        self.pending.slots.close(token);
+                        let bytes = reply_bytes(frame.contents(), &mut self.pending.spare_reply);
                         return match frame.release() {
                             Ok(()) => Ok(bytes),
                             Err(error) => Err(self.broken(&error)),
@@ -71,7 +71,7 @@ impl Inner {
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         for _ in 0..TURNS_TO_IDLE {
-            if let Some(answer) = self.calls.take(token) {
+            if let Some(answer) = self.pending.slots.take(token) {
                 return answer;
             }
             if let Err(error) = self.step() {
@@ -85,11 +85,11 @@ impl Inner {
     fn wait_until(&mut self, token: u32, deadline: Deadline, awaited: Awaited) -> Result<ReplyBytes, Error> {
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
-            if let Some(answer) = self.calls.take(token) {
+            if let Some(answer) = self.pending.slots.take(token) {
                 return answer;
             }
             if wait.deadline_passed() {
-                self.calls.abandon(token);
+                self.pending.slots.abandon(token);
                 return Err(self.timeout(awaited, deadline));
             }
             if let Err(error) = self.turn(&mut wait) {
@@ -101,8 +101,8 @@ impl Inner {
     /// Takes an outcome that came just before the link failed.
     #[cold]
     fn last_chance(&mut self, token: u32, error: Error) -> Result<ReplyBytes, Error> {
-        self.calls.take(token).unwrap_or_else(|| {
-            self.calls.abandon(token);
+        self.pending.slots.take(token).unwrap_or_else(|| {
+            self.pending.slots.abandon(token);
             Err(error)
         })
     }
@@ -117,17 +117,17 @@ impl Inner {
         into.extend_from_slice(&answer);
         if answer.spilled() {
             answer.clear();
-            self.spare = answer;
+            self.pending.spare_reply = answer;
         }
         Ok(())
     }
 
     pub(in super::super) fn poll_call(&mut self, token: u32) -> Result<Option<ReplyBytes>, Error> {
-        if let Some(answer) = self.calls.take(token) {
+        if let Some(answer) = self.pending.slots.take(token) {
             return answer.map(Some);
         }
         match self.look() {
-            Ok(()) => self.calls.take(token).transpose(),
+            Ok(()) => self.pending.slots.take(token).transpose(),
             Err(error) => self.last_chance(token, error).map(Some),
         }
     }
@@ -135,11 +135,11 @@ impl Inner {
     /// Whether the outcome of the call with this token may still be taken.
     #[inline]
     pub(in super::super) fn is_owned(&mut self, token: u32) -> bool {
-        self.calls.is_owned(token)
+        self.pending.slots.is_owned(token)
     }
 
     pub(in super::super) fn abandon(&mut self, token: u32) {
-        self.calls.abandon(token);
+        self.pending.slots.abandon(token);
     }
 
     pub(in super::super) fn flush(&mut self, timeout: Duration) -> Result<(), Error> {
@@ -148,10 +148,13 @@ impl Inner {
         }
         self.send_several(timeout).map_err(|error| *error)?;
         let deadline = Deadline::after(timeout);
-        let token =
-            self.calls.open(u16::MAX).ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
+        let token = self
+            .pending
+            .slots
+            .open(u16::MAX)
+            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         if let Err(error) = self.send_flush(token, deadline) {
-            self.calls.close(token);
+            self.pending.slots.close(token);
             return Err(error);
         }
         let answer = self.wait_until(token, deadline, Awaited::Flush)?;
@@ -170,7 +173,7 @@ impl Inner {
                 break;
             }
         }
-        match self.refusal.take() {
+        match self.pending.one_way_refusal.take() {
             Some(refusal) => Err(refusal),
             None => Ok(()),
         }
@@ -279,7 +282,7 @@ impl Inner {
         let header = frame.header();
         if header.kind == Kind::Reply {
             let (calls, codes, contents, spare) =
-                (&mut self.calls, &self.codes, frame.contents(), &mut self.spare);
+                (&mut self.pending.slots, &self.codes, frame.contents(), &mut self.pending.spare_reply);
             if header.index == ReplyStatus::Done as u16 {
                 calls.answer(header.token, || Ok(reply_bytes(contents, spare)));
             } else {
