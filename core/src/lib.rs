@@ -40,7 +40,7 @@ pub mod planted {
     pub fn plant(what: &str) -> bool {
         let what = match what {
             "frame" => Handover::Frame,
-            "room" => Handover::Room,
+            "room" => Handover::Credit,
             "notice" => Handover::Notice,
             _ => return false,
         };

@@ -15,12 +15,12 @@ pub struct Lines<'c> {
     at: usize,
     /// Address of the payload, and bytes of space for it.
     payload: NonNull<u8>,
-    room: usize,
+    space: usize,
 }
 
 impl core::fmt::Debug for Lines<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        out.debug_struct("Lines").field("at", &self.at).field("room", &self.room).finish_non_exhaustive()
+        out.debug_struct("Lines").field("at", &self.at).field("space", &self.space).finish_non_exhaustive()
     }
 }
 
@@ -38,11 +38,11 @@ impl Channel {
         if frame_len > self.send_limit {
             return None;
         }
-        let at = path.out.room(frame_len)?;
+        let at = path.out.space(frame_len)?;
         let start = path.out.ring().pointer(at, frame_len);
         // SAFETY: the frame has more than its first line, which `pointer` has checked to be inside.
         let at_payload = unsafe { start.add(LINE) };
-        Some(Lines { path, at, payload: at_payload, room: frame_len - LINE })
+        Some(Lines { path, at, payload: at_payload, space: frame_len - LINE })
     }
 }
 
@@ -61,6 +61,6 @@ impl Lines<'_> {
     /// When the peer sleeps and cannot be woken. The frame is in its mailbox all the same.
     #[inline(always)]
     pub fn send(self, plan: &Plan<'_>, len: usize) -> Result<(), TransportError> {
-        self.path.send_lines(self.at, plan, len.min(self.room))
+        self.path.send_lines(self.at, plan, len.min(self.space))
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Space {
     /// Address of the payload.
     pub(super) payload: NonNull<u8>,
     /// Payload bytes that fit.
-    pub(super) room: usize,
+    pub(super) len: usize,
     pub(super) layout: Layout,
 }
 
@@ -55,7 +55,7 @@ unsafe impl Send for Space {}
 
 impl core::fmt::Debug for Reserved<'_> {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        out.debug_struct("Reserved").field("room", &self.space.room).finish_non_exhaustive()
+        out.debug_struct("Reserved").field("len", &self.space.len).finish_non_exhaustive()
     }
 }
 
@@ -76,14 +76,14 @@ impl<'c> Reserved<'c> {
     /// Payload bytes that fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        self.space.room
+        self.space.len
     }
 
     /// Bytes from the end of the payload to the end of the frame. They may be written, and mean nothing.
     #[inline(always)]
     pub fn slack(&self) -> usize {
-        let Space { room, layout, .. } = &self.space;
-        layout.frame_len - layout.payload - room
+        let Space { len, layout, .. } = &self.space;
+        layout.frame_len - layout.payload - len
     }
 
     /// Sends the frame with the first `used` bytes of its payload space. `plan` is the one that the space was
@@ -95,8 +95,8 @@ impl<'c> Reserved<'c> {
     #[inline]
     pub fn commit(self, plan: &Plan<'_>, used: usize) -> Result<(), SendError> {
         let Reserved { channel, space } = self;
-        debug_assert!(used <= space.room);
-        let used = used.min(space.room);
+        debug_assert!(used <= space.len);
+        let used = used.min(space.len);
         let header = plan.header(&space.layout, used);
         match &mut channel.path {
             Path::OneSided(path) => path.commit(header),
@@ -209,12 +209,12 @@ impl Channel {
         };
         if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
             // SAFETY: `start` is valid for `frame_len` bytes, and the layout keeps these parts inside them.
-            let room = unsafe { Region::new(start, layout.frame_len) };
+            let frame = unsafe { Region::new(start, layout.frame_len) };
             for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
-                room.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
+                frame.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
             }
-            room.write(CODE_HEADER_LEN, code.name.as_bytes());
-            room.write(part.image_offset as usize, code.image);
+            frame.write(CODE_HEADER_LEN, code.name.as_bytes());
+            frame.write(part.image_offset as usize, code.image);
             if let Path::TwoSided(_) = self.path {
                 // Cleared for the reason that `clear_line` gives.
                 let name_end = CODE_HEADER_LEN + code.name.len();
@@ -230,7 +230,7 @@ impl Channel {
         }
         // SAFETY: the layout keeps the payload inside the frame.
         let at = unsafe { start.add(layout.payload) };
-        Ok(Reserved::new(self, Space { payload: at, room: payload, layout }))
+        Ok(Reserved::new(self, Space { payload: at, len: payload, layout }))
     }
 
     /// The frame that [`Reserved::keep`] kept last, or that [`Reserved::commit`] could not send. `None` if
@@ -272,7 +272,7 @@ impl Channel {
             clear_line(start);
             start.add(layout.payload)
         };
-        Some(Reserved::new(self, Space { payload: at, room: payload, layout }))
+        Some(Reserved::new(self, Space { payload: at, len: payload, layout }))
     }
 
     /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
@@ -339,14 +339,14 @@ impl Channel {
         } else {
             None
         };
-        let room = match fast {
-            Some(room) => room,
+        let space = match fast {
+            Some(space) => space,
             None => self.reserve(plan, bytes.len())?,
         };
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the
         // caller's bytes.
-        unsafe { shared::copy_in(bytes.as_ptr(), room.payload().as_ptr(), bytes.len()) };
-        room.commit(plan, bytes.len())
+        unsafe { shared::copy_in(bytes.as_ptr(), space.payload().as_ptr(), bytes.len()) };
+        space.commit(plan, bytes.len())
     }
 }
 

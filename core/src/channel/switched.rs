@@ -19,10 +19,10 @@ impl Channel {
         let (kind, wants_reply, alone) = (Kind::Large, false, false);
         let switch = Plan { kind, wants_reply, alone, index: 0, token, align_log2: 0, code: None };
         // Space for the `Large` first: nothing may fail once the frame is sent.
-        let room = self.reserve(&switch, 0)?;
+        let space = self.reserve(&switch, 0)?;
         let sent = send(bigger)?;
         // The frame is there before the `Large`: a receiver that sees the `Large` finds the frame.
-        room.commit(&switch, 0)?;
+        space.commit(&switch, 0)?;
         Ok(sent)
     }
 }

@@ -69,7 +69,7 @@ impl Channel {
         if frame_len > self.send_limit {
             return None;
         }
-        let at = path.out.room(frame_len)?;
+        let at = path.out.space(frame_len)?;
         let ring = path.out.ring();
         ring.write(at + HEADER_LEN, &template.bytes);
         ring.store(at + PAYLOAD, template.word | offset as u64, Ordering::Relaxed);
@@ -83,6 +83,6 @@ impl Channel {
         };
         // SAFETY: the payload lies inside the frame's space, which `pointer` has checked.
         let at = unsafe { start.add(offset) };
-        Some(Reserved::new(self, Space { payload: at, room: payload, layout }))
+        Some(Reserved::new(self, Space { payload: at, len: payload, layout }))
     }
 }

@@ -13,7 +13,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 use super::{
-    CONSUMED_AT, FastPoll, Inbound, Look, NoRoom, Outbound, STATE_AT, Seen, Sleep, Sleeper, State, Waker,
+    CONSUMED_AT, FastPoll, Inbound, Look, NoSpace, Outbound, STATE_AT, Seen, Sleep, Sleeper, State, Waker,
     fall_asleep,
 };
 use crate::frame::{HEADER_LEN, Header, Kind, LINE, Plan, Trailer};
@@ -122,13 +122,13 @@ impl Producer {
         };
         let (at, layout) = loop {
             match self.out.reserve(|base| plan.layout(base, words * 8, Trailer::Never)) {
-                Ok(room) => break room,
-                Err(NoRoom::SkipFirst) => {
+                Ok(reserved) => break reserved,
+                Err(NoSpace::SkipFirst) => {
                     let skip = self.out.skip(false);
                     self.out.publish(&skip);
                 }
-                Err(NoRoom::Full) => thread::yield_now(),
-                Err(NoRoom::TooLarge(len)) => panic!("a frame of {len} bytes is too long for the model"),
+                Err(NoSpace::Full) => thread::yield_now(),
+                Err(NoSpace::TooLarge(len)) => panic!("a frame of {len} bytes is too long for the model"),
             }
         };
         let bytes: Vec<u8> = payload(number, words).into_iter().flat_map(u64::to_le_bytes).collect();
@@ -184,7 +184,7 @@ impl Consumer {
     fn report(&mut self, idle: bool) {
         if let Some(position) = self.inbound.due(idle) {
             self.peer.store(CONSUMED_AT, position, Ordering::Release);
-            self.inbound.told(position);
+            self.inbound.set_reported(position);
         }
     }
 }
@@ -263,7 +263,7 @@ impl Sleeper for Dozer {
 
     fn say_asleep(&mut self) -> Result<bool, Self::Error> {
         self.state = self.state.toggled();
-        // Same store as `OneSided::tell` makes over mapped memory.
+        // Same store as `OneSided::write_credit_line` makes over mapped memory.
         self.consumer.peer.store(STATE_AT, self.state.0, Ordering::Release);
         Ok(true)
     }

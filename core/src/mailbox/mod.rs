@@ -17,7 +17,7 @@ mod sleep;
 mod summing;
 
 pub(crate) use receiver::{FastPoll, Inbound, Seen};
-pub(crate) use sender::{Finished, NoRoom, Outbound};
+pub(crate) use sender::{Finished, NoSpace, Outbound};
 pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 
 /// Bytes at the start of a region before the ring.

@@ -61,7 +61,7 @@ pub(crate) struct Finished {
 
 /// Reasons why a frame cannot be written now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NoRoom {
+pub(crate) enum NoSpace {
     /// The peer must consume first.
     Full,
     /// A `Skip` must be sent first; there is credit for it.
@@ -109,9 +109,9 @@ impl<M: Memory> Outbound<M> {
     fn refresh(&mut self) {
         // Pairs with the release store in `Inbound::report` (or with the transport's ordering): the peer read
         // these bytes before it returned their credit, and they are written again only after it.
-        let told = self.returns.load(CONSUMED_AT, Ordering::Acquire);
-        if told > self.consumed && told <= self.position {
-            self.consumed = told;
+        let returned = self.returns.load(CONSUMED_AT, Ordering::Acquire);
+        if returned > self.consumed && returned <= self.position {
+            self.consumed = returned;
         }
     }
 
@@ -139,7 +139,7 @@ impl<M: Memory> Outbound<M> {
 
     /// Finds space for a frame of `len` bytes at the position.
     #[inline]
-    pub(crate) fn room(&mut self, len: usize) -> Option<usize> {
+    pub(crate) fn space(&mut self, len: usize) -> Option<usize> {
         let at = self.offset();
         (len <= self.ring.len() - at && self.free(len)).then_some(at)
     }
@@ -173,21 +173,21 @@ impl<M: Memory> Outbound<M> {
     /// Finds space for a frame that `layout` lays out for a given base (address modulo 4096). The space is at
     /// the current position and stays reserved until [`Outbound::finish`]. A second call discards the first.
     #[inline]
-    pub(crate) fn reserve(&mut self, layout: impl Fn(usize) -> Layout) -> Result<(usize, Layout), NoRoom> {
+    pub(crate) fn reserve(&mut self, layout: impl Fn(usize) -> Layout) -> Result<(usize, Layout), NoSpace> {
         let at = self.offset();
         let plan = layout(at & 4095);
         let to_end = self.ring.len() - at;
         if plan.frame_len <= to_end {
-            return if self.free(plan.frame_len) { Ok((at, plan)) } else { Err(NoRoom::Full) };
+            return if self.free(plan.frame_len) { Ok((at, plan)) } else { Err(NoSpace::Full) };
         }
         let from_start = layout(0).frame_len;
         if from_start > self.ring.len() {
-            return Err(NoRoom::TooLarge(from_start));
+            return Err(NoSpace::TooLarge(from_start));
         }
-        Err(if self.free(to_end) { NoRoom::SkipFirst } else { NoRoom::Full })
+        Err(if self.free(to_end) { NoSpace::SkipFirst } else { NoSpace::Full })
     }
 
-    /// Writes the `Skip` that [`NoRoom::SkipFirst`] requires, except its signal.
+    /// Writes the `Skip` that [`NoSpace::SkipFirst`] requires, except its signal.
     pub(crate) fn skip(&mut self, trailer: bool) -> Finished {
         let len = self.ring.len() - self.offset();
         let flags = if trailer { frame::Flags::TRAILER } else { frame::Flags::empty() };
@@ -270,10 +270,10 @@ impl<M: Memory> Outbound<M> {
     fn apart(&mut self, at: usize, least: usize, alone: bool) -> usize {
         self.turn += 1;
         // A ring that fills up holds as many frames as fit.
-        let roomy = self.ring.len() as u64 / 8;
-        if self.position - self.consumed > roomy {
+        let plenty = self.ring.len() as u64 / 8;
+        if self.position - self.consumed > plenty {
             self.refresh();
-            if self.position - self.consumed > roomy {
+            if self.position - self.consumed > plenty {
                 return least;
             }
         }

@@ -65,9 +65,9 @@ impl Waker {
     }
 
     /// The peer's present sleep, if it was not woken from it. For checks that follow no frame: before the
-    /// caller wakes the peer for this sleep ([`Waker::answer`]), it must know that the peer may have missed a
+    /// caller wakes the peer for this sleep ([`Waker::note_woken`]), it must know that the peer may have missed a
     /// frame.
-    pub(crate) fn unanswered(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
+    pub(crate) fn missed_sleep(&self, returns: &impl Memory, fenced: bool) -> Option<State> {
         order(fenced);
         // Acquire: the peer's consumed position at the time it fell asleep is read after the state.
         let state = State(returns.load(STATE_AT, Ordering::Acquire));
@@ -75,7 +75,7 @@ impl Waker {
     }
 
     /// Records that the peer was woken from this sleep: once is enough.
-    pub(crate) fn answer(&mut self, sleep: State) {
+    pub(crate) fn note_woken(&mut self, sleep: State) {
         self.seen = sleep;
     }
 
@@ -150,11 +150,11 @@ pub(crate) enum Sleep {
 
 /// Says "asleep", then polls once more.
 pub(crate) fn fall_asleep<S: Sleeper>(sleeper: &mut S) -> Result<Sleep, S::Error> {
-    let told = sleeper.say_asleep()?;
+    let said = sleeper.say_asleep()?;
     let ordered = sleeper.order()?;
     Ok(match sleeper.look()? {
         Look::Something => Sleep::Awake,
-        Look::Nothing if told && ordered => Sleep::Soundly,
+        Look::Nothing if said && ordered => Sleep::Soundly,
         Look::Nothing | Look::UnderWay => Sleep::Lightly,
     })
 }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     struct Steps {
-        told: bool,
+        said: bool,
         ordered: bool,
         look: Look,
         taken: std::vec::Vec<&'static str>,
@@ -211,7 +211,7 @@ mod tests {
         type Error = ();
         fn say_asleep(&mut self) -> Result<bool, ()> {
             self.taken.push("say");
-            Ok(self.told)
+            Ok(self.said)
         }
         fn order(&mut self) -> Result<bool, ()> {
             self.taken.push("order");
@@ -225,16 +225,16 @@ mod tests {
 
     #[test]
     fn one_sleeps_soundly_only_if_told_ordered_and_nothing_is_there_or_under_way() {
-        for told in [false, true] {
+        for said in [false, true] {
             for ordered in [false, true] {
                 for look in [Look::Something, Look::UnderWay, Look::Nothing] {
-                    let mut steps = Steps { told, ordered, look, taken: std::vec::Vec::new() };
+                    let mut steps = Steps { said, ordered, look, taken: std::vec::Vec::new() };
                     let expected = match look {
                         Look::Something => Sleep::Awake,
-                        Look::Nothing if told && ordered => Sleep::Soundly,
+                        Look::Nothing if said && ordered => Sleep::Soundly,
                         _ => Sleep::Lightly,
                     };
-                    assert_eq!(fall_asleep(&mut steps), Ok(expected), "{told} {ordered} {look:?}");
+                    assert_eq!(fall_asleep(&mut steps), Ok(expected), "{said} {ordered} {look:?}");
                     assert_eq!(steps.taken, ["say", "order", "look"]);
                 }
             }

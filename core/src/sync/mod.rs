@@ -20,7 +20,7 @@ pub(crate) enum Handover {
     /// A frame, by its signal.
     Frame,
     /// Credit for consumed frames, by the position in the credit line.
-    Room,
+    Credit,
     /// A notice of a message on the control connection, by the state in the credit line.
     Notice,
 }

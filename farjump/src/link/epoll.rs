@@ -34,7 +34,7 @@ pub(super) struct Traffic {
 pub(super) struct Watch {
     epoll: OwnedFd,
     /// Whether the control connection is watched for writability.
-    for_room: Cell<bool>,
+    watches_write: Cell<bool>,
     /// The doorbell's events that are watched. A doorbell may be readable without an event.
     heeds: Cell<EventFlags>,
     /// The counters when the link was last armed.
@@ -48,7 +48,7 @@ impl Watch {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system(SystemOperation::MakeDescriptor))?;
         Ok(Watch {
             epoll,
-            for_room: Cell::new(false),
+            watches_write: Cell::new(false),
             heeds: Cell::new(EventFlags::IN),
             seen: Cell::new(traffic),
             nap: Cell::new(NAPS.0),
@@ -62,7 +62,7 @@ impl Watch {
                 .map_err(system(SystemOperation::Watch))
         };
         add(control)?;
-        self.for_room.set(false);
+        self.watches_write.set(false);
         self.heeds.set(EventFlags::IN);
         if let Some(doorbell) = doorbell {
             add(doorbell).inspect_err(|_| {
@@ -83,19 +83,19 @@ impl Watch {
 
     /// Sets whether `control`, which is watched, is also watched for writability.
     pub(super) fn wants_write(&self, control: BorrowedFd<'_>, wants: bool) -> Result<(), Error> {
-        if self.for_room.get() != wants {
+        if self.watches_write.get() != wants {
             self.modify(control, if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN })?;
-            self.for_room.set(wants);
+            self.watches_write.set(wants);
         }
         Ok(())
     }
 
     /// Sets whether a signal of `doorbell`, which is watched, wakes the sleeper, and whether its writability
     /// does.
-    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, room: bool) -> Result<(), Error> {
+    pub(super) fn heed(&self, doorbell: BorrowedFd<'_>, rings: bool, writable: bool) -> Result<(), Error> {
         let mut heeds = EventFlags::empty();
         heeds.set(EventFlags::IN, rings);
-        heeds.set(EventFlags::OUT, room);
+        heeds.set(EventFlags::OUT, writable);
         if self.heeds.get() != heeds {
             self.modify(doorbell, heeds)?;
             self.heeds.set(heeds);

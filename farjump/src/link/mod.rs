@@ -375,7 +375,7 @@ pub(crate) fn summary(transport: &str, route: &PathInfo) -> String {
 
 /// A pending call. Dropping it cancels it: the function still runs, and its outcome is dropped.
 #[derive(Debug)]
-#[must_use = "dropping it gives the answer up: use Link::send where none is wanted"]
+#[must_use = "dropping it abandons the call: use Link::send where none is wanted"]
 pub struct Pending<'l> {
     link: &'l Link,
     token: u32,

@@ -44,7 +44,7 @@ enum State {
     Waiting,
     /// Cancelled by its owner; the outcome is still to come and frees the slot.
     Abandoned,
-    Answered(Result<ReplyBytes, Error>),
+    Done(Result<ReplyBytes, Error>),
 }
 
 /// Most pending calls on one link.
@@ -138,23 +138,27 @@ impl CallSlots {
     /// cancelled.
     #[inline]
     pub(crate) fn is_owned(&mut self, token: u32) -> bool {
-        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Answered(_)))
+        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Done(_)))
     }
 
     /// Notes the outcome of a call. Returns `false` if no call waits for it.
     #[inline]
-    pub(crate) fn answer(&mut self, token: u32, answer: impl FnOnce() -> Result<ReplyBytes, Error>) -> bool {
+    pub(crate) fn set_outcome(
+        &mut self,
+        token: u32,
+        outcome: impl FnOnce() -> Result<ReplyBytes, Error>,
+    ) -> bool {
         let Some(slot) = self.slot(token) else { return false };
         match slot.state {
             State::Waiting => {
-                slot.state = State::Answered(answer());
+                slot.state = State::Done(outcome());
                 true
             }
             State::Abandoned => {
                 self.free(token);
                 true
             }
-            State::Free | State::Answered(_) => false,
+            State::Free | State::Done(_) => false,
         }
     }
 
@@ -162,10 +166,10 @@ impl CallSlots {
     #[inline]
     pub(crate) fn take(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
         let slot = self.slot(token)?;
-        let State::Answered(_) = slot.state else { return None };
-        let State::Answered(answer) = std::mem::replace(&mut slot.state, State::Free) else { return None };
+        let State::Done(_) = slot.state else { return None };
+        let State::Done(outcome) = std::mem::replace(&mut slot.state, State::Free) else { return None };
         self.free(token);
-        Some(answer)
+        Some(outcome)
     }
 
     /// Cancels the call. Its outcome, when it comes, is dropped.
@@ -173,7 +177,7 @@ impl CallSlots {
         let Some(slot) = self.slot(token) else { return };
         match slot.state {
             State::Waiting => slot.state = State::Abandoned,
-            State::Answered(_) => self.free(token),
+            State::Done(_) => self.free(token),
             State::Free | State::Abandoned => {}
         }
     }
@@ -200,9 +204,9 @@ impl CallSlots {
             let slot = &mut self.slots[index];
             let token = token(index, slot.generation);
             match slot.state {
-                State::Waiting => slot.state = State::Answered(Err(error())),
+                State::Waiting => slot.state = State::Done(Err(error())),
                 State::Abandoned => self.free(token),
-                State::Free | State::Answered(_) => {}
+                State::Free | State::Done(_) => {}
             }
         }
     }
@@ -217,30 +221,30 @@ mod tests {
     }
 
     #[test]
-    fn answers_find_their_calls_in_any_order() {
+    fn outcomes_find_their_calls_in_any_order() {
         let mut calls = CallSlots::default();
         let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
-        assert!(calls.answer(b, || bytes("b")) && calls.take(a).is_none());
-        assert!(calls.answer(a, || bytes("a")));
+        assert!(calls.set_outcome(b, || bytes("b")) && calls.take(a).is_none());
+        assert!(calls.set_outcome(a, || bytes("a")));
         assert!(calls.is_owned(a));
         assert_eq!(calls.take(a).unwrap().unwrap().as_slice(), b"a");
-        assert!(!calls.is_owned(a) && calls.is_owned(b), "a's answer was taken");
+        assert!(!calls.is_owned(a) && calls.is_owned(b), "a's outcome was taken");
         assert_eq!(calls.take(b).unwrap().unwrap().as_slice(), b"b");
         assert!(calls.take(b).is_none());
     }
 
     #[test]
-    fn an_answer_to_a_call_given_up_reaches_nobody_and_frees_the_slot() {
+    fn the_outcome_of_an_abandoned_call_frees_its_slot() {
         let mut calls = CallSlots::default();
         let first = calls.open(0).unwrap();
         calls.abandon(first);
         assert!(!calls.is_owned(first));
         let second = calls.open(0).unwrap();
-        assert_ne!(first as u16, second as u16, "the slot is taken until the answer has come");
-        assert!(calls.answer(first, || bytes("late")));
+        assert_ne!(first as u16, second as u16, "the slot is taken until the outcome has come");
+        assert!(calls.set_outcome(first, || bytes("late")));
         let third = calls.open(0).unwrap();
         assert_eq!(first as u16, third as u16);
-        assert!(!calls.answer(first, || bytes("later still")), "the old token is void");
+        assert!(!calls.set_outcome(first, || bytes("later still")), "the old token is void");
         assert!(calls.take(third).is_none());
     }
 
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_ends_answers_every_waiting_call() {
+    fn the_end_of_a_link_ends_every_waiting_call() {
         let mut calls = CallSlots::default();
         let (kept, given_up) = (calls.open(0).unwrap(), calls.open(0).unwrap());
         calls.abandon(given_up);

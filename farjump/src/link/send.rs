@@ -141,13 +141,13 @@ impl Call<'_> {
             return Ok(Sent { payload: self.args.len(), code: 0, binds: false });
         }
         // Space for the canary too; it does not travel, because the frame ends where the payload does.
-        let room = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
+        let space = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
-        let used = unsafe { run_payload_init(self.library, room.payload().as_ptr(), max, self.args)? };
+        let used = unsafe { run_payload_init(self.library, space.payload().as_ptr(), max, self.args)? };
         if used as u64 > self.limits.payload {
             return Err(self.over_limit(Part::Payload, used, self.limits.payload));
         }
-        let mut sent = room.commit(plan, used);
+        let mut sent = space.commit(plan, used);
         let mut deadline = None;
         while let Err(error) = sent {
             // The frame is kept; only progress empties the backend's queue.
@@ -155,8 +155,8 @@ impl Call<'_> {
             match error {
                 SendError::Full if !deadline.passed() => {
                     channel.progress(false).map_err(SendError::Failed)?;
-                    let Some(room) = channel.kept() else { return Err(error.into()) };
-                    sent = room.commit(plan, used);
+                    let Some(space) = channel.kept() else { return Err(error.into()) };
+                    sent = space.commit(plan, used);
                 }
                 error => return Err(error.into()),
             }

@@ -44,14 +44,14 @@ pub(crate) enum Origin {
     /// A library: the ifunc's name and the image, which is kept in memory. The library is not kept.
     Library(Box<str>, LibraryImage),
     /// This process's own store, as long as the code is there: a target forwards code that came to it.
-    Held(Weak<LinkedImage>, Box<str>),
+    Stored(Weak<LinkedImage>, Box<str>),
 }
 
 impl Code {
     /// The ifunc's name.
     pub(crate) fn name(&self) -> &str {
         match &self.origin {
-            Origin::Library(name, _) | Origin::Held(_, name) => name,
+            Origin::Library(name, _) | Origin::Stored(_, name) => name,
         }
     }
 
@@ -60,7 +60,7 @@ impl Code {
         let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
         match &self.origin {
             Origin::Library(_, image) => copy(image.bytes()),
-            Origin::Held(linked, _) => copy(linked.upgrade()?.image()),
+            Origin::Stored(linked, _) => copy(linked.upgrade()?.image()),
         }
     }
 }
@@ -115,9 +115,9 @@ impl SentCodes {
     ///
     /// # Errors
     /// When all indexes are taken.
-    pub(crate) fn index_held(&mut self, linked: &Arc<LinkedImage>) -> Result<u16, Error> {
+    pub(crate) fn index_stored(&mut self, linked: &Arc<LinkedImage>) -> Result<u16, Error> {
         let (id, align_log2) = (linked.id(), linked.payload_align_log2());
-        let origin = Origin::Held(Arc::downgrade(linked), linked.name().into());
+        let origin = Origin::Stored(Arc::downgrade(linked), linked.name().into());
         if let Some(&index) = self.by_id.get(&id) {
             // Code of an earlier entry may have been dropped, and have come again.
             self.entries[usize::from(index)].origin = origin;

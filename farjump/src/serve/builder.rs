@@ -455,7 +455,7 @@ impl<'a> TargetBuilder<'a> {
         peers_tcp.key = self.peer_key.take().or(peers_tcp.key);
         let choices = Choices {
             transport: self.only.clone().filter(built_in),
-            room: ring_len(Mailbox::Calls, self.settings.mailbox)?,
+            mailbox_size: ring_len(Mailbox::Calls, self.settings.mailbox)?,
             patience: self.settings.handshake_timeout,
             program: self.settings.program.clone(),
             tcp: peers_tcp,
@@ -464,7 +464,7 @@ impl<'a> TargetBuilder<'a> {
         let (only, own) = (self.only.as_deref(), self.transports);
         let chosen = transports_for(&address, only, own, self.backends)?;
         self.transports = chosen.transports;
-        self.settings.mailbox = choices.room;
+        self.settings.mailbox = choices.mailbox_size;
         self.settings.ucx_tcp = self.backends.ucx_tcp;
         self.settings.check()?;
         let mut executor = self.executor.build()?;

@@ -29,7 +29,7 @@ impl Target<'_> {
     #[inline]
     pub fn poll(&mut self) -> Result<usize, Error> {
         let mut ran = 0;
-        if self.sessions.untold() != self.sessions.len() {
+        if self.sessions.polled() != self.sessions.len() {
             self.ask_of_told()?;
         }
         let mut index = 0;
@@ -127,7 +127,7 @@ impl Target<'_> {
         // Idle sources need less of it: with hundreds of them it would take longer than many polls.
         let all = self.polls.is_multiple_of(POLLS_TO_SETTLE);
         let mut index = 0;
-        while index < if all { self.sessions.untold() } else { self.sessions.busy() } {
+        while index < if all { self.sessions.polled() } else { self.sessions.busy() } {
             match self.with_session(index, |session, shared| session.progress(idle, shared)) {
                 Ok(()) => index += 1,
                 Err(end) => self.end(index, end),

@@ -17,8 +17,8 @@ const FEW: usize = 4;
 pub(super) struct Sessions<T> {
     all: Vec<T>,
     busy: usize,
-    /// Index of the first session whose events the system reports.
-    told: usize,
+    /// The number of sessions that are polled: those behind them have their events reported.
+    polled: usize,
     /// The idle session that is polled next.
     turn: usize,
     /// Whether the next poll covers all sessions whose events the system does not report.
@@ -37,13 +37,13 @@ pub(super) enum Found {
     /// Left in its class.
     Unknown,
     /// Not polled before the system reports an event.
-    Told,
+    Reported,
 }
 
 impl<T> Sessions<T> {
     /// No sessions.
     pub(super) fn new() -> Self {
-        Sessions { all: Vec::new(), busy: 0, told: 0, turn: 0, sweep: false, mixed: false }
+        Sessions { all: Vec::new(), busy: 0, polled: 0, turn: 0, sweep: false, mixed: false }
     }
 
     /// Adds a session as busy.
@@ -59,10 +59,10 @@ impl<T> Sessions<T> {
             self.all.swap(index, self.busy);
             index = self.busy;
         }
-        if index < self.told {
-            self.told -= 1;
-            self.all.swap(index, self.told);
-            index = self.told;
+        if index < self.polled {
+            self.polled -= 1;
+            self.all.swap(index, self.polled);
+            index = self.polled;
         }
         self.all.swap_remove(index)
     }
@@ -80,8 +80,8 @@ impl<T> Sessions<T> {
 
     /// Number of sessions, from the first, whose events the system does not report.
     #[inline]
-    pub(super) fn untold(&self) -> usize {
-        self.told
+    pub(super) fn polled(&self) -> usize {
+        self.polled
     }
 
     /// Whether the system reports events of some sessions, and polling the others costs no less than asking
@@ -94,7 +94,7 @@ impl<T> Sessions<T> {
     #[inline]
     pub(super) fn due(&mut self) -> usize {
         match std::mem::take(&mut self.sweep) {
-            true => self.told,
+            true => self.polled,
             false => self.busy,
         }
     }
@@ -102,11 +102,11 @@ impl<T> Sessions<T> {
     /// The idle session whose turn it is.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
-        if self.busy == self.told {
+        if self.busy == self.polled {
             return None;
         }
         self.turn += 1;
-        if !(self.busy..self.told).contains(&self.turn) {
+        if !(self.busy..self.polled).contains(&self.turn) {
             self.turn = self.busy;
         }
         Some(self.turn)
@@ -115,10 +115,10 @@ impl<T> Sessions<T> {
     /// Makes a session busy that has brought frames.
     #[inline]
     pub(super) fn make_busy(&mut self, mut index: usize) {
-        if index >= self.told {
-            self.all.swap(index, self.told);
-            index = self.told;
-            self.told += 1;
+        if index >= self.polled {
+            self.all.swap(index, self.polled);
+            index = self.polled;
+            self.polled += 1;
         }
         if index >= self.busy {
             self.all.swap(index, self.busy);
@@ -135,19 +135,19 @@ impl<T> Sessions<T> {
     pub(super) fn settle(&mut self, mut find: impl FnMut(&mut T) -> Found) {
         let (few, single) = (self.all.len() <= FEW, self.all.len() == 1);
         if few {
-            self.busy = self.told;
+            self.busy = self.polled;
         }
-        self.mixed = self.busy != self.told;
+        self.mixed = self.busy != self.polled;
         let mut index = 0;
         while index < self.busy {
             let found = find(&mut self.all[index]);
             self.mixed |= matches!(found, Found::Idle | Found::Unknown);
             match found {
-                Found::Told if !single => {
+                Found::Reported if !single => {
                     self.busy -= 1;
-                    self.told -= 1;
+                    self.polled -= 1;
                     self.all.swap(index, self.busy);
-                    self.all.swap(self.busy, self.told);
+                    self.all.swap(self.busy, self.polled);
                 }
                 Found::Idle if !few => {
                     self.busy -= 1;
@@ -274,7 +274,7 @@ mod tests {
         (0..count).for_each(|name| sessions.push(name));
         sessions.settle(|name| match (brought.contains(name), *name % 2) {
             (true, _) => Found::Busy,
-            (false, 0) => Found::Told,
+            (false, 0) => Found::Reported,
             (false, _) => Found::Idle,
         });
         sessions
@@ -292,7 +292,7 @@ mod tests {
             assert!(seen.iter().copied().eq((0..100).filter(|name| name % 2 == 1 || *name == 4)));
         }
         let index = sessions.iter().position(|name| *name == 60).unwrap();
-        assert!(index >= sessions.untold());
+        assert!(index >= sessions.polled());
         sessions.make_busy(index);
         assert!(looks(&mut sessions).contains(&60));
         assert_eq!(sessions.len(), 100);
@@ -303,9 +303,9 @@ mod tests {
         for (count, left) in [(1, 1), (2, 0), (300, 0)] {
             let mut sessions = settled(0, &[]);
             (0..count).for_each(|name| sessions.push(name));
-            sessions.settle(|_| Found::Told);
+            sessions.settle(|_| Found::Reported);
             assert!(sessions.are_all_told());
-            assert_eq!((looks(&mut sessions).len(), sessions.untold()), (left, left), "of {count}");
+            assert_eq!((looks(&mut sessions).len(), sessions.polled()), (left, left), "of {count}");
         }
     }
 
@@ -319,9 +319,9 @@ mod tests {
             left.sort_unstable();
             assert!(left.iter().copied().eq((0..20).filter(|name| *name != gone)));
             assert_eq!(sessions.busy(), if [3, 4].contains(&gone) { 1 } else { 2 });
-            let untold = sessions.untold();
-            assert!(sessions[untold..].iter().all(|name| name % 2 == 0 && *name != 4));
-            assert!(sessions[..untold].iter().all(|name| name % 2 == 1 || *name == 4));
+            let polled = sessions.polled();
+            assert!(sessions[polled..].iter().all(|name| name % 2 == 0 && *name != 4));
+            assert!(sessions[..polled].iter().all(|name| name % 2 == 1 || *name == 4));
         }
     }
 }

@@ -17,7 +17,7 @@ const DEFAULT_MAILBOX: usize = 4 << 20;
 /// Default limit of payloads in bytes for which a large mailbox is made.
 const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
 /// Default capacity for placed code in bytes.
-const DEFAULT_CODE_ROOM: usize = 16 << 20;
+const DEFAULT_ARENA_SIZE: usize = 16 << 20;
 
 /// The numbers of a target.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Default for Settings {
             limits: Limits {
                 frame: MAX_FRAME,
                 payload: DEFAULT_MAX_PAYLOAD,
-                code: DEFAULT_CODE_ROOM,
+                code: DEFAULT_ARENA_SIZE,
                 patience: Duration::from_secs(2),
             },
             rights: Rights::default(),

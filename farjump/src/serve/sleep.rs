@@ -62,7 +62,7 @@ impl Target<'_> {
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         let mut longest = LONGEST_SLEEP;
         let mut index = 0;
-        while index < self.sessions.untold() {
+        while index < self.sessions.polled() {
             match self.with_session(index, Session::arm) {
                 Ok(Rest::None) => return Ok(None),
                 Ok(Rest::Sleep) => {}
@@ -98,7 +98,7 @@ impl Target<'_> {
         (self.polls, self.last_control) = (u32::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
-        while index < self.sessions.untold() {
+        while index < self.sessions.polled() {
             match self.sessions[index].channel.disarm() {
                 Ok(()) => index += 1,
                 Err(error) => self.end(index, error.into()),

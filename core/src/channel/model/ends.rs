@@ -103,7 +103,7 @@ fn loom_finds_the_frame_that_is_signalled_before_it_is_written() {
 
 #[test]
 fn loom_finds_the_room_that_is_given_back_before_it_is_read() {
-    finds(&["Causality violation"], Some(3), Some(Handover::Room), || {
+    finds(&["Causality violation"], Some(3), Some(Handover::Credit), || {
         stream(ONE_LINE, LINES, Mistake::None, Mistake::None)
     });
 }

@@ -279,9 +279,9 @@ fn try_send(channel: &mut Channel, way: Way, token: u32, words: usize, alone: bo
             Ok(lines.send(&plan, words * 8)?)
         }
         Way::Reserve => {
-            let room = channel.reserve(&plan, words * 8)?;
-            fill(room.payload(), token, words);
-            room.commit(&plan, words * 8)
+            let space = channel.reserve(&plan, words * 8)?;
+            fill(space.payload(), token, words);
+            space.commit(&plan, words * 8)
         }
     }
 }
@@ -356,7 +356,7 @@ impl Side {
     fn try_take(&mut self, token: u32, words: usize) -> bool {
         barrier::interruptible();
         let Some(frame) = take_held(&mut self.channel, token, words) else { return false };
-        self.channel.release(frame).expect("telling the peer is a store");
+        self.channel.release(frame).expect("returning credit is a store");
         true
     }
 

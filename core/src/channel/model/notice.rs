@@ -35,7 +35,7 @@ fn calls(order: Order, frame: bool, receiver: Mistake) {
             }
             message.store(1, Ordering::Relaxed);
             barrier::interruptible();
-            left.channel.notify().expect("telling the peer is a store");
+            left.channel.notify().expect("sending a notice is a store");
             if frame && number == 0 {
                 left.send(Way::Line, 0, 1, false);
             }

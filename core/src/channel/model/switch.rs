@@ -30,10 +30,10 @@ fn send(
         return left.channel.send_switched(bigger, token, frame);
     }
     let plan = plan(Kind::Call, token, false);
-    let room = bigger.reserve(&plan, words * 8)?;
+    let space = bigger.reserve(&plan, words * 8)?;
     left.channel.send_bytes(&super::plan(Kind::Large, token, false), &[])?;
-    fill(room.payload(), token, words);
-    room.commit(&plan, words * 8)
+    fill(space.payload(), token, words);
+    space.commit(&plan, words * 8)
 }
 
 /// One peer sends these frames, the other takes them in order, as `take_switched` and `tend_bigger` of a
@@ -59,7 +59,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
                     Err(SendError::Full) => {
                         // A skip may fill the large mailbox, and nothing wakes the sender then: same steps as
                         // `send_large`.
-                        left.channel.notify().expect("telling the peer is a store");
+                        left.channel.notify().expect("sending a notice is a store");
                         left_bigger.channel.progress(true).expect("nothing fails in the model");
                         barrier::interruptible();
                         loom::thread::yield_now();
@@ -99,9 +99,9 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
     assert_eq!((switch.header().kind, switch.header().token), (Kind::Large, token), "order");
     // The frame and its `Large` are plain stores in this order: the frame is there.
     let frame = take_held(bigger, token, words).expect("a Large without its frame");
-    bigger.release(frame).expect("telling the peer is a store");
+    bigger.release(frame).expect("returning credit is a store");
     bigger.progress(true).expect("nothing fails in the model");
-    right.channel.release(switch).expect("telling the peer is a store");
+    right.channel.release(switch).expect("returning credit is a store");
     true
 }
 

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::{ChannelParams, SendError, failed, protocol, ring_of};
 use crate::frame::{Flags, Header, LINE, Layout, Plan, Trailer};
 use crate::mailbox::{
-    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoRoom, Outbound, STATE_AT, Seen, State, Waker,
+    CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoSpace, Outbound, STATE_AT, Seen, State, Waker,
 };
 use crate::memory::{Memory, Region};
 use crate::sync::{Handover, release};
@@ -39,7 +39,7 @@ pub(super) struct OneSided {
     /// The state of this endpoint, and the state that the peer was sent: equal unless the backend's queue was
     /// full.
     state: State,
-    told: State,
+    sent_state: State,
     rule: ArrivalRules,
     /// The peer's consumed position when credit ran out. No doorbell reports new credit.
     starved: Option<u64>,
@@ -138,7 +138,7 @@ impl OneSided {
             waker: Waker::default(),
             notice: 0,
             state: State::default(),
-            told: State::default(),
+            sent_state: State::default(),
             starved: None,
             pending: None,
             holds: false,
@@ -184,22 +184,22 @@ impl OneSided {
             self.move_pending()?;
         }
         match self.out.reserve(&layout) {
-            Ok(room) => Ok(room),
-            Err(why) => self.make_room(why, layout, trailer),
+            Ok(reserved) => Ok(reserved),
+            Err(why) => self.reserve_behind_skip(why, layout, trailer),
         }
     }
 
     #[cold]
-    fn make_room(
+    fn reserve_behind_skip(
         &mut self,
-        why: NoRoom,
+        why: NoSpace,
         layout: impl Fn(usize) -> Layout,
         trailer: Trailer,
     ) -> Result<(usize, Layout), SendError> {
         match why {
-            NoRoom::Full => Err(self.starve()),
-            NoRoom::TooLarge(len) => Err(SendError::TooLarge { len, max: self.out.ring().len() }),
-            NoRoom::SkipFirst => {
+            NoSpace::Full => Err(self.starve()),
+            NoSpace::TooLarge(len) => Err(SendError::TooLarge { len, max: self.out.ring().len() }),
+            NoSpace::SkipFirst => {
                 let trailer = trailer == Trailer::Always;
                 let skip = self.out.skip(trailer);
                 self.send(skip, trailer)?;
@@ -347,10 +347,10 @@ impl OneSided {
     /// for the same sleep.
     fn look_again(&mut self) -> Result<(), TransportError> {
         // The sleep first: the peer returns credit before it says that it sleeps.
-        match self.waker.unanswered(&self.returns, self.fence) {
+        match self.waker.missed_sleep(&self.returns, self.fence) {
             // A frame that was not handed over yet is checked once it was.
             Some(sleep) if self.pending.is_none() && self.out.in_flight() > 0 => {
-                self.waker.answer(sleep);
+                self.waker.note_woken(sleep);
                 self.remote.wake_peer()
             }
             _ => Ok(()),
@@ -378,8 +378,8 @@ impl OneSided {
     /// Returns credit up to `position`.
     #[cold]
     fn report(&mut self, position: u64) -> Result<(), TransportError> {
-        match self.tell(CONSUMED_AT, position) {
-            Ok(()) => self.inbound.told(position),
+        match self.write_credit_line(CONSUMED_AT, position) {
+            Ok(()) => self.inbound.set_reported(position),
             // Sent again later: `due` still says so.
             Err(error) if error.is_full() => {}
             Err(error) => return Err(error),
@@ -388,12 +388,12 @@ impl OneSided {
     }
 
     /// Writes a word of the credit line in the peer's region.
-    fn tell(&mut self, at: usize, word: u64) -> Result<(), TransportError> {
+    fn write_credit_line(&mut self, at: usize, word: u64) -> Result<(), TransportError> {
         match &self.peer {
             Some(peer) => {
                 // For CONSUMED_AT this pairs with the acquire load in `Outbound::refresh`: frames are read
                 // before their credit is returned.
-                let what = if at == STATE_AT { Handover::Notice } else { Handover::Room };
+                let what = if at == STATE_AT { Handover::Notice } else { Handover::Credit };
                 peer.store(at, word, release(what));
                 Ok(())
             }
@@ -423,7 +423,7 @@ impl OneSided {
             if let Err(SendError::Failed(error)) = self.move_pending() {
                 return Err(error);
             }
-            self.tell_state()?;
+            self.send_state()?;
             self.look_again()?;
         }
         match self.inbound.due(idle) {

@@ -17,19 +17,19 @@ impl OneSided {
 
     pub(in crate::channel) fn notify(&mut self) -> Result<(), TransportError> {
         self.state = self.state.with_notice();
-        self.tell_state()
+        self.send_state()
     }
 
     /// Sends the peer this endpoint's state if it has changed, and wakes the peer if the state holds a
     /// notice. If the backend's queue is full, `work` sends it later.
-    pub(super) fn tell_state(&mut self) -> Result<(), TransportError> {
-        if self.told == self.state {
+    pub(super) fn send_state(&mut self) -> Result<(), TransportError> {
+        if self.sent_state == self.state {
             return Ok(());
         }
-        match self.tell(STATE_AT, self.state.0) {
+        match self.write_credit_line(STATE_AT, self.state.0) {
             Ok(()) => {
-                let calls = self.told.notice() != self.state.notice();
-                self.told = self.state;
+                let calls = self.sent_state.notice() != self.state.notice();
+                self.sent_state = self.state;
                 if calls { self.remote.wake_peer() } else { Ok(()) }
             }
             Err(error) if error.is_full() => Ok(()),
@@ -62,7 +62,7 @@ impl OneSided {
             return Ok(());
         }
         self.state = self.state.toggled();
-        self.tell_state()?;
+        self.send_state()?;
         self.local.after_sleep()
     }
 }
@@ -74,9 +74,9 @@ impl Sleeper for OneSided {
         if !self.state.asleep() {
             self.state = self.state.toggled();
         }
-        self.tell_state()?;
+        self.send_state()?;
         // A peer without the current credit would wake this endpoint for frames that it has consumed.
-        Ok(self.told == self.state && self.inbound.due(true).is_none())
+        Ok(self.sent_state == self.state && self.inbound.due(true).is_none())
     }
 
     fn order(&mut self) -> Result<bool, TransportError> {

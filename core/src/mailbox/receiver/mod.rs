@@ -11,7 +11,7 @@ use crate::transport::ArrivalRules;
 use crate::wire::layout::frame::{CODE, LENGTHS, REST};
 
 /// Bytes consumed before credit is returned, but at most a quarter of the ring.
-const TOLD_EVERY: u64 = 64 << 10;
+const RETURN_EVERY: u64 = 64 << 10;
 
 /// The receiving half of a ring: polls for the frame at its position, and returns credit.
 // What each poll and release touches comes first.
@@ -32,7 +32,7 @@ pub(crate) struct Inbound<M> {
     /// Position last returned to the sender.
     reported: u64,
     /// Bytes consumed before credit is returned.
-    told_every: u64,
+    return_every: u64,
     /// Largest frame accepted, in bytes.
     limit: usize,
     /// The checksum state, under the rule that has one.
@@ -78,7 +78,7 @@ impl<M: Memory> Inbound<M> {
             position: 0,
             signal,
             reported: 0,
-            told_every: TOLD_EVERY.min(ring_len as u64 / 4),
+            return_every: RETURN_EVERY.min(ring_len as u64 / 4),
             taken: 0,
             summing: (rule == ArrivalRules::CHECKED).then(|| Box::new(Summing::new())),
         }
@@ -252,17 +252,17 @@ impl<M: Memory> Inbound<M> {
         self.taken += 1;
     }
 
-    /// The position to return to the sender now, if any: every [`TOLD_EVERY`] bytes or quarter of the ring,
+    /// The position to return to the sender now, if any: every [`RETURN_EVERY`] bytes or quarter of the ring,
     /// whichever is less, and any credit not yet returned when `idle`.
     #[inline]
     pub(crate) fn due(&self, idle: bool) -> Option<u64> {
-        let untold = self.position.wrapping_sub(self.reported);
-        (untold >= self.told_every || (idle && untold > 0)).then_some(self.position)
+        let unreturned = self.position.wrapping_sub(self.reported);
+        (unreturned >= self.return_every || (idle && unreturned > 0)).then_some(self.position)
     }
 
     /// Records that credit was returned up to `position`.
     #[inline]
-    pub(crate) fn told(&mut self, position: u64) {
+    pub(crate) fn set_reported(&mut self, position: u64) {
         self.reported = position;
     }
 }

@@ -84,7 +84,7 @@ fn a_position_that_skips_drive_past_the_largest_number_breaks_nothing() {
         assert_eq!(inbound.poll(None), Ok(Seen::Nothing));
     }
     assert_eq!(inbound.due(false), Some(3 * RING as u64));
-    inbound.told(3 * RING as u64);
+    inbound.set_reported(3 * RING as u64);
     assert_eq!(inbound.due(true), None);
 }
 

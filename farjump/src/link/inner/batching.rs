@@ -16,14 +16,14 @@ use crate::{Error, InjectError, Mode};
 
 /// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for
 /// few others.
-const ROOM: usize = 16 * LINE - 24;
+const SPACE: usize = 16 * LINE - 24;
 /// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
 const LONGEST: usize = 256;
 
 /// A frame that is being filled. The channel keeps its space meanwhile.
 #[derive(Debug)]
 pub(super) struct Several {
-    room: Room,
+    space: KeptSpace,
     index: u16,
     /// Bytes of each message, as the first one has, and the distance between two.
     len: usize,
@@ -37,13 +37,13 @@ pub(super) struct Several {
 
 /// The space of a frame that the channel keeps: bytes for its payload.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct KeptSpace {
     payload: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: an address and a length. `Inner` writes there, which has the channel.
-unsafe impl Send for Room {}
+unsafe impl Send for KeptSpace {}
 
 fn plan(index: u16) -> Plan<'static> {
     let token = one_way_token(index);
@@ -68,7 +68,7 @@ impl Inner {
             && several.count < MAX_BATCH
         {
             // SAFETY: the channel keeps the space while `several` is there, and `end` keeps `used` inside it.
-            let at = unsafe { several.room.payload.add(several.used) };
+            let at = unsafe { several.space.payload.add(several.used) };
             // SAFETY: `end` leaves `max` bytes and a canary's from there on.
             let len = unsafe { run_payload_init(library, at.as_ptr(), max, args)? };
             if len == several.len {
@@ -93,17 +93,17 @@ impl Inner {
     #[inline(never)]
     fn inject_other(&mut self, index: u16, message: &[u8]) -> Result<(), Box<Error>> {
         self.send_several(self.settings.send_timeout)?;
-        let Some(room) = self.room_for_several(index, message.len())? else {
+        let Some(space) = self.space_for_several(index, message.len())? else {
             // The frame before had it.
             return Err(Error::Inject(InjectError::Full).into());
         };
-        // SAFETY: `room_for_several` guarantees so many bytes behind the head; they overlap nothing of the
+        // SAFETY: `space_for_several` guarantees so many bytes behind the head; they overlap nothing of the
         // message.
         unsafe {
-            let at = room.payload.add(MESSAGES_HEAD_LEN);
+            let at = space.payload.add(MESSAGES_HEAD_LEN);
             shared::copy_in(message.as_ptr(), at.as_ptr(), message.len());
         }
-        self.begin_several(room, index, message.len());
+        self.begin_several(space, index, message.len());
         Ok(())
     }
 
@@ -112,27 +112,27 @@ impl Inner {
     fn inject_first(&mut self, library: &Library, args: &[u8], max: usize) -> Result<(), Box<Error>> {
         self.send_several(self.settings.send_timeout)?;
         if let Some(index) = self.takes_several(library, max)
-            && let Some(room) = self.room_for_several(index, max)?
+            && let Some(space) = self.space_for_several(index, max)?
         {
-            // SAFETY: `room_for_several` guarantees `max` bytes and a canary's behind the head, which the
+            // SAFETY: `space_for_several` guarantees `max` bytes and a canary's behind the head, which the
             // channel keeps.
             let len = unsafe {
-                let at = room.payload.add(MESSAGES_HEAD_LEN);
+                let at = space.payload.add(MESSAGES_HEAD_LEN);
                 run_payload_init(library, at.as_ptr(), max, args)?
             };
-            self.begin_several(room, index, len);
+            self.begin_several(space, index, len);
             return Ok(());
         }
         self.inject(library, args, false, true).map(drop)
     }
 
     /// Begins a batch whose first message, of `len` bytes, is written.
-    fn begin_several(&mut self, room: Room, index: u16, len: usize) {
+    fn begin_several(&mut self, space: KeptSpace, index: u16, len: usize) {
         // All other sends then take the general path, which sends this frame first.
         self.codes.cool();
         let stride = Messages::stride(len);
-        let (used, end) = (MESSAGES_HEAD_LEN + stride, room.len - CANARY_LEN);
-        self.connection.batch = Some(Several { room, index, len, stride, count: 1, used, end });
+        let (used, end) = (MESSAGES_HEAD_LEN + stride, space.len - CANARY_LEN);
+        self.connection.batch = Some(Several { space, index, len, stride, count: 1, used, end });
         self.stats.frames += 1;
         self.stats.payload_bytes += len as u64;
     }
@@ -152,20 +152,20 @@ impl Inner {
 
     /// Space for a frame of messages of which the first has up to `max` bytes; `None` where this link can
     /// never have enough for one.
-    fn room_for_several(&mut self, index: u16, max: usize) -> Result<Option<Room>, Box<Error>> {
-        let most = ROOM.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
+    fn space_for_several(&mut self, index: u16, max: usize) -> Result<Option<KeptSpace>, Box<Error>> {
+        let most = SPACE.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
         loop {
             match self.connection.channel.reserve(&plan(index), most) {
                 Ok(reserved) => {
                     reserved.prefetch_behind();
-                    let room = Room { payload: reserved.payload(), len: reserved.room() };
+                    let space = KeptSpace { payload: reserved.payload(), len: reserved.room() };
                     reserved.keep();
-                    return Ok(Some(room));
+                    return Ok(Some(space));
                 }
                 Err(SendError::TooLarge { .. }) => return Ok(None),
                 Err(SendError::Failed(error)) => return Err(self.broken(&error).into()),
-                Err(SendError::Full) => self.wait_for_room(&mut wait, self.settings.send_timeout)?,
+                Err(SendError::Full) => self.wait_for_credit(&mut wait, self.settings.send_timeout)?,
             }
         }
     }
@@ -191,7 +191,7 @@ impl Inner {
         let messages = Messages { len: several.len as u32, count: several.count };
         // SAFETY: the channel keeps the space while `several` is there. It is aligned to 8 bytes, and begins
         // with the head.
-        unsafe { several.room.payload.cast::<u64>().write(messages.to_word().to_le()) };
+        unsafe { several.space.payload.cast::<u64>().write(messages.to_word().to_le()) };
         let (plan, used) = (plan(several.index), several.used);
         let mut wait = None;
         loop {
@@ -205,7 +205,7 @@ impl Inner {
                     self.connection.batch = None;
                     return Ok(());
                 }
-                Err(SendError::Full) => self.wait_for_room(&mut wait, patience)?,
+                Err(SendError::Full) => self.wait_for_credit(&mut wait, patience)?,
                 Err(SendError::Failed(error)) => {
                     self.connection.batch = None;
                     return Err(self.broken(&error).into());

@@ -43,7 +43,7 @@ pub(super) struct TargetControl {
     pub(super) stream: Control,
 }
 
-/// What the handshake told of the target.
+/// What is known of the target by the handshake.
 pub(super) struct TargetInfo {
     /// The target's limits.
     pub(super) limits: Ceilings,

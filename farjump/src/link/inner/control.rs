@@ -107,7 +107,7 @@ impl Inner {
         if one_way.is_some() {
             self.pending.one_way_refusal.get_or_insert(error);
         } else {
-            self.pending.slots.answer(token, || Err(error));
+            self.pending.slots.set_outcome(token, || Err(error));
         }
     }
 
@@ -121,16 +121,16 @@ impl Inner {
         let image =
             code.and_then(|code| Some((code, code.image()?))).filter(|(_, image)| image.len() <= most);
         let Some((code, image)) = image else {
-            return self.tell(&Message::NoCode { id: id.0 });
+            return self.send_control(&Message::NoCode { id: id.0 });
         };
         if let Some(handler) = &mut self.settings.on_code_missing {
             handler(code.name());
         }
         self.stats.code_bytes += image.len() as u64;
-        self.tell(&Message::Code { id: id.0, image })
+        self.send_control(&Message::Code { id: id.0, image })
     }
 
-    pub(super) fn tell(&mut self, message: &Message) -> Result<(), Error> {
+    pub(super) fn send_control(&mut self, message: &Message) -> Result<(), Error> {
         match self.connection.control.stream.send(message, &[]) {
             Ok(()) => Ok(()),
             Err(error) => self.gone(error),
@@ -170,7 +170,7 @@ impl Inner {
         if self.connection.control.leaving.is_some() {
             return Ok(());
         }
-        self.take_last_answers();
+        self.take_last_outcomes();
         if self.connection.control.gone.is_none()
             && self.connection.channel.has_end()
             && !self.pending.slots.none_in_flight()
@@ -183,7 +183,7 @@ impl Inner {
     }
 
     /// Takes the replies that the target gave before its end from the mailbox: at most one for each call.
-    fn take_last_answers(&mut self) {
+    fn take_last_outcomes(&mut self) {
         for _ in 0..MAX_CALLS {
             if self.connection.control.gone.is_some() || !matches!(self.step(), Ok(true)) {
                 break;

@@ -89,7 +89,7 @@ impl Inner {
             Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
                 self.connection.large = Bigger::Asked(frame);
                 let message = Message::LargeRequest { frame: frame as u64, payload: payload as u64 };
-                self.tell(&message).map_err(Failed::Other)?;
+                self.send_control(&message).map_err(Failed::Other)?;
                 self.connection.channel.notify().map_err(SendError::Failed)?;
                 Err(SendError::Full.into())
             }
@@ -112,7 +112,7 @@ impl Inner {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
                 self.connection.large =
                     Bigger::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
-                self.tell(&Message::LargeRelease)?;
+                self.send_control(&Message::LargeRelease)?;
             }
         }
         Ok(())
@@ -137,10 +137,10 @@ impl Inner {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let told = own.tell(|end, descriptors| {
+        let sent = own.tell(|end, descriptors| {
             self.connection.control.stream.send(&Message::LargeAccept { end }, descriptors)
         });
-        if let Err(error) = told {
+        if let Err(error) = sent {
             let text = error.to_string();
             self.gone(error)?;
             return Ok(Err(text));
@@ -192,7 +192,7 @@ impl Inner {
             && open.is_empty()
         {
             self.connection.large = Bigger::Absent;
-            self.tell(&Message::LargeRelease)?;
+            self.send_control(&Message::LargeRelease)?;
         }
         Ok(())
     }

@@ -331,7 +331,7 @@ impl Inner {
                         continue;
                     }
                 },
-                Failed::Send(SendError::Full) => self.wait_for_room(&mut wait, call.patience)?,
+                Failed::Send(SendError::Full) => self.wait_for_credit(&mut wait, call.patience)?,
                 Failed::Send(SendError::Failed(error)) => return Err(self.broken(&error)),
                 Failed::Other(error) => return Err(error),
             }
@@ -349,7 +349,7 @@ impl Inner {
     /// Takes some turns of a wait for credit that begins with the first of them and ends after `patience`;
     /// none if that is zero.
     #[cold]
-    fn wait_for_room(&mut self, wait: &mut Option<Wait>, patience: Duration) -> Result<(), Error> {
+    fn wait_for_credit(&mut self, wait: &mut Option<Wait>, patience: Duration) -> Result<(), Error> {
         if patience.is_zero() {
             return Err(self.full());
         }

@@ -71,8 +71,8 @@ impl Inner {
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         for _ in 0..TURNS_TO_IDLE {
-            if let Some(answer) = self.pending.slots.take(token) {
-                return answer;
+            if let Some(outcome) = self.pending.slots.take(token) {
+                return outcome;
             }
             if let Err(error) = self.step() {
                 return self.last_chance(token, error);
@@ -85,8 +85,8 @@ impl Inner {
     fn wait_until(&mut self, token: u32, deadline: Deadline, awaited: Awaited) -> Result<ReplyBytes, Error> {
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
-            if let Some(answer) = self.pending.slots.take(token) {
-                return answer;
+            if let Some(outcome) = self.pending.slots.take(token) {
+                return outcome;
             }
             if wait.deadline_passed() {
                 self.pending.slots.abandon(token);
@@ -113,18 +113,18 @@ impl Inner {
         timeout: Duration,
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let mut answer = self.wait(token, timeout)?;
-        into.extend_from_slice(&answer);
-        if answer.spilled() {
-            answer.clear();
-            self.pending.spare_reply = answer;
+        let mut outcome = self.wait(token, timeout)?;
+        into.extend_from_slice(&outcome);
+        if outcome.spilled() {
+            outcome.clear();
+            self.pending.spare_reply = outcome;
         }
         Ok(())
     }
 
     pub(in super::super) fn poll_call(&mut self, token: u32) -> Result<Option<ReplyBytes>, Error> {
-        if let Some(answer) = self.pending.slots.take(token) {
-            return answer.map(Some);
+        if let Some(outcome) = self.pending.slots.take(token) {
+            return outcome.map(Some);
         }
         match self.look() {
             Ok(()) => self.pending.slots.take(token).transpose(),
@@ -157,14 +157,14 @@ impl Inner {
             self.pending.slots.close(token);
             return Err(error);
         }
-        let answer = self.wait_until(token, deadline, Awaited::Flush)?;
-        let told =
-            answer.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
+        let outcome = self.wait_until(token, deadline, Awaited::Flush)?;
+        let refusals_sent =
+            outcome.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
         // The target reports them before its reply, on the control connection, which may be slower. If it is
         // gone by now, its reports have come.
         let mut wait = Wait::new(self.settings.wait, deadline);
         while self.read_control().is_ok()
-            && (self.connection.control.unread || self.connection.control.refusals_read < told)
+            && (self.connection.control.unread || self.connection.control.refusals_read < refusals_sent)
         {
             if deadline.passed() {
                 return Err(self.timeout(Awaited::Refusals, deadline));
@@ -284,11 +284,11 @@ impl Inner {
             let (calls, codes, contents, spare) =
                 (&mut self.pending.slots, &self.codes, frame.contents(), &mut self.pending.spare_reply);
             if header.index == ReplyStatus::Done as u16 {
-                calls.answer(header.token, || Ok(reply_bytes(contents, spare)));
+                calls.set_outcome(header.token, || Ok(reply_bytes(contents, spare)));
             } else {
                 let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
                 let ifunc = ifunc.unwrap_or_default().to_owned();
-                calls.answer(header.token, || {
+                calls.set_outcome(header.token, || {
                     let mut message = Vec::new();
                     contents.copy_payload(&mut message);
                     Err(Error::Call(CallError::Panicked {

@@ -19,7 +19,7 @@ pub(in super::super) struct Choices {
     /// The only transport, if it is one of those built in.
     pub(in super::super) transport: Option<String>,
     /// Bytes of replies on their way from a destination, and of payload that waits to be sent to it.
-    pub(in super::super) room: usize,
+    pub(in super::super) mailbox_size: usize,
     /// Time limit of connecting.
     pub(in super::super) patience: Duration,
     /// The name that destinations see.
@@ -72,7 +72,7 @@ impl Meeting {
         let (sender, receiver) = sync_channel(1);
         let mut link = Link::builder(address)
             .connect_timeout(choices.patience)
-            .reply_mailbox_size(choices.room)
+            .reply_mailbox_size(choices.mailbox_size)
             .program(&choices.program)
             .peer_timeout(choices.tcp.peer_timeout)
             .clear(choices.tcp.clear)

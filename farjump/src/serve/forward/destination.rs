@@ -40,8 +40,8 @@ struct Connected {
     used: bool,
     /// Whether the control connection may have messages.
     attended: bool,
-    watched_for_room: bool,
-    doorbell_for_room: bool,
+    watches_write: bool,
+    doorbell_watches_write: bool,
 }
 
 impl Peer {
@@ -134,7 +134,7 @@ impl Peer {
         }
         if let State::Connected(linked) = &mut self.state {
             let mut result = linked.link.look(std::mem::take(&mut linked.attended));
-            self.take_answers(outcomes);
+            self.take_outcomes(outcomes);
             if result.is_ok() {
                 result = self.send(outcomes);
             }
@@ -164,7 +164,13 @@ impl Peer {
                 .inspect_err(|_| watch.remove(link.control()))?;
         }
         log::debug!("linked to destination `{}` at {}", self.name, self.address);
-        Ok(Connected { link, used: false, attended: true, watched_for_room: false, doorbell_for_room: false })
+        Ok(Connected {
+            link,
+            used: false,
+            attended: true,
+            watches_write: false,
+            doorbell_watches_write: false,
+        })
     }
 
     /// Sends calls while there is credit.
@@ -195,7 +201,7 @@ impl Peer {
         Ok(())
     }
 
-    fn take_answers(&mut self, outcomes: &mut VecDeque<Outcome>) {
+    fn take_outcomes(&mut self, outcomes: &mut VecDeque<Outcome>) {
         let State::Connected(linked) = &mut self.state else { return };
         let mut index = 0;
         while let Some(&(token, caller)) = self.sent.get(index) {
@@ -289,20 +295,20 @@ impl Peer {
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         let State::Connected(linked) = &mut self.state else { return Ok(()) };
         let wants = linked.link.wants_write() && !linked.link.is_going();
-        if wants != linked.watched_for_room {
+        if wants != linked.watches_write {
             watch.wants_write(linked.link.control(), Event::Peer(self.number), wants)?;
-            linked.watched_for_room = wants;
+            linked.watches_write = wants;
         }
         if linked.link.is_going() {
             // An ended connection would stay readable for ever.
             watch.remove(linked.link.control());
         }
         let wants = linked.link.doorbell_wants_write();
-        if wants != linked.doorbell_for_room
+        if wants != linked.doorbell_watches_write
             && let Some(doorbell) = linked.link.doorbell()
         {
             watch.wants_write(doorbell, Event::Peer(self.number), wants)?;
-            linked.doorbell_for_room = wants;
+            linked.doorbell_watches_write = wants;
         }
         Ok(())
     }

@@ -121,12 +121,12 @@ impl Forwards {
 
     /// Updates the gates: the present allowance of each destination.
     fn open_gates(&self, gates: &mut Forwarding) {
-        let room = self.choices.room;
+        let mailbox = self.choices.mailbox_size;
         for (peer, gate) in self.peers.iter().zip(&mut gates.gates) {
             gate.calls = MOST_CALLS.saturating_sub(peer.under_way());
-            gate.bytes = peer.queued_bytes().map(|queued| room.saturating_sub(queued));
+            gate.bytes = peer.queued_bytes().map(|queued| mailbox.saturating_sub(queued));
             gate.largest =
-                peer.max_frame().map_or(room, |most| most.min(room)).saturating_sub(FRAME_OVERHEAD);
+                peer.max_frame().map_or(mailbox, |most| most.min(mailbox)).saturating_sub(FRAME_OVERHEAD);
         }
     }
 

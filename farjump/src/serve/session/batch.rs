@@ -58,19 +58,19 @@ impl Session {
             // holds it: nothing is unbound in between.
             let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.replies.max_len) };
             at += stride;
-            let told = match ended {
+            let outcome = match ended {
                 Ended::Returned => Ok(()),
                 ended => self.ended_otherwise(&header, code, ended, shared),
             };
             // SAFETY: the table still holds the code: nothing was unbound since the call.
             unsafe { shared.executor.count(code) };
-            if told.is_err() || self.head.is_blocked() {
+            if outcome.is_err() || self.head.is_blocked() {
                 // Messages that have run do not run again, even if the link fails.
                 match done + 1 < messages.count {
                     true => self.keep_batch(frame, messages, done + 1),
                     false => self.channel.release(frame)?,
                 }
-                return told.map(|()| (done + 1 - first) as usize);
+                return outcome.map(|()| (done + 1 - first) as usize);
             }
         }
         self.channel.release(frame)?;

@@ -64,9 +64,9 @@ impl Session {
             Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
                 let sent = self.control.refusals_sent().to_le_bytes();
-                let answered = self.answer(header.token, ReplyStatus::Done, &sent, false);
+                let replied = self.send_reply(header.token, ReplyStatus::Done, &sent, false);
                 self.release_held(held)?;
-                answered
+                replied
             }
             Kind::Reply | Kind::Skip | Kind::Large | Kind::CallBatch => {
                 let text = "a source sent a frame that only targets send, or one that leads nowhere, or several messages where one belongs";

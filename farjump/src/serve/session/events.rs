@@ -42,7 +42,7 @@ impl Session {
         } else if self.has_brought() {
             Found::Busy
         } else if self.channel.tells_unasked() {
-            Found::Told
+            Found::Reported
         } else if reports_frames {
             // A frame is here that was received beside something else.
             Found::Busy

@@ -260,7 +260,7 @@ impl Session {
             }
             BlockedOn::Credit { token, status, bytes } => {
                 self.codes.table.budget.give_back(bytes.len());
-                self.answer(token, status, &bytes, false)?;
+                self.send_reply(token, status, &bytes, false)?;
                 Ok(!self.head.is_blocked())
             }
             BlockedOn::Reading => {

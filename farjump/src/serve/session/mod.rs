@@ -202,11 +202,11 @@ impl Session {
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let answered = self.run_code(&frame.header(), payload, code, shared);
+        let replied = self.run_code(&frame.header(), payload, code, shared);
         // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
         // gone source's frames.
         let released = self.channel.release(frame);
-        answered?;
+        replied?;
         Ok(released?)
     }
 
@@ -219,9 +219,9 @@ impl Session {
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let answered = self.run_code(&held.header(), payload, code, shared);
+        let replied = self.run_code(&held.header(), payload, code, shared);
         let released = self.release_held(held);
-        answered?;
+        replied?;
         released
     }
 
@@ -243,16 +243,16 @@ impl Session {
         // in the frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.replies.max_len) };
         // The reply first: the source waits for it.
-        let answered = if ended != Ended::Returned {
+        let replied = if ended != Ended::Returned {
             self.ended_otherwise(header, code, ended, shared)
         } else if wants_reply {
-            self.answer(token, ReplyStatus::Done, shared.executor.reply(), alone)
+            self.send_reply(token, ReplyStatus::Done, shared.executor.reply(), alone)
         } else {
             Ok(())
         };
         // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
         unsafe { shared.executor.count(code) };
-        answered
+        replied
     }
 
     /// Makes the transport progress; reads the control connection if the source has set a notice.

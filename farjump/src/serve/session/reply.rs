@@ -51,7 +51,7 @@ impl Session {
             return self.refuse(token, Refusal { cause: RefusalCause::ReplyTooLarge, text }, shared);
         }
         if wants_reply {
-            return self.answer(token, ReplyStatus::Panicked, shared.executor.reply(), false);
+            return self.send_reply(token, ReplyStatus::Panicked, shared.executor.reply(), false);
         }
         let text = format!(
             "the function panicked at the target: {}",
@@ -62,7 +62,7 @@ impl Session {
 
     /// Sends a reply, or keeps it until there is credit. The source's own mailbox is full, so only it waits.
     #[inline(always)]
-    pub(super) fn answer(
+    pub(super) fn send_reply(
         &mut self,
         token: u32,
         status: ReplyStatus,
@@ -77,11 +77,11 @@ impl Session {
                 _ => Ok(()),
             };
         }
-        self.answer_with(token, status, bytes, alone)
+        self.send_reply_bytes(token, status, bytes, alone)
     }
 
     #[inline(never)]
-    pub(super) fn answer_with(
+    pub(super) fn send_reply_bytes(
         &mut self,
         token: u32,
         status: ReplyStatus,
@@ -93,12 +93,12 @@ impl Session {
         }
         match self.channel.send_bytes(&reply(token, status, alone), bytes) {
             Ok(()) => Ok(()),
-            Err(error) => self.not_answered(token, status, bytes, error),
+            Err(error) => self.reply_not_sent(token, status, bytes, error),
         }
     }
 
     #[cold]
-    pub(super) fn not_answered(
+    pub(super) fn reply_not_sent(
         &mut self,
         token: u32,
         status: ReplyStatus,
@@ -148,9 +148,9 @@ impl Session {
         refusal: Refusal,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let told = self.refuse(held.header().token, refusal, shared);
+        let refused = self.refuse(held.header().token, refusal, shared);
         self.release_held(held)?;
-        told
+        refused
     }
 }
 
