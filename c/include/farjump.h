@@ -55,7 +55,7 @@ typedef enum {
      */
     FARJUMP_OK = 0,
     /**
-     * The result has not come yet, and nothing is wrong: ask again.
+     * The result has not come yet, and nothing is wrong: try again.
      */
     FARJUMP_NOT_YET = 1,
     /**
@@ -362,7 +362,7 @@ typedef void (*farjump_link_code_missing_fn)(void *user, const char *name);
 
 /**
  * A pending call, as a number: it needs no memory and no end. Numbers differ between links. The number of a
- * call that was answered or cancelled differs from those of later calls, for 65,535 calls in the same slot.
+ * call that ended or was cancelled differs from those of later calls, for 65,535 calls in the same slot.
  * 0 is no call.
  */
 typedef uint64_t farjump_pending_t;
@@ -776,7 +776,7 @@ farjump_status_t farjump_link_options_set_wait_policy(farjump_link_options_t *op
                                                       farjump_wait_policy_t policy);
 
 /**
- * Shortest interval at which a link that polls or spins asks the system whether the target still exists, in
+ * Shortest interval at which a link that polls or spins checks whether the target still exists, in
  * nanoseconds. Default: 1 millisecond.
  */
 farjump_status_t farjump_link_options_set_control_interval(farjump_link_options_t *options,
@@ -1195,8 +1195,8 @@ farjump_status_t farjump_target_options_set_arena_size(farjump_target_options_t 
 
 /**
  * Capacity of the code store, in bytes of images as they travel and in images. When more comes, the least
- * recently called code is dropped, with its statics; a source that calls it again is asked for it. Default:
- * twice the capacity for placed code, and 8192 images.
+ * recently called code is dropped, with its statics; it is requested from a source that calls it again.
+ * Default: twice the capacity for placed code, and 8192 images.
  */
 farjump_status_t farjump_target_options_set_store_capacity(farjump_target_options_t *options,
                                                            size_t bytes,
@@ -1366,8 +1366,8 @@ farjump_status_t farjump_target_wait(farjump_target_t *target, uint64_t timeout_
 farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_ns);
 
 /**
- * Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() asks the
- * system for the event that woke it.
+ * Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() reads the
+ * event that woke it from the system.
  */
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
 
@@ -1428,8 +1428,8 @@ farjump_status_t farjump_target_set_destination(farjump_target_t *target,
                                                 const char *address);
 
 /**
- * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
- * again is asked for it.
+ * Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. It is requested from a
+ * source that calls it again.
  */
 farjump_status_t farjump_target_drop_code(farjump_target_t *target, const farjump_code_id_t *id);
 
@@ -1524,7 +1524,7 @@ farjump_status_t farjump_admin_images(const farjump_admin_t *admin, farjump_imag
 
 /**
  * Drops code from the target's store, with its statics; `dropped`, unless it is NULL, becomes the number of
- * images dropped. Calls under way are not lost: a source that calls the code again is asked for it.
+ * images dropped. Calls under way are not lost: the code is requested from a source that calls it again.
  * Functions of the target's own are kept. Absence of such code is no error.
  */
 farjump_status_t farjump_admin_drop(const farjump_admin_t *admin,

@@ -147,7 +147,7 @@ ucs_status_t farjump_ucp_ifunc_msg_get_payload_ptr(ucp_ifunc_msg_t *msg_p, void 
  *   UCS_ERR_INVALID_ADDR    the frame would not lie in the memory of the key; where the endpoint leads to the process
  *                           itself (UCX 1.15 and later), in no memory that it can write
  *
- * and code travels only until the slot's last frame shows that the target holds it. Elsewhere neither is known, code
+ * and code travels only until the slot's last frame shows that the target has it. Elsewhere neither is known, code
  * always travels, and a second frame must not be sent to a slot before the first was taken. There, the device rejects
  * an address outside the target's memory; where UCX emulates the put, it writes to that address.
  *

@@ -109,7 +109,7 @@ pub unsafe extern "C" fn farjump_admin_images(
 }
 
 /// Drops code from the target's store, with its statics; `dropped`, unless it is NULL, becomes the number of
-/// images dropped. Calls under way are not lost: a source that calls the code again is asked for it.
+/// images dropped. Calls under way are not lost: the code is requested from a source that calls it again.
 /// Functions of the target's own are kept. Absence of such code is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_admin_drop(
@@ -138,11 +138,11 @@ pub unsafe extern "C" fn farjump_admin_drop_all(
 unsafe fn drop_some(
     admin: *const farjump_admin_t,
     dropped: *mut u64,
-    ask: impl FnOnce(&Admin) -> Result<Dropped, Failure>,
+    request: impl FnOnce(&Admin) -> Result<Dropped, Failure>,
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: this function's caller guarantees it.
-        let images = ask(&unsafe { object(admin, "admin")? }.admin)?.images;
+        let images = request(&unsafe { object(admin, "admin")? }.admin)?.images;
         if !dropped.is_null() {
             // SAFETY: this function's caller guarantees it.
             unsafe { dropped.write(images) };
@@ -160,34 +160,34 @@ pub unsafe extern "C" fn farjump_admin_stats(
 ) -> farjump_status_t {
     guarded(|| {
         // SAFETY: the header requires one of `farjump_admin_new`.
-        let told = unsafe { object(admin, "admin")? }.admin.stats()?;
+        let found = unsafe { object(admin, "admin")? }.admin.stats()?;
         // SAFETY: the header requires so many bytes; the structure is of numbers of one size.
-        unsafe { fill(stats, size, size_of::<farjump_target_stats_t>(), "stats", (&told).into())? };
+        unsafe { fill(stats, size, size_of::<farjump_target_stats_t>(), "stats", (&found).into())? };
         Ok(FARJUMP_OK)
     })
 }
 
 impl From<&TargetStats> for farjump_target_stats_t {
-    fn from(told: &TargetStats) -> farjump_target_stats_t {
+    fn from(stats: &TargetStats) -> farjump_target_stats_t {
         farjump_target_stats_t {
-            calls: told.calls,
-            forwarded: told.forwarded,
-            frames: told.frames,
-            bytes: told.bytes,
-            refused: told.refused.iter().sum(),
-            images_linked: told.images_linked,
-            link_ns: told.link_ns,
-            sources: told.links,
-            links: told.links_made,
-            links_ended: told.links_ended,
-            sources_refused: told.sources_refused,
-            store_images: told.store.images,
-            store_bytes: told.store.bytes,
-            store_evictions: told.store.evictions,
-            store_capacity_images: told.store.capacity_images.unwrap_or(u64::MAX),
-            store_capacity_bytes: told.store.capacity_bytes.unwrap_or(u64::MAX),
-            room_used: told.store.room_used,
-            room: told.store.room,
+            calls: stats.calls,
+            forwarded: stats.forwarded,
+            frames: stats.frames,
+            bytes: stats.bytes,
+            refused: stats.refused.iter().sum(),
+            images_linked: stats.images_linked,
+            link_ns: stats.link_ns,
+            sources: stats.links,
+            links: stats.links_made,
+            links_ended: stats.links_ended,
+            sources_refused: stats.sources_refused,
+            store_images: stats.store.images,
+            store_bytes: stats.store.bytes,
+            store_evictions: stats.store.evictions,
+            store_capacity_images: stats.store.capacity_images.unwrap_or(u64::MAX),
+            store_capacity_bytes: stats.store.capacity_bytes.unwrap_or(u64::MAX),
+            room_used: stats.store.room_used,
+            room: stats.store.room,
         }
     }
 }

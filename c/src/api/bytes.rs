@@ -80,6 +80,6 @@ pub unsafe extern "C" fn farjump_bytes_size(bytes: *const farjump_bytes_t) -> us
 /// The content as a text, as farjump_bytes_data() returns it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_bytes_text(bytes: *const farjump_bytes_t) -> *const c_char {
-    // SAFETY: the header asks the same of this.
+    // SAFETY: the header requires the same of this.
     unsafe { farjump_bytes_data(bytes) }.cast()
 }

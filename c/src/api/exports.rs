@@ -19,13 +19,7 @@ pub unsafe extern "C" fn farjump_target_options_set_allow_export(
     options: *mut farjump_target_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.allow_export = allowed;
-            Ok(())
-        })
-    }
+    change!(options, options.allow_export = allowed)
 }
 
 /// Offers a function as `name` from now on, before all earlier exports of that name (interposing). Code

@@ -438,7 +438,7 @@ pub unsafe extern "C" fn farjump_link_transport(link: *const farjump_link_t) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_peer(link: *const farjump_link_t) -> *const farjump_peer_t {
     // SAFETY: the header requires a link that only this thread uses.
-    value(std::ptr::null(), || Ok(&raw const *unsafe { object(link, "link")? }.peer.told()))
+    value(std::ptr::null(), || Ok(&raw const *unsafe { object(link, "link")? }.peer.as_c()))
 }
 
 /// Writes the path of the link's frames to `path`, in words for people: the transport, the arrival rule, the

@@ -111,13 +111,7 @@ pub unsafe extern "C" fn farjump_link_options_set_transport(
     options: *mut farjump_link_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for a text.
-    unsafe {
-        change(options, |options| {
-            options.transport = Some(text(name, "name")?.to_owned());
-            Ok(())
-        })
-    }
+    change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
 /// Whether `ucx-am` may use UCX's TCP. A process that reaches a UCX port may then write any address of this
@@ -128,13 +122,7 @@ pub unsafe extern "C" fn farjump_link_options_set_ucx_tcp(
     options: *mut farjump_link_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.ucx_tcp = allowed;
-            Ok(())
-        })
-    }
+    change!(options, options.ucx_tcp = allowed)
 }
 
 /// Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
@@ -145,13 +133,7 @@ pub unsafe extern "C" fn farjump_link_options_set_clear(
     options: *mut farjump_link_options_t,
     clear: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.clear = clear;
-            Ok(())
-        })
-    }
+    change!(options, options.clear = clear)
 }
 
 /// The way in which the code of calls travels and runs: one of FARJUMP_MODE_CACHED, which is the default, and
@@ -161,13 +143,7 @@ pub unsafe extern "C" fn farjump_link_options_set_mode(
     options: *mut farjump_link_options_t,
     mode: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.mode = Some(farjump_mode_t::one(mode)?);
-            Ok(())
-        })
-    }
+    change!(options, options.mode = Some(farjump_mode_t::one(mode)?))
 }
 
 /// Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
@@ -176,13 +152,7 @@ pub unsafe extern "C" fn farjump_link_options_set_connect_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.connect_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.connect_timeout = Some(nanoseconds))
 }
 
 /// Longest time that an injection waits for credit, in nanoseconds. Default: 10 seconds.
@@ -191,13 +161,7 @@ pub unsafe extern "C" fn farjump_link_options_set_send_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.send_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.send_timeout = Some(nanoseconds))
 }
 
 /// Capacity for replies that the target has written and this source has not yet taken, in bytes, rounded up
@@ -207,13 +171,7 @@ pub unsafe extern "C" fn farjump_link_options_set_reply_mailbox_size(
     options: *mut farjump_link_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.reply_mailbox_size = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.reply_mailbox_size = Some(bytes))
 }
 
 /// The spinning of a wait before it sleeps.
@@ -222,29 +180,17 @@ pub unsafe extern "C" fn farjump_link_options_set_wait_policy(
     options: *mut farjump_link_options_t,
     policy: farjump_wait_policy_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.wait = Some(policy.into());
-            Ok(())
-        })
-    }
+    change!(options, options.wait = Some(policy.into()))
 }
 
-/// Shortest interval at which a link that polls or spins asks the system whether the target still exists, in
+/// Shortest interval at which a link that polls or spins checks whether the target still exists, in
 /// nanoseconds. Default: 1 millisecond.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_link_options_set_control_interval(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.control_interval = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.control_interval = Some(nanoseconds))
 }
 
 /// The key that the target has too, for a target at `tcp:HOST:PORT`: 32 bytes, as hard to guess as random
@@ -255,13 +201,7 @@ pub unsafe extern "C" fn farjump_link_options_set_key(
     options: *mut farjump_link_options_t,
     key: *const u8,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for 32 bytes.
-    unsafe {
-        change(options, |options| {
-            options.key = Some(key_of(key)?);
-            Ok(())
-        })
-    }
+    change!(options, options.key = Some(key_of(key)?))
 }
 
 /// As farjump_link_options_set_key(), from a file as `farjump key` makes it, which is read now.
@@ -272,13 +212,7 @@ pub unsafe extern "C" fn farjump_link_options_set_key_file(
     options: *mut farjump_link_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for a text.
-    unsafe {
-        change(options, |options| {
-            options.key = Some(key_in(path)?);
-            Ok(())
-        })
-    }
+    change!(options, options.key = Some(key_in(path)?))
 }
 
 /// Longest silence of the target's machine over TCP before the target counts as gone, in nanoseconds.
@@ -288,13 +222,7 @@ pub unsafe extern "C" fn farjump_link_options_set_peer_timeout(
     options: *mut farjump_link_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.peer_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.peer_timeout = Some(nanoseconds))
 }
 
 /// The name shown to users of the target. Default: the executable's.
@@ -303,13 +231,7 @@ pub unsafe extern "C" fn farjump_link_options_set_program(
     options: *mut farjump_link_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for a text.
-    unsafe {
-        change(options, |options| {
-            options.program = Some(text(name, "name")?.to_owned());
-            Ok(())
-        })
-    }
+    change!(options, options.program = Some(text(name, "name")?.to_owned()))
 }
 
 /// Has `callback` run, with `user`, for each one-way call that the target refuses. It runs inside calls on
@@ -320,13 +242,7 @@ pub unsafe extern "C" fn farjump_link_options_on_refused(
     callback: farjump_link_refused_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_refused = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_refused = callback.map(|callback| (callback, User::new(user))))
 }
 
 /// Has `callback` run, with `user`, once when the target is gone. As farjump_link_options_on_refused()
@@ -337,13 +253,7 @@ pub unsafe extern "C" fn farjump_link_options_on_gone(
     callback: farjump_link_gone_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_gone = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_gone = callback.map(|callback| (callback, User::new(user))))
 }
 
 /// Has `callback` run, with `user`, each time the target requests code again. As
@@ -354,11 +264,5 @@ pub unsafe extern "C" fn farjump_link_options_on_code_missing(
     callback: farjump_link_code_missing_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_code_missing = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_code_missing = callback.map(|callback| (callback, User::new(user))))
 }

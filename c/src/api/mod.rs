@@ -6,7 +6,7 @@
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "farjump.h says once, at its top, what all of its functions ask of pointers"
+    reason = "farjump.h says once, at its top, what all of its functions require of pointers"
 )]
 
 pub mod admin;

@@ -7,7 +7,7 @@ use crate::api::link::{farjump_link_t, usable};
 use crate::api::status::farjump_status_t::{self, *};
 
 /// A pending call, as a number: it needs no memory and no end. Numbers differ between links. The number of a
-/// call that was answered or cancelled differs from those of later calls, for 65,535 calls in the same slot.
+/// call that ended or was cancelled differs from those of later calls, for 65,535 calls in the same slot.
 /// 0 is no call.
 pub type farjump_pending_t = u64;
 
@@ -49,15 +49,15 @@ pub unsafe extern "C" fn farjump_pending_poll(
     guarded(|| {
         // SAFETY: the header requires a link that only this thread uses.
         let mut call = unsafe { usable(link)? }.pending(pending)?;
-        let Some(answer) = call.poll()? else {
+        let Some(content) = call.poll()? else {
             // Dropping it would cancel it.
             let _ = call.into_raw();
             return Ok(FARJUMP_NOT_YET);
         };
         // SAFETY: the header requires NULL or bytes that nothing else uses.
         if let Some(reply) = unsafe { reply.as_mut() } {
-            let Ok(()) = reply.fill(|content| {
-                content.extend_from_slice(&answer);
+            let Ok(()) = reply.fill(|bytes| {
+                bytes.extend_from_slice(&content);
                 Ok::<_, std::convert::Infallible>(())
             });
         }

@@ -5,9 +5,8 @@ use std::sync::LazyLock;
 
 use farjump::{Key, Mode, PeerIdentity, RefusalCause, Rights, WaitPolicy};
 
-use crate::api::catch::{bytes, c_text, guarded, object_mut, path};
+use crate::api::catch::{bytes, c_text, path};
 use crate::api::last_error::Failure;
-use crate::api::status::farjump_status_t::{self, FARJUMP_OK};
 
 /// The way in which a call's code travels and runs. Each is a bit, so that a target can allow several.
 #[repr(C)]
@@ -138,7 +137,7 @@ pub(crate) fn cause_of(number: c_int) -> Option<RefusalCause> {
 pub(crate) fn cause_words(number: c_int) -> &'static CStr {
     static WORDS: LazyLock<Vec<CString>> =
         LazyLock::new(|| RefusalCause::ALL.iter().map(|cause| c_text(&cause.to_string())).collect());
-    let words = usize::try_from(number).ok().and_then(|place| WORDS.get(place));
+    let words = usize::try_from(number).ok().and_then(|index| WORDS.get(index));
     words.map_or(c"unknown cause", CString::as_c_str)
 }
 
@@ -181,7 +180,7 @@ pub struct farjump_peer_t {
 /// A peer's identity with its texts as C strings.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    told: farjump_peer_t,
+    peer: farjump_peer_t,
     _texts: ([CString; 2], Option<CString>),
 }
 
@@ -198,11 +197,11 @@ impl Peer {
         let own = identity.key.as_deref().map(c_text);
         let key = own.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
         let uid = identity.uid.unwrap_or(u32::MAX);
-        Peer { told: farjump_peer_t { pid: identity.pid, uid, name, text, key }, _texts: (texts, own) }
+        Peer { peer: farjump_peer_t { pid: identity.pid, uid, name, text, key }, _texts: (texts, own) }
     }
 
-    pub(crate) fn told(&self) -> &farjump_peer_t {
-        &self.told
+    pub(crate) fn as_c(&self) -> &farjump_peer_t {
+        &self.peer
     }
 }
 
@@ -255,20 +254,22 @@ pub(crate) fn set<B, T>(builder: B, choice: Option<T>, with: impl FnOnce(B, T) -
     }
 }
 
-/// Changes one of a caller's choices.
-///
-/// # Safety
-/// Unless it is NULL, `options` must be one that the library made, and nothing else may use it.
-pub(crate) unsafe fn change<O>(
-    options: *mut O,
-    change: impl FnOnce(&mut O) -> Result<(), Failure>,
-) -> farjump_status_t {
-    guarded(|| {
-        // SAFETY: this function's caller guarantees it.
-        change(unsafe { object_mut(options, "options")? })?;
-        Ok(FARJUMP_OK)
-    })
+/// The body of a function that changes one of a caller's choices: `$change` is run with `$options` as a
+/// reference.
+macro_rules! change {
+    ($options:ident, $change:expr) => {
+        $crate::api::catch::guarded(|| {
+            // SAFETY: the header requires options that nothing else uses, and valid texts, keys, ids and
+            // libraries where the function has them as arguments.
+            unsafe {
+                let $options = $crate::api::catch::object_mut($options, "options")?;
+                $change;
+            }
+            Ok($crate::api::status::farjump_status_t::FARJUMP_OK)
+        })
+    };
 }
+pub(crate) use change;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use crate::api::shared_options::{cause_number, cause_words};
 pub enum farjump_status_t {
     /// Success.
     FARJUMP_OK = 0,
-    /// The result has not come yet, and nothing is wrong: ask again.
+    /// The result has not come yet, and nothing is wrong: try again.
     FARJUMP_NOT_YET = 1,
     /// A bad argument: NULL where a value is required, a malformed name or number, choices that exclude each
     /// other. Nothing was done.

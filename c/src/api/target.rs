@@ -231,8 +231,8 @@ pub unsafe extern "C" fn farjump_target_arm(
     })
 }
 
-/// Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() asks the
-/// system for the event that woke it.
+/// Ends the sleep: sources need not wake the target any more, and the next farjump_target_poll() reads the
+/// event that woke it from the system.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) -> farjump_status_t {
     guarded(|| {
@@ -370,8 +370,8 @@ pub unsafe extern "C" fn farjump_target_set_destination(
     })
 }
 
-/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. A source that calls it
-/// again is asked for it.
+/// Drops code from the store, with its statics. FARJUMP_NOT_YET if it is not there. It is requested from a
+/// source that calls it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_drop_code(
     target: *mut farjump_target_t,

@@ -18,13 +18,7 @@ pub unsafe extern "C" fn farjump_target_options_set_modes(
     options: *mut farjump_target_options_t,
     modes: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.modes = Some(farjump_mode_t::several(modes)?);
-            Ok(())
-        })
-    }
+    change!(options, options.modes = Some(farjump_mode_t::several(modes)?))
 }
 
 /// Rights of processes that may connect: some of FARJUMP_RIGHT_OBSERVE and its kin, or-ed together, or 0.
@@ -35,13 +29,7 @@ pub unsafe extern "C" fn farjump_target_options_set_rights(
     options: *mut farjump_target_options_t,
     rights: c_int,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.rights = Some(rights_of(rights)?);
-            Ok(())
-        })
-    }
+    change!(options, options.rights = Some(rights_of(rights)?))
 }
 
 /// Capacity for placed code in bytes. Default: 16 MiB.
@@ -50,31 +38,19 @@ pub unsafe extern "C" fn farjump_target_options_set_arena_size(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.arena_size = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.arena_size = Some(bytes))
 }
 
 /// Capacity of the code store, in bytes of images as they travel and in images. When more comes, the least
-/// recently called code is dropped, with its statics; a source that calls it again is asked for it. Default:
-/// twice the capacity for placed code, and 8192 images.
+/// recently called code is dropped, with its statics; it is requested from a source that calls it again.
+/// Default: twice the capacity for placed code, and 8192 images.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_store_capacity(
     options: *mut farjump_target_options_t,
     bytes: usize,
     images: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.store = Some((bytes, images));
-            Ok(())
-        })
-    }
+    change!(options, options.store = Some((bytes, images)))
 }
 
 /// Bytes of frames that one source may have written and the target not yet run, rounded up to a power of two,
@@ -84,13 +60,7 @@ pub unsafe extern "C" fn farjump_target_options_set_mailbox_size(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.mailbox = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.mailbox = Some(bytes))
 }
 
 /// The spinning before sleep when there is nothing to do.
@@ -99,13 +69,7 @@ pub unsafe extern "C" fn farjump_target_options_set_wait_policy(
     options: *mut farjump_target_options_t,
     policy: farjump_wait_policy_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.wait = Some(policy.into());
-            Ok(())
-        })
-    }
+    change!(options, options.wait = Some(policy.into()))
 }
 
 /// Time limit for the rest of a frame after its beginning, before its source's link is cut, in nanoseconds.
@@ -115,13 +79,7 @@ pub unsafe extern "C" fn farjump_target_options_set_stall_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.stall_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.stall_timeout = Some(nanoseconds))
 }
 
 /// Limit for a connecting process to make its link, for a source to connect to the large mailbox that it
@@ -131,13 +89,7 @@ pub unsafe extern "C" fn farjump_target_options_set_handshake_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.handshake_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.handshake_timeout = Some(nanoseconds))
 }
 
 /// Shortest interval at which a busy target looks for new connections, in nanoseconds. Default: 1
@@ -147,13 +99,7 @@ pub unsafe extern "C" fn farjump_target_options_set_control_interval(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.control_interval = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.control_interval = Some(nanoseconds))
 }
 
 /// Most sources at a time; more are rejected. Default: 256.
@@ -162,13 +108,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     options: *mut farjump_target_options_t,
     sources: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.max_sources = Some(sources);
-            Ok(())
-        })
-    }
+    change!(options, options.max_sources = Some(sources))
 }
 
 /// Admits code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
@@ -178,14 +118,10 @@ pub unsafe extern "C" fn farjump_target_options_allow_code(
     options: *mut farjump_target_options_t,
     id: *const farjump_code_id_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for an id.
-    unsafe {
-        change(options, |options| {
-            let id = CodeId(object(id, "id")?.bytes);
-            options.allowed.get_or_insert_default().push(id);
-            Ok(())
-        })
-    }
+    change!(options, {
+        let id = CodeId(object(id, "id")?.bytes);
+        options.allowed.get_or_insert_default().push(id);
+    })
 }
 
 /// Largest frame in bytes, with header and code, rounded down to a multiple of 64. Default: bounded only by
@@ -195,13 +131,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_frame(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.max_frame = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.max_frame = Some(bytes))
 }
 
 /// Largest image in bytes that may come in. Default: the capacity for placed code is the only limit. Sources
@@ -211,13 +141,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_image(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.max_image = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.max_image = Some(bytes))
 }
 
 /// Largest payload in bytes that is run. Default: 64 MiB, or the mailbox's capacity if that is more. A limit
@@ -227,13 +151,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_payload(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.max_payload = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.max_payload = Some(bytes))
 }
 
 /// Memory in bytes that one source may take here: mailbox, code that it brought, replies that wait for
@@ -243,13 +161,7 @@ pub unsafe extern "C" fn farjump_target_options_set_max_source_memory(
     options: *mut farjump_target_options_t,
     bytes: usize,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.max_source_memory = Some(bytes);
-            Ok(())
-        })
-    }
+    change!(options, options.max_source_memory = Some(bytes))
 }
 
 /// Uses this transport and no other, by the name that `farjump transports` shows; `ucx` stands for all UCX
@@ -259,13 +171,7 @@ pub unsafe extern "C" fn farjump_target_options_set_transport(
     options: *mut farjump_target_options_t,
     name: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            options.transport = Some(text(name, "name")?.to_owned());
-            Ok(())
-        })
-    }
+    change!(options, options.transport = Some(text(name, "name")?.to_owned()))
 }
 
 /// Whether `ucx-am` may use UCX's TCP, to sources and to destinations. A process that reaches a UCX port may
@@ -277,13 +183,7 @@ pub unsafe extern "C" fn farjump_target_options_set_ucx_tcp(
     options: *mut farjump_target_options_t,
     allowed: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.ucx_tcp = allowed;
-            Ok(())
-        })
-    }
+    change!(options, options.ucx_tcp = allowed)
 }
 
 /// Whether frames may travel in the clear by `tcp` although both processes have a key, on a network that you
@@ -294,13 +194,7 @@ pub unsafe extern "C" fn farjump_target_options_set_clear(
     options: *mut farjump_target_options_t,
     clear: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.clear = clear;
-            Ok(())
-        })
-    }
+    change!(options, options.clear = clear)
 }
 
 /// The key that sources have too, for a target at `tcp:HOST:PORT`, and that destinations at such addresses
@@ -312,13 +206,7 @@ pub unsafe extern "C" fn farjump_target_options_set_key(
     options: *mut farjump_target_options_t,
     key: *const u8,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for 32 bytes.
-    unsafe {
-        change(options, |options| {
-            (options.key, options.key_file) = (Some(key_of(key)?), None);
-            Ok(())
-        })
-    }
+    change!(options, (options.key, options.key_file) = (Some(key_of(key)?), None))
 }
 
 /// The keys of sources, for a target at `tcp:HOST:PORT`, in a file as `farjump key` makes it: up to 64, each
@@ -332,15 +220,11 @@ pub unsafe extern "C" fn farjump_target_options_set_key_file(
     options: *mut farjump_target_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            let file = path_of(path, "path")?;
-            Keys::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))?;
-            (options.key, options.key_file) = (None, Some(file.to_owned()));
-            Ok(())
-        })
-    }
+    change!(options, {
+        let file = path_of(path, "path")?;
+        Keys::read(file).map_err(|error| Failure::from(farjump::Error::from(error)))?;
+        (options.key, options.key_file) = (None, Some(file.to_owned()));
+    })
 }
 
 /// Longest silence of the machine of a source or destination over TCP before the peer counts as gone, in
@@ -350,11 +234,5 @@ pub unsafe extern "C" fn farjump_target_options_set_peer_timeout(
     options: *mut farjump_target_options_t,
     nanoseconds: u64,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.peer_timeout = Some(nanoseconds);
-            Ok(())
-        })
-    }
+    change!(options, options.peer_timeout = Some(nanoseconds))
 }

@@ -151,23 +151,23 @@ impl farjump_target_options_t {
             builder.on_refused(move |peer, refusal| {
                 let (peer, text) = (Peer::of(peer), c_text(&refusal.text));
                 // SAFETY: the header requires a function of this type, which takes this pointer.
-                unsafe { function(user.pointer(), peer.told(), cause_number(refusal.cause), text.as_ptr()) }
+                unsafe { function(user.pointer(), peer.as_c(), cause_number(refusal.cause), text.as_ptr()) }
             })
         });
         let builder = set(builder, self.on_code_missing, |builder, (function, user)| {
             builder.on_code_missing(move |peer, id| {
                 // SAFETY: as above.
-                unsafe { function(user.pointer(), Peer::of(peer).told(), &farjump_code_id_t { bytes: id.0 }) }
+                unsafe { function(user.pointer(), Peer::of(peer).as_c(), &farjump_code_id_t { bytes: id.0 }) }
             })
         });
         let builder = set(builder, self.on_joined, |builder, (function, user)| {
             // SAFETY: as above.
-            builder.on_peer_joined(move |peer| unsafe { function(user.pointer(), Peer::of(peer).told()) })
+            builder.on_peer_joined(move |peer| unsafe { function(user.pointer(), Peer::of(peer).as_c()) })
         });
         set(builder, self.on_gone, |builder, (function, user)| {
             builder.on_peer_gone(move |peer, why| {
                 // SAFETY: as above.
-                unsafe { function(user.pointer(), Peer::of(peer).told(), c_text(why).as_ptr()) }
+                unsafe { function(user.pointer(), Peer::of(peer).as_c(), c_text(why).as_ptr()) }
             })
         })
     }
@@ -230,13 +230,7 @@ pub unsafe extern "C" fn farjump_target_options_set_args(
     options: *mut farjump_target_options_t,
     args: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.args = Some(User::new(args));
-            Ok(())
-        })
-    }
+    change!(options, options.args = Some(User::new(args)))
 }
 
 /// Offers a function to injected code, under `name`; code can be linked against exports only. The code must
@@ -248,15 +242,11 @@ pub unsafe extern "C" fn farjump_target_options_export_function(
     name: *const c_char,
     function: farjump_function_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            let name = symbol(text(name, "name")?)?;
-            let function = function.ok_or_else(|| Failure::null("function"))?;
-            options.exports.push((name, Address(function as *const c_void)));
-            Ok(())
-        })
-    }
+    change!(options, {
+        let name = symbol(text(name, "name")?)?;
+        let function = function.ok_or_else(|| Failure::null("function"))?;
+        options.exports.push((name, Address(function as *const c_void)));
+    })
 }
 
 /// Offers the address of data to injected code, under `name`: `extern T name;` in C. It must be valid until
@@ -267,17 +257,13 @@ pub unsafe extern "C" fn farjump_target_options_export_data(
     name: *const c_char,
     data: *const c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            let name = symbol(text(name, "name")?)?;
-            if data.is_null() {
-                return Err(Failure::null("data"));
-            }
-            options.exports.push((name, Address(data)));
-            Ok(())
-        })
-    }
+    change!(options, {
+        let name = symbol(text(name, "name")?)?;
+        if data.is_null() {
+            return Err(Failure::null("data"));
+        }
+        options.exports.push((name, Address(data)));
+    })
 }
 
 /// Offers every symbol of a shared library, by path or soname. It is loaded when a target is made, which runs
@@ -287,13 +273,7 @@ pub unsafe extern "C" fn farjump_target_options_export_library(
     options: *mut farjump_target_options_t,
     path: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            options.libraries.push(self::path(path, "path")?.to_owned());
-            Ok(())
-        })
-    }
+    change!(options, options.libraries.push(self::path(path, "path")?.to_owned()))
 }
 
 /// Lets injected code that wants the library with this soname (`libz.so.1`) find its symbols, after all other
@@ -306,13 +286,7 @@ pub unsafe extern "C" fn farjump_target_options_wanted_library(
     options: *mut farjump_target_options_t,
     soname: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            options.wanted.push(text(soname, "soname")?.to_owned());
-            Ok(())
-        })
-    }
+    change!(options, options.wanted.push(text(soname, "soname")?.to_owned()))
 }
 
 /// Whether the process's own dynamic symbols are offered, after everything else: all of libc, and the
@@ -322,13 +296,7 @@ pub unsafe extern "C" fn farjump_target_options_set_process_symbols(
     options: *mut farjump_target_options_t,
     offered: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.process_symbols = offered;
-            Ok(())
-        })
-    }
+    change!(options, options.process_symbols = offered)
 }
 
 /// Adds the function of `library` to the target, for sources that choose FARJUMP_MODE_LOCAL: only its name
@@ -338,13 +306,7 @@ pub unsafe extern "C" fn farjump_target_options_add_local(
     options: *mut farjump_target_options_t,
     library: *const farjump_library_t,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for an open library.
-    unsafe {
-        change(options, |options| {
-            options.local.push(object(library, "library")?.rust().clone());
-            Ok(())
-        })
-    }
+    change!(options, options.local.push(object(library, "library")?.rust().clone()))
 }
 
 /// Whether `/tmp/perf-PID.map` lists the addresses of injected code, so that `perf report` shows it as
@@ -354,13 +316,7 @@ pub unsafe extern "C" fn farjump_target_options_set_perf_map(
     options: *mut farjump_target_options_t,
     written: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.perf_map = written;
-            Ok(())
-        })
-    }
+    change!(options, options.perf_map = written)
 }
 
 /// Whether standard error names the injected code that crashed. Then the process ends as it would have.
@@ -371,13 +327,7 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     options: *mut farjump_target_options_t,
     reported: bool,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.crash_report = reported;
-            Ok(())
-        })
-    }
+    change!(options, options.crash_report = reported)
 }
 
 /// Names the target at `address` as destination `name`: injected code may forward itself there, by
@@ -389,15 +339,10 @@ pub unsafe extern "C" fn farjump_target_options_add_destination(
     name: *const c_char,
     address: *const c_char,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses, and for texts.
-    unsafe {
-        change(options, |options| {
-            options
-                .destinations
-                .push((destination_name(text(name, "name")?)?, text(address, "address")?.to_owned()));
-            Ok(())
-        })
-    }
+    change!(options, {
+        let name = destination_name(text(name, "name")?)?;
+        options.destinations.push((name, text(address, "address")?.to_owned()));
+    })
 }
 
 /// Has `callback` run, with `user`, for each call that is refused. It runs inside calls on the target, on
@@ -408,13 +353,7 @@ pub unsafe extern "C" fn farjump_target_options_on_refused(
     callback: farjump_target_refused_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_refused = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_refused = callback.map(|callback| (callback, User::new(user))))
 }
 
 /// Has `callback` run, with `user`, each time the target requests code from a source. As
@@ -425,13 +364,7 @@ pub unsafe extern "C" fn farjump_target_options_on_code_missing(
     callback: farjump_target_code_missing_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_code_missing = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_code_missing = callback.map(|callback| (callback, User::new(user))))
 }
 
 /// Has `callback` run, with `user`, for each source that has connected. As
@@ -442,13 +375,7 @@ pub unsafe extern "C" fn farjump_target_options_on_joined(
     callback: farjump_target_joined_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_joined = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_joined = callback.map(|callback| (callback, User::new(user))))
 }
 
 /// Has `callback` run, with `user`, for each source that is gone. As farjump_target_options_on_refused()
@@ -459,11 +386,5 @@ pub unsafe extern "C" fn farjump_target_options_on_gone(
     callback: farjump_target_gone_fn,
     user: *mut c_void,
 ) -> farjump_status_t {
-    // SAFETY: the header requires options that nothing else uses.
-    unsafe {
-        change(options, |options| {
-            options.on_gone = callback.map(|callback| (callback, User::new(user)));
-            Ok(())
-        })
-    }
+    change!(options, options.on_gone = callback.map(|callback| (callback, User::new(user))))
 }

@@ -99,10 +99,10 @@ impl Key {
         Key(word & Self::MASK)
     }
 
-    /// An index below `places`, a power of two.
+    /// An index below `len`, a power of two.
     #[inline(always)]
-    pub(super) const fn place(self, places: usize) -> usize {
-        (self.0 >> 16) as usize & (places - 1)
+    pub(super) const fn index(self, len: usize) -> usize {
+        (self.0 >> 16) as usize & (len - 1)
     }
 
     pub(super) const fn is_name(self) -> bool {
@@ -155,16 +155,16 @@ pub(super) enum BadHead {
 }
 
 impl Head {
-    /// Checks the two words behind the signal of a frame in a slot of `room` bytes that ends with `check`
+    /// Checks the two words behind the signal of a frame in a slot of `space` bytes that ends with `check`
     /// bytes of a check.
     ///
     /// # Errors
     /// [`BadHead`]: a returned head lies in the slot, whatever the words are.
     #[inline(always)]
-    pub(super) fn checked([lengths, third]: [u64; 2], room: usize, check: usize) -> Result<Head, BadHead> {
+    pub(super) fn checked([lengths, third]: [u64; 2], space: usize, check: usize) -> Result<Head, BadHead> {
         let (len, payload_len) = (lengths as u32 as usize, (lengths >> 32) as usize);
         let align_log2 = (third & ALIGN) as u8;
-        if len > room {
+        if len > space {
             return Err(BadHead::PastSlot(len));
         }
         let payload = payload_offset(align_log2);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_head_is_taken_only_if_its_lengths_say_the_same_and_lie_in_the_slot() {
         let plain = key().word(3, false);
-        let head = |len, payload_len, third, room| Head::checked(words(len, payload_len, third), room, 0);
+        let head = |len, payload_len, third, space| Head::checked(words(len, payload_len, third), space, 0);
         let good = head(32, 5, plain, 32).unwrap();
         assert_eq!((good.payload, good.payload_len, good.part, good.end), (24, 5, None, 32));
         assert_eq!(head(32, 5, plain, 31), Err(BadHead::PastSlot(32)));

@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// log2 of the payload alignment that the code asks for, 0 if the default will do.
+    /// log2 of the payload alignment that the code requires, 0 if the default will do.
     pub(super) fn payload_align_log2(&self) -> u8 {
         match self {
             Source::Library(library) => Machine::native()
@@ -125,7 +125,7 @@ pub(super) fn register(context: usize, name: &str) -> Result<&'static Ifunc, Ref
 pub(super) fn deregister(context: usize, ifunc: &Ifunc) -> Result<(), Refused> {
     let mut all = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     let names = all.get_or_insert_default().entry(context).or_default();
-    if !names.get(&ifunc.name).is_some_and(|held| std::ptr::eq(*held, ifunc)) {
+    if !names.get(&ifunc.name).is_some_and(|registered| std::ptr::eq(*registered, ifunc)) {
         let text = format!("`{}` is not registered for this context by this handle", ifunc.name);
         return Err(Refused::new(UCS_ERR_INVALID_PARAM, text));
     }

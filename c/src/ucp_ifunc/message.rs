@@ -51,7 +51,7 @@ const _: () = assert!(size_of::<Message>() == 64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Class {
     /// log2 of the space for the frame in bytes.
-    room: u8,
+    space: u8,
     /// log2 of the frame's alignment; also log2 of its offset from the start of the block.
     align: u8,
 }
@@ -165,23 +165,23 @@ pub(super) unsafe fn create(
     let (align_log2, slot_log2) = match source.payload_align_log2() {
         0 if max <= INLINE => (SLOT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
         0 => (DEFAULT_ALIGN_LOG2, SLOT_ALIGN_LOG2),
-        asked => (asked, asked),
+        wanted => (wanted, wanted),
     };
     let (id, image) = source.image().unwrap_or((CodeId([0; 16]), &[]));
     let part = Part { id, name: ifunc.name(), image };
     let offset = frame::payload_offset(align_log2);
-    let room =
-        max.checked_add(offset + CANARY.len() + 8 + part.len() + CHECK).filter(|room| *room <= MAX_FRAME);
-    let room = room.ok_or_else(|| {
+    let space =
+        max.checked_add(offset + CANARY.len() + 8 + part.len() + CHECK).filter(|space| *space <= MAX_FRAME);
+    let space = space.ok_or_else(|| {
         let text =
             format!("`{}` wants a payload of {max} bytes: a frame has at most {MAX_FRAME}", ifunc.name());
         Refused::new(UCS_ERR_EXCEEDS_LIMIT, text)
     })?;
-    let taken = take(room, align_log2)?;
-    // SAFETY: the memory is this function's alone, and its frame has `room` bytes and more.
+    let taken = take(space, align_log2)?;
+    // SAFETY: the memory is this function's alone, and its frame has `space` bytes and more.
     let made = unsafe { fill(taken, &source, (args, size), &part, (offset, max)) };
     let (payload_len, short) = made.inspect_err(|_| keep(taken))?;
-    let class = class_of(room, align_log2);
+    let class = class_of(space, align_log2);
     let message = Message {
         state: AtomicU64::new(IN_USE),
         key: source.key(ifunc.name()),
@@ -266,35 +266,35 @@ pub(super) unsafe fn free(frame: *mut c_void) -> Result<(), Refused> {
     if message.state.compare_exchange(IN_USE, FREE, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return Err(Refused::new(UCS_ERR_INVALID_PARAM, "the message was freed"));
     }
-    let room = 1 << message.class.room;
-    if room > KEPT_WHOLE {
+    let space = 1 << message.class.space;
+    if space > KEPT_WHOLE {
         let start = message.frame().map_addr(|address| address.next_multiple_of(PAGE));
         // SAFETY: whole pages inside the space of a frame that nothing uses any more; their contents do not
         // matter.
-        let _ = unsafe { madvise(start.cast(), room - 2 * PAGE, Advice::LinuxDontNeed) };
+        let _ = unsafe { madvise(start.cast(), space - 2 * PAGE, Advice::LinuxDontNeed) };
     }
     keep(NonNull::from(message));
     Ok(())
 }
 
-fn class_of(room: usize, align_log2: u8) -> Class {
-    let room = room.next_power_of_two().max(256).ilog2() as u8;
-    Class { room, align: align_log2.max(6) }
+fn class_of(space: usize, align_log2: u8) -> Class {
+    let space = space.next_power_of_two().max(256).ilog2() as u8;
+    Class { space, align: align_log2.max(6) }
 }
 
-/// Memory for a frame of `room` bytes, whose `class` and `state` are set.
-fn take(room: usize, align_log2: u8) -> Result<NonNull<Message>, Refused> {
-    let class = class_of(room, align_log2);
+/// Memory for a frame of `space` bytes, whose `class` and `state` are set.
+fn take(space: usize, align_log2: u8) -> Result<NonNull<Message>, Refused> {
+    let class = class_of(space, align_log2);
     let kept = {
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-        kept[usize::from(class.align - 6)][usize::from(class.room)].pop()
+        kept[usize::from(class.align - 6)][usize::from(class.space)].pop()
     };
     if let Some(Free(message)) = kept {
         return Ok(message);
     }
-    let (front, room) = (1_usize << class.align, 1_usize << class.room);
-    let no_memory = || Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a message of {room} bytes"));
-    let layout = Layout::from_size_align(front + room, front).map_err(|_| no_memory())?;
+    let (front, space) = (1_usize << class.align, 1_usize << class.space);
+    let no_memory = || Refused::new(UCS_ERR_NO_MEMORY, format!("no memory for a message of {space} bytes"));
+    let layout = Layout::from_size_align(front + space, front).map_err(|_| no_memory())?;
     // SAFETY: the layout is not empty. The message lies right in front of the frame, which is `front` behind
     // the start; that is at least the length of a `Message`.
     unsafe {
@@ -318,5 +318,5 @@ fn keep(message: NonNull<Message>) {
     // SAFETY: it is memory of `take`'s, where `class` is always set.
     let class = unsafe { message.as_ref() }.class;
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept[usize::from(class.align - 6)][usize::from(class.room)].push(Free(message));
+    kept[usize::from(class.align - 6)][usize::from(class.space)].push(Free(message));
 }

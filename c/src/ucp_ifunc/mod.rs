@@ -1,7 +1,7 @@
 //! The papers' own interface, `include/ucp_ifunc.h`, on top of an unmodified UCX: the program owns contexts,
 //! endpoints, keys of remote memory and the buffers that frames are polled in.
 //!
-//! | module | about | side |
+//! | module | about | process |
 //! |---|---|---|
 //! | [`frame`] | frames in slots, to the bit | both |
 //! | [`ifunc`] | handles, and the names registered for each context | both |

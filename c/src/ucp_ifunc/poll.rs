@@ -41,17 +41,17 @@ const PIECE: usize = 4 << 10;
 /// the payload elsewhere; [`UCS_ERR_TIMED_OUT`] if its end did not come.
 ///
 /// # Safety
-/// `slot` must be null, or valid for reads and writes of `room` bytes during the call, and `target_args` as
+/// `slot` must be null, or valid for reads and writes of `space` bytes during the call, and `target_args` as
 /// for [`Function::call`]. No other thread may poll it meanwhile.
 #[inline(always)]
 pub(super) unsafe fn poll(
     slot: *mut c_void,
-    room: usize,
+    space: usize,
     target_args: *mut c_void,
 ) -> Result<ucs_status_t, Refused> {
     let start = slot.cast::<u8>();
-    if start.is_null() || room < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
-        return Err(no_slot(start, room));
+    if start.is_null() || space < HEAD || start.addr() & ((1 << SLOT_ALIGN_LOG2) - 1) != 0 {
+        return Err(no_slot(start, space));
     }
     // SAFETY: there is space for a header, and both processes access these words by atomic operations alone.
     let [first, lengths, third] = unsafe { &*start.cast::<[AtomicU64; 3]>() };
@@ -65,11 +65,11 @@ pub(super) unsafe fn poll(
     let slot = Slot { start, address, first };
     if found != signal {
         // SAFETY: this function's caller guarantees the slot.
-        return unsafe { slot.run_checked(words, room, target_args) };
+        return unsafe { slot.run_checked(words, space, target_args) };
     }
-    let head = match Head::checked(words, room, 0) {
+    let head = match Head::checked(words, space, 0) {
         Ok(head) => head,
-        Err(bad) => return Err(slot.bad(bad, room)),
+        Err(bad) => return Err(slot.bad(bad, space)),
     };
     if head.part.is_some() {
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
@@ -83,9 +83,9 @@ pub(super) unsafe fn poll(
 }
 
 #[cold]
-fn no_slot(start: *mut u8, room: usize) -> Refused {
+fn no_slot(start: *mut u8, space: usize) -> Refused {
     let text = format!(
-        "a buffer of {room} bytes at {start:p} is unusable: it must have {HEAD} bytes at least, at a multiple of 8"
+        "a buffer of {space} bytes at {start:p} is unusable: it must have {HEAD} bytes at least, at a multiple of 8"
     );
     Refused::new(UCS_ERR_INVALID_PARAM, text)
 }
@@ -131,19 +131,19 @@ impl Slot<'_> {
     /// As [`poll`].
     ///
     /// # Safety
-    /// The slot has `room` bytes, and is as [`poll`] asks.
+    /// The slot has `space` bytes, and is as [`poll`] asks.
     #[inline(never)]
     unsafe fn run_checked(
         &self,
         words: [u64; 2],
-        room: usize,
+        space: usize,
         target_args: *mut c_void,
     ) -> Result<ucs_status_t, Refused> {
-        let head = match Head::checked(words, room, CHECK) {
+        let head = match Head::checked(words, space, CHECK) {
             // SAFETY: the head was checked against the slot.
             Ok(head) if unsafe { self.is_whole(&head, words) } => head,
-            Ok(_) => return self.wait_for_end(words, None, room),
-            Err(bad) => return self.wait_for_end(words, Some(bad), room),
+            Ok(_) => return self.wait_for_end(words, None, space),
+            Err(bad) => return self.wait_for_end(words, Some(bad), space),
         };
         self.stop_waiting();
         // SAFETY: the head was checked against the slot; this function's caller guarantees the rest.
@@ -278,11 +278,11 @@ impl Slot<'_> {
     }
 
     #[cold]
-    fn bad(&self, bad: BadHead, room: usize) -> Refused {
+    fn bad(&self, bad: BadHead, space: usize) -> Refused {
         let text = match bad {
             BadHead::PastSlot(len) => {
                 format!(
-                    "a frame of {len} bytes lies in a buffer of {room}: poll a longer buffer, or send less"
+                    "a frame of {len} bytes lies in a buffer of {space}: poll a longer buffer, or send less"
                 )
             }
             BadHead::Malformed => {
@@ -317,7 +317,7 @@ impl Slot<'_> {
         &self,
         words: [u64; 2],
         bad: Option<BadHead>,
-        room: usize,
+        space: usize,
     ) -> Result<ucs_status_t, Refused> {
         let now = Instant::now();
         let mut stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -329,7 +329,7 @@ impl Slot<'_> {
         stalls.retain(|stall| stall.address != self.address);
         STALLED.store(stalls.len(), Ordering::Relaxed);
         if let Some(bad @ BadHead::PastSlot(_)) = bad {
-            return Err(self.bad(bad, room));
+            return Err(self.bad(bad, space));
         }
         let text =
             format!("the end of a frame did not come in {PATIENCE:?}: its sender died or broke the protocol");

@@ -32,7 +32,7 @@ const RECENT: usize = 64;
 pub(super) struct Function {
     key: Key,
     main: MainRoutine,
-    /// Payload alignment in bytes that it asks for.
+    /// Payload alignment in bytes that it requires.
     align: usize,
     /// Whether it may reply or panic, which takes more than a call.
     wants_services: bool,
@@ -62,7 +62,7 @@ impl Function {
         }
     }
 
-    /// log2 of the payload alignment that it asks for; 0 if the default will do.
+    /// log2 of the payload alignment that it requires; 0 if the default will do.
     pub(super) fn payload_align_log2(&self) -> u8 {
         match &self.code {
             Code::Placed(linked) => linked.payload_align_log2(),
@@ -70,7 +70,7 @@ impl Function {
         }
     }
 
-    /// Payload alignment in bytes that it asks for.
+    /// Payload alignment in bytes that it requires.
     #[inline(always)]
     pub(super) fn align(&self) -> usize {
         self.align
@@ -143,7 +143,7 @@ static FOUND: [AtomicPtr<Function>; RECENT] = [const { AtomicPtr::new(ptr::null_
 #[inline(always)]
 pub(super) fn find(key: Key) -> Option<&'static Function> {
     // Pairs with the release store in `look_up`.
-    let found = FOUND[key.place(RECENT)].load(Ordering::Acquire);
+    let found = FOUND[key.index(RECENT)].load(Ordering::Acquire);
     // SAFETY: only functions are stored there, which live as long as the process.
     match unsafe { found.as_ref() } {
         Some(function) if function.key == key => Some(function),
@@ -155,7 +155,7 @@ pub(super) fn find(key: Key) -> Option<&'static Function> {
 fn look_up(key: Key) -> Option<&'static Function> {
     let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     let function = *all.as_ref()?.by_key.get(&key)?;
-    FOUND[key.place(RECENT)].store(ptr::from_ref(function).cast_mut(), Ordering::Release);
+    FOUND[key.index(RECENT)].store(ptr::from_ref(function).cast_mut(), Ordering::Release);
     Some(function)
 }
 

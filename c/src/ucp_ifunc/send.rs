@@ -1,7 +1,7 @@
 //! Writing a frame into a slot.
 //!
 //! Where UCX gives a pointer to the slot, the frame is stored there, its signal last. The slot's contents
-//! show whether the last frame was taken and which code the target holds. Elsewhere it is one put of a
+//! show whether the last frame was taken and which code the target has. Elsewhere it is one put of a
 //! checked frame, whose code always travels: no order of its bytes is assumed, and the slot's state is
 //! unknown.
 
@@ -68,7 +68,7 @@ fn misaligned(address: u64, message: &Message) -> Refused {
     Refused::new(UCS_ERR_INVALID_ADDR, text)
 }
 
-/// Stores the frame: without its code part, if the slot shows that the target holds the code.
+/// Stores the frame: without its code part, if the slot shows that the target has the code.
 ///
 /// # Errors
 /// [`UCS_ERR_NO_RESOURCE`].
@@ -86,15 +86,15 @@ pub(super) unsafe fn store(slot: *mut u8, address: u64, message: &Message) -> Re
     if taken == signal.to_le() || taken == !signal.to_le() {
         return Err(occupied(address));
     }
-    let held = taken == frame::receipt(address).to_le()
+    let in_store = taken == frame::receipt(address).to_le()
         && Key::in_word(u64::from_le(third.load(Ordering::Relaxed))) == message.key();
-    let len = if held { message.short() } else { message.len() };
-    if !held {
+    let len = if in_store { message.short() } else { message.len() };
+    if !in_store {
         // Before the third word: a sender that dies after it must not leave a receipt for code that the
-        // target does not hold.
+        // target lacks.
         first.store(frame::NOTHING, Ordering::Relaxed);
     }
-    let words = message.words(!held);
+    let words = message.words(!in_store);
     third.store(words[1].to_le(), Ordering::Release);
     lengths.store(words[0].to_le(), Ordering::Relaxed);
     // SAFETY: both are valid for the whole message.

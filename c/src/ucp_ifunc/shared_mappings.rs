@@ -1,7 +1,7 @@
 //! Checks that a pointer returned by `ucp_rkey_ptr` lies in memory that a frame can be stored in.
 //!
 //! `ucp_rkey_ptr` adds the program's address to the mapping of the target's memory without any check: past
-//! the end of that memory a store would hit this process's own. So the system is asked for the mapping, once
+//! the end of that memory a store would hit this process's own. So the mapping is read from the system, once
 //! for each. A mapping that was unmapped, and whose addresses were reused, is still known here; for addresses
 //! inside the target's memory, that does not matter.
 //!
@@ -71,9 +71,9 @@ fn check_other(pointer: usize, may_be_private: bool, len: usize) -> Result<(), R
 #[inline(always)]
 fn holds(range: u64, address: usize, len: usize) -> bool {
     let start = ((range >> PAGES) << PAGE) as usize;
-    let room = ((range & ((1 << PAGES) - 1)) << PAGE) as usize;
+    let range_len = ((range & ((1 << PAGES) - 1)) << PAGE) as usize;
     let offset = address.wrapping_sub(start);
-    offset < room && len <= room - offset
+    offset < range_len && len <= range_len - offset
 }
 
 #[cold]

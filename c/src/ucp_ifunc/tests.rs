@@ -83,13 +83,13 @@ impl Slots {
 
     /// The status of a poll of the slot at this word, and the text of an error.
     fn poll<T>(&mut self, word: usize, args: &mut T) -> (ucs_status_t, String) {
-        let room = (self.0.len() - word) * 8;
-        self.poll_of(word, room, args)
+        let space = (self.0.len() - word) * 8;
+        self.poll_of(word, space, args)
     }
 
-    fn poll_of<T>(&mut self, word: usize, room: usize, args: &mut T) -> (ucs_status_t, String) {
+    fn poll_of<T>(&mut self, word: usize, space: usize, args: &mut T) -> (ucs_status_t, String) {
         // SAFETY: the slot lies in the vector; the functions of these tests take the arguments given here.
-        match unsafe { poll::poll(self.at(word).cast(), room, (&raw mut *args).cast()) } {
+        match unsafe { poll::poll(self.at(word).cast(), space, (&raw mut *args).cast()) } {
             Ok(status) => (status, String::new()),
             Err(refused) => (refused.status, refused.text),
         }
@@ -262,10 +262,10 @@ fn long(ifunc: &Ifunc, words: usize) -> (Vec<u64>, Vec<u64>) {
 /// Polls the slot, and counts the bytes that were hashed for it.
 fn poll_long(slot: &mut [u64], seen: &mut [u64; 2]) -> (Result<ucs_status_t, ucs_status_t>, usize) {
     let before = poll::HASHED.get();
-    let room = size_of_val(slot);
+    let space = size_of_val(slot);
     // SAFETY: the slot is as long as it is said to be, and this thread's alone; the function adds two words
     // up.
-    let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), room, (&raw mut *seen).cast()) };
+    let polled = unsafe { poll::poll(slot.as_mut_ptr().cast(), space, (&raw mut *seen).cast()) };
     (polled.map_err(|refused| refused.status), poll::HASHED.get() - before)
 }
 
@@ -357,9 +357,9 @@ fn what_is_no_slot_is_refused() {
     let (mut slots, mut seen) = (Slots::new(), [0_u64; 2]);
     assert_eq!(slots.poll_of(0, 23, &mut seen).0, UCS_ERR_INVALID_PARAM);
     assert_eq!(slots.poll_of(0, 24, &mut seen).0, UCS_ERR_NO_MESSAGE);
-    for (start, room) in [(std::ptr::null_mut(), 64), (slots.at(0).wrapping_add(4), 64)] {
+    for (start, space) in [(std::ptr::null_mut(), 64), (slots.at(0).wrapping_add(4), 64)] {
         // SAFETY: it is null, or lies in the slots.
-        let refused = unsafe { poll::poll(start.cast(), room, std::ptr::null_mut()) }.unwrap_err();
+        let refused = unsafe { poll::poll(start.cast(), space, std::ptr::null_mut()) }.unwrap_err();
         assert_eq!(refused.status, UCS_ERR_INVALID_PARAM);
     }
 }
