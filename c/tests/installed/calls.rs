@@ -12,11 +12,11 @@ use crate::programs::{PATIENCE, Process, Way, compile, start};
 const ALL_WELL: &str = "all is as it should be\n";
 
 /// A folder, and the address in it.
-struct Place(TempDir);
+struct Fixture(TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(TempDir::new().unwrap())
+impl Fixture {
+    fn new() -> Fixture {
+        Fixture(TempDir::new().unwrap())
     }
 
     fn address(&self) -> String {
@@ -46,9 +46,9 @@ fn c_with_c(way: Way, serving: &str) {
     if !way.is_open() {
         return;
     }
-    let place = Place::new();
-    let target = place.target(way, serving);
-    assert_eq!(place.source(way).finish().worked().text(), ALL_WELL);
+    let fixture = Fixture::new();
+    let target = fixture.target(way, serving);
+    assert_eq!(fixture.source(way).finish().worked().text(), ALL_WELL);
     let done = target.finish().worked();
     let said = done.text();
     // A refusal of each call that was refused, and no others: 5 is an unresolved import, 10 a missing
@@ -95,9 +95,9 @@ fn a_source_in_c_meets_a_target_in_rust() {
     if !Way::Shared.is_open() {
         return;
     }
-    let place = Place::new();
+    let fixture = Fixture::new();
     let rows: &'static mut Vec<u64> = Box::leak(Box::new((0..1000).map(|key| key * key).collect()));
-    let target = Target::listen(&place.address())
+    let target = Target::listen(&fixture.address())
         // The source drops code, too.
         .rights(Rights::default() | Rights::DROP)
         .args(rows)
@@ -106,7 +106,7 @@ fn a_source_in_c_meets_a_target_in_rust() {
         .build()
         .unwrap();
     let thread = target.spawn().unwrap();
-    assert_eq!(place.source(Way::Shared).finish().worked().text(), ALL_WELL);
+    assert_eq!(fixture.source(Way::Shared).finish().worked().text(), ALL_WELL);
     assert!(thread.stop().unwrap().stats().calls > 2000);
 }
 
@@ -115,10 +115,10 @@ fn a_source_in_rust_meets_a_target_in_c() {
     if !Way::Shared.is_open() {
         return;
     }
-    let place = Place::new();
-    let target = place.target(Way::Shared, "run");
+    let fixture = Fixture::new();
+    let target = fixture.target(Way::Shared, "run");
     let sum = Library::open(ifuncs().join("libsum.so")).unwrap();
-    let link = Link::connect(&place.address()).unwrap();
+    let link = Link::connect(&fixture.address()).unwrap();
     let keys: Vec<u8> = [3_u64, 4, 5].into_iter().flat_map(u64::to_ne_bytes).collect();
     let reply = link.inject(&sum, &keys).unwrap().wait(PATIENCE).unwrap();
     assert_eq!(reply.into_vec(), 50_u64.to_ne_bytes());

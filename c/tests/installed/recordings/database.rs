@@ -4,13 +4,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::{fs, iter};
 
-use super::fixture::{Place, Road, real, said, word};
+use super::fixture::{Fixture, Transport, real, said, word};
 use super::readme::typed;
 use super::wav::{Chunk, Sound, form, write};
 use crate::programs::{Process, Way};
 
 /// Files with all features of WAV files, each with its sound.
-fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
+fn made(fixture: &Fixture) -> Vec<(PathBuf, Sound)> {
     let mut state = 1_u32;
     let mut noise = |len: usize| -> Vec<u8> {
         let next = || {
@@ -24,7 +24,7 @@ fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
     let list = Chunk(*b"LIST", b"INFOodd".to_vec());
     let mut files = Vec::new();
     let mut add = |name: &str, sound: Sound, bytes: Vec<u8>| {
-        files.push((write(&place.path(""), name, &bytes), sound));
+        files.push((write(&fixture.path(""), name, &bytes), sound));
     };
 
     let half = Sound::new(1, 16, words(&[16384, -16384].repeat(5000)));
@@ -60,9 +60,9 @@ fn made(place: &Place) -> Vec<(PathBuf, Sound)> {
 }
 
 /// The sound of a row, by SQLite's own program.
-fn kept(place: &Place, name: &str) -> Sound {
-    let row =
-        place.query(&format!("SELECT rate, channels, bits, hex(pcm) FROM recordings WHERE name = '{name}'"));
+fn kept(fixture: &Fixture, name: &str) -> Sound {
+    let row = fixture
+        .query(&format!("SELECT rate, channels, bits, hex(pcm) FROM recordings WHERE name = '{name}'"));
     let fields: Vec<_> = row.split('|').collect();
     let [rate, channels, bits, digits] = fields[..] else { panic!("`{name}` is not one row: {row}") };
     let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
@@ -72,19 +72,19 @@ fn kept(place: &Place, name: &str) -> Sound {
 }
 
 /// A source brings files, and a target has read one itself: they are unchanged in the database.
-pub(crate) fn are_kept(way: Way, road: Road) {
-    if !road.is_open() {
+pub(crate) fn are_kept(way: Way, transport: Transport) {
+    if !transport.is_open() {
         return;
     }
-    let Some(place) = Place::new(way) else { return };
-    let mut files = made(&place);
+    let Some(fixture) = Fixture::new(way) else { return };
+    let mut files = made(&fixture);
     for name in ["Front_Center", "Noise"] {
         files.extend(real(name).map(|path| (path.clone(), Sound::of_plain_file(&path))));
     }
     let (own, brought) = files.split_first().unwrap();
-    let target = place.target(road, &[word(&own.0)]);
+    let target = fixture.target(transport, &[word(&own.0)]);
     let paths: Vec<_> = brought.iter().map(|(path, _)| word(path)).collect();
-    let said = place.bring(road, &paths).unwrap();
+    let said = fixture.bring(transport, &paths).unwrap();
     for name in ["half", "extensible"] {
         // 10,000 samples of half the height, up and down.
         let level = format!("{name:20}  22050        1   16    0.454   -6.0 dB   -6.0 dB");
@@ -93,37 +93,37 @@ pub(crate) fn are_kept(way: Way, road: Road) {
     target.stop();
     for (path, sound) in &files {
         let name = word(&path.file_stem().unwrap()).to_owned();
-        assert!(kept(&place, &name) == *sound, "`{name}` is another sound, over {road:?}");
+        assert!(kept(&fixture, &name) == *sound, "`{name}` is another sound, over {transport:?}");
     }
-    assert_eq!(place.query("SELECT count(*) FROM recordings"), files.len().to_string());
+    assert_eq!(fixture.query("SELECT count(*) FROM recordings"), files.len().to_string());
 }
 
 #[test]
 fn over_puts_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
-    are_kept(Way::Shared, Road::PUT);
+    are_kept(Way::Shared, Transport::PUT);
 }
 
 #[test]
 fn over_messages_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
-    are_kept(Way::Shared, Road::AM);
+    are_kept(Way::Shared, Transport::AM);
 }
 
 #[test]
 fn over_shared_memory_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
-    are_kept(Way::Shared, Road::SHM);
+    are_kept(Way::Shared, Transport::SHM);
 }
 
 #[test]
 fn what_the_readme_types_comes_to_what_it_says() {
-    if !Road::PUT.is_open() || real("Front_Center").is_none() {
+    if !Transport::PUT.is_open() || real("Front_Center").is_none() {
         return;
     }
-    let Some(place) = Place::new(Way::Shared) else { return };
+    let Some(fixture) = Fixture::new(Way::Shared) else { return };
     let mut target = None;
     let mut compared = 0;
     for typed in typed() {
         let mut shell = std::process::Command::new("sh");
-        shell.current_dir(place.path("")).arg("-c");
+        shell.current_dir(fixture.path("")).arg("-c");
         if let Some(start) = typed.command.strip_suffix(" &") {
             // The shell becomes the target, which is the one to be stopped.
             shell.arg(format!("exec {start}"));
@@ -143,28 +143,28 @@ fn what_the_readme_types_comes_to_what_it_says() {
     }
     assert_eq!(compared, 2, "the source and SQLite say something");
     target.expect("the README starts a target").stop();
-    assert!(!place.path("recordings.sock").exists(), "a socket was left behind");
+    assert!(!fixture.path("recordings.sock").exists(), "a socket was left behind");
 }
 
 #[test]
 fn between_machines_a_source_with_the_key_is_let_in_and_none_without() {
-    if !Road::TCP.is_open() {
+    if !Transport::TCP.is_open() {
         return;
     }
-    let Some(place) = Place::new(Way::Shared) else { return };
-    let key = place.path("farm.key");
+    let Some(fixture) = Fixture::new(Way::Shared) else { return };
+    let key = fixture.path("farm.key");
     fs::write(&key, "5b".repeat(32)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let args = ["--key", "farm.key", "tcp:127.0.0.1:0", "recordings.db"];
-    let target = Process::start(&mut place.program("target", Road::TCP, &args));
+    let target = Process::start(&mut fixture.program("target", Transport::TCP, &args));
     let ready = target.line();
     let address = ready.strip_prefix("ready: ").unwrap();
-    let file = made(&place).swap_remove(0).0;
-    let source = |args: &[&str]| said(&mut place.program("source", Road::TCP, args));
+    let file = made(&fixture).swap_remove(0).0;
+    let source = |args: &[&str]| said(&mut fixture.program("source", Transport::TCP, args));
     let without = source(&[address, word(&file)]).unwrap_err();
     assert!(without.contains("key"), "{without}");
     let said = source(&["--key", "farm.key", address, word(&file)]).unwrap();
     assert!(said[0].starts_with("half: 10000 samples are row 1; their 20000 bytes went as "), "{said:?}");
     target.stop();
-    assert_eq!(place.query("SELECT name FROM recordings"), "half");
+    assert_eq!(fixture.query("SELECT name FROM recordings"), "half");
 }

@@ -15,28 +15,24 @@ use crate::programs::{Process, SANITIZERS, WARNINGS, Way, finish, is_there};
 /// Directory of the recordings that the README reads.
 const REAL: &str = "/usr/share/sounds/alsa";
 
-/// The path of frames: a transport, and UCX's settings.
+/// A transport, by its name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Road {
-    pub(crate) transport: &'static str,
-    settings: &'static [(&'static str, &'static str)],
-}
+pub(crate) struct Transport(pub(crate) &'static str);
 
-impl Road {
-    pub(crate) const SHM: Road = Road { transport: "shm", settings: &[] };
-    pub(crate) const PUT: Road = Road { transport: "ucx-put", settings: &[] };
-    pub(crate) const AM: Road = Road { transport: "ucx-am", settings: &[] };
+impl Transport {
+    pub(crate) const SHM: Transport = Transport("shm");
+    pub(crate) const PUT: Transport = Transport("ucx-put");
+    pub(crate) const AM: Transport = Transport("ucx-am");
     /// As between machines, of which there is one.
-    pub(crate) const TCP: Road = Road { transport: "tcp", settings: &[] };
+    pub(crate) const TCP: Transport = Transport("tcp");
 
     /// Whether it is available. If not, says that the test is skipped.
     pub(crate) fn is_open(self) -> bool {
-        let found =
-            farjump::transports::available().into_iter().find(|backend| backend.name == self.transport);
+        let found = farjump::transports::available().into_iter().find(|backend| backend.name == self.0);
         match found.map(|backend| backend.usable) {
             Some(Ok(_)) => true,
             other => {
-                println!("skipped: {} cannot be used: {other:?}", self.transport);
+                println!("skipped: {} cannot be used: {other:?}", self.0);
                 false
             }
         }
@@ -44,11 +40,11 @@ impl Road {
 }
 
 /// A folder with the programs and the libraries of the example.
-pub(crate) struct Place(TempDir);
+pub(crate) struct Fixture(TempDir);
 
-impl Place {
+impl Fixture {
     /// `None`, with a message, where a dependency of the example is missing.
-    pub(crate) fn new(way: Way) -> Option<Place> {
+    pub(crate) fn new(way: Way) -> Option<Fixture> {
         if !way.is_open() || !is_there("pkg-config") || !is_there("sqlite3") {
             return None;
         }
@@ -57,16 +53,16 @@ impl Place {
             println!("skipped: SQLite's headers are not here (libsqlite3-dev)");
             return None;
         }
-        let place = Place(TempDir::new().unwrap());
-        symlink(package(), place.path("c")).unwrap();
+        let fixture = Fixture(TempDir::new().unwrap());
+        symlink(package(), fixture.path("c")).unwrap();
         for Typed { command, .. } in typed() {
             if let Some(compile) = command.strip_prefix("cc ") {
-                place.compile(way, compile);
+                fixture.compile(way, compile);
             } else if let Some(from_to) = command.strip_prefix("farjump build ") {
-                place.build(from_to);
+                fixture.build(from_to);
             }
         }
-        Some(place)
+        Some(fixture)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -99,11 +95,10 @@ impl Place {
     }
 
     /// One of the example's programs, which is to run in this folder. It is not started yet.
-    pub(crate) fn program(&self, name: &str, road: Road, args: &[&str]) -> Command {
+    pub(crate) fn program(&self, name: &str, transport: Transport, args: &[&str]) -> Command {
         let mut command = Command::new(self.path(name));
-        command.args(["--transport", road.transport]).args(args).current_dir(self.0.path());
-        command.envs(road.settings.iter().copied());
-        if road.transport != Road::SHM.transport {
+        command.args(["--transport", transport.0]).args(args).current_dir(self.0.path());
+        if transport.0 != Transport::SHM.0 {
             // UCX has a thread of its own, with whose thread-local variables gcc 12's search for leaks cannot
             // cope.
             command.env("ASAN_OPTIONS", "detect_leaks=0");
@@ -112,18 +107,18 @@ impl Place {
     }
 
     /// A target that is ready, with these files in its database.
-    pub(crate) fn target(&self, road: Road, files: &[&str]) -> Process {
+    pub(crate) fn target(&self, transport: Transport, files: &[&str]) -> Process {
         let address = self.address();
         let args = [&[&address, "recordings.db"], files].concat();
-        let target = Process::start(&mut self.program("target", road, &args));
+        let target = Process::start(&mut self.program("target", transport, &args));
         assert_eq!(target.line(), format!("ready: {address}"));
         target
     }
 
     /// Runs the source with these files; returns its output, or its error.
-    pub(crate) fn bring(&self, road: Road, files: &[&str]) -> Result<Vec<String>, String> {
+    pub(crate) fn bring(&self, transport: Transport, files: &[&str]) -> Result<Vec<String>, String> {
         let address = self.address();
-        said(&mut self.program("source", road, &[&[address.as_str()], files].concat()))
+        said(&mut self.program("source", transport, &[&[address.as_str()], files].concat()))
     }
 
     /// The output of SQLite's own program.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use farjump::{Library, Link};
 
-use super::fixture::{Place, Road, said, word};
+use super::fixture::{Fixture, Transport, said, word};
 use super::wav::{Chunk, Sound, form, write};
 use crate::common::package;
 use crate::programs::{PATIENCE, Way};
@@ -16,43 +16,43 @@ fn silence() -> Sound {
 }
 
 /// Checks that the target still takes recordings, of which it then has as many.
-fn goes_on(place: &Place, road: Road, rows: usize) {
-    let path = write(&place.path(""), "later", &silence().plain());
-    let said = place.bring(road, &[word(&path)]).unwrap();
+fn goes_on(fixture: &Fixture, transport: Transport, rows: usize) {
+    let path = write(&fixture.path(""), "later", &silence().plain());
+    let said = fixture.bring(transport, &[word(&path)]).unwrap();
     assert!(said[0].starts_with("later: 22050 samples are row "), "{said:?}");
-    assert_eq!(place.query("SELECT count(*) FROM recordings"), rows.to_string());
+    assert_eq!(fixture.query("SELECT count(*) FROM recordings"), rows.to_string());
 }
 
-/// A place and its target, if there can be one, over UCX's puts.
+/// A fixture and its target, if there can be one, over UCX's puts.
 macro_rules! target_or_return {
-    ($place:ident, $target:ident) => {
-        if !Road::PUT.is_open() {
+    ($fixture:ident, $target:ident) => {
+        if !Transport::PUT.is_open() {
             return;
         }
-        let Some($place) = Place::new(Way::Shared) else { return };
-        let $target = $place.target(Road::PUT, &[]);
+        let Some($fixture) = Fixture::new(Way::Shared) else { return };
+        let $target = $fixture.target(Transport::PUT, &[]);
     };
 }
 
 #[test]
 fn what_sqlite_refuses_is_refused_in_its_own_words() {
-    target_or_return!(place, target);
-    let file = write(&place.path(""), "twice", &silence().plain());
-    place.bring(Road::PUT, &[word(&file)]).unwrap();
-    let error = place.bring(Road::PUT, &[word(&file)]).unwrap_err();
+    target_or_return!(fixture, target);
+    let file = write(&fixture.path(""), "twice", &silence().plain());
+    fixture.bring(Transport::PUT, &[word(&file)]).unwrap();
+    let error = fixture.bring(Transport::PUT, &[word(&file)]).unwrap_err();
     assert_eq!(error, format!("source: {}: UNIQUE constraint failed: recordings.name", file.display()));
-    goes_on(&place, Road::PUT, 2);
+    goes_on(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
 #[test]
 fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
-    target_or_return!(place, target);
-    let file = write(&place.path(""), "once", &silence().plain());
-    place.bring(Road::PUT, &[word(&file)]).unwrap();
-    let codec = place.path("libcodec.so");
+    target_or_return!(fixture, target);
+    let file = write(&fixture.path(""), "once", &silence().plain());
+    fixture.bring(Transport::PUT, &[word(&file)]).unwrap();
+    let codec = fixture.path("libcodec.so");
     let own = fs::read(&codec).unwrap();
-    let other = place.path("codec.c");
+    let other = fixture.path("codec.c");
     fs::write(
         &other,
         "#include <farjump_ifunc.h>\n\
@@ -65,18 +65,18 @@ fn a_codec_that_calls_what_the_target_does_not_export_never_runs() {
          }\n",
     )
     .unwrap();
-    place.build_library(&other, "libcodec.so");
-    let error = place.bring(Road::PUT, &[word(&file)]).unwrap_err();
+    fixture.build_library(&other, "libcodec.so");
+    let error = fixture.bring(Transport::PUT, &[word(&file)]).unwrap_err();
     let why = "the target refused `codec`: it exports no `sqlite3_exec` (it offers ";
     assert!(error.contains(why) && error.contains("sqlite3_step"), "{error}");
     fs::write(codec, own).unwrap();
-    goes_on(&place, Road::PUT, 2);
+    goes_on(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
 /// The codec with a payload routine that sends payloads as they are.
-fn bare_codec(place: &Place) -> Library {
-    let source = place.path("bare.c");
+fn bare_codec(fixture: &Fixture) -> Library {
+    let source = fixture.path("bare.c");
     let own = package().join("examples/recordings/codec.c");
     let text = format!(
         "#define codec_payload_get_max_size own_get_max_size\n\
@@ -88,9 +88,9 @@ fn bare_codec(place: &Place) -> Library {
         own.display()
     );
     fs::write(&source, text).unwrap();
-    fs::create_dir(place.path("bare")).unwrap();
-    place.build_library(&source, "bare/libcodec.so");
-    Library::open(place.path("bare/libcodec.so")).unwrap()
+    fs::create_dir(fixture.path("bare")).unwrap();
+    fixture.build_library(&source, "bare/libcodec.so");
+    Library::open(fixture.path("bare/libcodec.so")).unwrap()
 }
 
 /// The head of a payload, and bits.
@@ -104,7 +104,7 @@ fn payload(name: &[u8], rate: u32, length: u32, channels: u16, bits: u16, code: 
     let code: Vec<_> = code.bytes().filter(|digit| *digit != b' ').collect();
     for byte in code.chunks(8) {
         let ones = byte.iter().enumerate().filter(|(_, digit)| **digit == b'1');
-        payload.push(ones.map(|(place, _)| 0x80 >> place).sum());
+        payload.push(ones.map(|(bit, _)| 0x80 >> bit).sum());
     }
     payload
 }
@@ -122,9 +122,9 @@ fn answer(link: &mut Link, codec: &Library, payload: &[u8]) -> Result<(i64, u64)
 
 #[test]
 fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
-    target_or_return!(place, target);
-    let codec = bare_codec(&place);
-    let link = Link::builder(&place.address()).transport(Road::PUT.transport).connect_timeout(PATIENCE);
+    target_or_return!(fixture, target);
+    let codec = bare_codec(&fixture);
+    let link = Link::builder(&fixture.address()).transport(Transport::PUT.0).connect_timeout(PATIENCE);
     let mut link = link.connect().unwrap();
     // Predicted as 0, with a parameter of 16: the value itself, behind a zero. 10 stands for 5.
     let five = "00 10000 0 0000000000001010";
@@ -159,15 +159,15 @@ fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
     assert_eq!(no_rate, "CHECK constraint failed: rate > 0");
 
     assert_eq!(answer(&mut link, &codec, &whole), Ok((1, 1)));
-    assert_eq!(place.query("SELECT name, hex(pcm) FROM recordings"), "five|0500");
+    assert_eq!(fixture.query("SELECT name, hex(pcm) FROM recordings"), "five|0500");
     drop(link);
-    goes_on(&place, Road::PUT, 2);
+    goes_on(&fixture, Transport::PUT, 2);
     target.stop();
 }
 
 #[test]
 fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
-    let Some(place) = Place::new(Way::Shared) else { return };
+    let Some(fixture) = Fixture::new(Way::Shared) else { return };
     let sound = Sound::new(2, 16, vec![7; 400]);
     let (format, samples, plain) = (sound.format(), sound.samples(), sound.plain());
     let with = |at: usize, bytes: &[u8]| {
@@ -204,19 +204,20 @@ fn a_file_that_is_no_wav_file_of_pcm_is_refused_with_what_is_wrong_in_it() {
         (with(40, &[143, 1, 0, 0]), "it has 399 bytes of samples, and 4 are one sample of each channel"),
         (with(40, &[0; 4]), "it has 0 bytes of samples, and 4 are one sample of each channel"),
     ] {
-        let path = write(&place.path(""), "bad", &bytes);
-        assert_eq!(read(&place, &path), format!("target: {}: {why}", path.display()));
+        let path = write(&fixture.path(""), "bad", &bytes);
+        assert_eq!(read(&fixture, &path), format!("target: {}: {why}", path.display()));
     }
-    let missing = place.path("missing.wav");
-    assert_eq!(read(&place, &missing), format!("target: {}: No such file or directory", missing.display()));
-    let long = write(&place.path(""), &"n".repeat(64), &plain);
+    let missing = fixture.path("missing.wav");
+    assert_eq!(read(&fixture, &missing), format!("target: {}: No such file or directory", missing.display()));
+    let long = write(&fixture.path(""), &"n".repeat(64), &plain);
     let why = "its name is longer than the 63 bytes that a recording's may have";
-    assert_eq!(read(&place, &long), format!("target: {}: {why}", long.display()));
-    assert_eq!(place.query("SELECT count(*) FROM recordings"), "0");
+    assert_eq!(read(&fixture, &long), format!("target: {}: {why}", long.display()));
+    assert_eq!(fixture.query("SELECT count(*) FROM recordings"), "0");
 }
 
 /// The output of a target that is to read a file. It could not listen at this address, should it take the
 /// file.
-fn read(place: &Place, path: &Path) -> String {
-    said(&mut place.program("target", Road::SHM, &["nowhere", "recordings.db", word(&path)])).unwrap_err()
+fn read(fixture: &Fixture, path: &Path) -> String {
+    said(&mut fixture.program("target", Transport::SHM, &["nowhere", "recordings.db", word(&path)]))
+        .unwrap_err()
 }

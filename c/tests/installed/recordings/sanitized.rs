@@ -3,22 +3,22 @@
 use std::process::Command;
 
 use super::database::are_kept;
-use super::fixture::{Place, Road, said};
+use super::fixture::{Fixture, Transport, said};
 use crate::common::package;
 use crate::installation::prefix;
 use crate::programs::{SANITIZERS, WARNINGS, Way, finish};
 
 #[test]
 fn the_programs_run_clean_under_sanitizers() {
-    are_kept(Way::Sanitized, Road::SHM);
-    are_kept(Way::Sanitized, Road::PUT);
-    are_kept(Way::Sanitized, Road::AM);
+    are_kept(Way::Sanitized, Transport::SHM);
+    are_kept(Way::Sanitized, Transport::PUT);
+    are_kept(Way::Sanitized, Transport::AM);
 }
 
 #[test]
 fn no_payload_makes_the_codec_touch_a_byte_that_is_not_its_own() {
-    let Some(place) = Place::new(Way::Sanitized) else { return };
-    let program = place.path("damage");
+    let Some(fixture) = Fixture::new(Way::Sanitized) else { return };
+    let program = fixture.path("damage");
     let mut cc = Command::new("cc");
     cc.args(WARNINGS).args(SANITIZERS).args(["-O1", "-g", "-I"]).arg(prefix().join("include"));
     cc.arg(package().join("tests/programs/damage.c")).arg("-o").arg(&program);
