@@ -2,16 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use crate::store::admin;
+use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::KeyFile;
-use farjump_benches::program::output;
-use farjump_benches::program::units::parse_duration;
 
 /// Give a running target a library to link against
 ///
@@ -33,17 +29,8 @@ pub(crate) struct Export {
     /// The shared library, for the target's machine
     #[arg(value_name = "LIB.so")]
     library: PathBuf,
-    /// The target: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
-    to: String,
     #[command(flatten)]
-    key: KeyFile,
-    /// Time limit, such as 500ms or 2s
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
-    timeout: Duration,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    admin: AdminOptions,
 }
 
 /// Sends the library, and reports the definitions that it interposes.
@@ -52,13 +39,13 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let bytes = fs::read(library)
         .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", library.display())))?;
     let name = library.file_name().unwrap_or(library.as_os_str()).to_string_lossy();
-    let replaced = admin(&arguments.to, &arguments.key, arguments.timeout)?.export(&name, &bytes)?;
-    if arguments.json {
-        return output::print_line(format_args!("{:#}", json!({ "exported": name, "replaced": replaced })));
-    }
-    let instead = match &replaced[..] {
-        [] => "replacing no export".to_owned(),
-        names => format!("replacing {}", names.join(", ")),
-    };
-    output::print_line(format_args!("{name} is offered by {}, {instead}", arguments.to))
+    let replaced = arguments.admin.admin()?.export(&name, &bytes)?;
+    let as_json = || json!({ "exported": name, "replaced": replaced });
+    report::print(arguments.admin.json, as_json, || {
+        let instead = match &replaced[..] {
+            [] => "replacing no export".to_owned(),
+            names => format!("replacing {}", names.join(", ")),
+        };
+        format!("{name} is offered by {}, {instead}\n", arguments.admin.to)
+    })
 }

@@ -12,6 +12,7 @@ mod inject;
 #[cfg(feature = "build")]
 mod inspect;
 mod key;
+mod report;
 mod serve;
 mod stats;
 mod store;

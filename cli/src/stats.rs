@@ -6,11 +6,11 @@ use clap::Args;
 use farjump::admin::{SourceStats, TargetStats};
 use serde_json::{Map, Value, json};
 
-use crate::store::{admin, images};
+use crate::report::{self, AdminOptions};
+use crate::store::images;
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
-use farjump_benches::program::units::{microseconds, parse_duration, show_count, show_duration};
+use farjump_benches::program::units::{microseconds, show_count, show_duration};
 
 /// Warning about a target that allows UCX's TCP.
 const UCX_TCP_WARNING: &str =
@@ -34,25 +34,13 @@ Examples:
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Stats {
-    /// The target: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) to: String,
     #[command(flatten)]
-    pub(crate) key: KeyFile,
-    /// Time limit, such as 500ms or 2s
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    admin: AdminOptions,
 }
 
 pub(crate) fn run(arguments: &Stats) -> Result<(), Failure> {
-    let stats = admin(&arguments.to, &arguments.key, arguments.timeout)?.stats()?;
-    if arguments.json {
-        return output::print_line(format_args!("{:#}", as_json(&stats)));
-    }
-    output::print(as_text(&stats))
+    let stats = arguments.admin.admin()?.stats()?;
+    report::print(arguments.admin.json, || as_json(&stats), || as_text(&stats))
 }
 
 fn as_text(stats: &TargetStats) -> String {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use clap::Args;
 use farjump::CodeId;
-use farjump::admin::{Admin, Dropped, HeldCode, StoreListing};
+use farjump::admin::{Dropped, HeldCode, StoreListing};
 use serde_json::{Value, json};
 
+use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
-use farjump_benches::program::units::{microseconds, parse_duration, show_ago, show_count, show_duration};
+use farjump_benches::program::units::{microseconds, show_ago, show_count, show_duration};
 
 /// Show the code of a target, or drop it
 ///
@@ -32,27 +32,18 @@ Examples:
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Store {
-    /// The target: unix:PATH or tcp:HOST:PORT
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) to: String,
     #[command(flatten)]
-    pub(crate) key: KeyFile,
+    admin: AdminOptions,
     /// Drop the code with this id. 4 digits or more are enough if no other id begins so
     #[arg(long, value_name = "ID", value_parser = parse_beginning, conflicts_with = "drop_all")]
     pub(crate) drop: Option<Beginning>,
     /// Drop all code
     #[arg(long)]
     pub(crate) drop_all: bool,
-    /// Time limit for each request, such as 500ms or 2s
-    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
-    pub(crate) timeout: Duration,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
-    let admin = admin(&arguments.to, &arguments.key, arguments.timeout)?;
+    let admin = arguments.admin.admin()?;
     if arguments.drop_all {
         return show_dropped(arguments, &admin.drop_all()?);
     }
@@ -60,7 +51,7 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
         return show(arguments, &admin.store()?);
     };
     let listing = admin.store()?;
-    let image = find(&listing, &beginning.0, &arguments.to)?;
+    let image = find(&listing, &beginning.0, &arguments.admin.to)?;
     let (id, name) = (CodeId(image.id), &image.name);
     let dropped = admin.drop_code(&id)?;
     if dropped.kept != 0 {
@@ -70,15 +61,6 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
         return Err(Failure::new(text));
     }
     show_dropped(arguments, &dropped)
-}
-
-/// Returns the admin interface of the target at `address`.
-pub(crate) fn admin(address: &str, key: &KeyFile, timeout: Duration) -> Result<Admin, Failure> {
-    let admin = Admin::new(address)?.timeout(timeout);
-    Ok(match key.read([address])? {
-        Some(key) => admin.key(key),
-        None => admin,
-    })
 }
 
 /// The beginning of a code id: 4 to 32 hexadecimal digits, in small letters.
@@ -120,15 +102,14 @@ fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<
 }
 
 fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
-    if arguments.json {
-        let object = json!({ "dropped": dropped.images, "kept": dropped.kept });
-        return output::print_line(format_args!("{object:#}"));
-    }
-    let mut text = format!("dropped {}", images(dropped.images));
-    if dropped.kept != 0 {
-        text += &format!("; kept {} of the target's own (serve --local)", show_count(dropped.kept));
-    }
-    output::print_line(text)
+    let as_json = || json!({ "dropped": dropped.images, "kept": dropped.kept });
+    report::print(arguments.admin.json, as_json, || {
+        let kept = match dropped.kept {
+            0 => String::new(),
+            kept => format!("; kept {} of the target's own (serve --local)", show_count(kept)),
+        };
+        format!("dropped {}{kept}\n", images(dropped.images))
+    })
 }
 
 pub(crate) fn images(count: u64) -> String {
@@ -136,19 +117,20 @@ pub(crate) fn images(count: u64) -> String {
 }
 
 fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
-    if arguments.json {
+    let for_programs = || {
         let list: Vec<_> = listing.images.iter().map(as_json).collect();
-        let object = json!({ "images": list, "left_out": listing.left_out });
-        return output::print_line(format_args!("{object:#}"));
-    }
-    let mut rows =
-        vec![["code id", "name", "bytes", "calls", "time", "last use", "brought by"].map(String::from)];
-    rows.extend(listing.images.iter().map(as_row));
-    let mut text = output::table(&rows);
-    if listing.left_out != 0 {
-        text += &format!("and {} that were used longer ago\n", show_count(listing.left_out));
-    }
-    output::print(text)
+        json!({ "images": list, "left_out": listing.left_out })
+    };
+    report::print(arguments.admin.json, for_programs, || {
+        let mut rows =
+            vec![["code id", "name", "bytes", "calls", "time", "last use", "brought by"].map(String::from)];
+        rows.extend(listing.images.iter().map(as_row));
+        let mut text = output::table(&rows);
+        if listing.left_out != 0 {
+            text += &format!("and {} that were used longer ago\n", show_count(listing.left_out));
+        }
+        text
+    })
 }
 
 fn as_row(image: &HeldCode) -> [String; 7] {

@@ -13,6 +13,7 @@ use clap::Args;
 use farjump::{Library, Link};
 use serde_json::{Value, json};
 
+use crate::report;
 use child::DemoTarget;
 use farjump_benches::program::bundled_ifuncs::{self, Source};
 use farjump_benches::program::failure::Failure;
@@ -128,11 +129,7 @@ pub(crate) fn run(arguments: &Demo) -> Result<(), Failure> {
         moving,
         results,
     };
-    if arguments.json {
-        output::print_line(format_args!("{:#}", report.to_json()))?;
-    } else {
-        output::print(report.to_text(target.pid()))?;
-    }
+    report::print(arguments.json, || report.to_json(), || report.to_text(target.pid()))?;
     report.verdict()
 }
 

@@ -21,8 +21,8 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
+use crate::report;
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::output;
 use finding::{Finding, Verdict, overall};
 
 /// Find causes on this machine that make farjump slow or impossible
@@ -64,13 +64,11 @@ pub(crate) struct Doctor {
 /// A finding that makes farjump impossible here.
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
     let findings = look();
-    if arguments.json {
+    let as_json = || {
         let list: Vec<Value> = findings.iter().map(Finding::as_json).collect();
-        let report = json!({ "verdict": overall(&findings).word(), "findings": list });
-        output::print_line(format_args!("{report:#}"))?;
-    } else {
-        output::print(show(&findings))?;
-    }
+        json!({ "verdict": overall(&findings).word(), "findings": list })
+    };
+    report::print(arguments.json, as_json, || show(&findings))?;
     let named = |finding: &&Finding| finding.verdict == Verdict::Impossible;
     let names: Vec<_> = findings.iter().filter(named).map(|finding| finding.name).collect();
     match names[..] {

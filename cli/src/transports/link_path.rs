@@ -4,6 +4,7 @@ use farjump::{ArrivalRules, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
+use crate::report;
 use farjump_benches::program::failure::{Failure, in_flags};
 use farjump_benches::program::output;
 use farjump_benches::program::units::show_limit;
@@ -30,10 +31,11 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
     for passed in &mut path.passed_over {
         passed.why = in_flags(std::mem::take(&mut passed.why));
     }
-    if arguments.json {
-        return output::print_line(format_args!("{:#}", as_json(&path, &peer, largest, rights)));
-    }
-    output::print(as_text(&path, &peer, largest, rights))
+    report::print(
+        arguments.json,
+        || as_json(&path, &peer, largest, rights),
+        || as_text(&path, &peer, largest, rights),
+    )
 }
 
 /// Renders the path as rows of text.

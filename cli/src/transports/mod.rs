@@ -13,6 +13,7 @@ use farjump::transports::TransportInfo;
 use farjump_transports::available_with;
 use serde_json::{Value, json};
 
+use crate::report;
 use farjump_benches::program::failure::{Failure, in_flags};
 use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
 use farjump_benches::program::output;
@@ -76,12 +77,14 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     for why in backends.iter_mut().filter_map(|backend| backend.usable.as_mut().err()) {
         *why = in_flags(std::mem::take(why));
     }
-    if arguments.json {
-        let list: Vec<Value> = backends.iter().map(|backend| as_json(backend, &ports)).collect();
-        return output::print_line(format_args!("{:#}", Value::Array(list)));
-    }
+    let for_programs = || backends.iter().map(|backend| as_json(backend, &ports)).collect();
+    report::print(arguments.json, for_programs, || as_text(&backends, &ports))
+}
+
+/// Renders the transports as rows of text, and their ports.
+fn as_text(backends: &[TransportInfo], ports: &Ports) -> String {
     let mut rows = vec![["transport", "built in", "usable", "arrives by", "largest", "on"].map(String::from)];
-    for backend in &backends {
+    for backend in backends {
         let mut row = as_row(backend);
         // A reason is printed once.
         if backend.usable.is_err() && rows.iter().any(|above| above[5] == row[5]) {
@@ -93,8 +96,8 @@ pub(crate) fn run(arguments: &Transports) -> Result<(), Failure> {
     if let Some((version, file)) = backends.iter().find_map(ucx_of) {
         text.push_str(&format!("\nUCX {version}: {file}\n"));
     }
-    ports.append_to(&mut text, &backends);
-    output::print(text)
+    ports.append_to(&mut text, backends);
+    text
 }
 
 /// Returns version and file of the UCX with which this transport was probed.

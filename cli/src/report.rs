@@ -1,0 +1,51 @@
+//! Options and output that reports of several commands share.
+
+use std::time::Duration;
+
+use clap::Args;
+use farjump::admin::Admin;
+use serde_json::Value;
+
+use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::KeyFile;
+use farjump_benches::program::output;
+use farjump_benches::program::units::parse_duration;
+
+/// The target of admin requests, and the form of its report.
+#[derive(Args, Debug)]
+pub(crate) struct AdminOptions {
+    /// The target: unix:PATH or tcp:HOST:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    key: KeyFile,
+    /// Time limit for each request, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    timeout: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl AdminOptions {
+    /// Returns the admin interface of the target.
+    pub(crate) fn admin(&self) -> Result<Admin, Failure> {
+        let admin = Admin::new(&self.to)?.timeout(self.timeout);
+        Ok(match self.key.read([&*self.to])? {
+            Some(key) => admin.key(key),
+            None => admin,
+        })
+    }
+}
+
+/// Prints a report: for programs if `json`, otherwise for people.
+pub(crate) fn print(
+    json: bool,
+    for_programs: impl FnOnce() -> Value,
+    for_people: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    if json {
+        return output::print_line(format_args!("{:#}", for_programs()));
+    }
+    output::print(for_people())
+}
