@@ -50,6 +50,16 @@ fn report(done: &Done) -> (&str, &str) {
     (what, id)
 }
 
+/// Returns the id of a library's code, and the offset of these bytes in it.
+#[track_caller]
+fn code(library: &Path, bytes: &[u8]) -> (String, usize) {
+    let opened = Library::open(library).expect("it was built");
+    let image = &opened.images()[0];
+    let view = ImageView::new_checked(image.bytes()).expect("an image");
+    let offset = view.span1().windows(bytes.len()).position(|window| window == bytes);
+    (image.id().to_string(), offset.expect("it is there"))
+}
+
 #[test]
 fn a_crash_names_the_signal_the_ifunc_its_offset_and_its_code_id_and_the_target_dies_of_that_signal() {
     let bench = Workbench::new();
@@ -72,13 +82,9 @@ fn a_crash_names_the_signal_the_ifunc_its_offset_and_its_code_id_and_the_target_
         let library = fall(&bench, body);
         let done = ended(&bench, &library);
         assert_eq!(done.code, 128 + signal, "{}", done.err);
-        let opened = Library::open(&library).expect("it was built");
-        let image = &opened.images()[0];
-        let view = ImageView::new_checked(image.bytes()).expect("an image");
-        let offset =
-            view.span1().windows(bytes.len()).position(|window| window == bytes).expect("it is there");
+        let (id, offset) = code(&library, bytes);
         let expected = format!("{name} in ifunc `fall`, at offset {offset:#x} of its image");
-        assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
+        assert_eq!(report(&done), (&*expected, &*id));
     }
 }
 
@@ -101,13 +107,9 @@ fn a_crash_of_code_that_runs_in_the_mailbox_names_it_too() {
     assert_ne!(bench.inject(&library, &["--mode", "in-place", "--args", "x"]).code, 0, "it crashed");
     let done = serving.finish();
     assert_eq!(done.code, 128 + libc::SIGSEGV, "{}", done.err);
-    let opened = Library::open(&library).expect("it was built");
-    let image = &opened.images()[0];
-    let view = ImageView::new_checked(image.bytes()).expect("an image");
-    let offset =
-        view.span1().windows(3).position(|window| window == [0xc6, 0x04, 0x25]).expect("it is there");
+    let (id, offset) = code(&library, &[0xc6, 0x04, 0x25]);
     let expected = format!("SIGSEGV (address 0x1234) in ifunc `slip`, at offset {offset:#x} of its image");
-    assert_eq!(report(&done), (&*expected, &*image.id().to_string()));
+    assert_eq!(report(&done), (&*expected, &*id));
 }
 
 /// Loading UCX removes the handlers of these signals, unless they are restored.

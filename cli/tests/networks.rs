@@ -184,19 +184,8 @@ fn the_demo_works_between_machines() {
     let Some(networks) = Networks::join() else { return };
     let (listen, launch) =
         (format!("tcp:{}:0", TARGET.address()), networks.namespaces.launcher(TARGET).join(" "));
-    let demo = [
-        "demo",
-        "--json",
-        "--listen",
-        &listen,
-        "--launch",
-        &launch,
-        "--transport",
-        "ucx",
-        "--ucx-tcp",
-        "--key",
-        "k",
-    ];
+    let where_to = ["demo", "--json", "--listen", &listen, "--launch", &launch];
+    let demo = [&where_to[..], &UCX[..3], &KEYED[..2]].concat();
     let before = networks.received();
     let done = networks.source(&demo).worked();
     let report = done.json();

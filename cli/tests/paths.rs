@@ -22,10 +22,6 @@ fn path(bench: &Workbench, more: &[&str], tls: Option<&str>) -> Done {
     finish(command.envs(tls.map(|tls| ("UCX_TLS", tls))))
 }
 
-fn json(done: Done) -> Value {
-    done.worked().json()
-}
-
 #[test]
 fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
     let bench = Workbench::new();
@@ -35,7 +31,7 @@ fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
     {
         assert!(shown.text().contains(part), "{part}: {}", shown.text());
     }
-    let shown = json(path(&bench, &["--json"], None));
+    let shown = path(&bench, &["--json"], None).worked().json();
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"shm".into(), &"stores".into()));
     assert_eq!(shown["mailbox_frame_bytes"], 4 << 20);
 }
@@ -44,14 +40,14 @@ fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
 fn a_source_that_names_no_transport_takes_what_the_target_has() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let _target = serve(&bench, "ucx-am", None);
-    assert_eq!(json(path(&bench, &["--json"], None))["transport"], "ucx-am");
+    assert_eq!(path(&bench, &["--json"], None).worked().json()["transport"], "ucx-am");
 }
 
 #[test]
 fn ucx_takes_puts_where_memory_is_shared() {
     let Some(bench) = Workbench::with_transport("ucx-put") else { return };
     let _target = serve(&bench, "ucx", None);
-    let shown = json(path(&bench, &["--transport", "ucx", "--json"], None));
+    let shown = path(&bench, &["--transport", "ucx", "--json"], None).worked().json();
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-put".into(), &"stores".into()));
     assert!(shown["over"].as_str().is_some_and(|over| over.contains("shared memory")), "{shown}");
     assert_eq!(shown["passed_over"], Value::Array(vec![]));
@@ -61,7 +57,7 @@ fn ucx_takes_puts_where_memory_is_shared() {
 fn ucx_takes_messages_over_tcp_and_says_why_not_puts() {
     let Some(bench) = Workbench::with_transport("ucx-am") else { return };
     let _target = serve_with(&bench, &["--transport", "ucx", "--ucx-tcp"], None);
-    let shown = json(path(&bench, &["--transport", "ucx", "--ucx-tcp", "--json"], Some("tcp")));
+    let shown = path(&bench, &["--transport", "ucx", "--ucx-tcp", "--json"], Some("tcp")).worked().json();
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"ucx-am".into(), &"delivered".into()));
     assert!(shown["over"].as_str().is_some_and(|over| over.starts_with("tcp over ")), "{shown}");
     let notes = shown["notes"].to_string();
@@ -101,9 +97,8 @@ fn where_nothing_joins_two_sides_every_reason_is_told() {
 #[test]
 fn a_put_over_tcp_alone_is_refused_before_anything_is_opened() {
     let Some(bench) = Workbench::with_transport("ucx-put") else { return };
-    let mut command = bench.farjump();
-    command.args(["serve", "--listen", &bench.address(), "--transport", "ucx-put"]).env("UCX_TLS", "tcp");
-    finish(&mut command).fails(1, &["UCX_TLS=tcp", "write anywhere"]);
+    let mut command = bench.serving(&["--transport", "ucx-put"]);
+    finish(command.env("UCX_TLS", "tcp")).fails(1, &["UCX_TLS=tcp", "write anywhere"]);
 }
 
 #[test]
@@ -113,7 +108,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
         let done = finish(
             bench.farjump().arg("transports").arg("--json").args(args).env("FARJUMP_TRANSPORT", "shm"),
         );
-        let rows = json(done);
+        let rows = done.worked().json();
         let rows =
             rows.as_array().expect("a list").iter().map(|row| row["transport"].as_str().map(String::from));
         rows.collect::<Option<Vec<_>>>().expect("each has a name")
@@ -128,7 +123,7 @@ fn a_transport_that_is_named_is_listed_alone_and_one_that_is_not_there_is_answer
 #[test]
 fn transports_over_devices_list_every_port_and_where_there_is_none_say_how_to_get_one() {
     let bench = Workbench::new();
-    let listed = json(bench.run(["transports", "--json", "--transport", "verbs-write"]));
+    let listed = bench.json(["transports", "--json", "--transport", "verbs-write"]);
     let row = &listed[0];
     match &**row["ports"].as_array().expect("a list") {
         [] => {
@@ -142,5 +137,5 @@ fn transports_over_devices_list_every_port_and_where_there_is_none_say_how_to_ge
             assert_eq!(row["usable"], used.iter().any(|port| port["usable"] == true), "{row}");
         }
     }
-    assert_eq!(json(bench.run(["transports", "--json", "--transport", "shm"]))[0]["ports"], Value::Null);
+    assert_eq!(bench.json(["transports", "--json", "--transport", "shm"])[0]["ports"], Value::Null);
 }

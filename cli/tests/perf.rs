@@ -81,15 +81,8 @@ pub(crate) fn has_processors() -> bool {
 #[test]
 fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
     let Some(bench) = measuring() else { return };
-    let args = [
-        "latency",
-        "--sizes",
-        "0,8..16,4K",
-        "--mode",
-        "cached,always,local,in-place",
-        "--against",
-        "raw,memcpy",
-    ];
+    let modes = "cached,always,local,in-place";
+    let args = ["latency", "--sizes", "0,8..16,4K", "--mode", modes, "--against", "raw,memcpy"];
     // Installed away from cargo's files, so that leftovers would be found.
     let report = json(&mut begin(bench.program(installed(&bench)), &args));
     let rows = rows(&report);
@@ -110,12 +103,10 @@ fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
     assert_eq!(rounds.len(), 4 * 2);
     for round in rounds {
         let line = round["line_ns"].as_f64().expect("a number");
-        let state = if line < 40.0 {
-            "near"
-        } else if line > 150.0 {
-            "far"
-        } else {
-            "middle"
+        let state = match line {
+            ..40.0 => "near",
+            ..=150.0 => "middle",
+            _ => "far",
         };
         assert_eq!(round["state"], state, "{round}");
     }
@@ -189,15 +180,8 @@ fn the_table_is_for_people_and_standard_error_is_left_alone_where_it_is_no_termi
 fn every_reference_over_ucx_has_figures_and_names_its_lanes() {
     let Some(bench) = measuring_ucx() else { return };
     for metric in ["latency", "rate", "bandwidth"] {
-        let args = [
-            metric,
-            "--transports",
-            "ucx-am,shm",
-            "--sizes",
-            "8,64K",
-            "--against",
-            "ucx-am,ucx-stores,ucx-put",
-        ];
+        let against = "ucx-am,ucx-stores,ucx-put";
+        let args = [metric, "--transports", "ucx-am,shm", "--sizes", "8,64K", "--against", against];
         let report = json(perf(&bench, &args).env("UCX_TLS", "posix"));
         assert_eq!(rows(&report).len(), 2 * 2 * 3);
         for row in rows(&report) {

@@ -68,14 +68,8 @@ fn a_ring_for_which_ucx_finds_no_room_is_missing_with_the_reason() {
         return;
     }
     let mut command = bench.program("unshare");
-    command.args([
-        "--mount",
-        "sh",
-        "-c",
-        &format!("{mount} && exec \"$@\""),
-        "sh",
-        env!("CARGO_BIN_EXE_farjump"),
-    ]);
+    let script = format!("{mount} && exec \"$@\"");
+    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_farjump")]);
     let args = ["rate", "--ring", "128M", "--slot", "1K", "--against", "ucx-put,ucx-stores,raw"];
     let report = json(begin(command, &args).env("UCX_TLS", "posix"));
     let [puts, stores, raw] = &rows(&report)[..] else { panic!("{report:#}") };

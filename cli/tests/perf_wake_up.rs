@@ -34,16 +34,8 @@ fn what_ucx_wakes_is_held_against_what_ucx_wakes() {
     let Some(bench) = measuring_ucx() else { return };
     // Each call waits until all of them sleep.
     let mut command = bench.farjump();
-    command.args([
-        "perf",
-        "wake-up",
-        "--transports",
-        "shm,ucx-am",
-        "--against",
-        "ucx-wait,futex",
-        "--sizes",
-        "8,16K",
-    ]);
+    command.args(["perf", "wake-up", "--transports", "shm,ucx-am", "--sizes", "8,16K"]);
+    command.args(["--against", "ucx-wait,futex"]);
     command.args(["--rounds", "2", "--iterations", "10", "--warmup", "1"]);
     let report = json(command.env("UCX_TLS", "posix"));
     assert_eq!(rows(&report).len(), 2 * 2 * 2);

@@ -215,18 +215,8 @@ fn a_target_that_is_killed_is_gone_for_a_source_that_waits() {
     bench.library("stuck", STUCK);
     make_key(&bench, "k");
     let (serving, address) = serve(&bench, &["--key", "k", "--allow-process-symbols"]);
-    let inject = [
-        "inject",
-        "libstuck.so",
-        "--to",
-        &address,
-        "--transport",
-        "ucx-am",
-        "--key",
-        "k",
-        "--timeout",
-        "60m",
-    ];
+    let over = ["--transport", "ucx-am", "--key", "k", "--timeout", "60m"];
+    let inject = [&["inject", "libstuck.so", "--to", &address], &over[..]].concat();
     let source = Process::start(&mut over_tcp(&bench, &inject));
     assert_eq!(serving.line(), "stuck");
     serving.kill();

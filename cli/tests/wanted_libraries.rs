@@ -1,9 +1,8 @@
 //! Libraries wanted by code, in `build`, `inspect`, `serve` and `inject`: opened by a target that lists them.
 
-use std::path::Path;
 use std::process::Command;
 
-use crate::workbench::{Done, Process, Workbench, finish, start_target};
+use crate::workbench::{Process, Workbench, finish, start_target};
 
 const SONAME: &str = "libfarjump-prices.so.3";
 /// Leaves a file at a given place when it is opened.
@@ -37,8 +36,7 @@ fn bench() -> (Workbench, std::path::PathBuf) {
     // The image wants neither libraries used by payload routines alone nor those of every process.
     let flags = [&*search, "-lfarjump-prices", "-lm", "-pthread"].map(|flag| ["--cflag", flag]).concat();
     let (quote, output_text) = (quote.to_str().expect("plain"), output.to_str().expect("plain"));
-    let done = bench.run([&["build", quote, "-o", output_text, "--json"], &flags[..]].concat()).worked();
-    let report = done.json();
+    let report = bench.json([&["build", quote, "-o", output_text, "--json"], &flags[..]].concat());
     assert_eq!(report["images"][0]["wanted"], serde_json::json!([SONAME]));
     let shown = bench.run(["inspect", output_text]).worked();
     assert!(shown.text().ends_with(&format!("  wants     {SONAME}\n")), "{}", shown.text());
@@ -59,15 +57,12 @@ fn times_opened(bench: &Workbench) -> usize {
     std::fs::read_to_string(opened(bench)).unwrap_or_default().lines().count()
 }
 
-fn inject(bench: &Workbench, library: &Path) -> Done {
-    bench.inject(library, &[])
-}
-
 #[test]
 fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and_by_no_other() {
     let (bench, quote) = bench();
     let serving = serve(&bench, &["--wanted-library", "libfarjump-prices.so"]);
-    inject(&bench, &quote)
+    bench
+        .inject(&quote, &[])
         .fails(3, &["`price`", SONAME, "have the target open it (`farjump serve --wanted-library`)"]);
     serving.stop();
     assert_eq!(times_opened(&bench), 0);
@@ -75,7 +70,7 @@ fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and
     let serving = serve(&bench, &["--wanted-library", SONAME]);
     assert_eq!(times_opened(&bench), 0, "nothing wants it yet");
     for _ in 0..2 {
-        assert_eq!(inject(&bench, &quote).worked().out, 42_i32.to_ne_bytes());
+        assert_eq!(bench.inject(&quote, &[]).worked().out, 42_i32.to_ne_bytes());
         assert_eq!(times_opened(&bench), 1);
     }
     serving.stop();
@@ -83,7 +78,7 @@ fn a_library_is_opened_once_for_code_that_wants_it_by_a_target_that_lists_it_and
     let own = bench.plain_library("own", "int price(void) { return 7; }");
     let own = own.to_str().expect("a plain path");
     let serving = serve(&bench, &["--wanted-library", SONAME, "--export", own]);
-    assert_eq!(inject(&bench, &quote).worked().out, 7_i32.to_ne_bytes(), "what is offered goes first");
+    assert_eq!(bench.inject(&quote, &[]).worked().out, 7_i32.to_ne_bytes(), "what is offered goes first");
     serving.stop();
     assert_eq!(times_opened(&bench), 1);
 }
