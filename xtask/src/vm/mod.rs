@@ -2,8 +2,8 @@
 //! in them.
 //!
 //! `debian.rs` gets packages, `kernel.rs` and `initramfs.rs` make bootable files of them, `machine.rs` boots
-//! them, `init.sh` is the machine's first process, `table.rs` has its commands, and `log.rs` reads its
-//! output. `docs/vm-test.md` describes it for people.
+//! them, `init.sh` is the machine's first process, `table.rs` has its commands and `setting.sh` their common
+//! beginning, and `log.rs` reads its output. `docs/vm-test.md` describes it for people.
 
 mod debian;
 mod initramfs;

@@ -1,0 +1,62 @@
+# The beginning of every script of table.rs.
+set -e
+cd /job
+export FARJUMP_DEVICE=rxe0:1
+# An emulated machine is a hundred times slower, and shares its processors with its own device.
+export CONFORMANCE_LIBRARIES=/job/libraries CONFORMANCE_VOLUME=2000 CONFORMANCE_LIMIT=240
+over_ucx() { UCX_TLS=rc_v,ud_v,self UCX_NET_DEVICES=rxe0:1 UCX_IB_GID_INDEX=0 "$@"; }
+# The same, where UCX 1.13 may abort a process whose peer went away (docs/vm-test.md): then nothing is known of farjump.
+unless_ucx_aborts() {
+    status=0
+    over_ucx "$@" >/tmp/said 2>&1 || status=$?
+    cat /tmp/said
+    if [ $status != 0 ] && grep -q 'ib_device.c.*wait_ctx->cb_id.*failed' /tmp/said; then
+        echo 'skipped: UCX aborted by an assertion of its own (openucx/ucx#10432)'
+        exit 77
+    fi
+    return $status
+}
+# Runs a program over the device with a UCX that chooses lanes by the newer protocols.
+newer() {
+    [ -e /newer/libucp.so.0 ] || { echo 'skipped: there is no newer UCX'; exit 77; }
+    LD_LIBRARY_PATH=/newer over_ucx "$@"
+}
+# Runs a program that serves, and goes on when it listens at TCP port $1, or at the socket $1.
+serves() {
+    port=$(printf ':%04X' "$1" 2>/dev/null || true) socket=$1
+    shift
+    # One that was killed leaves its own.
+    [ ! -S "$socket" ] || rm "$socket"
+    "$@" &
+    trap 'kill -s KILL $! 2>/dev/null || true' EXIT
+    for _ in $(seq 300); do
+        { [ -S "$socket" ] || grep -q "$port 0*:0000 0A" /proc/net/tcp /proc/net/tcp6; } && return 0
+        sleep 0.1
+    done
+    echo "$1 does not listen at $socket"
+    return 1
+}
+# Injects three functions with the options $@, and compares their answers with those of a target over shared memory.
+same_answers() {
+    # Of this script alone: that of another one has ended with it.
+    reference=/tmp/reference.$$
+    if ! [ -S $reference ]; then
+        serves $reference farjump serve --listen unix:$reference --transport shm --data /bin/busybox
+    fi
+    for name in histogram grep crc32; do
+        farjump inject libraries/lib$name.so --to unix:$reference --transport shm --args busybox >expected
+        farjump inject libraries/lib$name.so --args busybox --repeat 20 "$@" >reply
+        [ -s expected ] && cmp expected reply || return 1
+    done
+}
+# The rest fails, and says $1.
+refuses() {
+    text=$1
+    shift
+    if "$@" >said 2>&1; then
+        echo "it works: $*"
+        return 1
+    fi
+    grep -q -e "$text" said || { echo "$* does not say '$text' but:"; cat said; return 1; }
+}
+as_user() { su user -c "export PATH=$PATH FARJUMP_DEVICE=$FARJUMP_DEVICE; $*"; }
