@@ -5,23 +5,23 @@ use std::fmt;
 use super::record::{Key, Record, Row};
 use crate::Failure;
 
-/// A compared figure of a row.
-struct Figure {
+/// A compared statistic of a row.
+struct Statistic {
     name: &'static str,
     of: fn(&Row) -> u64,
     /// Absolute tolerance.
     some: u64,
-    /// Relative tolerance, in hundredths of the recorded figure.
+    /// Relative tolerance, in hundredths of the recorded statistic.
     hundredths: u64,
 }
 
-const FIGURES: [Figure; 3] = [
-    Figure { name: "instructions", of: |row| row.instructions, some: 5, hundredths: 3 },
-    Figure { name: "lines", of: |row| row.lines, some: 1, hundredths: 3 },
-    Figure { name: "shared lines", of: |row| row.shared_lines, some: 0, hundredths: 0 },
+const STATISTICS: [Statistic; 3] = [
+    Statistic { name: "instructions", of: |row| row.instructions, some: 5, hundredths: 3 },
+    Statistic { name: "lines", of: |row| row.lines, some: 1, hundredths: 3 },
+    Statistic { name: "shared lines", of: |row| row.shared_lines, some: 0, hundredths: 0 },
 ];
 
-impl Figure {
+impl Statistic {
     /// Returns the growth since the record; `None` within the tolerances.
     fn change(&self, recorded: &Row, now: &Row) -> Option<i64> {
         let (recorded, now) = ((self.of)(recorded), (self.of)(now));
@@ -63,9 +63,9 @@ impl Comparison {
     fn changes(&self, sign: i64) -> Vec<String> {
         let both = self.pairs.iter().filter_map(|(now, recorded)| Some((now, recorded.as_ref()?)));
         let changes = both.flat_map(|(now, recorded)| {
-            FIGURES.iter().filter_map(move |figure| {
-                let change = figure.change(recorded, now).filter(|change| change.signum() == sign)?;
-                Some(format!("{}: {change:+} {}", now.key, figure.name))
+            STATISTICS.iter().filter_map(move |statistic| {
+                let change = statistic.change(recorded, now).filter(|change| change.signum() == sign)?;
+                Some(format!("{}: {change:+} {}", now.key, statistic.name))
             })
         });
         changes.collect()
@@ -74,7 +74,7 @@ impl Comparison {
     /// Returns the verdict.
     ///
     /// # Errors
-    /// A figure grew under the same compiler; or the two records have different rows of a transport.
+    /// A statistic grew under the same compiler; or the two records have different rows of a transport.
     pub(crate) fn verdict(&self) -> Result<(), Failure> {
         let new = self.pairs.iter().filter(|(_, recorded)| recorded.is_none()).map(|(now, _)| &now.key);
         let new = new.filter(|key| !self.unheard.contains(&key.transport));
@@ -102,19 +102,19 @@ impl Comparison {
 impl fmt::Display for Comparison {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{:12} {:7} {:>6} {:11}", "transport", "mode", "bytes", "")?;
-        for figure in &FIGURES {
-            write!(out, " {:>20}", figure.name)?;
+        for statistic in &STATISTICS {
+            write!(out, " {:>20}", statistic.name)?;
         }
         writeln!(out, " {:>7}", "others")?;
         write!(out, "{:39}", "")?;
-        for _ in &FIGURES {
+        for _ in &STATISTICS {
             write!(out, " {:>8} {:>5} {:>5}", "recorded", "now", "")?;
         }
         writeln!(out)?;
         for (now, recorded) in &self.pairs {
             let Key { transport, mode, size, operation } = &now.key;
             write!(out, "{transport:12} {mode:7} {size:>6} {operation:11}")?;
-            for Figure { of, .. } in &FIGURES {
+            for Statistic { of, .. } in &STATISTICS {
                 let before = recorded.as_ref().map(of);
                 let shown = before.map_or("none".to_owned(), |before| before.to_string());
                 let more = before.map_or(0, |before| of(now).cast_signed() - before.cast_signed());
@@ -151,8 +151,8 @@ mod tests {
     use super::super::case::Operation;
     use super::*;
 
-    fn row(transport: &str, figures: [u64; 3]) -> Row {
-        let [instructions, lines, shared_lines] = figures;
+    fn row(transport: &str, statistics: [u64; 3]) -> Row {
+        let [instructions, lines, shared_lines] = statistics;
         let operation = Operation::Send;
         let key = Key { transport: transport.to_owned(), mode: "cached".to_owned(), size: 8, operation };
         Row { key, instructions, lines, shared_lines, others: 0 }

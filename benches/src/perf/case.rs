@@ -10,6 +10,7 @@ use super::machine::Cpus;
 use super::metric::Against;
 use super::perftest;
 use super::place::{TCP, TCP_CLEAR};
+use super::wake_up::Waker;
 use super::work::Function;
 
 /// One case.
@@ -33,10 +34,11 @@ pub(super) enum Case<'a> {
     },
     /// A baseline within this process alone.
     Copy(Copy),
-    Perftest(Cpus),
-    /// A program of perftest.
-    Rdma(Against, Cpus),
+    /// A program that measures by itself.
+    Tool(Against, Cpus),
     Dlopen,
+    /// A sleeper, farjump's or a baseline's.
+    Sleeper(Waker<'a>),
     /// farjump over a transport that does not reach the target.
     Unreached {
         transport: String,
@@ -67,15 +69,16 @@ impl Case<'_> {
             Case::Farjump { .. } | Case::Unreached { .. } => "farjump",
             Case::Both { against, .. } | Case::Missing { against, .. } => against.name(),
             Case::Copy(_) => Against::Memcpy.name(),
-            Case::Perftest(_) => Against::Perftest.name(),
-            Case::Rdma(program, _) => program.name(),
+            Case::Tool(tool, _) => tool.name(),
             Case::Dlopen => Against::Dlopen.name(),
+            Case::Sleeper(waker) => waker.name,
         }
     }
 
     pub(super) fn transport(&self) -> Option<String> {
         match self {
             Case::Farjump { transport, .. } | Case::Unreached { transport, .. } => Some(transport.clone()),
+            Case::Sleeper(waker) => waker.transport.map(str::to_owned),
             _ => None,
         }
     }
@@ -83,6 +86,7 @@ impl Case<'_> {
     pub(super) fn mode(&self) -> Option<&'static str> {
         match self {
             Case::Farjump { mode, .. } | Case::Unreached { mode, .. } => Some(mode.name()),
+            Case::Sleeper(waker) => waker.transport.map(|_| Mode::Cached.name()),
             _ => None,
         }
     }
@@ -106,12 +110,26 @@ impl Case<'_> {
     pub(super) fn missing(&self) -> Option<&str> {
         match self {
             Case::Missing { why, .. } | Case::Unreached { why, .. } => Some(why),
+            Case::Sleeper(waker) => waker.missing(),
             _ => None,
         }
     }
 
-    pub(super) fn is_farjump(&self) -> bool {
+    /// Returns the number of connected sources, where it is a parameter.
+    pub(super) fn sources(&self) -> Option<u32> {
+        match self {
+            Case::Sleeper(waker) => Some(waker.sources as u32),
+            _ => None,
+        }
+    }
+
+    /// Returns whether it is farjump over a target that either polls or sleeps.
+    pub(super) fn has_own_target(&self) -> bool {
         matches!(self, Case::Farjump { .. } | Case::Unreached { .. })
+    }
+
+    pub(super) fn is_farjump(&self) -> bool {
+        self.transport().is_some()
     }
 
     pub(super) fn has_slots(&self) -> bool {
@@ -151,7 +169,7 @@ impl Case<'_> {
 
     fn is_held_against(&self, other: &Case<'_>) -> bool {
         match (self, other) {
-            (_, Case::Perftest(_)) => false,
+            (_, Case::Tool(Against::Perftest, _)) => false,
             // Each is the floor of farjump with the same encryption.
             (
                 Case::Farjump { transport, .. },
@@ -162,7 +180,7 @@ impl Case<'_> {
                 Case::Both { against: Against::StreamSealed, .. }
                 | Case::Missing { against: Against::StreamSealed, .. },
             ) => transport != TCP_CLEAR,
-            (Case::Farjump { transport, .. } | Case::Unreached { transport, .. }, Case::Rdma(program, _)) => {
+            (Case::Farjump { transport, .. } | Case::Unreached { transport, .. }, Case::Tool(program, _)) => {
                 perftest::is_for(*program, transport)
             }
             (_, other) if other.is_farjump() => false,

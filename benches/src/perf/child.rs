@@ -9,7 +9,7 @@ use std::process::Stdio;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::across::Across;
-use super::child_protocol::{Offer, Order, Played, Sent, Set, Sleeper, Talk};
+use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, Talk};
 use super::liveness::Watch;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
@@ -58,9 +58,9 @@ impl Pair {
         self.ask(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
     }
 
-    /// Makes it the sleeper, until the end. Returns its offer, or the reason why it is missing.
-    pub(super) fn sleep(&mut self, sleeper: &Sleeper) -> Result<Result<Offer, String>, Failure> {
-        self.ask(&Order::Sleep(sleeper.clone()))
+    /// Makes it a sleeper, until the end. Returns its offer, or the reason why it is missing.
+    pub(super) fn sleep(&mut self, sleeper: EndpointSpec) -> Result<Result<Offer, String>, Failure> {
+        self.ask(&Order::Sleep(sleeper))
     }
 
     /// Makes it send this many messages of `size` bytes. [`Pair::sent`] waits for them.

@@ -38,19 +38,6 @@ impl EndpointSpec {
     }
 }
 
-/// A sleeper that is woken.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) enum Sleeper {
-    /// A target of farjump's for so many sources, over a transport, with this socket name.
-    Farjump {
-        transport: String,
-        socket: String,
-        sources: usize,
-    },
-    Futex,
-    UcxWait,
-}
-
 /// Data that a baseline's endpoint needs of its peer; empty where it needs none.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Offer {
@@ -63,8 +50,8 @@ pub(super) struct Offer {
     pub(super) address: Option<SocketAddr>,
 }
 
-/// A command to the other process. Its reply is `Ok` with the value that is said here, or `Err` with the reason
-/// why the process failed and ends.
+/// A command to the other process. Its reply is `Ok` with the value that is said here, or `Err` with the
+/// reason why the process failed and ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Open your endpoints of all of these. The reply has their offers, or the reason why each is missing.
@@ -83,8 +70,9 @@ pub(super) enum Order {
     End,
     /// Become a source too: of the target with this socket name, over this transport.
     Connect { socket: String, transport: String },
-    /// Become this sleeper, until the end. The reply has its offer, or the reason why it is missing.
-    Sleep(Sleeper),
+    /// Become this endpoint, which sleeps until it is woken, to the end. The reply has its offer, or the
+    /// reason why it is missing.
+    Sleep(EndpointSpec),
     /// Send this many messages of `size` bytes as a source. The reply is [`Sent`].
     Send { size: usize, count: u64 },
 }

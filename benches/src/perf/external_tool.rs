@@ -33,7 +33,8 @@ pub(super) struct Tool {
 
 impl Tool {
     /// Runs it once, with these variables: a server with these arguments, and once it listens on `port` a
-    /// client with the same arguments and the server's address. Returns the `figure` in the client's output.
+    /// client with the same arguments and the server's address. Returns the result that `parse` finds in the
+    /// client's output.
     ///
     /// # Errors
     /// A sentence for the user, if the tool is not installed, fails or does not end.
@@ -44,7 +45,7 @@ impl Tool {
         port: u16,
         arguments: &[String],
         variables: &[(&str, String)],
-        figure: impl Fn(&str) -> Option<f64>,
+        parse: impl Fn(&str) -> Option<f64>,
     ) -> Result<f64, Failure> {
         let program = self.program;
         let command = || {
@@ -74,7 +75,7 @@ impl Tool {
         }
         drop(server);
         let text = fs::read_to_string(&said).unwrap_or_default();
-        figure(&text).ok_or_else(|| self.not_understood(&text))
+        parse(&text).ok_or_else(|| self.not_understood(&text))
     }
 
     fn not_understood(&self, text: &str) -> Failure {

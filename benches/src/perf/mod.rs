@@ -98,7 +98,9 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
             };
             match arguments.metric {
                 Metric::Scaling => scaling::run(&setting, &mut report),
-                Metric::WakeUp | Metric::Idle => wake_up::run(&setting, &against, &mut report),
+                Metric::WakeUp | Metric::Idle => {
+                    Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)
+                }
                 _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
             }
         }

@@ -12,8 +12,8 @@ use crate::program::workspace::Stage;
 /// Least number of repetitions that the programs accept.
 const FEWEST: u32 = 5;
 
-/// Returns whether a baseline, which is a program of perftest, is one for this transport: both have to use the
-/// device in the same way.
+/// Returns whether a baseline, which is a program of perftest, is one for this transport: both have to use
+/// the device in the same way.
 pub(super) fn is_for(program: Against, transport: &str) -> bool {
     match program {
         Against::IbWriteLat => transport != "verbs-send",
@@ -22,8 +22,9 @@ pub(super) fn is_for(program: Against, transport: &str) -> bool {
     }
 }
 
-/// Runs a program once, with a server on the target's processor and a client on the source's. Returns the result
-/// in the metric's unit: the typical latency one way, which is a median, or the average bandwidth or rate.
+/// Runs a program once, with a server on the target's processor and a client on the source's. Returns the
+/// result in the metric's unit: the typical latency one way, which is a median, or the average bandwidth or
+/// rate.
 ///
 /// # Errors
 /// A sentence for the user, if it is not installed or fails, or there is no device.
@@ -53,7 +54,7 @@ pub(super) fn run(
         options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect();
     // Accepts a changing frequency.
     arguments.push("-F".to_owned());
-    tool.run(stage, cpus, listens, &arguments, &[], |text| figure(text, metric, size))
+    tool.run(stage, cpus, listens, &arguments, &[], |text| result(text, metric, size))
 }
 
 /// Returns the default baselines for these transports: the program that uses a device as the transport does,
@@ -97,8 +98,8 @@ fn port_in_use() -> Result<(String, u8, u8), Failure> {
     Err(Failure::new("this program was built without verbs: build with --features verbs"))
 }
 
-/// Returns the figure in the table at the end of the output: in the line of this size, below the heads.
-fn figure(text: &str, metric: Metric, size: usize) -> Option<f64> {
+/// Returns the result in the table at the end of the output: in the line of this size, below the heads.
+fn result(text: &str, metric: Metric, size: usize) -> Option<f64> {
     let head = match metric {
         Metric::Latency => "t_typical[usec]",
         Metric::Bandwidth => "BW average[MB/sec]",
@@ -115,7 +116,7 @@ fn figure(text: &str, metric: Metric, size: usize) -> Option<f64> {
     if cells.len() != heads.len() {
         return None;
     }
-    cells[column].parse().ok().filter(|figure: &f64| figure.is_finite() && *figure > 0.0)
+    cells[column].parse().ok().filter(|result: &f64| result.is_finite() && *result > 0.0)
 }
 
 /// Returns the heads of a table. A head may contain spaces, and ends with its unit if it has one.
@@ -179,25 +180,25 @@ mod tests {
 
     #[test]
     fn the_figures_are_those_below_their_heads() {
-        assert_eq!(figure(LATENCY, Metric::Latency, 2), Some(17.85));
-        assert_eq!(figure(BANDWIDTH, Metric::Bandwidth, 65536), Some(20.27));
-        assert_eq!(figure(BANDWIDTH, Metric::Rate, 65536), Some(0.000324));
+        assert_eq!(result(LATENCY, Metric::Latency, 2), Some(17.85));
+        assert_eq!(result(BANDWIDTH, Metric::Bandwidth, 65536), Some(20.27));
+        assert_eq!(result(BANDWIDTH, Metric::Rate, 65536), Some(0.000324));
     }
 
     #[test]
     fn what_is_not_of_this_metric_and_size_is_not_taken_for_it() {
-        assert_eq!(figure(LATENCY, Metric::Latency, 8), None, "another size");
-        assert_eq!(figure(LATENCY, Metric::Bandwidth, 2), None, "another metric");
+        assert_eq!(result(LATENCY, Metric::Latency, 8), None, "another size");
+        assert_eq!(result(LATENCY, Metric::Bandwidth, 2), None, "another metric");
         let (heads, row) = LATENCY.split_once(" 2       500").expect("it has a row");
         for garbage in ["", "Couldn't connect to 127.0.0.1:18515\n", heads, row] {
-            assert_eq!(figure(garbage, Metric::Latency, 2), None, "{garbage}");
+            assert_eq!(result(garbage, Metric::Latency, 2), None, "{garbage}");
         }
         for cells in ["17.85", "0.00 ", "nan  ", "-3.00", "x    "] {
             let text = LATENCY.replace("17.85", cells);
-            assert_eq!(figure(&text, Metric::Latency, 2).is_some(), cells == "17.85", "{cells}");
+            assert_eq!(result(&text, Metric::Latency, 2).is_some(), cells == "17.85", "{cells}");
         }
         let short = LATENCY.replace("125.56", "");
-        assert_eq!(figure(&short, Metric::Latency, 2), None, "a cell is missing");
+        assert_eq!(result(&short, Metric::Latency, 2), None, "a cell is missing");
     }
 
     #[test]

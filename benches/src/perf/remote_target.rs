@@ -20,7 +20,7 @@ use crate::program::failure::Failure;
 /// The default port, that of the examples.
 const PORT: u16 = 7471;
 /// Bytes of the request for the count.
-const QUESTION: usize = 24;
+const REQUEST: usize = 24;
 
 /// Reads the address of a target: as elsewhere, or HOST or HOST:PORT for one on TCP.
 ///
@@ -95,7 +95,7 @@ impl Nonce {
              FARJUMP_IFUNC void counter_main(void *payload, size_t payload_size, void *target_args)\n\
              {{\n\
                  (void)target_args;\n\
-                 if (payload_size == {QUESTION} && *(const uint64_t *)payload == {nonce:#x}u)\n\
+                 if (payload_size == {REQUEST} && *(const uint64_t *)payload == {nonce:#x}u)\n\
                      farjump_reply(&count, sizeof count);\n\
                  else\n\
                      count++;\n\
@@ -104,30 +104,30 @@ impl Nonce {
     }
 
     /// Returns the payload that requests the count.
-    fn question(self) -> [u8; QUESTION] {
-        let mut question = [0; QUESTION];
-        question[..8].copy_from_slice(&self.0.to_ne_bytes());
-        question
+    fn request(self) -> [u8; REQUEST] {
+        let mut request = [0; REQUEST];
+        request[..8].copy_from_slice(&self.0.to_ne_bytes());
+        request
     }
 
     /// Returns the function with this number, for first calls: its reply is unique.
     pub(super) fn first(self, name: &str, number: usize) -> String {
-        let answer = self.answer(number);
+        let reply = self.reply(number);
         format!(
             "#include <farjump_ifunc.h>\n\
              FARJUMP_COPY_ARGS({name})\n\
              FARJUMP_IFUNC void {name}_main(void *payload, size_t payload_size, void *target_args)\n\
              {{\n\
-                 uint64_t answer = {answer:#x}u;\n\
+                 uint64_t reply = {reply:#x}u;\n\
                  (void)payload;\n\
                  (void)payload_size;\n\
                  (void)target_args;\n\
-                 farjump_reply(&answer, sizeof answer);\n\
+                 farjump_reply(&reply, sizeof reply);\n\
              }}\n"
         )
     }
 
-    fn answer(self, number: usize) -> u64 {
+    fn reply(self, number: usize) -> u64 {
         self.0.wrapping_add(number as u64)
     }
 }
@@ -235,7 +235,7 @@ impl Peer {
     /// Returns the count of a function, from its reply.
     fn count(&self, endpoint: usize) -> Result<u64, Failure> {
         let (link, code) = (endpoint / self.counters.len(), endpoint % self.counters.len());
-        let reply = self.link(link)?.inject(&self.counters[code], &self.nonce.question())?.wait(PATIENCE)?;
+        let reply = self.link(link)?.inject(&self.counters[code], &self.nonce.request())?.wait(PATIENCE)?;
         let count = reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
         count.ok_or_else(|| Failure::new("the target does not say how many messages it has counted"))
     }
@@ -255,7 +255,7 @@ impl Peer {
         let replied = link.inject(library, args).and_then(|pending| pending.wait(PATIENCE));
         let time = start.elapsed();
         match replied {
-            Ok(reply) if *reply == self.nonce.answer(number).to_le_bytes() => Ok(Ok(time)),
+            Ok(reply) if *reply == self.nonce.reply(number).to_le_bytes() => Ok(Ok(time)),
             Ok(_) => {
                 Err(Failure::new("the reply to a first call is not that of its function: other code ran"))
             }

@@ -79,8 +79,8 @@ pub(super) trait Receiver {
         Err(Failure::new("only farjump's own targets time first calls"))
     }
 
-    /// Counts, and replies if `replies`, until the order to stop. Notifies the source once `expected` messages
-    /// have come.
+    /// Counts, and replies if `replies`, until the order to stop. Notifies the source once `expected`
+    /// messages have come.
     fn serve(
         &mut self,
         replies: bool,

@@ -1,4 +1,4 @@
-//! Results over the rounds: figures, their ratios, and the times of single calls.
+//! Results over the rounds: values, their ratios, and the times of single calls.
 
 use std::time::Duration;
 
@@ -10,31 +10,35 @@ use crate::program::failure::Failure;
 /// Longest time that a histogram holds, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// The figures of one case, one a round, and its single calls.
+/// The values of one case, one a round, and its single calls.
 pub(super) struct Series {
     rounds: Vec<f64>,
     singles: Histogram<u64>,
     /// Posts for each message, one a round.
     posted: Vec<Posted>,
+    /// Times a second that an idle target went to sleep, one a round.
+    sleeps: Vec<f64>,
 }
 
-/// One round's figure, in the metric's unit, and single calls in nanoseconds.
+/// One round's value, in the metric's unit, and single calls in nanoseconds.
 pub(super) struct Round {
-    pub(super) figure: f64,
+    pub(super) value: f64,
     pub(super) singles: Vec<u64>,
     /// Posts of this process to RDMA devices for each message, if any.
     pub(super) posted: Option<Posted>,
+    /// Times a second that an idle target went to sleep.
+    pub(super) sleeps: Option<f64>,
 }
 
 impl Round {
-    /// A round with only a figure.
-    pub(super) fn of(figure: f64) -> Round {
-        Round::timed(figure, Vec::new())
+    /// A round with only a value.
+    pub(super) fn of(value: f64) -> Round {
+        Round::timed(value, Vec::new())
     }
 
-    /// A round with a figure, and single calls in nanoseconds.
-    pub(super) fn timed(figure: f64, singles: Vec<u64>) -> Round {
-        Round { figure, singles, posted: None }
+    /// A round with a value, and single calls in nanoseconds.
+    pub(super) fn timed(value: f64, singles: Vec<u64>) -> Round {
+        Round { value, singles, posted: None, sleeps: None }
     }
 
     /// A round of one call, which took so many nanoseconds.
@@ -64,12 +68,13 @@ impl Series {
     pub(super) fn new() -> Result<Series, Failure> {
         let singles = Histogram::new_with_bounds(1, LONGEST, 3)
             .map_err(|error| Failure::new(format!("there is no histogram for times: {error}")))?;
-        Ok(Series { rounds: Vec::new(), singles, posted: Vec::new() })
+        Ok(Series { rounds: Vec::new(), singles, posted: Vec::new(), sleeps: Vec::new() })
     }
 
     pub(super) fn add(&mut self, round: Round) {
-        self.rounds.push(round.figure);
+        self.rounds.push(round.value);
         self.posted.extend(round.posted);
+        self.sleeps.extend(round.sleeps);
         for single in round.singles {
             self.singles.saturating_record(single);
         }
@@ -83,6 +88,11 @@ impl Series {
     /// Returns the median of a count over the rounds; `None` without posts.
     pub(super) fn posted(&self, count: impl Fn(&Posted) -> f64) -> Option<f64> {
         median(&self.posted.iter().map(count).collect::<Vec<_>>())
+    }
+
+    /// Returns the median of the times a second that a target went to sleep.
+    pub(super) fn sleeps(&self) -> Option<f64> {
+        median(&self.sleeps)
     }
 
     /// Returns `None` where no calls were timed one by one.
@@ -110,8 +120,8 @@ impl Series {
 }
 
 /// Returns the middle one; of an even number the mean of the two.
-pub(super) fn median(figures: &[f64]) -> Option<f64> {
-    let mut sorted = figures.to_vec();
+pub(super) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
     match sorted.len() % 2 {
@@ -130,9 +140,9 @@ pub(super) fn median_call(times: &[Duration], batch: u32) -> f64 {
 mod tests {
     use super::*;
 
-    fn series(figures: &[f64]) -> Series {
+    fn series(values: &[f64]) -> Series {
         let mut series = Series::new().expect("the bounds are right");
-        figures.iter().for_each(|figure| series.add(Round::of(*figure)));
+        values.iter().for_each(|value| series.add(Round::of(*value)));
         series
     }
 

@@ -34,8 +34,8 @@ fn library() -> Option<PathBuf> {
     None
 }
 
-/// Runs it once, with a server on the target's processor and a client on the source's. Returns the figure in
-/// the metric's unit: the median latency, or the overall figure of the whole run.
+/// Runs it once, with a server on the target's processor and a client on the source's. Returns the result in
+/// the metric's unit: the median latency, or the overall result of the whole run.
 ///
 /// # Errors
 /// A sentence for the user, if it is not installed or fails.
@@ -65,12 +65,12 @@ pub(super) fn run(
     let (tool, folder) = tool();
     let libraries = folder.map(|folder| ("LD_LIBRARY_PATH", folder.display().to_string()));
     let variables: Vec<_> = transports.into_iter().chain(devices).chain(libraries).collect();
-    tool.run(stage, cpus, port, &arguments, &variables, |text| figure(text, metric))
+    tool.run(stage, cpus, port, &arguments, &variables, |text| result(text, metric))
 }
 
-/// Returns the figure in the last line of its CSV: its columns are iterations, latencies (median, average,
+/// Returns the result in the last line of its CSV: its columns are iterations, latencies (median, average,
 /// overall; us), bandwidths (average, overall; MB/s), message rates (average, overall; 1/s).
-fn figure(text: &str, metric: Metric) -> Option<f64> {
+fn result(text: &str, metric: Metric) -> Option<f64> {
     let mut lines = text.lines().map(str::trim_start);
     let line = lines.rfind(|line| line.starts_with(|first: char| first.is_ascii_digit()))?;
     let numbers: Vec<f64> =
@@ -93,15 +93,15 @@ mod tests {
 
     #[test]
     fn the_figures_are_read_in_their_units() {
-        assert_eq!(figure(SAID, Metric::Latency), Some(0.186));
-        assert_eq!(figure(SAID, Metric::Bandwidth), Some(40.28));
-        assert_eq!(figure(SAID, Metric::Rate), Some(5.278511));
+        assert_eq!(result(SAID, Metric::Latency), Some(0.186));
+        assert_eq!(result(SAID, Metric::Bandwidth), Some(40.28));
+        assert_eq!(result(SAID, Metric::Rate), Some(5.278511));
     }
 
     #[test]
     fn what_is_not_its_output_is_not_understood() {
         for text in ["", "connect() failed\n", "20000,1,2\n", "20000,a,b,c,d,e,f,g\n"] {
-            assert_eq!(figure(text, Metric::Latency), None, "{text}");
+            assert_eq!(result(text, Metric::Latency), None, "{text}");
         }
     }
 }

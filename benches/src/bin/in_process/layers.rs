@@ -11,8 +11,10 @@ use farjump::core::frame::{FrameView, MAX_FRAME};
 use farjump::core::signal::LinkKey;
 use farjump::{Executor, Library, Link, Mode, Target, WaitPolicy};
 
+use crate::Failure;
 use crate::report::median;
-use crate::{Failure, count};
+#[cfg(target_arch = "x86_64")]
+use crate::stepper;
 
 const TURNS: usize = 200_000;
 const ROUNDS: usize = 11;
@@ -184,8 +186,34 @@ pub(crate) fn run() -> Result<(), Failure> {
             start.elapsed().as_nanos() as f64 / TURNS as f64
         });
         let time = median(times.collect());
-        let instructions = count::instructions(|| Layers::new(&counter), run)?;
-        println!("{name:<12} {time:>7.2} ns {instructions:>7.1} instructions   {what}");
+        println!("{name:<12} {time:>7.2} ns {} {what}", instructions(name)?);
     }
+    Ok(())
+}
+
+/// The word before a layer on the command line of the process whose instructions are counted.
+pub(crate) const COUNTED: &str = "counted";
+
+/// Returns the instructions of a layer, counted in a process of their own.
+#[cfg(target_arch = "x86_64")]
+fn instructions(layer: &str) -> Result<String, Failure> {
+    let mut command = std::process::Command::new(std::env::current_exe()?);
+    let instructions = stepper::instructions(command.args([COUNTED, layer]))?;
+    Ok(format!("{instructions:>7.1} instructions  "))
+}
+
+/// Returns nothing: instructions are read on x86-64 only.
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions(_layer: &str) -> Result<String, Failure> {
+    Ok(String::new())
+}
+
+/// Runs a layer in the process whose instructions are counted.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn run_counted(layer: &str) -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let mut layers = Layers::new(&counter(folder.path())?)?;
+    let (.., run) = LAYERS.iter().find(|(name, ..)| *name == layer).ok_or("there is no such layer")?;
+    stepper::counted(|turns| run(&mut layers, turns));
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Measurements inside one process: `cargo run --release -p farjump-benches --bin farjump-benches`.
 //! `farjump perf` measures between two processes.
 
-mod count;
-mod in_place;
 mod layers;
 mod report;
+#[cfg(target_arch = "x86_64")]
+#[allow(dead_code, reason = "the guard uses all of these modules, the layers the stepper alone")]
+mod stepper;
 mod store;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ fn run(arguments: &[&str]) -> Result<(), Failure> {
     let (layers, look_ups) = match *arguments {
         [] => (true, Some(ROUNDS)),
         ["layers"] => (true, None),
+        #[cfg(target_arch = "x86_64")]
+        [layers::COUNTED, layer] => return layers::run_counted(layer),
         ["look-up"] => (false, Some(ROUNDS)),
         ["look-up", rounds] => match rounds.parse() {
             Ok(rounds) if rounds > 0 => (false, Some(rounds)),
@@ -41,7 +44,6 @@ fn run(arguments: &[&str]) -> Result<(), Failure> {
     report::machine();
     if layers {
         layers::run()?;
-        in_place::layers()?;
     }
     look_ups.map_or(Ok(()), store::run)
 }

@@ -1,4 +1,4 @@
-//! Rows of figures.
+//! Rows of values.
 
 /// Prints the machine's description.
 pub(crate) fn machine() {
@@ -16,14 +16,14 @@ pub(crate) fn heads() {
     );
 }
 
-/// Pairs of figures, one for each round.
+/// Pairs of values, one for each round.
 #[derive(Default)]
 pub(crate) struct Series {
     pairs: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// Adds a round: farjump's figure and the baseline's.
+    /// Adds a round: farjump's value and the baseline's.
     pub(crate) fn add(&mut self, farjump: f64, baseline: f64) {
         self.pairs.push((farjump, baseline));
     }
@@ -44,13 +44,13 @@ impl Series {
     }
 }
 
-pub(crate) fn median(figures: Vec<f64>) -> f64 {
-    at(&sorted(figures), 0.5)
+pub(crate) fn median(values: Vec<f64>) -> f64 {
+    at(&sorted(values), 0.5)
 }
 
-fn sorted(mut figures: Vec<f64>) -> Vec<f64> {
-    figures.sort_by(f64::total_cmp);
-    figures
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 fn at(sorted: &[f64], part: f64) -> f64 {

@@ -12,13 +12,13 @@ use crate::report::{self, Series};
 const MANY: u32 = 10_000;
 const LOOK_UPS: usize = 1_000_000;
 /// Capacity for code, in bytes.
-const ROOM: usize = 16 << 20;
+const CAPACITY: usize = 16 << 20;
 
 /// Returns a store of `images` images that return one number each, and their code ids.
 fn filled(images: u32) -> Result<(Store, Vec<CodeId>), Failure> {
     let machine = Machine::native().ok_or("farjump does not know this machine")?;
     let resolver = Resolver::new(Exports::new());
-    let mut store = Store::new(Arena::new(ROOM)?);
+    let mut store = Store::new(Arena::new(CAPACITY)?);
     let mut ids = Vec::new();
     for number in 0..images {
         // mov $number, %eax; ret

@@ -99,7 +99,8 @@ impl Paired {
     }
 }
 
-/// Opens this process's endpoints and connects each to its peer. `theirs` are the offers of the other process.
+/// Opens this process's endpoints and connects each to its peer. `theirs` are the offers of the other
+/// process.
 fn connect(
     pair: &mut Pair,
     specs: &[EndpointSpec],

@@ -42,7 +42,7 @@ pub(crate) struct Samples {
     streams: bool,
     sent: usize,
     /// Samples that fit a stream's buffer.
-    room: u64,
+    capacity: u64,
     /// Samples among these that the peer has not acknowledged.
     under_way: u64,
     /// Messages received.
@@ -72,9 +72,9 @@ impl Samples {
             .create::<ipc::Service>()
             .map_err(|error| failed("has no node", error))?;
         let longest = layout.longest;
-        let room = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
+        let capacity = (STREAMING_BYTES / longest.max(1)).clamp(2, STREAMING);
         let calls = Way::open(&node, "call", source, 1, longest)?;
-        let stream = Way::open(&node, "stream", source, room, longest)?;
+        let stream = Way::open(&node, "stream", source, capacity, longest)?;
         let payload = vec![7; longest];
         Ok(Samples {
             calls,
@@ -83,7 +83,7 @@ impl Samples {
             source,
             streams: false,
             sent: 0,
-            room: room as u64,
+            capacity: capacity as u64,
             under_way: 0,
             count: 0,
             before: 0,
@@ -94,14 +94,14 @@ impl Samples {
     /// The receiver of a stream acknowledges after this many samples.
     #[inline]
     fn quarter(&self) -> u64 {
-        (self.room / 4).max(1)
+        (self.capacity / 4).max(1)
     }
 
     #[cold]
-    fn wait_for_room(&mut self, watch: &Watch) -> Result<(), Failure> {
+    fn wait_for_capacity(&mut self, watch: &Watch) -> Result<(), Failure> {
         watch.until(|| {
             Peer::look(self)?;
-            Ok(self.under_way < self.room)
+            Ok(self.under_way < self.capacity)
         })
     }
 }
@@ -183,8 +183,8 @@ impl Peer for Samples {
     #[inline]
     fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
         if self.streams {
-            if self.under_way == self.room {
-                self.wait_for_room(watch)?;
+            if self.under_way == self.capacity {
+                self.wait_for_capacity(watch)?;
             }
             self.under_way += 1;
         }
@@ -212,8 +212,8 @@ impl Peer for Samples {
         }
         self.count += 1;
         if self.streams && self.came().is_multiple_of(self.quarter()) {
-            let told = way.loan(0)?.write_from_slice(&[]).send();
-            told.map_err(|error| failed("sends nothing", error))?;
+            let acknowledged = way.loan(0)?.write_from_slice(&[]).send();
+            acknowledged.map_err(|error| failed("sends nothing", error))?;
         }
         Ok(self.came())
     }

@@ -90,9 +90,9 @@ fn open_raw(layout: Layout, is_source: bool) -> Unconnected {
         let (first, second, region) = memory.regions();
         let (own, theirs) = if is_source { (first, second) } else { (second, first) };
         let layout = Layout { region, ..layout };
-        // SAFETY: `layout` has the length of both regions, which begin at a page and stay mapped to the end of
-        // the run, after the last measurement. Only the two rings use them. The source made the layout for the
-        // longest payload that it sends.
+        // SAFETY: `layout` has the length of both regions, which begin at a page and stay mapped to the end
+        // of the run, after the last measurement. Only the two rings use them. The source made the layout for
+        // the longest payload that it sends.
         let ring = unsafe { Ring::new(Stores::new(theirs, &layout), own, layout) };
         Ok(Connected::Both(Box::new(ring)))
     })
@@ -138,9 +138,9 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
         Way::Injected(_) => Err(Failure::new("farjump is no baseline")),
         Way::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
             let (start, len) = memory.store();
-            // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the run,
-            // after the last measurement; the source computed the length from the data to work on. Only the two
-            // endpoints of this work use it so, the target's only between measurements.
+            // SAFETY: the memory has this many bytes, begins at a page and stays mapped to the end of the
+            // run, after the last measurement; the source computed the length from the data to work on. Only
+            // the two endpoints of this work use it so, the target's only between measurements.
             unsafe {
                 Ok(match is_source {
                     true => Connected::Source(one_sided::source(&task, Mapped::new(start, len))?),
@@ -168,9 +168,9 @@ fn open_work(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
                 }
                 let reached = ucx::Reached::join(opening, theirs)?;
                 let (start, len) = reached.memory();
-                // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as `reached`,
-                // which the closure keeps with the endpoint that uses them. Both processes computed the length
-                // from the data to work on.
+                // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as
+                // `reached`, which the closure keeps with the endpoint that uses them. Both processes
+                // computed the length from the data to work on.
                 let receiver = unsafe { one_sided::receiver(&task, start, len, move || reached.progress()) };
                 Ok(Connected::Target(receiver))
             }))

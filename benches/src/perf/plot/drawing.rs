@@ -156,8 +156,8 @@ impl<DB: DrawingBackend> Drawing<'_, DB> {
         for (_, name) in marks {
             widest = widest.max(self.canvas.text_width(name, SMALL)?);
         }
-        let room = (frame.right - frame.left) / (widest + 12);
-        let step = marks.len().div_ceil(room.unsigned_abs().max(1) as usize).max(1);
+        let space = (frame.right - frame.left) / (widest + 12);
+        let step = marks.len().div_ceil(space.unsigned_abs().max(1) as usize).max(1);
         for (value, name) in marks.iter().step_by(step) {
             let at = (frame.x(*value), frame.bottom + 12);
             self.canvas.write(name, at, SMALL, FAINT, (HPos::Center, VPos::Top))?;
@@ -326,10 +326,10 @@ impl<DB: DrawingBackend> Canvas<'_, DB> {
     }
 
     /// Shortens a small text to fit, with dots for the omitted part.
-    fn fit(&self, text: &str, room: i32) -> Result<String, DrawingAreaErrorKind<DB::ErrorType>> {
+    fn fit(&self, text: &str, space: i32) -> Result<String, DrawingAreaErrorKind<DB::ErrorType>> {
         let mut shown = text.to_owned();
         let mut kept = text.chars().count();
-        while self.text_width(&shown, SMALL)? > room && kept > 1 {
+        while self.text_width(&shown, SMALL)? > space && kept > 1 {
             kept -= 1;
             shown = text.chars().take(kept).chain(['\u{2026}']).collect();
         }

@@ -29,6 +29,7 @@ use super::role::Source;
 use super::row::Row;
 use super::statistics::{Round, Series, median};
 use super::ucx_perftest;
+use super::wake_up;
 use super::work::{Function, injected, source};
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
@@ -66,11 +67,16 @@ impl<'a> Bench<'a> {
         self.run(report)?;
         // Before the other process ends: UCX would try to reach it again.
         drop((self.links, self.endpoints));
+        for case in self.cases {
+            if let Case::Sleeper(waker) = case {
+                waker.end()?;
+            }
+        }
         self.counterpart.end()
     }
 
     fn run(&mut self, report: &mut Report) -> Result<(), Failure> {
-        let sizes = &self.options.sizes.0;
+        let sizes: &[usize] = if self.options.metric == Metric::Idle { &[0] } else { &self.options.sizes.0 };
         let steps = sizes.len() * self.options.rounds as usize * self.cases.len();
         let bar = progress(steps);
         let mut first = 0;
@@ -112,6 +118,15 @@ impl<'a> Bench<'a> {
                 }
             };
             states.push(RoundState::of(size, round, line_ns));
+            if self.options.metric == Metric::Idle {
+                bar.set_message(format!("round {round}"));
+                bar.inc(cases.len() as u64);
+                measured = self.leave_alone(&cases, outcomes);
+                if measured.is_err() {
+                    break;
+                }
+                continue;
+            }
             let firsts = *first;
             for (case, outcome) in cases.iter_mut().zip(&mut *outcomes) {
                 bar.set_message(format!("{} B, round {round}: {}", size, case.name()));
@@ -132,6 +147,20 @@ impl<'a> Bench<'a> {
         }
         self.cases = cases;
         measured
+    }
+
+    /// Measures a round of all sleepers, which are idle at the same time.
+    fn leave_alone(&self, cases: &[Case<'_>], outcomes: &mut [Outcome]) -> Result<(), Failure> {
+        let sleepers = cases.iter().zip(outcomes).filter(|(_, outcome)| outcome.missing.is_none());
+        let (wakers, outcomes): (Vec<_>, Vec<_>) = sleepers
+            .filter_map(|(case, outcome)| match case {
+                Case::Sleeper(waker) => Some((waker, outcome)),
+                _ => None,
+            })
+            .unzip();
+        let rounds = wake_up::leave_alone(&wakers, self.options.seconds)?;
+        outcomes.into_iter().zip(rounds).for_each(|(outcome, round)| outcome.series.add(round));
+        Ok(())
     }
 
     /// Returns the time of a line one way, in nanoseconds, if it can be measured.
@@ -191,15 +220,17 @@ impl<'a> Bench<'a> {
                 run.measure(&mut self.counterpart, *endpoint, own.source()?, times).map(Ok)
             }
             Case::Copy(copy) => run.measure_alone(self.counterpart.pair()?, copy, times).map(Ok),
-            Case::Perftest(cpus) => {
-                let (metric, stage, cpus) = (run.metric, self.stage, *cpus);
-                let figure = ucx_perftest::run(stage, metric, size, iterations, run.warmup, cpus);
-                Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
+            Case::Tool(tool, cpus) => {
+                let (stage, metric) = (self.stage, run.metric);
+                let measured = match tool {
+                    Against::Perftest => {
+                        ucx_perftest::run(stage, metric, size, iterations, run.warmup, *cpus)
+                    }
+                    program => perftest::run(*program, stage, metric, size, iterations, *cpus),
+                };
+                Ok(measured.map(Round::of).map_err(|failure| failure.to_string()))
             }
-            Case::Rdma(program, cpus) => {
-                let figure = perftest::run(*program, self.stage, run.metric, size, iterations, *cpus);
-                Ok(figure.map(Round::of).map_err(|failure| failure.to_string()))
-            }
+            Case::Sleeper(waker) => wake_up::wake(waker, size, iterations, self.options.warmup).map(Ok),
             Case::Dlopen => {
                 let Some((_, path)) = self.libraries.firsts.get(first) else {
                     return Ok(Err("there is no library to load".to_owned()));
@@ -247,7 +278,9 @@ impl<'a> Bench<'a> {
     fn iterations(&self, size: usize) -> u32 {
         match (self.options.iterations, self.options.metric) {
             (_, Metric::FirstCall) => 1,
+            (_, Metric::Idle) => 0,
             (Some(asked), _) => asked,
+            (None, Metric::WakeUp) => wake_up::USUAL_CALLS,
             (None, metric) => {
                 let usual = if metric.streams() { 200_000 } else { 10_000 };
                 let few = if metric == Metric::Work { FEW_BYTES / 16 } else { FEW_BYTES };
@@ -288,8 +321,10 @@ impl<'a> Bench<'a> {
                 function: own.0.function().map(Function::name),
                 ring: self.options.peer.is_none().then(|| self.options.ring()),
                 slot: self.options.slot.filter(|_| own.0.has_slots() || other.is_some_and(Case::has_slots)),
-                target_sleeps: (own.0.is_farjump() && self.options.peer.is_none())
+                target_sleeps: (own.0.has_own_target() && self.options.peer.is_none())
                     .then_some(self.options.target_sleeps),
+                sources: own.0.sources(),
+                sleeps: own.1.series.sleeps(),
                 posts: own.1.series.posted(|posted| posted.posts),
                 requests: own.1.series.posted(|posted| posted.requests),
                 completions: own.1.series.posted(|posted| posted.completions),
@@ -308,7 +343,7 @@ impl<'a> Bench<'a> {
             report.rows.extend(baselines.map(|baseline| row(own, Some(baseline))));
         }
         let messages = all().find(|(case, _)| case.name() == Against::UcxAm.name());
-        let tool = all().find(|(case, _)| matches!(case, Case::Perftest(_)));
+        let tool = all().find(|(case, _)| matches!(case, Case::Tool(Against::Perftest, _)));
         if let (Some(messages), Some(tool)) = (messages, tool) {
             let mut row = row(messages, Some((tool.0.name(), tool)));
             row.agrees = row.ratio.map(|ratio| (0.85..=1.15).contains(&ratio));
@@ -323,6 +358,7 @@ impl<'a> Bench<'a> {
     fn arrival(&self, case: &Case<'_>) -> Option<String> {
         match case {
             Case::Farjump { link, .. } => Some(self.links[*link].arrival_rule().describe()),
+            Case::Sleeper(waker) => waker.arrival(),
             _ => None,
         }
     }
@@ -331,6 +367,7 @@ impl<'a> Bench<'a> {
         match case {
             Case::Both { endpoint, .. } => self.endpoints.get(*endpoint)?.as_ref().ok()?.as_ref()?.lanes(),
             Case::Farjump { link, .. } => place::lane(&self.links[*link]),
+            Case::Sleeper(waker) => waker.lane(),
             _ => None,
         }
     }

@@ -18,6 +18,7 @@ use crate::perf::options::Perf;
 use crate::perf::place;
 use crate::perf::remote_target::{Peer, Unreached};
 use crate::perf::setting::Setting;
+use crate::perf::wake_up;
 use crate::perf::work::store_len;
 use crate::program::failure::Failure;
 use crate::program::workspace::Stage;
@@ -81,9 +82,9 @@ impl<'a> Bench<'a> {
         }
         for (against, code) in baselines().filter(|(against, _)| !against.is_farjump()) {
             cases.push(match against {
-                program if program.is_of_perftest() => Case::Rdma(program, cpus),
+                Against::Perftest => Case::Tool(against, cpus),
+                program if program.is_of_perftest() => Case::Tool(program, cpus),
                 Against::Memcpy => Case::Copy(Copy::new(layout.region, layout.longest)?),
-                Against::Perftest => Case::Perftest(cpus),
                 Against::Dlopen => Case::Dlopen,
                 against => {
                     let endpoint = number_of(spec_for(against, code, longest).as_ref());
@@ -94,6 +95,23 @@ impl<'a> Bench<'a> {
                 }
             });
         }
+        Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
+    }
+
+    /// Starts the sleepers, and a process by which the machine's state is measured.
+    ///
+    /// # Errors
+    /// A transport cannot be used. A missing baseline is reported in its rows.
+    pub(crate) fn of_sleepers(
+        setting: &Setting<'a>,
+        modes: Vec<Mode>,
+        against: &'a [Against],
+    ) -> Result<Bench<'a>, Failure> {
+        let Setting { options, stage, libraries, .. } = *setting;
+        let (raw, layout) = ([EndpointSpec::Baseline(Against::Raw)], Layout::new(0, LINE_SIZE, None)?);
+        let Paired { pair, endpoints } = Paired::start(setting, &raw, layout, 0)?;
+        let cases = wake_up::wakers(setting, against)?.into_iter().map(Case::Sleeper).collect();
+        let (counterpart, links) = (Counterpart::Pair(pair), Vec::new());
         Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
     }
 

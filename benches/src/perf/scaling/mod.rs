@@ -25,7 +25,7 @@ use super::progress::progress;
 use super::report::{Report, RoundState};
 use super::setting::Setting;
 use crate::program::failure::Failure;
-use row::{About, Figures, Step};
+use row::{About, Measured, Step};
 pub(super) use sender::Caller;
 use sources::{Crowd, Home};
 
@@ -168,7 +168,7 @@ impl<'a> Field<'a> {
                 report.rounds.push(RoundState::of(size, round, Some(line_ns)));
                 crowd.settle(pair)?;
                 let back = alone.back(pair, calls, &mut times)?;
-                step.add(Figures {
+                step.add(Measured {
                     line_ns,
                     latency: [
                         crowd.latency(pair, &latency, &mut times)?,

@@ -10,7 +10,7 @@ use crate::perf::row::Row;
 use crate::perf::statistics::{Round, Series, median};
 use crate::program::failure::Failure;
 
-/// One figure, of the many sources and of the one.
+/// One statistic, of the many sources and of the one.
 struct Beside {
     many: Series,
     alone: Series,
@@ -37,8 +37,8 @@ pub(super) struct Step {
     lines: Vec<f64>,
 }
 
-/// One round's figures, first of many sources, then of the one.
-pub(super) struct Figures {
+/// The results of one round, first of many sources, then of the one.
+pub(super) struct Measured {
     pub(super) line_ns: f64,
     pub(super) latency: [Round; 2],
     pub(super) turn: [Round; 2],
@@ -71,8 +71,9 @@ impl Step {
         })
     }
 
-    pub(super) fn add(&mut self, figures: Figures) {
-        let Figures { line_ns, latency: [latency, latency_alone], turn: [turn, turn_alone], rate } = figures;
+    pub(super) fn add(&mut self, measured: Measured) {
+        let Measured { line_ns, latency: [latency, latency_alone], turn: [turn, turn_alone], rate } =
+            measured;
         self.latency.add(latency, latency_alone);
         self.turn.add(turn, turn_alone);
         let [many, alone] = rate;
@@ -82,7 +83,7 @@ impl Step {
         self.lines.push(line_ns);
     }
 
-    /// Returns a row for each figure.
+    /// Returns a row for each statistic.
     pub(super) fn rows(&self, about: &About<'_>) -> [Row; 3] {
         let [latency, rate, turn] = about.iterations;
         let row = |metric, unit, iterations, beside: &Beside| Row {

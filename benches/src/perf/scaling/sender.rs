@@ -15,17 +15,17 @@ use crate::program::failure::Failure;
 /// quickly finishes its wait while spinning; any other lets the next one send.
 const WAIT: WaitPolicy = WaitPolicy { spins: 4_000, pauses: 0, yields: u32::MAX };
 
-/// Connects a source that shares its processor with others, with `room` bytes for replies. It returns after
-/// one call has run, so the target has the code.
+/// Connects a source that shares its processor with others, with `mailbox` bytes for replies. It returns
+/// after one call has run, so the target has the code.
 pub(super) fn connect(
     folder: &Path,
     socket: &str,
     transport: &str,
-    room: usize,
+    mailbox: usize,
     library: &Library,
 ) -> Result<Link, Failure> {
     let link =
-        place::link(folder, socket, transport)?.wait_policy(WAIT).reply_mailbox_size(room).connect()?;
+        place::link(folder, socket, transport)?.wait_policy(WAIT).reply_mailbox_size(mailbox).connect()?;
     link.inject(library, &[])?.wait(PATIENCE)?;
     Ok(link)
 }

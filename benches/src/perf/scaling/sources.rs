@@ -103,9 +103,9 @@ impl<'a> Crowd<'a> {
                 if self.home == Home::Processes && !self.links.is_empty() {
                     self.others.push(self.process()?);
                 } else {
-                    let room = self.setting.options.ring();
+                    let mailbox = self.setting.options.ring();
                     let folder = self.setting.stage.folder();
-                    let link = connect(folder, &self.socket, self.transport, room, self.library())?;
+                    let link = connect(folder, &self.socket, self.transport, mailbox, self.library())?;
                     self.links.push(link);
                 }
             }
@@ -189,8 +189,8 @@ impl<'a> Crowd<'a> {
         check_count(counted, sent, size)?;
         let one_way: Vec<f64> =
             times.iter().map(|time| time.as_nanos() as f64).map(|trip| trip - back.min(trip / 2.0)).collect();
-        let figure = median(&one_way).unwrap_or_default() / 1e3;
-        Ok(Round::timed(figure, one_way.into_iter().map(|time| time as u64).collect()))
+        let value = median(&one_way).unwrap_or_default() / 1e3;
+        Ok(Round::timed(value, one_way.into_iter().map(|time| time as u64).collect()))
     }
 
     /// Returns the time of a reply in nanoseconds.

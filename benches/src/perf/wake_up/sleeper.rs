@@ -14,18 +14,24 @@ use rustix::thread::futex;
 
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
-use crate::perf::child_protocol::{Offer, Order, Set, Sleeper, Talk};
+use crate::perf::child_protocol::{EndpointSpec, Offer, Order, Set, Talk};
 use crate::perf::clock;
 use crate::perf::liveness::{CONNECTING, LONGEST_SLEEP};
+use crate::perf::metric::Against;
 use crate::perf::place;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
 
-/// Sends its offer, then sleeps and wakes until the order to end. Returns true if it was told; otherwise the
+/// Sends its offer, then sleeps and wakes until the order to end. Returns true after it; otherwise the
 /// source's process is gone.
-pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memory) -> Result<bool, Failure> {
+pub(crate) fn sleep(
+    sleeper: &EndpointSpec,
+    set: &Set,
+    talk: &mut Talk,
+    memory: &Memory,
+) -> Result<bool, Failure> {
     match sleeper {
-        Sleeper::Farjump { transport, socket, sources } => {
+        EndpointSpec::Farjump { transport, socket, sources } => {
             let builder = place::target(&set.folder, &set.host, socket, transport)?
                 .mailbox_size(set.ring)
                 .handshake_timeout(CONNECTING)
@@ -38,48 +44,49 @@ pub(crate) fn sleep(sleeper: &Sleeper, set: &Set, talk: &mut Talk, memory: &Memo
             place::announce(&set.folder, socket, transport, &target)?;
             let stopper = target.stopper();
             talk.reply(Ok::<_, String>(Offer::default()))?;
-            until_told(talk, || stopper.stop(), || Ok(target.run()?))
+            until_ended(talk, || stopper.stop(), || Ok(target.run()?))
         }
-        Sleeper::Futex => {
+        EndpointSpec::Baseline(Against::Futex) => {
             let over = AtomicBool::new(false);
             talk.reply(Ok::<_, String>(Offer::default()))?;
             let stop = || {
                 over.store(true, Ordering::Relaxed);
-                ring(memory);
+                wake(memory);
             };
-            until_told(talk, stop, || sleep_on_futex(memory, &over))
+            until_ended(talk, stop, || sleep_on_futex(memory, &over))
         }
         #[cfg(feature = "ucx")]
-        Sleeper::UcxWait => {
+        EndpointSpec::Baseline(Against::UcxWait) => {
             let mut worker = match ucx::Waiting::create(memory) {
                 Ok(worker) => worker,
                 Err(failure) => return missing(talk, failure.to_string()),
             };
             talk.reply(Ok::<_, String>(worker.offer()?))?;
             let stopper = worker.stopper();
-            until_told(talk, || stopper.stop(), || worker.run())
+            until_ended(talk, || stopper.stop(), || worker.run())
         }
         #[cfg(not(feature = "ucx"))]
-        Sleeper::UcxWait => {
+        EndpointSpec::Baseline(Against::UcxWait) => {
             missing(talk, "this program was built without UCX: build with --features ucx".to_owned())
         }
+        _ => Err(Failure::new("the second process received an order to sleep for a case that polls")),
     }
 }
 
 /// Reports why the sleeper is missing, and waits for the end.
 fn missing(talk: &mut Talk, why: String) -> Result<bool, Failure> {
     talk.reply(Err::<Offer, _>(why))?;
-    until_told(talk, || {}, || Ok(()))
+    until_ended(talk, || {}, || Ok(()))
 }
 
 /// Sleeps in this thread until `stop` is called, when the source's process announces the end.
-fn until_told(
+fn until_ended(
     talk: &mut Talk,
     stop: impl FnOnce() + Send,
     sleep: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<bool, Failure> {
     thread::scope(|scope| {
-        let told = scope.spawn(move || {
+        let ended = scope.spawn(move || {
             let heard = talk.hear::<Order>();
             stop();
             heard
@@ -89,7 +96,7 @@ fn until_told(
             // No announcement will come: this wakes the other thread, which waits on standard input.
             let _ = shutdown(io::stdin(), Shutdown::Read);
         }
-        let heard = told.join().unwrap_or(Ok(None));
+        let heard = ended.join().unwrap_or(Ok(None));
         slept?;
         match heard? {
             Some(Order::End) => Ok(true),
@@ -124,7 +131,7 @@ fn sleep_on_futex(memory: &Memory, over: &AtomicBool) -> Result<(), Failure> {
 }
 
 /// Wakes the sleeper on the futex.
-pub(super) fn ring(memory: &Memory) {
+pub(super) fn wake(memory: &Memory) {
     memory.bell().fetch_add(1, Ordering::Release);
     // Only invalid addresses cause failures.
     let _ = futex::wake(memory.bell(), futex::Flags::empty(), 1);

@@ -2,13 +2,13 @@
 
 use farjump::{Library, Link};
 
-use super::sleeper::ring;
+use super::sleeper::wake;
 use crate::perf::baselines::injection::connect;
 use crate::perf::baselines::ring::Layout;
 #[cfg(feature = "ucx")]
 use crate::perf::baselines::ucx;
 use crate::perf::child::Pair;
-use crate::perf::child_protocol::Sleeper;
+use crate::perf::child_protocol::EndpointSpec;
 use crate::perf::liveness::PATIENCE;
 use crate::perf::metric::Against;
 use crate::perf::place;
@@ -16,14 +16,16 @@ use crate::perf::setting::Setting;
 use crate::program::failure::Failure;
 
 /// A sleeping process, and the means to wake it.
-pub(super) struct Waker<'a> {
-    pub(super) name: &'static str,
+pub(crate) struct Waker<'a> {
+    pub(crate) name: &'static str,
     /// farjump's transport.
-    pub(super) transport: Option<&'a str>,
-    pub(super) sources: usize,
+    pub(crate) transport: Option<&'a str>,
+    pub(crate) sources: usize,
     /// Dropped before the process, which the links reach.
     way: Way,
     pub(super) pair: Pair,
+    /// The injected function.
+    library: Library,
     args: Vec<u8>,
 }
 
@@ -50,8 +52,9 @@ impl<'a> Waker<'a> {
     ) -> Result<Waker<'a>, Failure> {
         let socket = format!("{transport}-{sources}");
         let mut pair = start(setting)?;
-        let sleeper = Sleeper::Farjump { transport: transport.to_owned(), socket: socket.clone(), sources };
-        pair.sleep(&sleeper)?.map_err(Failure::new)?;
+        let (of, at) = (transport.to_owned(), socket.clone());
+        let sleeper = EndpointSpec::Farjump { transport: of, socket: at, sources };
+        pair.sleep(sleeper)?.map_err(Failure::new)?;
         let mut links = Vec::new();
         while links.len() < sources {
             let link = connect(setting.stage.folder(), &socket, transport)?;
@@ -59,45 +62,37 @@ impl<'a> Waker<'a> {
             link.inject(library, &[])?.wait(PATIENCE)?;
             links.push(link);
         }
-        Ok(Waker::new("farjump", Some(transport), sources, Way::Links(links), pair, setting))
+        let (way, args) = (Way::Links(links), vec![7; setting.options.sizes.longest()]);
+        let (library, transport) = (library.clone(), Some(transport));
+        Ok(Waker { name: "farjump", transport, sources, way, pair, library, args })
     }
 
     /// A baseline. Its absence is no error.
-    pub(super) fn baseline(setting: &Setting<'_>, against: Against) -> Result<Waker<'a>, Failure> {
-        let mut pair = start(setting)?;
-        let way = if against == Against::Futex {
-            pair.sleep(&Sleeper::Futex)?.map(|_| Way::Futex)
-        } else {
-            #[cfg(feature = "ucx")]
-            let connect = |offer| ucx::Sending::connect(&offer).map(Way::Ucx);
-            #[cfg(not(feature = "ucx"))]
-            let connect = |_| Err(Failure::new("this program was built without UCX"));
-            pair.sleep(&Sleeper::UcxWait)?
-                .and_then(|offer| connect(offer).map_err(|failure| failure.to_string()))
-        };
-        Ok(Waker::new(against.name(), None, 1, way.unwrap_or_else(Way::Missing), pair, setting))
-    }
-
-    fn new(
-        name: &'static str,
-        transport: Option<&'a str>,
-        sources: usize,
-        way: Way,
-        pair: Pair,
+    pub(super) fn baseline(
         setting: &Setting<'_>,
-    ) -> Waker<'a> {
-        Waker { name, transport, sources, way, pair, args: vec![7; setting.options.sizes.longest()] }
+        against: Against,
+        library: &Library,
+    ) -> Result<Waker<'a>, Failure> {
+        let mut pair = start(setting)?;
+        let way = pair.sleep(EndpointSpec::Baseline(against))?.and_then(|_offer| match against {
+            #[cfg(feature = "ucx")]
+            Against::UcxWait => ucx::Sending::connect(&_offer).map(Way::Ucx).map_err(|why| why.to_string()),
+            _ => Ok(Way::Futex),
+        });
+        let (way, args) = (way.unwrap_or_else(Way::Missing), vec![7; setting.options.sizes.longest()]);
+        let (name, library) = (against.name(), library.clone());
+        Ok(Waker { name, transport: None, sources: 1, way, pair, library, args })
     }
 
     /// Returns the reason why it is missing.
-    pub(super) fn missing(&self) -> Option<&str> {
+    pub(crate) fn missing(&self) -> Option<&str> {
         match &self.way {
             Way::Missing(why) => Some(why),
             _ => None,
         }
     }
 
-    pub(super) fn arrival(&self) -> Option<String> {
+    pub(crate) fn arrival(&self) -> Option<String> {
         match &self.way {
             Way::Links(links) => links.first().map(|link| link.arrival_rule().describe()),
             _ => None,
@@ -105,7 +100,7 @@ impl<'a> Waker<'a> {
     }
 
     /// Returns the carrier of the messages.
-    pub(super) fn lane(&self) -> Option<String> {
+    pub(crate) fn lane(&self) -> Option<String> {
         match &self.way {
             Way::Links(links) => links.first().and_then(place::lane),
             #[cfg(feature = "ucx")]
@@ -118,8 +113,8 @@ impl<'a> Waker<'a> {
     ///
     /// # Errors
     /// It cannot be woken, or does not wake.
-    pub(super) fn wake(&mut self, library: &Library, size: usize) -> Result<(), Failure> {
-        let Waker { way, pair, args, .. } = self;
+    pub(super) fn wake(&mut self, size: usize) -> Result<(), Failure> {
+        let Waker { way, pair, library, args, .. } = self;
         let args = &args[..size];
         pair.rest(|memory, watch| {
             let ran = || memory.stamp().load(std::sync::atomic::Ordering::Acquire) != 0;
@@ -130,7 +125,7 @@ impl<'a> Waker<'a> {
                     watch.until(|| Ok(ran()))
                 }
                 Way::Futex => {
-                    ring(memory);
+                    wake(memory);
                     watch.until(|| Ok(ran()))
                 }
                 #[cfg(feature = "ucx")]
@@ -147,7 +142,7 @@ impl<'a> Waker<'a> {
     }
 
     /// Ends the links and the process.
-    pub(super) fn end(self) -> Result<(), Failure> {
+    pub(crate) fn end(self) -> Result<(), Failure> {
         drop(self.way);
         self.pair.end()
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! 0     how many calls the source made without the target, if it works itself
-//! 64    the table: for each key where its bytes go (from the start of the memory) and how many there is room for, 8 bytes each
-//! 4096  what is worked on: rows of 8 bytes, data, or room for what is written
+//! 64    the table: for each key where its bytes go (from the start of the memory) and how many there is space for, 8 bytes each
+//! 4096  what is worked on: rows of 8 bytes, data, or space for what is written
 //! ```
 
 use std::cell::Cell;
@@ -44,7 +44,7 @@ pub(super) struct Store {
     len: Cell<usize>,
     path: *const c_char,
     start: *mut u8,
-    room: usize,
+    capacity: usize,
     /// Bytes appended, and bytes that a call appends.
     appended: Cell<usize>,
     whole: Cell<usize>,
@@ -57,7 +57,7 @@ const DATA_SIZE: u32 = 32;
 #[repr(C)]
 pub(super) struct Slot {
     bytes: *mut u8,
-    room: u64,
+    space: u64,
     offset: u64,
 }
 
@@ -67,13 +67,13 @@ thread_local! {
 }
 
 impl Store {
-    /// A store over `room` bytes at `start`, leaked until the end of the process.
+    /// A store over `capacity` bytes at `start`, leaked until the end of the process.
     ///
     /// # Safety
     /// - The memory has as many bytes as [`store_len`] returns, is writable, and starts at a multiple of 64.
     /// - It stays so to the end of the process, or until the last use of the store.
     /// - There are no references to it, and the other process writes there only while this one serves it.
-    pub(super) unsafe fn new(start: *mut u8, room: usize) -> &'static Store {
+    pub(super) unsafe fn new(start: *mut u8, capacity: usize) -> &'static Store {
         Box::leak(Box::new(Store {
             size: DATA_SIZE,
             reserved: 0,
@@ -81,7 +81,7 @@ impl Store {
             len: Cell::new(0),
             path: c"".as_ptr(),
             start,
-            room,
+            capacity,
             appended: Cell::new(0),
             whole: Cell::new(0),
         }))
@@ -109,14 +109,14 @@ impl Store {
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.room);
+        assert!(at + bytes.len() <= self.capacity);
         // SAFETY: the assertion keeps the destination in the memory. `bytes` are elsewhere, as there are no
         // references to the memory.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len()) };
     }
 
     fn read(&self, at: usize, len: usize) -> Vec<u8> {
-        assert!(at + len <= self.room);
+        assert!(at + len <= self.capacity);
         let mut bytes = vec![0; len];
         // SAFETY: as in `write`.
         unsafe { ptr::copy_nonoverlapping(self.start.add(at), bytes.as_mut_ptr(), len) };
@@ -132,7 +132,7 @@ impl Store {
         CURRENT.set(self);
         for key in 0..KEYS {
             let slot = slot_at(key);
-            let entry = [slot as u64, (self.room - slot) as u64].map(u64::to_le_bytes);
+            let entry = [slot as u64, (self.capacity - slot) as u64].map(u64::to_le_bytes);
             self.write(TABLE + key as usize * ENTRY, entry.as_flattened());
         }
         match function {
@@ -142,7 +142,7 @@ impl Store {
                 }
             }
             Function::Histogram => self.write(AREA, &noise(size)),
-            Function::IndirectPut | Function::Codec => self.write(AREA, &vec![0; self.room - AREA]),
+            Function::IndirectPut | Function::Codec => self.write(AREA, &vec![0; self.capacity - AREA]),
         }
     }
 
@@ -183,8 +183,8 @@ pub(super) extern "C" fn store_slot(store: *const Store, key: u64, slot: *mut Sl
     // SAFETY: as in `store_get`; the entry is in the memory, and `slot` belongs to the injected code.
     unsafe {
         let entry = (*store).start.add(TABLE + key as usize * ENTRY).cast::<[u64; 2]>();
-        let [offset, room] = entry.read();
-        slot.write(Slot { bytes: (*store).start.add(offset as usize), room, offset });
+        let [offset, space] = entry.read();
+        slot.write(Slot { bytes: (*store).start.add(offset as usize), space, offset });
     }
     0
 }

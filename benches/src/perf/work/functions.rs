@@ -30,7 +30,7 @@ pub(super) const KEY: u64 = 5;
 const APART: usize = 64;
 
 /// Longest reply, in bytes: a histogram, which is its length and 256 counts.
-const LONGEST_ANSWER: usize = 8 * 257;
+const LONGEST_REPLY: usize = 8 * 257;
 
 impl Function {
     const ALL: [Function; 4] = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
@@ -81,23 +81,23 @@ impl Function {
         }
     }
 
-    pub(super) fn is_right(self, size: usize, answer: &[u8]) -> bool {
+    pub(super) fn is_right(self, size: usize, reply: &[u8]) -> bool {
         match self {
             Function::Sum => {
                 let total = keys(size).map(row).fold(0, u64::wrapping_add);
-                answer == total.to_le_bytes()
+                reply == total.to_le_bytes()
             }
             Function::IndirectPut => {
                 let place = [slot_at(KEY) as u64, size as u64].map(u64::to_le_bytes);
-                answer == place.as_flattened()
+                reply == place.as_flattened()
             }
             Function::Histogram => {
                 let mut counts = [0_u64; 257];
                 counts[0] = size as u64;
                 noise(size).iter().for_each(|byte| counts[1 + usize::from(*byte)] += 1);
-                answer == counts.map(u64::to_le_bytes).as_flattened()
+                reply == counts.map(u64::to_le_bytes).as_flattened()
             }
-            Function::Codec => answer.is_empty(),
+            Function::Codec => reply.is_empty(),
         }
     }
 
@@ -125,7 +125,7 @@ pub(super) fn slot_at(key: u64) -> usize {
 /// Returns the bytes of the longest message or reply for work on `longest` bytes. Incompressible data grows
 /// under LZ4 by one byte in 255.
 pub(super) fn longest_message(longest: usize) -> usize {
-    (longest + longest / 255 + 64).max(LONGEST_ANSWER)
+    (longest + longest / 255 + 64).max(LONGEST_REPLY)
 }
 
 /// Returns `size` bytes of keys: rows all over the store, all different as long as there are enough.
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_not_taken_for_a_right_one() {
+    fn a_wrong_reply_is_not_taken_for_a_right_one() {
         // Rows 0 and 0x9e3779b9 mod 131072 = 96697.
         let right = (1_u64 + (96697 * 96697 + 1)).to_le_bytes();
         assert!(Function::Sum.is_right(16, &right));

@@ -14,7 +14,7 @@ use crate::program::failure::Failure;
 use crate::program::output;
 
 /// Bytes of memory for one function's code, the least possible.
-const ROOM: usize = 64 << 10;
+const CAPACITY: usize = 64 << 10;
 
 thread_local! {
     /// The reply of the last call.
@@ -44,7 +44,7 @@ impl Native {
         };
         let machine = Machine::native().ok_or_else(|| failed(&"there is no code for this machine"))?;
         let image = library.image_for(machine).map_err(|error| failed(&error))?;
-        let mut codes = CodeStore::new(Arena::new(ROOM).map_err(|error| failed(&error))?);
+        let mut codes = CodeStore::new(Arena::new(CAPACITY).map_err(|error| failed(&error))?);
         let linked = codes
             .insert(image.bytes(), image.id(), library.name(), &Resolver::new(exports))
             .map_err(|error| failed(&error))?;

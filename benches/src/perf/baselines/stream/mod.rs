@@ -74,7 +74,7 @@ impl Stream {
             sent: shape,
             taken: shape,
             payload: vec![7; shape.frame],
-            room: vec![7; shape.wire().min(GATHERED * BODY + shape.gap())],
+            buffer: vec![7; shape.wire().min(GATHERED * BODY + shape.gap())],
             ends_sent: vec![7; GATHERED * shape.gap()],
             inbox: vec![0; INBOX],
             held: 0,
@@ -96,7 +96,7 @@ pub(crate) struct Stream {
     /// The user's bytes, which are not modified.
     payload: Vec<u8>,
     /// Buffer in which messages of one record and the bodies of a write are encrypted.
-    room: Vec<u8>,
+    buffer: Vec<u8>,
     /// Heads and tags of a write.
     ends_sent: Vec<u8>,
     /// Received bytes of messages of one record, and the number of those in an incomplete message.
@@ -117,14 +117,14 @@ impl Stream {
         let Shape { frame, .. } = self.sent;
         let wire = self.sent.wire();
         if let Some(sealing) = &mut self.sealing {
-            self.room[HEAD..HEAD + frame].copy_from_slice(&self.payload[..frame]);
-            let (head, rest) = self.room.split_at_mut(HEAD);
+            self.buffer[HEAD..HEAD + frame].copy_from_slice(&self.payload[..frame]);
+            let (head, rest) = self.buffer.split_at_mut(HEAD);
             let (body, tag) = rest.split_at_mut(frame);
             sealing.seal(head, body, &mut tag[..shape::TAG])?;
         }
         let mut at = 0;
         watch.until(|| {
-            match send(&self.socket, &self.room[at..wire], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match send(&self.socket, &self.buffer[at..wire], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(some) => at += some,
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(error) => return Err(failed("sends nothing", &error.into())),
@@ -150,14 +150,14 @@ impl Stream {
             Some(sealing) => {
                 // The user's bytes must not change: a copy is encrypted, record by record, while it is in the
                 // cache.
-                let room = &mut self.room[..to - from];
-                let bodies = room.chunks_mut(BODY).zip(self.payload[from..to].chunks(BODY));
+                let buffer = &mut self.buffer[..to - from];
+                let bodies = buffer.chunks_mut(BODY).zip(self.payload[from..to].chunks(BODY));
                 for ((body, payload), ends) in bodies.zip(self.ends_sent.chunks_exact_mut(gap)) {
                     body.copy_from_slice(payload);
                     let (head, tag) = ends.split_at_mut(HEAD);
                     sealing.seal(head, body, tag)?;
                 }
-                &room[..]
+                &buffer[..]
             }
         };
         let mut pieces: SmallVec<[IoSlice<'_>; PIECES]> = SmallVec::new();

@@ -178,7 +178,8 @@ impl Drop for Worker {
 
 /// Returns parameters of a request without any field.
 pub(crate) fn no_fields() -> ucp_request_param_t {
-    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is valid.
+    // SAFETY: UCX reads only the fields of the mask; all others are numbers and pointers, for which 0 is
+    // valid.
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 

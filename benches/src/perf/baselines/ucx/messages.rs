@@ -192,7 +192,8 @@ unsafe extern "C" fn came<H: Handler>(
     params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     params.cb.recv_am = Some(fetched::<H>);
     params.user_data = inbox;
-    // SAFETY: `space` has space for `len` bytes, unused until they are fetched; UCX has just announced `data`.
+    // SAFETY: `space` has space for `len` bytes, unused until they are fetched; UCX has just announced
+    // `data`.
     let returned = unsafe { own.ucx.ucp_am_recv_data_nbx(own.worker, data, own.space.cast(), len, &params) };
     if returned.is_null() {
         // SAFETY: the bytes are now in `space`, which this value owns.

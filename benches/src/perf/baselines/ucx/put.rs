@@ -30,8 +30,8 @@ impl Owner for Held {
     }
 }
 
-/// Connects to the peer, whose region is as long as this one. `writer` makes a writer into it, and the key that
-/// the writer needs.
+/// Connects to the peer, whose region is as long as this one. `writer` makes a writer into it, and the key
+/// that the writer needs.
 fn ring<W: Writer>(
     opening: Opening,
     offer: &Offer,
