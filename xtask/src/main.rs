@@ -29,9 +29,9 @@ enum Chore {
     /// Installs the tests' packages, runs all tests, and counts them.
     ///
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
-    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With
-    /// `--vm`, boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The last line
-    /// is `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
+    /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`,
+    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The last line is
+    /// `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
     /// reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
