@@ -1,9 +1,8 @@
 //! Targets in processes of their own: this program, started again.
 
 use std::env;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,14 +16,12 @@ use crate::conformance::subject::Subject;
 
 /// Name of the subject that a process was started for; the variable marks a process as a child.
 const SUBJECT: &str = "CONFORMANCE_CHILD_FOR";
-/// The folder in which it listens and gets commands.
+/// The target's own folder.
 const FOLDER: &str = "CONFORMANCE_CHILD_FOLDER";
 /// The file that its `target_args` show; absent if they are a word.
 const FILE: &str = "CONFORMANCE_CHILD_FILE";
 /// The address at which it listens.
 const LISTEN: &str = "CONFORMANCE_CHILD_LISTEN";
-/// If set, commands come by standard input instead of the folder.
-const BY_INPUT: &str = "CONFORMANCE_CHILD_BY_INPUT";
 /// Exit status after playing a role; a process without a role exits with 0.
 const PLAYED: i32 = 42;
 /// Longest life of a child in every case.
@@ -59,10 +56,7 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     let folder = PathBuf::from(env::var_os(FOLDER).unwrap_or_default());
     let args = env::var_os(FILE).map_or(Args::Word, |path| Args::File(path.into()));
     let address = env::var(LISTEN).map_err(|_| Failure::new("it is not told where to listen"))?;
-    let stream: Stream = match env::var_os(BY_INPUT) {
-        Some(_) => std::io::stdin().as_fd().try_clone_to_owned()?.into(),
-        None => UnixStream::connect(folder.join(ASKED))?.into(),
-    };
+    let stream = std::io::stdin().as_fd().try_clone_to_owned()?.into();
     let pair = subject.make();
     serve(&address, &folder, pair.target, &args, stream)?;
     let wrong = pair.keep.verdict();
@@ -70,33 +64,25 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Name of the socket for commands, in a child's folder.
-const ASKED: &str = "asked.sock";
-
 /// The role of a child.
 pub(super) struct Role<'a> {
     pub(super) subject: &'a str,
     /// A folder of its own.
     pub(super) folder: &'a Path,
     pub(super) args: &'a Args,
-    pub(super) post: Post,
+    /// The address at which it listens.
+    pub(super) listen: String,
 }
 
-/// The place where a child listens, and gets commands.
-pub(super) enum Post {
-    /// At this address; commands come through its folder.
-    Folder(String),
-    /// At this address; commands come by its standard input.
-    Tcp(SocketAddr),
-}
-
-/// Makes the program that `command` starts play this role.
-pub(super) fn give_role<'c>(command: &'c mut Command, role: &Role<'_>) -> &'c mut Command {
-    command.env(SUBJECT, role.subject).env(FOLDER, role.folder).stdout(Stdio::null());
-    match &role.post {
-        Post::Folder(address) => command.env(LISTEN, address).env_remove(BY_INPUT).stdin(Stdio::null()),
-        Post::Tcp(address) => command.env(LISTEN, format!("tcp:{address}")).env(BY_INPUT, "yes"),
-    };
+/// Makes the program that `command` starts play this role, with commands by standard input from the other end
+/// of `stream`.
+pub(super) fn give_role<'c>(
+    command: &'c mut Command,
+    role: &Role<'_>,
+    stream: impl Into<OwnedFd>,
+) -> &'c mut Command {
+    command.env(SUBJECT, role.subject).env(FOLDER, role.folder).env(LISTEN, &role.listen);
+    command.stdin(stream.into()).stdout(Stdio::null());
     match role.args {
         Args::Word => command.env_remove(FILE),
         Args::File(path) => command.env(FILE, path),
@@ -112,7 +98,7 @@ pub(super) fn played(status: ExitStatus) -> bool {
 pub(super) struct Child(process::Child);
 
 impl Child {
-    /// Starts one that listens at `listen`, and waits until it accepts commands.
+    /// Starts one that listens at `listen`. Returns it, and the stream for commands.
     pub(super) fn start(
         subject: &Subject,
         folder: &Path,
@@ -120,38 +106,12 @@ impl Child {
         args: &Args,
     ) -> Result<(Child, Stream), Failure> {
         let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
-        let path = folder.join(ASKED);
-        // An earlier child's socket may exist after a restart.
-        drop(std::fs::remove_file(&path));
-        let listener = UnixListener::bind(&path)?;
-        listener.set_nonblocking(true)?;
+        let (stream, there) = UnixStream::pair()?;
         let program = env::current_exe()?.into_os_string();
         let mut words = subject.launcher().iter().chain([&program]).chain(again);
         let mut command = Command::new(words.next().unwrap_or(&program));
-        give_role(
-            command.args(words),
-            &Role { subject: subject.name(), folder, args, post: Post::Folder(listen) },
-        );
-        let mut child = Child(command.spawn()?);
-        let begun = Instant::now();
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nonblocking(false)?;
-                    return Ok((child, stream.into()));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
-            }
-            if let Some(status) = child.0.try_wait()? {
-                let name = subject.name();
-                return Err(Failure::new(format!(
-                    "this program, started again with {again:?}, ended ({status}) without running {name:?}"
-                )));
-            }
-            ensure!(begun.elapsed() < PATIENCE, "this program, started again with {again:?}, does not serve");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let role = Role { subject: subject.name(), folder, args, listen };
+        Ok((Child(give_role(command.args(words), &role, there).spawn()?), stream.into()))
     }
 
     /// Waits until it has ended properly.
@@ -159,7 +119,10 @@ impl Child {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait()? {
-                ensure!(played(status), "the target's process ended with {status}");
+                ensure!(
+                    played(status),
+                    "the target's process, which is this program started again, ended with {status}"
+                );
                 return Ok(());
             }
             ensure!(begun.elapsed() < PATIENCE, "the target's process does not end");

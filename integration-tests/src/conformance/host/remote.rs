@@ -9,7 +9,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -17,7 +16,7 @@ use std::time::Duration;
 
 use farjump::Mode;
 
-use super::child::{self, Post, Role};
+use super::child::{self, Role};
 use super::target::{Args, give, serve};
 use super::{PATIENCE, Stream};
 use crate::conformance::failure::{Failure, ensure};
@@ -233,10 +232,10 @@ fn attend(
     let begin = || -> Result<std::process::Child, Failure> {
         let Order { subject, listen, args } = Order::take(&stream, folder.path())?;
         let arguments = again(&subject).ok_or_else(|| Failure::new(format!("no subject {subject:?}")))?;
-        let role = Role { subject: &subject, folder: folder.path(), args: &args, post: Post::Tcp(listen) };
+        let listen = format!("tcp:{listen}");
+        let role = Role { subject: &subject, folder: folder.path(), args: &args, listen };
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(arguments).stdin(OwnedFd::from(stream.try_clone()?));
-        Ok(child::give_role(&mut command, &role).spawn()?)
+        Ok(child::give_role(command.args(arguments), &role, stream.try_clone()?).spawn()?)
     };
     let mut target = told(begin(), &stream)?;
     // Held open until then, so that the requester reads the end when nothing is left of the target.
