@@ -128,28 +128,6 @@ pub enum Action<'a> {
 }
 
 impl Action<'_> {
-    /// The operation without its arguments.
-    pub fn step(&self) -> Step {
-        match self {
-            Action::Open { .. } => Step::Open,
-            Action::Connect { .. } => Step::Connect,
-            Action::Put { .. } => Step::Put,
-            Action::PutWord { .. } => Step::PutWord,
-            Action::PutWithCompletion { .. } => Step::PutWithCompletion,
-            Action::Fence => Step::Fence,
-            Action::Progress => Step::Progress,
-            Action::Ring => Step::Ring,
-            Action::Completions { .. } => Step::Completions,
-            Action::Reserve { .. } => Step::Reserve,
-            Action::Commit { .. } => Step::Commit,
-            Action::Deliver { .. } => Step::Deliver,
-            Action::Release => Step::Release,
-            Action::Arm { .. } => Step::Arm,
-            Action::Disarm => Step::Disarm,
-            Action::Close => Step::Close,
-        }
-    }
-
     /// Bytes that the operation moves between the peers: of puts, words, messages sent and delivered; 0 for
     /// other operations.
     pub fn bytes_moved(&self) -> usize {
@@ -193,85 +171,71 @@ impl fmt::Display for Action<'_> {
     }
 }
 
-/// The operations of a transport by name, of both families.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-#[repr(u8)]
-pub enum Step {
+/// Makes [`Step`] of a table: the documentation, the name in code, and the name in text.
+macro_rules! steps {
+    ($($(#[$doc:meta])* $step:ident $name:literal)*) => {
+        /// The operations of a transport by name, of both families.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        #[repr(u8)]
+        pub enum Step {
+            $($(#[$doc])* $step,)*
+        }
+
+        impl Step {
+            /// All steps, in the order of their numbers.
+            pub const ALL: [Step; [$($name),*].len()] = [$(Step::$step),*];
+        }
+
+        impl fmt::Display for Step {
+            fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str(match self {
+                    $(Step::$step => $name,)*
+                })
+            }
+        }
+
+        impl Action<'_> {
+            /// The operation without its arguments.
+            pub fn step(&self) -> Step {
+                match self {
+                    $(Action::$step { .. } => Step::$step,)*
+                }
+            }
+        }
+    };
+}
+
+steps! {
     /// [`farjump_core::transport::Transport::open`]
-    Open,
+    Open "open"
     /// [`farjump_core::transport::UnconnectedEndpoint::connect`]
-    Connect,
+    Connect "connect"
     /// [`farjump_core::transport::RemoteMemory::put`]
-    Put,
+    Put "put"
     /// [`farjump_core::transport::RemoteMemory::put_word`]
-    PutWord,
+    PutWord "put word"
     /// [`farjump_core::transport::RemoteMemory::put_with_completion`]
-    PutWithCompletion,
+    PutWithCompletion "put with completion"
     /// [`farjump_core::transport::RemoteMemory::fence`]
-    Fence,
+    Fence "fence"
     /// `progress` of either family
-    Progress,
+    Progress "progress"
     /// [`farjump_core::transport::RemoteMemory::wake_peer`]
-    Ring,
+    Ring "ring"
     /// [`farjump_core::transport::LocalMemory::completions`], if it reported new ones
-    Completions,
+    Completions "completions"
     /// [`farjump_core::transport::Messages::reserve`]
-    Reserve,
+    Reserve "reserve"
     /// [`farjump_core::transport::Messages::commit`]
-    Commit,
+    Commit "commit"
     /// [`farjump_core::transport::Messages::poll`], if it returned a new message
-    Deliver,
+    Deliver "deliver"
     /// [`farjump_core::transport::Messages::release`] of a message delivered
-    Release,
+    Release "release"
     /// [`farjump_core::transport::LocalMemory::before_sleep`], [`farjump_core::transport::Messages::arm`]
-    Arm,
+    Arm "arm"
     /// [`farjump_core::transport::LocalMemory::after_sleep`], [`farjump_core::transport::Messages::disarm`]
-    Disarm,
+    Disarm "disarm"
     /// The end of an endpoint
-    Close,
-}
-
-impl Step {
-    /// All steps, in the order of their numbers.
-    pub const ALL: [Step; 16] = [
-        Step::Open,
-        Step::Connect,
-        Step::Put,
-        Step::PutWord,
-        Step::PutWithCompletion,
-        Step::Fence,
-        Step::Progress,
-        Step::Ring,
-        Step::Completions,
-        Step::Reserve,
-        Step::Commit,
-        Step::Deliver,
-        Step::Release,
-        Step::Arm,
-        Step::Disarm,
-        Step::Close,
-    ];
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Step::Open => "open",
-            Step::Connect => "connect",
-            Step::Put => "put",
-            Step::PutWord => "put word",
-            Step::PutWithCompletion => "put with completion",
-            Step::Fence => "fence",
-            Step::Progress => "progress",
-            Step::Ring => "ring",
-            Step::Completions => "completions",
-            Step::Reserve => "reserve",
-            Step::Commit => "commit",
-            Step::Deliver => "deliver",
-            Step::Release => "release",
-            Step::Arm => "arm",
-            Step::Disarm => "disarm",
-            Step::Close => "close",
-        })
-    }
+    Close "close"
 }
