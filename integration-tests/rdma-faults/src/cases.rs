@@ -1,10 +1,9 @@
 //! The cases: their names, and how one runs in a process of its own that is killed if it hangs.
 
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -253,36 +252,24 @@ fn ended(case: &Case, libraries: Option<&Path>) -> Result<(Option<i32>, String),
     if let Some(there) = &case.there {
         command.env(THERE, there);
     }
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    // A file and no pipe: a process that the case left behind would keep a pipe open.
+    let mut stderr = tempfile::tempfile().map_err(failed)?;
+    command.stdin(Stdio::null()).stderr(stderr.try_clone().map_err(failed)?);
     let mut child = Apart(command.spawn().map_err(failed)?);
-    let Some(mut stderr) = child.0.stderr.take() else { return Err("it has no standard error".to_owned()) };
-    let (sender, said) = mpsc::channel();
-    // Not joined: a process that the case left behind would keep the pipe open.
-    thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(read @ 1..) = stderr.read(&mut buffer)
-            && sender.send(buffer[..read].to_vec()).is_ok()
-        {}
-    });
     let end = Instant::now() + Duration::from_secs(limit());
-    let mut all = Vec::new();
     let status = loop {
-        while let Ok(more) = said.recv_timeout(Duration::from_millis(20)) {
-            all.extend(more);
+        match child.0.try_wait().map_err(failed)? {
+            None if Instant::now() < end => thread::sleep(Duration::from_millis(20)),
+            status => break status,
         }
-        if let Some(status) = child.0.try_wait().map_err(failed)? {
-            break Ok(status.code());
-        }
-        if Instant::now() > end {
-            break Err(());
-        }
-        thread::sleep(Duration::from_millis(5));
     };
-    while let Ok(more) = said.recv_timeout(Duration::from_millis(200)) {
-        all.extend(more);
+    let mut said = Vec::new();
+    stderr.rewind().and_then(|()| stderr.read_to_end(&mut said)).map_err(failed)?;
+    let said = String::from_utf8_lossy(&said).into_owned();
+    match status {
+        Some(status) => Ok((status.code(), said)),
+        None => Err(format!("it hangs, having said: {said}")),
     }
-    let said = String::from_utf8_lossy(&all).into_owned();
-    status.map(|code| (code, said.clone())).map_err(|()| format!("it hangs, having said: {said}"))
 }
 
 fn limit() -> u64 {
