@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -11,7 +12,14 @@ use farjump_control::{
 };
 use farjump_core::image::CodeId;
 use farjump_fuzz::Mutator;
+use fastrand::Rng;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// Random bytes, of a random length in `lengths`.
+pub fn random(seed: u64, lengths: Range<usize>) -> Vec<u8> {
+    let mut rng = Rng::with_seed(seed);
+    (0..rng.usize(lengths)).map(|_| rng.u8(..)).collect()
+}
 
 /// A message of some kind, whole and unexpected by any peer.
 pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {

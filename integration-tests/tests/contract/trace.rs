@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use farjump_core::transport::{
-    ArrivalRules, Cause, OpenRequest, Transport, TransportError, UnconnectedEndpoint,
-};
+use farjump_core::transport::{ArrivalRules, Cause, Transport};
+use farjump_fixtures::altered::Altered;
 use farjump_integration_tests::fakes::{FakeOneSided, FakeTwoSided, Rule};
 use farjump_integration_tests::middleware::{Metered, Trace};
 
@@ -109,28 +108,9 @@ fn mapped_memory_is_hidden_and_its_bytes_go_by_puts() {
     assert_eq!(link.see(4096, 64), bytes);
 }
 
-/// A transport that supports only stores.
-struct OnlyStores(FakeOneSided);
-
-impl Transport for OnlyStores {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn capabilities(&self) -> farjump_core::transport::Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.arrival = ArrivalRules::STORES;
-        capabilities
-    }
-
-    fn open(&mut self, request: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        self.0.open(request)
-    }
-}
-
 #[test]
 fn a_transport_left_without_an_arrival_rule_is_refused_when_opened() {
-    let only_stores = || OnlyStores(FakeOneSided::new(Rule::Stores, 1));
+    let only_stores = || Altered::new(FakeOneSided::new(Rule::Stores, 1)).with_rules(ArrivalRules::STORES);
     let (mut trace, lines) = traced(only_stores());
     let error = trace.open(&request()).err().expect("it has no rule left");
     assert!(matches!(error.cause(), Cause::Unsupported(_)), "{error}");

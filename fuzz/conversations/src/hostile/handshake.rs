@@ -48,9 +48,7 @@ impl Hostile<'_> {
         match meeting {
             Meeting::Stops(0) => return None,
             Meeting::Bytes(seed) => {
-                let mut rng = Rng::with_seed(seed);
-                let bytes: Vec<u8> = (0..rng.usize(1..500)).map(|_| rng.u8(..)).collect();
-                spoken::write(control, &bytes, &[]);
+                spoken::write(control, &spoken::random(seed, 1..500), &[]);
             }
             Meeting::Undue(0, kind) => {
                 let message = spoken::any(kind, functions()[0].id(), functions()[0].image());

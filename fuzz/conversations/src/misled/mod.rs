@@ -230,9 +230,7 @@ impl<'s> Liar<'s> {
             return None;
         }
         if let Meeting::Bytes(seed) = meeting {
-            let mut rng = Rng::with_seed(seed);
-            let bytes: Vec<u8> = (0..rng.usize(1..500)).map(|_| rng.u8(..)).collect();
-            spoken::write(control, &bytes, &[]);
+            spoken::write(control, &spoken::random(seed, 1..500), &[]);
         }
         if let Meeting::Undue(_, kind) = meeting {
             let _ = control.send(&spoken::any(kind, functions()[0].id(), &[1; 40]), &[]);
@@ -393,11 +391,7 @@ impl<'s> Liar<'s> {
                 self.kept.extend(odd.kept);
             }
             Turn::SaysWith(..) => {}
-            Turn::Bytes(seed) => {
-                let mut rng = Rng::with_seed(seed);
-                let bytes: Vec<u8> = (0..rng.usize(1..100)).map(|_| rng.u8(..)).collect();
-                spoken::write(control, &bytes, &[]);
-            }
+            Turn::Bytes(seed) => spoken::write(control, &spoken::random(seed, 1..100), &[]),
             Turn::Offers(seed) => self.offers(seed),
             Turn::Rewrites(seed) => wire.rewrite(seed, seed.is_multiple_of(2)),
             Turn::Returns(seed) => wire.write_return_line(seed),
