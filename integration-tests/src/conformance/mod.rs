@@ -61,7 +61,7 @@ pub use subject::{Pair, Subject};
 pub use subjects::{Candidate, candidate, names};
 
 use failure::Counted;
-use host::Stage;
+use host::Fixture;
 
 /// Tests `subject`. Takes seconds to a minute; a check that hangs counts as failed after a minute.
 ///
@@ -128,9 +128,9 @@ fn link_level(subject: &Subject, level: Level, add: &mut impl FnMut(Cell)) {
             None => {
                 let subject = subject.clone();
                 timed(&subject.clone(), check, move || {
-                    let stage = Stage::new(&subject, level)?;
-                    let counted = try_it(&stage)?;
-                    stage.end()?;
+                    let fixture = Fixture::new(&subject, level)?;
+                    let counted = try_it(&fixture)?;
+                    fixture.end()?;
                     Ok(counted)
                 })
             }

@@ -40,9 +40,9 @@ pub(super) fn addresses(subject: &Subject) -> Counted {
     }
     refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.push(0))?;
     refused += is_refused(&mut *pair.source, &*peer, |address| address.bytes.extend([0xff; 4096]))?;
-    let mut dice = fastrand::Rng::with_seed(1);
+    let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..RANDOM {
-        refused += is_refused(&mut *pair.source, &*peer, |address| dice.fill(&mut address.bytes))?;
+        refused += is_refused(&mut *pair.source, &*peer, |address| rng.fill(&mut address.bytes))?;
     }
     let Address { bytes, descriptors, .. } = connect::handed_over(&*peer)?;
     if !descriptors.is_empty() || pair.source.capabilities().stream {

@@ -105,27 +105,27 @@ fn one_end(
 pub(super) fn both_ways(ends: &mut Ends, style: Style<'_>, frames: u64) -> Counted {
     let back = Style { seed: !style.seed, ..style };
     let mut streams = [(Sender::new(style), Receiver::new(style)), (Sender::new(back), Receiver::new(back))];
-    let mut dice = fastrand::Rng::with_seed(style.seed);
+    let mut rng = fastrand::Rng::with_seed(style.seed);
     let mut patience = Patience::new();
     while streams.iter().any(|(_, receiver)| receiver.taken() < frames) {
         let (one, other) = (&mut ends.left, &mut ends.right);
-        let forward = dice.bool();
+        let forward = rng.bool();
         let (from, to) = if forward { (one, other) } else { (other, one) };
         let (sender, receiver) = &mut streams[usize::from(!forward)];
         let mut moved = false;
-        for _ in 0..dice.u8(0..12) {
+        for _ in 0..rng.u8(0..12) {
             if sender.sent() == frames || !sender.send(from)? {
                 break;
             }
             moved = true;
         }
-        for _ in 0..dice.u8(0..12) {
+        for _ in 0..rng.u8(0..12) {
             if !receiver.take(to)? {
                 break;
             }
             moved = true;
         }
-        if dice.u8(0..4) == 0 {
+        if rng.u8(0..4) == 0 {
             ends.progress()?;
         }
         if moved {

@@ -42,7 +42,7 @@ fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> 
     let style = |seed| Style { seed, sizes: &[0, 40, 41, 700], varied: false };
     let (out, back) = if begins { (50, 51) } else { (51, 50) };
     let (mut sender, mut receiver) = (Sender::new(style(out)), Receiver::new(style(back)));
-    let mut dice = fastrand::Rng::with_seed(out);
+    let mut rng = fastrand::Rng::with_seed(out);
     let mut sleeps = 0;
     for round in 0..rounds {
         if begins || round > 0 {
@@ -50,7 +50,7 @@ fn play(channel: &mut Channel, begins: bool, rounds: u64, company: &Company) -> 
         }
         sleeps += catch(channel, &mut receiver, company)?;
         // Frames then arrive while the other is awake, falling asleep, and asleep.
-        for _ in 0..dice.u32(0..DAWDLE) {
+        for _ in 0..rng.u32(0..DAWDLE) {
             std::hint::spin_loop();
         }
     }

@@ -56,31 +56,31 @@ struct Shape {
 
 impl Style<'_> {
     fn shape(&self, number: u64) -> Shape {
-        let mut dice = fastrand::Rng::with_seed(pattern::word(!self.seed, number, 0));
-        let payload = self.sizes[dice.usize(0..self.sizes.len())];
+        let mut rng = fastrand::Rng::with_seed(pattern::word(!self.seed, number, 0));
+        let payload = self.sizes[rng.usize(0..self.sizes.len())];
         let mut id = [0; 16];
-        dice.fill(&mut id);
+        rng.fill(&mut id);
         let mut shape = Shape {
             kind: Kind::Call,
-            wants_reply: dice.bool(),
-            alone: dice.bool(),
-            index: dice.u16(..),
-            token: dice.u32(..),
+            wants_reply: rng.bool(),
+            alone: rng.bool(),
+            index: rng.u16(..),
+            token: rng.u32(..),
             align_log2: 0,
             payload,
             spare: 0,
             image: 0,
-            name: NAMES[dice.usize(0..NAMES.len())],
+            name: NAMES[rng.usize(0..NAMES.len())],
             id: CodeId(id),
-            epoch: dice.u64(..),
-            in_one: dice.bool(),
+            epoch: rng.u64(..),
+            in_one: rng.bool(),
         };
         if self.varied {
-            match dice.u8(0..16) {
-                0 => (shape.kind, shape.image) = (Kind::CallCode, dice.usize(1..2000)),
+            match rng.u8(0..16) {
+                0 => (shape.kind, shape.image) = (Kind::CallCode, rng.usize(1..2000)),
                 1 => shape.kind = Kind::CallId,
-                2 | 3 => shape.align_log2 = dice.u8(3..=12),
-                4 | 5 => shape.spare = dice.usize(1..200),
+                2 | 3 => shape.align_log2 = rng.u8(3..=12),
+                4 | 5 => shape.spare = rng.usize(1..200),
                 _ => {}
             }
         }

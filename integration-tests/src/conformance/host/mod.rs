@@ -35,7 +35,7 @@ pub(super) use target::{Args, MAILBOX, MAX_PAYLOAD};
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The fixture of a check: a subject, and the host of its targets.
-pub(super) struct Stage {
+pub(super) struct Fixture {
     subject: Subject,
     level: Level,
     folder: TempDir,
@@ -43,13 +43,13 @@ pub(super) struct Stage {
     pub(super) libraries: &'static Libraries,
 }
 
-impl Stage {
-    pub(super) fn new(subject: &Subject, level: Level) -> Result<Stage, Failure> {
+impl Fixture {
+    pub(super) fn new(subject: &Subject, level: Level) -> Result<Fixture, Failure> {
         let (folder, libraries) = (tempfile::tempdir()?, libraries()?);
         if level.mode() == Some(Mode::Local) {
             target::give(folder.path(), &libraries.files)?;
         }
-        Ok(Stage { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
+        Ok(Fixture { subject: subject.clone(), level, folder, keeps: RefCell::default(), libraries })
     }
 
     /// The mode in which code travels.
@@ -73,7 +73,7 @@ impl Stage {
 
     /// Starts a target that listens.
     pub(super) fn host(&self, args: Args) -> Result<Host<'_>, Failure> {
-        let mut host = Host { stage: self, args, running: None };
+        let mut host = Host { fixture: self, args, running: None };
         host.start(0)?;
         Ok(host)
     }
@@ -116,7 +116,7 @@ fn port_of(address: &str) -> Result<u16, Failure> {
 
 /// A target that accepts commands, and can be ended.
 pub(super) struct Host<'s> {
-    stage: &'s Stage,
+    fixture: &'s Fixture,
     args: Args,
     running: Option<Running>,
 }
@@ -140,7 +140,7 @@ enum Place {
 impl Host<'_> {
     /// Starts the target. If it listens on TCP, at `port`; 0 for any.
     fn start(&mut self, port: u16) -> Result<(), Failure> {
-        let Stage { subject, level, folder, .. } = self.stage;
+        let Fixture { subject, level, folder, .. } = self.fixture;
         let (stream, place) = match level {
             Level::Machines(mode) => {
                 let address = subject.elsewhere().ok_or_else(|| Failure::new("there is no other machine"))?;
@@ -156,7 +156,7 @@ impl Host<'_> {
             }
             Level::Channels | Level::Threads(_) => {
                 let (here, there) = UnixStream::pair()?;
-                let (transport, args) = (self.stage.target(), self.args.clone());
+                let (transport, args) = (self.fixture.target(), self.args.clone());
                 let listen = address_of(subject, folder.path(), port);
                 let (folder, there) = (folder.path().to_owned(), Stream::from(there));
                 let thread = std::thread::Builder::new()
@@ -253,19 +253,19 @@ impl Host<'_> {
 
     /// A link with options.
     pub(super) fn link_with(&self, choose: impl FnOnce(LinkBuilder) -> LinkBuilder) -> Result<Link, Failure> {
-        let transport = self.stage.source();
+        let transport = self.fixture.source();
         let name = transport.name().to_owned();
         let address = self.running.as_ref().map_or("", |running| &*running.address);
         let builder = Link::builder(address)
             .key(target::key())
             .with_transport(transport)
             .transport(&name)
-            .mode(self.stage.mode())
+            .mode(self.fixture.mode())
             .connect_timeout(PATIENCE)
             .send_timeout(PATIENCE);
         let link = choose(builder).connect()?;
         ensure!(link.transport() == name, "the link is over {}", link.transport());
-        let rule = self.stage.subject.rule();
+        let rule = self.fixture.subject.rule();
         ensure!(
             link.arrival_rule() == rule,
             "the link uses {} and not {}",
@@ -280,7 +280,7 @@ impl Drop for Host<'_> {
     fn drop(&mut self) {
         // The check has noticed a failed target, because it got no responses.
         if let Err(failure) = self.stop() {
-            eprintln!("the target of {} ended: {failure}", self.stage.subject.name());
+            eprintln!("the target of {} ended: {failure}", self.fixture.subject.name());
         }
     }
 }

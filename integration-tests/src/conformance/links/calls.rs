@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use farjump::{Error, Link, Pending, WaitError};
 
 use crate::conformance::failure::{Counted, Failure, ensure};
-use crate::conformance::host::{Args, Host, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, Host, PATIENCE};
 use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
@@ -38,21 +38,21 @@ pub(super) fn same(found: &[u8], due: &[u8]) -> Result<(), Failure> {
 
 /// Many calls in flight. Outcomes are taken in any order, by waiting and by polling; some calls are
 /// abandoned.
-pub(in crate::conformance) fn calls(stage: &Stage) -> Counted {
-    let host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn calls(fixture: &Fixture) -> Counted {
+    let host = fixture.host(Args::Word)?;
     let link = host.link()?;
-    let echo = &stage.libraries.echo;
-    let mut dice = fastrand::Rng::with_seed(11);
+    let echo = &fixture.libraries.echo;
+    let mut rng = fastrand::Rng::with_seed(11);
     let mut answered = 0;
     for round in 0..ROUNDS {
         let mut pending = Vec::new();
         for number in 0..IN_FLIGHT {
-            let bytes = pattern::bytes(SIZES[dice.usize(0..SIZES.len())], round, number);
+            let bytes = pattern::bytes(SIZES[rng.usize(0..SIZES.len())], round, number);
             pending.push((link.inject(echo, &bytes)?, bytes));
         }
-        dice.shuffle(&mut pending);
+        rng.shuffle(&mut pending);
         for (call, bytes) in pending {
-            match dice.u8(0..4) {
+            match rng.u8(0..4) {
                 0 => call.cancel(),
                 1 => same(&poll(call)?, &bytes)?,
                 _ => same(&call.wait(PATIENCE)?, &bytes)?,
@@ -79,10 +79,10 @@ fn poll(mut call: Pending<'_>) -> Result<Vec<u8>, Failure> {
 }
 
 /// Payloads and replies of every length up to 64 KiB.
-pub(in crate::conformance) fn replies(stage: &Stage) -> Counted {
-    let host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn replies(fixture: &Fixture) -> Counted {
+    let host = fixture.host(Args::Word)?;
     let link = host.link()?;
-    let Libraries { echo, fill, .. } = stage.libraries;
+    let Libraries { echo, fill, .. } = fixture.libraries;
     let mut right = 0;
     for round in 0..3 {
         for (number, len) in (0..).zip(REPLIES) {
@@ -98,14 +98,14 @@ pub(in crate::conformance) fn replies(stage: &Stage) -> Counted {
 }
 
 /// Four sources at once, each in a thread of its own; then one goes, and the others continue.
-pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
     let answered = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(links)
             .map(|(seed, link)| {
-                let echo = &stage.libraries.echo;
+                let echo = &fixture.libraries.echo;
                 scope.spawn(move || -> Counted {
                     for number in 0..EACH {
                         let bytes = pattern::bytes(SIZES[number as usize % SIZES.len()], seed, number);
@@ -123,8 +123,8 @@ pub(in crate::conformance) fn sources(stage: &Stage) -> Counted {
     // The four are gone with their threads.
     wait_for(&mut host, "all sources are gone", |host| Ok(host.counts()?.sources == 0))?;
     let link = host.link()?;
-    same(&link.inject(&stage.libraries.echo, b"still here")?.wait(PATIENCE)?, b"still here")?;
-    let late = link.inject(&stage.libraries.echo, b"no time")?.wait(Duration::ZERO);
+    same(&link.inject(&fixture.libraries.echo, b"still here")?.wait(PATIENCE)?, b"still here")?;
+    let late = link.inject(&fixture.libraries.echo, b"no time")?.wait(Duration::ZERO);
     ensure!(
         matches!(late, Ok(_) | Err(Error::Wait(WaitError::TimedOut { .. }))),
         "an answer that is not waited for gives {late:?}"

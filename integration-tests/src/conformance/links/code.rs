@@ -8,7 +8,7 @@ use farjump::{Error, Link, Mode, WaitError};
 use super::calls::same;
 use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, Failure, ensure};
-use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, PATIENCE};
 use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
@@ -18,13 +18,13 @@ const LOSSES: u64 = 8;
 const RESTARTS: u64 = 2;
 
 /// Drops code with calls of it in flight: they wait for it, in order, and all run.
-pub(in crate::conformance) fn lost_code(stage: &Stage) -> Counted {
-    let mode = stage.mode();
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn lost_code(fixture: &Fixture) -> Counted {
+    let mode = fixture.mode();
+    let mut host = fixture.host(Args::Word)?;
     let asked = Arc::new(AtomicU64::new(0));
     let count = asked.clone();
     let link = host.link_with(|builder| builder.on_code_missing(move |_| _ = count.fetch_add(1, Relaxed)))?;
-    let Libraries { echo, witness, .. } = stage.libraries;
+    let Libraries { echo, witness, .. } = fixture.libraries;
     let mut number = 0;
     for loss in 0..LOSSES {
         let mut calls = Vec::new();
@@ -70,8 +70,8 @@ pub(super) fn travelled(link: &Link, functions: u64, mode: Mode) -> Result<(), F
 }
 
 /// The target ends with calls in flight, and another one takes its place.
-pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn restart(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let (asked, gone) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (asks, ends) = (asked.clone(), gone.clone());
     let mut link = host.link_with(|builder| {
@@ -79,7 +79,7 @@ pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
             .on_code_missing(move |_| _ = asks.fetch_add(1, Relaxed))
             .on_peer_gone(move |_| _ = ends.fetch_add(1, Relaxed))
     })?;
-    let echo = &stage.libraries.echo;
+    let echo = &fixture.libraries.echo;
     let mut answered = 0;
     for round in 1..=RESTARTS {
         let epoch = link.epoch();
@@ -111,9 +111,9 @@ pub(in crate::conformance) fn restart(stage: &Stage) -> Counted {
             answered += 1;
         }
         let asked = asked.load(Relaxed);
-        let due = if stage.mode() == Mode::Cached { round } else { 0 };
+        let due = if fixture.mode() == Mode::Cached { round } else { 0 };
         ensure!(asked == due, "{round} new targets asked for the code {asked} times");
     }
-    travelled(&link, 1, stage.mode())?;
+    travelled(&link, 1, fixture.mode())?;
     Ok(answered)
 }

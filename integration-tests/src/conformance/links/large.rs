@@ -5,7 +5,7 @@ use farjump_core::transport::InboxKind;
 
 use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, MAILBOX, MAX_PAYLOAD, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, MAILBOX, MAX_PAYLOAD, PATIENCE};
 
 /// Upper bound of the bytes of a frame beside its payload, with the code of `witness`.
 const AROUND: usize = 16 << 10;
@@ -16,11 +16,11 @@ const SEED: u64 = 47;
 
 /// Sends them through a large mailbox, or as single messages, in order among small ones. A payload too long
 /// for the path is refused here, and the link stays usable.
-pub(in crate::conformance) fn large(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn large(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
-    let witness = &stage.libraries.witness;
-    let capabilities = stage.subject().make().source.capabilities();
+    let witness = &fixture.libraries.witness;
+    let capabilities = fixture.subject().make().source.capabilities();
     let mailbox = MAILBOX;
     if capabilities.inbox == InboxKind::TwoSided {
         let takes = link.max_frame();

@@ -5,7 +5,7 @@ use farjump::{CallError, Error, Link, Pending};
 use super::calls::{fill_args, same};
 use super::one_way_streams::witness_args;
 use crate::conformance::failure::{Counted, Failure, ensure};
-use crate::conformance::host::{Args, Host, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, Host, PATIENCE};
 use crate::conformance::libraries::Libraries;
 use crate::conformance::pattern;
 
@@ -21,19 +21,19 @@ enum Due {
     Refusal,
 }
 
-pub(in crate::conformance) fn mix(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn mix(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
     let mut mix = Mix {
         link: &link,
-        libraries: stage.libraries,
-        dice: fastrand::Rng::with_seed(SEED),
+        libraries: fixture.libraries,
+        rng: fastrand::Rng::with_seed(SEED),
         in_flight: Vec::new(),
         witnessed: 0,
         step: 0,
         ended: 0,
     };
-    for _ in 0..stage.frames(5, 600) {
+    for _ in 0..fixture.frames(5, 600) {
         mix.step(&mut host)?;
     }
     while !mix.in_flight.is_empty() {
@@ -49,7 +49,7 @@ pub(in crate::conformance) fn mix(stage: &Stage) -> Counted {
 struct Mix<'l> {
     link: &'l Link,
     libraries: &'static Libraries,
-    dice: fastrand::Rng,
+    rng: fastrand::Rng,
     in_flight: Vec<(Pending<'l>, Due)>,
     witnessed: u64,
     step: u64,
@@ -60,7 +60,7 @@ impl<'l> Mix<'l> {
     fn step(&mut self, host: &mut Host<'_>) -> Result<(), Failure> {
         self.step += 1;
         let Libraries { echo, fill, witness, missing, panics, .. } = self.libraries;
-        match self.dice.u8(0..100) {
+        match self.rng.u8(0..100) {
             0..30 => {
                 let len = self.len();
                 let bytes = pattern::bytes(len, SEED, self.step);
@@ -81,8 +81,8 @@ impl<'l> Mix<'l> {
             65..75 => {
                 // Some share a frame; some are too long for that or of another length.
                 let mut batch = self.link.batch();
-                let len = 16 + self.dice.usize(0..300);
-                for number in 0..self.dice.usize(1..60) {
+                let len = 16 + self.rng.usize(0..300);
+                for number in 0..self.rng.usize(1..60) {
                     let len = if number % 20 == 19 { len + 1 } else { len };
                     batch.send(witness, &witness_args(SEED, self.witnessed, len))?;
                     self.witnessed += 1;
@@ -100,11 +100,11 @@ impl<'l> Mix<'l> {
             }
             82..84 => Ok(self.link.flush(PATIENCE)?),
             84..86 => {
-                let lost = [echo, fill, witness, panics][self.dice.usize(0..4)];
+                let lost = [echo, fill, witness, panics][self.rng.usize(0..4)];
                 host.forget(lost).map(|_| ())
             }
             86..88 if !self.in_flight.is_empty() => {
-                let index = self.dice.usize(0..self.in_flight.len());
+                let index = self.rng.usize(0..self.in_flight.len());
                 self.in_flight.swap_remove(index).0.cancel();
                 Ok(())
             }
@@ -114,10 +114,10 @@ impl<'l> Mix<'l> {
 
     /// Mostly small, now and then large.
     fn len(&mut self) -> usize {
-        match self.dice.u8(0..10) {
-            0..7 => self.dice.usize(0..200),
-            7..9 => self.dice.usize(0..5000),
-            _ => self.dice.usize(0..40_000),
+        match self.rng.u8(0..10) {
+            0..7 => self.rng.usize(0..200),
+            7..9 => self.rng.usize(0..5000),
+            _ => self.rng.usize(0..40_000),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'l> Mix<'l> {
         if self.in_flight.is_empty() {
             return Ok(());
         }
-        let index = self.dice.usize(0..self.in_flight.len());
+        let index = self.rng.usize(0..self.in_flight.len());
         let (call, due) = self.in_flight.swap_remove(index);
         self.ended += 1;
         match (call.wait(PATIENCE), due) {

@@ -12,10 +12,10 @@ mod samples;
 mod unread_replies;
 
 use super::failure::Counted;
-use super::host::Stage;
+use super::host::Fixture;
 
 /// One check.
-pub(super) type Check = (&'static str, fn(&Stage) -> Counted);
+pub(super) type Check = (&'static str, fn(&Fixture) -> Counted);
 
 /// The checks whose claims differ from mode to mode: how code travels, where it is kept, what is refused.
 pub(super) const OF_MODES: [&str; 6] = ["samples", "lost code", "restart", "refusals", "mix", "large"];

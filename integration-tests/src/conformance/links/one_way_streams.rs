@@ -1,7 +1,7 @@
 //! Streams of one-way calls: in order, exactly once, each whole.
 
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, PATIENCE};
 use crate::conformance::pattern;
 
 /// Arguments of `witness`: number, seed and pattern, `len` bytes in total, at least 16.
@@ -25,15 +25,15 @@ fn write_witness_args(args: &mut Vec<u8>, seed: u64, number: u64, len: usize) {
 }
 
 /// A flush waits for everything sent before it, with and without anything sent.
-pub(in crate::conformance) fn flush(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn flush(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
     link.flush(PATIENCE)?;
     let mut number = 0;
     for batch in [1, 2, 7, 30, 100, 300] {
         for _ in 0..batch {
             let len = [16, 40, 41, 700, 5000][number as usize % 5];
-            link.send(&stage.libraries.witness, &witness_args(41, number, len))?;
+            link.send(&fixture.libraries.witness, &witness_args(41, number, len))?;
             number += 1;
         }
         link.flush(PATIENCE)?;
@@ -44,16 +44,16 @@ pub(in crate::conformance) fn flush(stage: &Stage) -> Counted {
     Ok(number)
 }
 
-/// Small frames: the whole volume, or a tenth ([`Stage::frames`]).
-pub(in crate::conformance) fn volume(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+/// Small frames: the whole volume, or a tenth ([`Fixture::frames`]).
+pub(in crate::conformance) fn volume(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
-    let frames = stage.frames(1000, 1000);
+    let frames = fixture.frames(1000, 1000);
     let mut args = Vec::new();
     for number in 0..frames {
         let len = [16, 24, 31, 32, 33, 40, 41, 64][number as usize % 8];
         write_witness_args(&mut args, 43, number, len);
-        link.send(&stage.libraries.witness, &args)?;
+        link.send(&fixture.libraries.witness, &args)?;
     }
     link.flush(PATIENCE)?;
     let word = host.word()?;

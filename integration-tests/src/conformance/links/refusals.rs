@@ -7,7 +7,7 @@ use farjump::{CallError, Error, InjectError, Mode, RefusalCause};
 
 use super::calls::{fill_args, same};
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, MAX_PAYLOAD, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, MAX_PAYLOAD, PATIENCE};
 use crate::conformance::libraries::Libraries;
 
 /// Size of the reply mailbox, in bytes.
@@ -15,16 +15,16 @@ const ROOM: usize = 16 << 10;
 /// Rounds.
 const ROUNDS: u64 = 3;
 
-pub(in crate::conformance) fn refusals(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let told = Arc::new(AtomicU64::new(0));
     let count = told.clone();
     let link = host.link_with(|builder| {
         builder.reply_mailbox_size(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
     })?;
-    let Libraries { echo, fill, missing, panics, .. } = stage.libraries;
+    let Libraries { echo, fill, missing, panics, .. } = fixture.libraries;
     // A target cannot have this one itself.
-    let (due, word) = match stage.mode() {
+    let (due, word) = match fixture.mode() {
         Mode::Local => (RefusalCause::CodeMissing, "`missing`"),
         _ => (RefusalCause::UnresolvedImport, "conformance_offers_no_such_function"),
     };

@@ -6,23 +6,23 @@ use farjump::{Error, InjectError, Library, Link, Mode};
 
 use super::code::travelled;
 use crate::conformance::failure::{Counted, Failure, ensure};
-use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, PATIENCE};
 
 /// Bytes of this program that serve as the file.
 const FILE: usize = 200_001;
 
-pub(in crate::conformance) fn samples(stage: &Stage) -> Counted {
+pub(in crate::conformance) fn samples(fixture: &Fixture) -> Counted {
     let program = std::fs::read(std::env::current_exe()?)?;
     let contents: [&[u8]; 3] = [b"", &[b'a'; 1000], &program[..program.len().min(FILE)]];
     // The functions compute the same in each mode: one file shows that their code arrived.
-    let skipped = if stage.mode() == Mode::Cached { 0 } else { contents.len() - 1 };
+    let skipped = if fixture.mode() == Mode::Cached { 0 } else { contents.len() - 1 };
     let folder = tempfile::tempdir()?;
-    let mut right = counter(stage)? + hello(stage)?;
+    let mut right = counter(fixture)? + hello(fixture)?;
     for (index, contents) in contents.into_iter().enumerate().skip(skipped) {
         let path = folder.path().join(index.to_string());
         std::fs::write(&path, contents)?;
-        let host = stage.host(Args::File(path))?;
-        right += of_file(&host.link()?, stage, contents)
+        let host = fixture.host(Args::File(path))?;
+        right += of_file(&host.link()?, fixture, contents)
             .map_err(|failure| failure.at(format!("on {} bytes", contents.len())))?;
     }
     Ok(right)
@@ -32,10 +32,10 @@ fn call(link: &Link, library: &Library, args: &[u8]) -> Result<Vec<u8>, Failure>
     Ok(link.inject(library, args)?.wait(PATIENCE)?.into_vec())
 }
 
-fn counter(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
+fn counter(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link()?;
-    let counter = &stage.libraries.counter;
+    let counter = &fixture.libraries.counter;
     for payload in 0..100 {
         link.send(counter, &vec![7; payload])?;
     }
@@ -44,10 +44,10 @@ fn counter(stage: &Stage) -> Counted {
     link.flush(PATIENCE)?;
     let word = host.word()?;
     ensure!(word == 101, "counter was called 101 times and counted {word}");
-    travelled(&link, 1, stage.mode())?;
+    travelled(&link, 1, fixture.mode())?;
     let (stats, counts) = (link.stats(), host.counts()?);
     ensure!((stats.frames, counts.calls) == (101, 101), "101 calls: {stats:?}, {counts:?}");
-    let due = match stage.mode() {
+    let due = match fixture.mode() {
         // A target that has the functions itself has placed them all before.
         Mode::Local => counts.images,
         Mode::InPlace => 0,
@@ -57,11 +57,11 @@ fn counter(stage: &Stage) -> Counted {
     Ok(1)
 }
 
-fn hello(stage: &Stage) -> Counted {
-    let mut host = stage.host(Args::Word)?;
-    if stage.mode() == Mode::InPlace {
+fn hello(fixture: &Fixture) -> Counted {
+    let mut host = fixture.host(Args::Word)?;
+    if fixture.mode() == Mode::InPlace {
         // It has statics, which do not fit a mailbox.
-        let refused = host.link()?.inject(&stage.libraries.hello, b"world").map(drop);
+        let refused = host.link()?.inject(&fixture.libraries.hello, b"world").map(drop);
         ensure!(
             matches!(refused, Err(Error::Inject(InjectError::NotInPlace { .. }))),
             "hello in place gives {refused:?}"
@@ -71,7 +71,7 @@ fn hello(stage: &Stage) -> Counted {
     let (one, other) = (host.link()?, host.link()?);
     // The statics are the target's: both links continue the same count.
     for (link, name, call_number) in [(&one, "world", 1_u64), (&other, "", 2), (&one, "again", 3)] {
-        let reply = call(link, &stage.libraries.hello, name.as_bytes())?;
+        let reply = call(link, &fixture.libraries.hello, name.as_bytes())?;
         ensure!(reply == call_number.to_le_bytes(), "call {call_number} of hello replied {reply:?}");
     }
     let printed = host.printed()?;
@@ -84,8 +84,8 @@ fn hello(stage: &Stage) -> Counted {
     Ok(3)
 }
 
-fn of_file(link: &Link, stage: &Stage, contents: &[u8]) -> Counted {
-    let libraries = stage.libraries;
+fn of_file(link: &Link, fixture: &Fixture, contents: &[u8]) -> Counted {
+    let libraries = fixture.libraries;
     let mut counts: BTreeMap<u8, u64> = (0..=255).map(|value| (value, 0)).collect();
     contents.iter().for_each(|byte| *counts.entry(*byte).or_default() += 1);
     let expected: Vec<u8> = std::iter::once(contents.len() as u64)

@@ -4,7 +4,7 @@ use farjump_core::transport::InboxKind;
 
 use super::calls::{fill_args, same};
 use crate::conformance::failure::{Counted, ensure};
-use crate::conformance::host::{Args, PATIENCE, Stage};
+use crate::conformance::host::{Args, Fixture, PATIENCE};
 use crate::conformance::pattern;
 
 /// Size of the reply mailbox, in bytes.
@@ -16,17 +16,17 @@ const CALLS: u64 = 40;
 /// Calls on another link meanwhile.
 const OTHERS: u64 = 20;
 
-pub(in crate::conformance) fn unread(stage: &Stage) -> Counted {
-    let one_sided = stage.subject().make().source.capabilities().inbox == InboxKind::OneSided;
-    let mut host = stage.host(Args::Word)?;
+pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
+    let one_sided = fixture.subject().make().source.capabilities().inbox == InboxKind::OneSided;
+    let mut host = fixture.host(Args::Word)?;
     let link = host.link_with(|builder| builder.reply_mailbox_size(ROOM))?;
     let other = host.link()?;
     let calls: Vec<_> = (0..CALLS)
-        .map(|number| link.inject(&stage.libraries.fill, &fill_args(REPLY, 21, number)))
+        .map(|number| link.inject(&fixture.libraries.fill, &fill_args(REPLY, 21, number)))
         .collect::<Result<_, _>>()?;
     for number in 0..OTHERS {
         let bytes = pattern::bytes(500, 22, number);
-        same(&other.inject(&stage.libraries.echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
+        same(&other.inject(&fixture.libraries.echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
     }
     let ran = host.counts()?.calls - OTHERS;
     // A mailbox is the only space. (A source that waits for credit takes replies meanwhile.)

@@ -14,7 +14,7 @@ mod odds;
 mod one_sided;
 mod two_sided;
 
-use odds::Dice;
+use odds::FaultGenerator;
 use one_sided::FaultyRemote;
 use two_sided::FaultyMessages;
 
@@ -206,8 +206,8 @@ impl Transport for FaultInjector {
         // apart.
         let seed = self.seed ^ self.opened.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.opened += 1;
-        let dice = Dice::new(seed, self.faults, link);
-        Ok(Box::new(UnconnectedFaulty { inner, dice, max_frame: capabilities.max_frame }))
+        let generator = FaultGenerator::new(seed, self.faults, link);
+        Ok(Box::new(UnconnectedFaulty { inner, generator, max_frame: capabilities.max_frame }))
     }
 }
 
@@ -277,7 +277,7 @@ impl Link {
 
 struct UnconnectedFaulty {
     inner: Box<dyn UnconnectedEndpoint>,
-    dice: Dice,
+    generator: FaultGenerator,
     max_frame: usize,
 }
 
@@ -292,15 +292,15 @@ impl UnconnectedEndpoint for UnconnectedFaulty {
 
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let endpoint = self.inner.connect(peer, deadline_ms)?;
-        let link = self.dice.link().clone();
+        let link = self.generator.link().clone();
         link.check(Operation::Connect)?;
         Ok(match endpoint {
             Endpoint::OneSided { local, remote } => Endpoint::OneSided {
                 local: Box::new(FaultyLocal { inner: local, link }),
-                remote: Box::new(FaultyRemote::new(remote, self.dice)),
+                remote: Box::new(FaultyRemote::new(remote, self.generator)),
             },
             Endpoint::TwoSided(messages) => {
-                Endpoint::TwoSided(Box::new(FaultyMessages::new(messages, self.dice, self.max_frame)))
+                Endpoint::TwoSided(Box::new(FaultyMessages::new(messages, self.generator, self.max_frame)))
             }
         })
     }

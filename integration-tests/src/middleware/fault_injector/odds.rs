@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{Fault, Faults, Hold, Link};
 
 /// The generator of one link.
-pub(super) struct Dice {
-    generator: fastrand::Rng,
+pub(super) struct FaultGenerator {
+    rng: fastrand::Rng,
     faults: Faults,
     operations: u64,
     injected: u64,
@@ -17,9 +17,9 @@ pub(super) struct Dice {
 /// Remaining `progress` calls of a wait; this value means for ever.
 pub(super) const FOREVER: u64 = u64::MAX;
 
-impl Dice {
-    pub(super) fn new(seed: u64, faults: Faults, link: Arc<Link>) -> Dice {
-        Dice { generator: fastrand::Rng::with_seed(seed), faults, operations: 0, injected: 0, link }
+impl FaultGenerator {
+    pub(super) fn new(seed: u64, faults: Faults, link: Arc<Link>) -> FaultGenerator {
+        FaultGenerator { rng: fastrand::Rng::with_seed(seed), faults, operations: 0, injected: 0, link }
     }
 
     pub(super) fn link(&self) -> &Arc<Link> {
@@ -33,7 +33,7 @@ impl Dice {
         // Every fault is drawn for, hit or not, so that the numbers drawn for an operation do not depend on
         // the odds.
         for fault in Fault::ALL {
-            let hit = self.generator.u16(0..1000) < self.faults.odds(fault).0;
+            let hit = self.rng.u16(0..1000) < self.faults.odds(fault).0;
             if hit && drawn.is_none() && possible(fault) {
                 drawn = Some(fault);
             }
@@ -49,7 +49,7 @@ impl Dice {
 
     /// A number below `end`, which is not 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
-        self.generator.usize(0..end)
+        self.rng.usize(0..end)
     }
 
     /// Number of `progress` calls that an operation held now waits.

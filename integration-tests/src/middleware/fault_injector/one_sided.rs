@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::odds::{Dice, FOREVER};
+use super::odds::{FOREVER, FaultGenerator};
 use super::{Fault, Link};
 use farjump_core::transport::{Cause, Operation, PathInfo, RemoteMemory, TransportError};
 
@@ -16,7 +16,7 @@ const WORD: usize = 8;
 
 pub(super) struct FaultyRemote {
     inner: Box<dyn RemoteMemory>,
-    dice: Dice,
+    generator: FaultGenerator,
     link: Arc<Link>,
     /// Operations not yet passed to `inner`, oldest first.
     queue: VecDeque<Entry>,
@@ -72,11 +72,11 @@ impl Write<'_> {
 }
 
 impl FaultyRemote {
-    pub(super) fn new(inner: Box<dyn RemoteMemory>, dice: Dice) -> Self {
-        let link = dice.link().clone();
+    pub(super) fn new(inner: Box<dyn RemoteMemory>, generator: FaultGenerator) -> Self {
+        let link = generator.link().clone();
         FaultyRemote {
             inner,
-            dice,
+            generator,
             link,
             queue: VecDeque::new(),
             lent: VecDeque::new(),
@@ -113,13 +113,13 @@ impl FaultyRemote {
         while self.lent.front().is_some_and(|(position, _)| position + region <= self.latest) {
             self.lent.pop_front();
         }
-        let fault = self.dice.draw(|fault| match fault {
+        let fault = self.generator.draw(|fault| match fault {
             Fault::Truncate | Fault::FlipBit => !bytes.is_empty(),
             // There must be a last word, and a rest.
             Fault::HoldLastWord | Fault::Overtake => bytes.len() >= 2 * WORD,
             Fault::Delay | Fault::Kill => true,
         });
-        let late = self.dice.turns();
+        let late = self.generator.turns();
         let split = bytes.len().saturating_sub(WORD);
         let part = |from: usize, to: usize, completion, wait, ordered| Write {
             offset: offset + from,
@@ -133,7 +133,7 @@ impl FaultyRemote {
             None => self.submit(part(0, len, completion, 0, true)),
             Some(Fault::Delay) => self.submit(part(0, len, completion, late, true)),
             Some(Fault::Truncate) => {
-                let kept = self.dice.below(len);
+                let kept = self.generator.below(len);
                 self.submit(part(0, kept, completion, 0, true))
             }
             Some(Fault::HoldLastWord) => {
@@ -146,7 +146,7 @@ impl FaultyRemote {
             }
             Some(Fault::FlipBit) => {
                 let mut spoilt = bytes.to_vec();
-                self.dice.flip(&mut spoilt);
+                self.generator.flip(&mut spoilt);
                 let data = Data::Bytes { bytes: Cow::Owned(spoilt), completion };
                 self.submit(Write { offset, data, frame, wait: 0, ordered: true })
             }
@@ -227,13 +227,13 @@ unsafe impl RemoteMemory for FaultyRemote {
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
         self.admit(offset, WORD, frame)?;
-        let fault = self.dice.draw(|fault| matches!(fault, Fault::Delay | Fault::FlipBit | Fault::Kill));
+        let fault = self.generator.draw(|fault| matches!(fault, Fault::Delay | Fault::FlipBit | Fault::Kill));
         let mut bytes = word.to_ne_bytes();
         let mut wait = 0;
         match fault {
             Some(Fault::Kill) => return Err(self.broken(Operation::Put, frame)),
-            Some(Fault::FlipBit) => self.dice.flip(&mut bytes),
-            Some(_) => wait = self.dice.turns(),
+            Some(Fault::FlipBit) => self.generator.flip(&mut bytes),
+            Some(_) => wait = self.generator.turns(),
             None => {}
         }
         let data = Data::Word(u64::from_ne_bytes(bytes));

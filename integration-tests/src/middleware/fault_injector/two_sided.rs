@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::odds::{Dice, FOREVER};
+use super::odds::{FOREVER, FaultGenerator};
 use super::{Fault, Link};
 use crate::middleware::pages::Pages;
 use farjump_core::frame::LINE;
@@ -17,7 +17,7 @@ const WORD: usize = 8;
 
 pub(super) struct FaultyMessages {
     inner: Box<dyn Messages>,
-    dice: Dice,
+    generator: FaultGenerator,
     link: Arc<Link>,
     max_frame: usize,
     /// The buffer reserved and not committed.
@@ -38,9 +38,9 @@ struct Message {
 }
 
 impl FaultyMessages {
-    pub(super) fn new(inner: Box<dyn Messages>, dice: Dice, max_frame: usize) -> Self {
-        let link = dice.link().clone();
-        FaultyMessages { inner, dice, link, max_frame, room: None, queue: VecDeque::new(), copied: None }
+    pub(super) fn new(inner: Box<dyn Messages>, generator: FaultGenerator, max_frame: usize) -> Self {
+        let link = generator.link().clone();
+        FaultyMessages { inner, generator, link, max_frame, room: None, queue: VecDeque::new(), copied: None }
     }
 
     fn failed(&self, operation: Operation, cause: Cause) -> TransportError {
@@ -101,7 +101,7 @@ unsafe impl Messages for FaultyMessages {
             return Err(self.failed(Operation::Send, cause).with_frame(frame));
         };
         pages.truncate(len);
-        let fault = self.dice.draw(|fault| match fault {
+        let fault = self.generator.draw(|fault| match fault {
             Fault::Truncate => len >= 2 * LINE,
             Fault::HoldLastWord => len >= WORD,
             Fault::FlipBit => len > 0,
@@ -110,11 +110,11 @@ unsafe impl Messages for FaultyMessages {
         let (mut wait, mut ordered) = (0, true);
         match fault {
             None => {}
-            Some(Fault::Delay) => wait = self.dice.turns(),
-            Some(Fault::Overtake) => (wait, ordered) = (self.dice.turns(), false),
-            Some(Fault::Truncate) => pages.truncate((1 + self.dice.below(len / LINE - 1)) * LINE),
+            Some(Fault::Delay) => wait = self.generator.turns(),
+            Some(Fault::Overtake) => (wait, ordered) = (self.generator.turns(), false),
+            Some(Fault::Truncate) => pages.truncate((1 + self.generator.below(len / LINE - 1)) * LINE),
             Some(Fault::HoldLastWord) => pages.bytes_mut()[len - WORD..].fill(0),
-            Some(Fault::FlipBit) => self.dice.flip(pages.bytes_mut()),
+            Some(Fault::FlipBit) => self.generator.flip(pages.bytes_mut()),
             Some(Fault::Kill) => {
                 self.queue.clear();
                 return Err(self.link.kill(Operation::Send, frame));
