@@ -50,7 +50,7 @@ fn slots_that_make_no_sense_are_refused_with_what_to_change() {
     refused(&["rate", "--slot", "100"], 2, "whole lines");
     refused(&["rate", "--slot", "1K", "--against", "memcpy"], 1, "ucx-put");
     for metric in ["first-call", "work", "scaling", "wake-up", "idle"] {
-        refused(&[metric, "--slot", "1K"], 1, &format!("for {metric} there is no ring"));
+        refused(&[metric, "--slot", "1K"], 1, &format!("leave it out for {metric}"));
     }
     if has_processors() {
         refused(&["rate", "--slot", "64", "--sizes", "8,57"], 1, "a payload of 57 B and its signal");
