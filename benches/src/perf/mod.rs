@@ -26,6 +26,7 @@ mod metric;
 mod options;
 mod payload_size;
 mod perftest;
+mod picture_file;
 mod place;
 mod plot;
 mod ports;
@@ -58,7 +59,7 @@ use ifuncs::Libraries;
 use machine::Machine;
 use metric::Metric;
 pub use options::{Perf, PerfOther};
-use plot::Plot;
+use picture_file::PictureFile;
 use report::Report;
 use run::Bench;
 use setting::Setting;
@@ -73,7 +74,7 @@ use setting::Setting;
 /// `farjump perf-other`. The libraries that the command line names, of functions and of UCX, are loaded.
 pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let against = checks::references_of(arguments)?;
-    arguments.plot.as_ref().map_or(Ok(()), Plot::check)?;
+    arguments.plot.as_ref().map_or(Ok(()), PictureFile::check)?;
     let aside = Aside::put()?;
     let transports = transports_of(arguments)?;
     let (source, cpus) = match arguments.peer {
@@ -113,7 +114,9 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let printed = report.print(arguments);
     // A run that failed at its start has nothing to draw, and its error says why.
     let plotted = match &arguments.plot {
-        Some(plot) if ended.is_ok() || !report.rows.is_empty() => plot.write(&report, arguments.rounds),
+        Some(plot) if ended.is_ok() || !report.rows.is_empty() => {
+            plot::draw(&report, arguments.rounds, plot.kind()).and_then(|picture| plot.write(&picture))
+        }
         _ => Ok(()),
     };
     if let (Err(_), Err(also)) = (&ended, &plotted) {

@@ -11,7 +11,7 @@ use super::image::parse_images;
 use super::machine::{AskedCpus, parse_cpus};
 use super::metric::{Against, Metric};
 use super::payload_size::{Sizes, parse_sizes};
-use super::plot::{Plot, parse_plot};
+use super::picture_file::{PictureFile, parse_picture_file};
 use super::remote_target::parse_address;
 use super::scaling::source_count::{Active, Counts, parse_active, parse_counts};
 use super::work::{Functions, parse_functions};
@@ -191,8 +191,8 @@ pub struct Perf {
     #[arg(long, value_name = "NETNS,ADDRESS", value_parser = parse_across, conflicts_with = "peer")]
     pub(super) across: Option<Across>,
     /// Draw the figures and their ratios, as SVG or PNG by the file's ending
-    #[arg(long, value_name = "FILE", value_parser = parse_plot)]
-    pub(super) plot: Option<Plot>,
+    #[arg(long, value_name = "FILE", value_parser = parse_picture_file)]
+    pub(super) plot: Option<PictureFile>,
 }
 
 impl Perf {

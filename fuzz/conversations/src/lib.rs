@@ -15,6 +15,5 @@ pub mod hostile;
 pub mod misled;
 pub mod spoken;
 pub mod step;
-pub mod streams;
 pub mod ways;
 pub mod wire;

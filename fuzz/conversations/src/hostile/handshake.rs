@@ -10,12 +10,12 @@ use farjump_core::mailbox::region_len;
 use farjump_core::transport::OpenRequest;
 use fastrand::Rng;
 
+use super::streams::Streams;
 use super::{Hostile, HostileLink};
 use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::spoken;
 use crate::step::{Meeting, Parting};
-use crate::streams::Streams;
 use crate::wire::Wire;
 
 /// Turns of the target in which a response must come.

@@ -1,6 +1,7 @@
 //! A hostile source: executes steps, with messages, frames and descriptors of its own making.
 
 mod handshake;
+mod streams;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

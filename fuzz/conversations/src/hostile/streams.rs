@@ -11,7 +11,7 @@ use farjump_core::transport::{Secret, Side, Stream};
 use farjump_fixtures::by_hand::opening;
 use fastrand::Rng;
 
-use crate::hostile::{Hostile, await_message};
+use super::{Hostile, await_message};
 use crate::step::Meeting;
 
 /// Remembered tokens.
