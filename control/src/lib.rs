@@ -20,6 +20,7 @@ mod handshake;
 mod key;
 mod key_file;
 mod keys;
+mod limits;
 mod listener;
 mod loopback_owner;
 mod peer_identity;
@@ -35,7 +36,7 @@ pub use admin::messages::{
 };
 pub use connection::Control;
 pub use connection::message::{
-    EndpointInfo, HEAD_LEN, Limits, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE,
+    EndpointInfo, HEAD_LEN, MAX_CODE, MAX_DESCRIPTORS, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE,
     MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message,
 };
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
@@ -54,6 +55,7 @@ pub use handshake::target::{Arrival, ArrivalOptions, Progress};
 pub use key::Key;
 pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};
+pub use limits::Limits;
 pub use listener::Listener;
 pub use peer_identity::{PeerIdentity, admit, plain};
 pub use refusal::{RefusalCause, RejectCause};

@@ -36,7 +36,7 @@ pub use error::{
     ServeError, SystemError, SystemOperation, WaitError,
 };
 pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
-pub use farjump_control::{Key, Keys, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
+pub use farjump_control::{Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
 pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;

@@ -15,18 +15,11 @@ use crate::mode::{Allowed, Mode};
 use crate::{Error, Limited, Refusal, ServeError};
 
 /// The frames that an executor accepts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Policy {
     /// The allow-list; all code may come in if `None`.
     codes: Option<HashSet<CodeId>>,
-    max_image: usize,
-    max_payload: usize,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy { codes: None, max_image: usize::MAX, max_payload: usize::MAX }
-    }
+    pub(crate) limits: Limits,
 }
 
 impl Policy {
@@ -36,16 +29,6 @@ impl Policy {
         self.codes.get_or_insert_default().extend(ids);
     }
 
-    /// Largest image in bytes.
-    pub(crate) fn limit_image(&mut self, bytes: usize) {
-        self.max_image = bytes;
-    }
-
-    /// Largest payload in bytes.
-    pub(crate) fn limit_payload(&mut self, bytes: usize) {
-        self.max_payload = bytes;
-    }
-
     /// # Errors
     /// [`crate::ServeError::Limit`] for a limit that lets nothing in; [`crate::ServeError::InPlaceOfAllowed`]
     /// for an allow-list that the allowed modes could bypass.
@@ -53,8 +36,8 @@ impl Policy {
         if self.codes.is_some() && modes.has(Mode::InPlace) {
             return Err(Error::Serve(ServeError::InPlaceOfAllowed));
         }
-        at_least(Limited::Payload, self.max_payload, 1)?;
-        at_least(Limited::Image, self.max_image, IMAGE_HEADER_LEN + 1)
+        at_least(Limited::Payload, self.limits.payload, 1)?;
+        at_least(Limited::Image, self.limits.image, IMAGE_HEADER_LEN + 1)
     }
 
     /// Checks whether the code `id` may come in.
@@ -77,7 +60,7 @@ impl Policy {
         within(
             "image",
             len,
-            self.max_image,
+            self.limits.image,
             "build it smaller, or have the target take more (TargetBuilder::max_image)",
         )
     }
@@ -88,7 +71,7 @@ impl Policy {
         within(
             "payload",
             len,
-            self.max_payload,
+            self.limits.payload,
             "send less at a time, or have the target take more (TargetBuilder::max_payload)",
         )
     }
@@ -96,18 +79,17 @@ impl Policy {
     /// Longest frame whose payload cannot be over the limit, whatever its header says; `None` if no payload
     /// is. The payloads of longer frames need a check.
     pub(crate) fn frames_without_question(&self) -> Option<usize> {
-        (self.max_payload != usize::MAX).then(|| {
-            let most = self.max_payload.saturating_add(HEADER_LEN);
+        (self.limits.payload != Limits::NONE).then(|| {
+            let most = self.limits.payload.saturating_add(HEADER_LEN);
             most - most % LINE
         })
     }
 
-    /// The limits announced to a source that may take `memory` bytes besides its mailbox, or any number of
-    /// them. A source does not send an image that can never fit.
-    pub(crate) fn limits(&self, memory: Option<usize>) -> Limits {
-        let limited = |limit: usize| (limit != usize::MAX).then_some(limit as u64);
-        let image = limited(self.max_image).into_iter().chain(memory.map(|bytes| bytes as u64)).min();
-        Limits { payload: limited(self.max_payload), image }
+    /// The limits announced to a source that may take `memory` bytes besides its mailbox. A source does not
+    /// send an image that can never fit.
+    pub(crate) fn announced(&self, memory: usize) -> Limits {
+        let Limits { payload, image, .. } = self.limits;
+        Limits { payload, image: image.min(memory), ..Limits::default() }
     }
 }
 
@@ -120,27 +102,9 @@ pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
     }
 }
 
-/// The [`Limits`] of a target as numbers to compare with; the largest number stands for no limit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ceilings {
-    /// Largest payload in bytes.
-    pub(crate) payload: u64,
-    /// Largest image in bytes.
-    pub(crate) image: u64,
-}
-
-impl Ceilings {
-    /// Whether calls whose payloads fit a line need no check of their length.
-    pub(crate) fn takes_lines(&self) -> bool {
-        self.payload >= INLINE_PAYLOAD as u64
-    }
-}
-
-impl From<Limits> for Ceilings {
-    fn from(limits: Limits) -> Ceilings {
-        let [payload, image] = [limits.payload, limits.image].map(|limit| limit.unwrap_or(u64::MAX));
-        Ceilings { payload, image }
-    }
+/// Whether calls whose payloads fit a line need no check of their length.
+pub(crate) fn takes_lines(limits: &Limits) -> bool {
+    limits.payload >= INLINE_PAYLOAD
 }
 
 #[inline]
@@ -313,8 +277,8 @@ mod tests {
     #[test]
     fn a_frame_that_needs_no_question_has_no_room_for_a_payload_over_the_limit() {
         for max in 1..1000 {
-            let mut policy = Policy::default();
-            policy.limit_payload(max);
+            let limits = Limits { payload: max, ..Limits::default() };
+            let policy = Policy { limits, ..Policy::default() };
             let frame = policy.frames_without_question().unwrap();
             assert!(frame.saturating_sub(HEADER_LEN) <= max && frame.is_multiple_of(LINE), "{max}");
             assert!(frame + LINE - HEADER_LEN > max, "{max}: longer ones could be over it");
@@ -325,17 +289,16 @@ mod tests {
     #[test]
     fn what_is_told_to_sources_is_what_is_held_against_them() {
         let mut policy = Policy::default();
-        let takes_lines = |policy: &Policy| Ceilings::from(policy.limits(None)).takes_lines();
-        assert_eq!(policy.limits(None), Limits::default());
-        assert!(takes_lines(&policy));
-        policy.limit_image(500);
-        policy.limit_payload(40);
-        assert_eq!(policy.limits(None), Limits { payload: Some(40), image: Some(500) });
-        assert_eq!(policy.limits(Some(499)).image, Some(499), "what it may take is less");
-        assert_eq!(Policy::default().limits(Some(9)), Limits { payload: None, image: Some(9) });
-        assert!(takes_lines(&policy));
-        policy.limit_payload(39);
-        assert!(!takes_lines(&policy));
+        assert_eq!(policy.announced(Limits::NONE), Limits::default());
+        assert!(takes_lines(&policy.limits));
+        policy.limits = Limits { image: 500, payload: 40, sources: 1, ..Limits::default() };
+        let announced = Limits { image: 500, payload: 40, ..Limits::default() };
+        assert_eq!(policy.announced(Limits::NONE), announced);
+        assert_eq!(policy.announced(499).image, 499, "what it may take is less");
+        assert_eq!(Policy::default().announced(9), Limits { image: 9, ..Limits::default() });
+        assert!(takes_lines(&policy.limits));
+        policy.limits.payload = 39;
+        assert!(!takes_lines(&policy.limits));
     }
 
     #[test]
@@ -343,12 +306,12 @@ mod tests {
         let text = |policy: &Policy| policy.check(Allowed::default()).unwrap_err().to_string();
         let mut policy = Policy::default();
         policy.check(Allowed::default()).unwrap();
-        policy.limit_image(32);
+        policy.limits.image = 32;
         assert!(text(&policy).contains("32 bytes on the image"), "{}", text(&policy));
-        policy.limit_payload(0);
+        policy.limits.payload = 0;
         assert!(text(&policy).contains("0 bytes on the payload"), "{}", text(&policy));
-        policy.limit_payload(1);
-        policy.limit_image(33);
+        policy.limits.payload = 1;
+        policy.limits.image = 33;
         policy.check(Allowed::default()).unwrap();
     }
 

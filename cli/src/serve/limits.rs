@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use farjump::{CodeId, TargetBuilder};
+use farjump::{CodeId, Limits};
 
 use super::Serve;
 use farjump_benches::program::units::parse_bytes;
@@ -62,26 +62,17 @@ pub(crate) fn parse_limit(text: &str) -> Result<usize, String> {
     }
 }
 
-type Set<'a> = fn(TargetBuilder<'a>, usize) -> TargetBuilder<'a>;
-
-/// Applies the limits of the command line.
-pub(crate) fn limit<'a>(mut builder: TargetBuilder<'a>, arguments: &Serve) -> TargetBuilder<'a> {
-    for codes in &arguments.codes {
-        builder = builder.allow_code(codes.0.iter().copied());
+/// The limits of the command line.
+pub(crate) fn limits(arguments: &Serve) -> Limits {
+    let default = Limits::default();
+    Limits {
+        payload: arguments.max_payload.unwrap_or(default.payload),
+        large_payload: arguments.max_payload.unwrap_or(default.large_payload),
+        image: arguments.max_image.unwrap_or(default.image),
+        frame: arguments.max_frame.unwrap_or(default.frame),
+        sources: arguments.max_sources.map_or(default.sources, |sources| sources as usize),
+        source_memory: arguments.max_source_memory.unwrap_or(default.source_memory),
     }
-    let limits: [(_, Set<'a>); 5] = [
-        (arguments.max_frame, TargetBuilder::max_frame),
-        (arguments.max_image, TargetBuilder::max_image),
-        (arguments.max_payload, TargetBuilder::max_payload),
-        (arguments.max_sources.map(|sources| sources as usize), TargetBuilder::max_sources),
-        (arguments.max_source_memory, TargetBuilder::max_source_memory),
-    ];
-    for (limit, set) in limits {
-        if let Some(limit) = limit {
-            builder = set(builder, limit);
-        }
-    }
-    builder
 }
 
 #[cfg(test)]

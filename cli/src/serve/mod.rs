@@ -16,7 +16,7 @@ pub(crate) use arguments::Serve;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
-use limits::limit;
+use limits::limits;
 
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     // Signals are caught before there is a socket to remove.
@@ -37,7 +37,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .ucx_tcp(arguments.ucx.tcp)
         .clear(arguments.clear.clear)
         .store_capacity(arguments.store_bytes, arguments.store_images)
-        .mailbox_size(arguments.mailbox);
+        .mailbox_size(arguments.mailbox)
+        .limits(limits(arguments));
     for library in &arguments.exports {
         // SAFETY: the user names `library` for this process to load (`--export`).
         builder = unsafe { builder.export_library(path_or_soname(library)) };
@@ -52,7 +53,9 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     for Destination { name, address } in &arguments.destinations {
         builder = builder.destination(name, address);
     }
-    builder = limit(builder, arguments);
+    for codes in &arguments.codes {
+        builder = builder.allow_code(codes.0.iter().copied());
+    }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::admin::messages::AdminRequest;
 use crate::connection::stream_offer::{StreamAnswer, StreamOffer};
+use crate::limits::Limits;
 use crate::refusal::{RefusalCause, RejectCause};
 use crate::rights::Rights;
 
@@ -167,15 +168,6 @@ pub enum Message {
     },
     /// Target to source, once before [`Message::Go`]: the source's rights, which spare it futile attempts.
     Rights(Rights),
-}
-
-/// Limits of a target below those of a frame. `None`, which also travels, is no limit.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct Limits {
-    /// Largest payload in bytes.
-    pub payload: Option<u64>,
-    /// Largest image in bytes.
-    pub image: Option<u64>,
 }
 
 /// Decodes one name more than the limit, so that a rejection can report it, and no more: an empty name takes
@@ -337,8 +329,11 @@ mod tests {
             (Message::NoCode { id }, with(&[9], &id)),
             (Message::Bye, vec![10]),
             (Message::CodeLinked { index: 4, nanoseconds: 300 }, vec![11, 4, 0xac, 2]),
-            (Message::Limits(Limits { payload: Some(300), image: Some(1) }), vec![12, 1, 0xac, 2, 1, 1]),
-            (Message::Limits(Limits { payload: None, image: Some(300) }), vec![12, 0, 1, 0xac, 2]),
+            (
+                Message::Limits(Limits { payload: 300, image: 1, ..Limits::default() }),
+                vec![12, 1, 0xac, 2, 1, 1],
+            ),
+            (Message::Limits(Limits { image: 300, ..Limits::default() }), vec![12, 0, 1, 0xac, 2]),
             (Message::LargeRequest { frame: 300, payload: 4 }, vec![13, 0xac, 2, 4]),
             (Message::LargeOffer { end: end.clone() }, with(&[14], &end_bytes)),
             (Message::LargeAccept { end: end.clone() }, with(&[15], &end_bytes)),

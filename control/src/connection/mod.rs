@@ -401,10 +401,10 @@ impl Control {
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
-    /// Rejects messages that could hold an image of more than `most` bytes, if there is a limit: a source's
-    /// bytes pin no more of the target's memory.
-    pub(crate) fn limit_code(&mut self, most: Option<u64>) {
-        let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_CODE).min(MAX_CODE);
+    /// Rejects messages that could hold an image of more than `most` bytes: a source's bytes pin no more of
+    /// the target's memory.
+    pub(crate) fn limit_code(&mut self, most: usize) {
+        let most = most.min(MAX_CODE);
         self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_HANDSHAKE_MESSAGE));
     }
 

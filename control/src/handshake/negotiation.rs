@@ -13,10 +13,11 @@ use farjump_os::deferred_close::DeferredFd;
 use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::connection::message::{EndpointInfo, Limits};
+use crate::connection::message::EndpointInfo;
 use crate::connection::{Control, Role, tell};
 use crate::error::system;
 use crate::handshake::stream::Joining;
+use crate::limits::Limits;
 use crate::peer_identity::PeerIdentity;
 use crate::rights::Rights;
 use crate::{HandshakeError, Operation, ParameterFault};

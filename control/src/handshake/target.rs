@@ -9,13 +9,14 @@ use farjump_os::deferred_close::DeferredFd;
 
 use crate::admin::connection::AdminConnection;
 use crate::admin::messages::AdminRequest;
-use crate::connection::message::{Limits, MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
+use crate::connection::message::{MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use crate::connection::stream_offer::StreamAnswer;
 use crate::connection::{Control, Role, out_of_order, rejected, tell};
 use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
 use crate::keys::Keys;
+use crate::limits::Limits;
 use crate::peer_identity::{PeerIdentity, plain};
 use crate::refusal::RejectCause;
 use crate::rights::Rights;
@@ -215,7 +216,7 @@ impl Arrival {
                 (handshake.limits, handshake.rights) = (self.options.limits, self.rights(&handshake.control));
                 // A source without the right to inject sends no code.
                 let brings = handshake.rights.contains(Rights::INJECT);
-                handshake.control.limit_code(if brings { handshake.limits.image } else { Some(0) });
+                handshake.control.limit_code(if brings { handshake.limits.image } else { 0 });
                 handshake.control.send(&Message::Rights(handshake.rights), &[])?;
                 if handshake.limits != Limits::default() {
                     handshake.control.send(&Message::Limits(handshake.limits), &[])?;

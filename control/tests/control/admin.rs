@@ -200,7 +200,7 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
         ("nothing", vec![], "is gone"),
         ("half an answer", answering(&[19, 4, 1, 0, 0, 0])[..PREAMBLE.len() + 11].to_vec(), "in the middle"),
         ("nonsense", answering(&[19, 2, 99, 99]), "do not decode"),
-        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "1 bytes follow a response"),
+        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "1 bytes follow a whole response"),
         ("something else", answering(&[3]), "sent Go where AdminResponse was due"),
         ("a refusal", answering(&[4, 7, 4, b'b', b'u', b's', b'y']), "refused: busy"),
     ];

@@ -92,16 +92,16 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
         let target = drive(&mut Arrival::new(accept(&listener).unwrap(), options), &mut shm()).unwrap();
         (source.join().unwrap().unwrap(), target)
     };
-    for limits in [Limits::default(), Limits { payload: Some(1000), image: Some(70_000) }] {
+    for limits in [Limits::default(), Limits { payload: 1000, image: 70_000, ..Limits::default() }] {
         let (mut source, mut target) = of(limits);
         assert_eq!((source.limits, target.limits), (limits, limits));
         // An image of that length may travel now, but no longer one.
-        let image = |len: u64| Message::Code { id: [1; 16], image: vec![7; len as usize] };
-        let fits = image(limits.image.unwrap_or(100_000));
+        let image = |len| Message::Code { id: [1; 16], image: vec![7; len] };
+        let fits = image(limits.image.min(100_000));
         source.control.send(&fits, &[]).unwrap();
         assert_eq!(next(&mut target.control).unwrap(), fits);
-        if let Some(most) = limits.image {
-            source.control.send(&image(most + 8192), &[]).unwrap();
+        if limits.image != Limits::NONE {
+            source.control.send(&image(limits.image + 8192), &[]).unwrap();
             let error = next(&mut target.control).unwrap_err();
             assert!(matches!(error, HandshakeError::MessageTooLong { .. }), "{error}");
         }

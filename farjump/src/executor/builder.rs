@@ -34,7 +34,7 @@ pub struct ExecutorBuilder {
     store: Option<Capacity>,
     pub(crate) reply_limit: usize,
     modes: Allowed,
-    policy: Policy,
+    pub(crate) policy: Policy,
     local: Vec<Library>,
 }
 
@@ -184,14 +184,14 @@ impl ExecutorBuilder {
     /// Largest image that may come in, in bytes. Default: the capacity for placed code is the only limit.
     #[must_use]
     pub fn max_image(mut self, bytes: usize) -> Self {
-        self.policy.limit_image(bytes);
+        self.policy.limits.image = bytes;
         self
     }
 
     /// Largest payload that is run, in bytes. Default: the frame's length is the only limit.
     #[must_use]
     pub fn max_payload(mut self, bytes: usize) -> Self {
-        self.policy.limit_payload(bytes);
+        self.policy.limits.payload = bytes;
         self
     }
 

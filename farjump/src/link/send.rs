@@ -13,7 +13,6 @@ use farjump_loader::Library;
 
 use super::Deadline;
 use super::sent_codes::{Code, Known};
-use crate::policy::Ceilings;
 use crate::{Error, InjectError, Mode, Part};
 
 /// Lies behind the payload while `NAME_payload_init` runs. A change shows that the routine wrote too far.
@@ -33,8 +32,9 @@ pub(super) struct Call<'a> {
     pub(super) epoch: u64,
     /// Time limit of waiting for credit, or for a backend to take it; zero for no wait.
     pub(super) patience: Duration,
-    /// The target's limits.
-    pub(super) limits: Ceilings,
+    /// Longest payload and longest image that the target takes.
+    pub(super) max_payload: usize,
+    pub(super) max_image: usize,
     /// This source's rights.
     pub(super) rights: Rights,
 }
@@ -80,8 +80,8 @@ impl Call<'_> {
             code: None,
         };
         let Some((kind, image, id)) = self.named(code) else { return self.send_frame(channel, &plan, max) };
-        if image.len() as u64 > self.limits.image {
-            return Err(self.over_limit(Part::Image, image.len(), self.limits.image));
+        if image.len() > self.max_image {
+            return Err(self.over_limit(Part::Image, image.len(), self.max_image));
         }
         let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
@@ -134,7 +134,7 @@ impl Call<'_> {
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {
         if self.library.payload_is_args()
-            && self.args.len() as u64 <= self.limits.payload
+            && self.args.len() <= self.max_payload
             && let Some(sent) = channel.send_beside(plan, self.args)
         {
             sent?;
@@ -144,8 +144,8 @@ impl Call<'_> {
         let space = channel.reserve(plan, max.saturating_add(CANARY_LEN))?;
         // SAFETY: the channel lends `max + CANARY_LEN` bytes at `payload` until `commit`.
         let used = unsafe { run_payload_init(self.library, space.payload().as_ptr(), max, self.args)? };
-        if used as u64 > self.limits.payload {
-            return Err(self.over_limit(Part::Payload, used, self.limits.payload));
+        if used > self.max_payload {
+            return Err(self.over_limit(Part::Payload, used, self.max_payload));
         }
         let mut sent = space.commit(plan, used);
         let mut deadline = None;
@@ -165,12 +165,12 @@ impl Call<'_> {
     }
 
     #[cold]
-    fn over_limit(&self, part: Part, len: usize, max: u64) -> Failed {
+    fn over_limit(&self, part: Part, len: usize, max: usize) -> Failed {
         Failed::Other(Error::Inject(InjectError::OverLimit {
             ifunc: self.library.name().into(),
             part,
             len,
-            max,
+            max: max as u64,
         }))
     }
 }

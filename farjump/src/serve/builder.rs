@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farjump_control::{Key, KeyFile, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
+use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
@@ -215,7 +215,7 @@ impl<'a> TargetBuilder<'a> {
     /// Capacity for placed code in bytes. Default: 16 MiB.
     pub fn arena_size(mut self, bytes: usize) -> Self {
         self.executor = self.executor.arena_size(bytes);
-        self.settings.limits.code = bytes;
+        self.settings.arena_size = bytes;
         self
     }
 
@@ -257,7 +257,7 @@ impl<'a> TargetBuilder<'a> {
     /// target does nothing else meanwhile, so the limit also bounds how long a source that falls silent then
     /// delays the others.
     pub fn handshake_timeout(mut self, limit: Duration) -> Self {
-        (self.settings.handshake_timeout, self.settings.limits.patience) = (limit, limit);
+        self.settings.handshake_timeout = limit;
         self
     }
 
@@ -268,10 +268,16 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// All limits at once, in place of earlier ones. Each has a method of its own, which says more about it.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits;
+        self
+    }
+
     /// Most sources at a time, including those in the handshake; more are rejected. Default: 256. A process
     /// may be several sources.
     pub fn max_sources(mut self, sources: usize) -> Self {
-        self.settings.max_sources = sources;
+        self.settings.limits.sources = sources;
         self
     }
 
@@ -294,7 +300,7 @@ impl<'a> TargetBuilder<'a> {
     /// Largest image in bytes that may come in. Default: the capacity for placed code is the only limit.
     /// Sources learn it when they connect.
     pub fn max_image(mut self, bytes: usize) -> Self {
-        self.executor = self.executor.max_image(bytes);
+        self.settings.limits.image = bytes;
         self
     }
 
@@ -306,8 +312,7 @@ impl<'a> TargetBuilder<'a> {
     /// learn an explicit limit when they connect. A limit below 40 bytes makes small calls slower, which
     /// otherwise need no check of their length.
     pub fn max_payload(mut self, bytes: usize) -> Self {
-        self.executor = self.executor.max_payload(bytes);
-        self.settings.limits.payload = bytes;
+        (self.settings.limits.payload, self.settings.limits.large_payload) = (bytes, bytes);
         self
     }
 
@@ -322,7 +327,7 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// Requests over the limit are refused.
     pub fn max_source_memory(mut self, bytes: usize) -> Self {
-        self.settings.max_source_memory = bytes;
+        self.settings.limits.source_memory = bytes;
         self
     }
 
@@ -467,6 +472,7 @@ impl<'a> TargetBuilder<'a> {
         self.settings.mailbox = choices.mailbox_size;
         self.settings.ucx_tcp = self.backends.ucx_tcp;
         self.settings.check()?;
+        self.executor.policy.limits = self.settings.limits;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller
         // guarantees the rest.

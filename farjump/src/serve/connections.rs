@@ -58,7 +58,7 @@ impl Target<'_> {
                 }
             };
             let mut options = self.settings.arrival(self.shared.executor.epoch());
-            options.limits = self.shared.executor.policy.limits(self.settings.memory_besides_mailbox());
+            options.limits = self.shared.executor.policy.announced(self.settings.memory_besides_mailbox());
             let arrival = Arrival::new(control, options);
             let id = self.next_id;
             self.next_id += 1;
@@ -121,8 +121,8 @@ impl Target<'_> {
     /// with an admin request is no source, and only its first message shows which of the two it is.
     fn crowded(&self) -> Option<usize> {
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_known()).count();
-        let most = self.settings.max_sources.saturating_add(MAX_ADMIN_CONNECTIONS);
-        (self.sessions.len() + being_met >= most).then_some(self.settings.max_sources)
+        let most = self.settings.limits.sources.saturating_add(MAX_ADMIN_CONNECTIONS);
+        (self.sessions.len() + being_met >= most).then_some(self.settings.limits.sources)
     }
 
     /// Gives a stream to the handshake that awaits it. A stream that none awaits is closed.
@@ -155,8 +155,8 @@ impl Target<'_> {
             return self.attend(id);
         };
         let being_met = self.arrivals.iter().filter(|(_, arrival)| arrival.is_source()).count();
-        let full = self.sessions.len() + being_met >= self.settings.max_sources;
-        let full = full.then_some(self.settings.max_sources);
+        let full = self.sessions.len() + being_met >= self.settings.limits.sources;
+        let full = full.then_some(self.settings.limits.sources);
         let crowded = self.crowded();
         let arrival = &mut self.arrivals[index].1;
         arrival.turn_sources_away(full);
@@ -217,7 +217,7 @@ impl Target<'_> {
                 .add(descriptor, Event::Doorbell(id), false)
                 .inspect_err(|_| self.watch.remove(control.as_fd()))?;
         }
-        let mut budget = Budget::new(self.settings.max_source_memory);
+        let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);
         let most = self.shared.executor.reply_limit();

@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use farjump_control::{ArrivalOptions, Rights, TcpOptions};
-use farjump_core::frame::{LINE, MAX_FRAME};
+use farjump_control::{ArrivalOptions, Limits, Rights, TcpOptions};
+use farjump_core::frame::LINE;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::OpenRequest;
 use farjump_core::wait::WaitPolicy;
 
-use super::session::Limits;
+use super::session::LargeFrames;
 use crate::policy::at_least;
 use crate::{Error, Limited, ServeError};
 
 /// Default mailbox: bytes of frames that one source may have written and this target not yet run.
 const DEFAULT_MAILBOX: usize = 4 << 20;
-/// Default limit of payloads in bytes for which a large mailbox is made.
-const DEFAULT_MAX_PAYLOAD: usize = 64 << 20;
 /// Default capacity for placed code in bytes.
 const DEFAULT_ARENA_SIZE: usize = 16 << 20;
 
@@ -27,9 +25,9 @@ pub(super) struct Settings {
     pub(super) stall_timeout: Duration,
     pub(super) handshake_timeout: Duration,
     pub(super) control_interval: Duration,
-    pub(super) max_sources: usize,
-    pub(super) max_source_memory: usize,
     pub(super) limits: Limits,
+    /// Capacity for placed code in bytes.
+    pub(super) arena_size: usize,
     pub(super) rights: Rights,
     pub(super) allow_export: bool,
     pub(super) program: String,
@@ -47,14 +45,8 @@ impl Default for Settings {
             stall_timeout: Duration::from_secs(1),
             handshake_timeout: Duration::from_secs(2),
             control_interval: Duration::from_millis(1),
-            max_sources: 256,
-            max_source_memory: usize::MAX,
-            limits: Limits {
-                frame: MAX_FRAME,
-                payload: DEFAULT_MAX_PAYLOAD,
-                code: DEFAULT_ARENA_SIZE,
-                patience: Duration::from_secs(2),
-            },
+            limits: Limits::default(),
+            arena_size: DEFAULT_ARENA_SIZE,
             rights: Rights::default(),
             allow_export: false,
             program: crate::program_name(),
@@ -69,11 +61,11 @@ impl Settings {
     /// [`crate::ServeError::Limit`] and [`crate::ServeError::NoSources`] for limits with which the target
     /// would serve no source.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.max_sources == 0 {
+        if self.limits.sources == 0 {
             return Err(Error::Serve(ServeError::NoSources));
         }
         at_least(Limited::Frame, self.limits.frame, LINE)?;
-        at_least(Limited::SourceMemory, self.max_source_memory, region_len(self.mailbox))
+        at_least(Limited::SourceMemory, self.limits.source_memory, region_len(self.mailbox))
     }
 
     /// Handshake options of a target that began in `epoch`.
@@ -95,14 +87,23 @@ impl Settings {
     /// one at a time that is longer than its mailbox. Half of the rest of its memory is left for code and
     /// replies.
     pub(super) fn longest_delivered(&self) -> usize {
-        let besides = self.memory_besides_mailbox().unwrap_or(usize::MAX);
-        self.limits.frame().min(besides / 2).max(self.mailbox.min(self.limits.frame))
+        self.large_frames()
+            .frame
+            .min(self.memory_besides_mailbox() / 2)
+            .max(self.mailbox.min(self.limits.frame))
     }
 
-    /// Bytes of memory that a source may take besides its mailbox; `None` if there is no limit.
-    pub(super) fn memory_besides_mailbox(&self) -> Option<usize> {
-        (self.max_source_memory != usize::MAX)
-            .then(|| self.max_source_memory.saturating_sub(region_len(self.mailbox)))
+    /// The longest frames outside the mailbox.
+    pub(super) fn large_frames(&self) -> LargeFrames {
+        LargeFrames::of(&self.limits, self.arena_size)
+    }
+
+    /// Bytes of memory that a source may take besides its mailbox.
+    pub(super) fn memory_besides_mailbox(&self) -> usize {
+        match self.limits.source_memory {
+            Limits::NONE => Limits::NONE,
+            memory => memory.saturating_sub(region_len(self.mailbox)),
+        }
     }
 
     /// Bytes of memory that a source takes by its frames, the longest of which has `longest` bytes.
@@ -118,9 +119,9 @@ mod tests {
     #[test]
     fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {
         let mut settings = Settings::default();
-        assert!(settings.longest_delivered() > DEFAULT_MAX_PAYLOAD);
+        assert!(settings.longest_delivered() > settings.limits.large_payload);
         for memory in [region_len(DEFAULT_MAILBOX), 5 << 20, 16 << 20, 100 << 20, 1 << 30] {
-            settings.max_source_memory = memory;
+            settings.limits.source_memory = memory;
             settings.check().unwrap();
             let longest = settings.longest_delivered();
             assert!(longest >= DEFAULT_MAILBOX, "what the mailbox would hold is taken in any case");

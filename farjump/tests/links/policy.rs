@@ -60,11 +60,11 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
         })
     };
     assert_eq!(limits(|target| target), Limits::default());
-    assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: Some(500), image: None });
-    assert_eq!(limits(|target| target.max_image(5000)), Limits { payload: None, image: Some(5000) });
+    assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: 500, ..Limits::default() });
+    assert_eq!(limits(|target| target.max_image(5000)), Limits { image: 5000, ..Limits::default() });
     // Besides its mailbox.
     let told = limits(|target| target.mailbox_size(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
-    assert_eq!(told, Limits { payload: None, image: Some(7000) });
+    assert_eq!(told, Limits { image: 7000, ..Limits::default() });
 }
 
 #[test]

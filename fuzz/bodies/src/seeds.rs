@@ -171,7 +171,7 @@ fn handshakes() -> Vec<Seed> {
     let (ready, id) = (Message::Ready { end, stream: None }, [3; 16]);
     let refuse = Message::Reject { cause: RejectCause::Full, text: "it has 4 links".into() };
     let refused = Message::Refused { token: 9, cause: RefusalCause::BadImage, text: "it is empty".into() };
-    let limits = Message::Limits(Limits { payload: None, image: Some(1 << 20) });
+    let limits = Message::Limits(Limits { image: 1 << 20, ..Limits::default() });
     let later = [
         Message::Go,
         Message::NeedCode { index: 1, id },

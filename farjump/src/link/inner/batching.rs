@@ -142,7 +142,7 @@ impl Inner {
         let suits = self.connection.control.gone.is_none()
             && self.connection.control.leaving.is_none()
             && self.settings.mode == Mode::Cached;
-        if !suits || max > LONGEST || max as u64 > self.connection.target.limits.payload {
+        if !suits || max > LONGEST || max > self.connection.target.limits.payload {
             return None;
         }
         let index = self.codes.index(library, self.connection.target.machine).ok()?;

@@ -2,14 +2,13 @@
 
 use std::time::Instant;
 
-use farjump_control::{Control, PassedOver, Rights};
+use farjump_control::{Control, Limits, PassedOver, Rights};
 use farjump_core::channel::Channel;
 use farjump_core::image::Machine;
 
 use super::batching::Several;
 use super::large::Bigger;
 use crate::GoneCause;
-use crate::policy::Ceilings;
 
 /// A connection to a target, with all state that ends with it: [`Inner::reconnect`](super::Inner::reconnect)
 /// replaces it whole.
@@ -46,7 +45,7 @@ pub(super) struct TargetControl {
 /// What is known of the target by the handshake.
 pub(super) struct TargetInfo {
     /// The target's limits.
-    pub(super) limits: Ceilings,
+    pub(super) limits: Limits,
     /// This source's rights there.
     pub(super) rights: Rights,
     pub(super) machine: Machine,

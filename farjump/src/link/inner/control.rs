@@ -114,7 +114,7 @@ impl Inner {
     /// Supplies code that the target requests.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
         // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
-        let most = usize::try_from(self.connection.target.limits.image).unwrap_or(usize::MAX);
+        let most = self.connection.target.limits.image;
         let code = self.codes.by_id(&id);
         // An image that is too long travels in frames only: this frame is refused, and the next brings the
         // code along.

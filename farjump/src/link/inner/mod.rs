@@ -25,7 +25,7 @@ use super::pending_calls::{MAX_CALLS, PendingCalls};
 use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use super::sent_codes::{Known, SentCodes};
 use super::{Deadline, LinkPath, LinkStats};
-use crate::policy::may;
+use crate::policy::{may, takes_lines};
 use crate::{Awaited, CallError, Error, GoneCause, InjectError, Mode, Refusal, WaitError};
 pub(super) use connection::Connection;
 use connection::TargetInfo;
@@ -130,7 +130,7 @@ impl Inner {
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
         let max = library.payload_max_size(args);
-        if max as u64 > self.connection.target.limits.payload {
+        if max > self.connection.target.limits.payload {
             return Ok(None);
         }
         if max <= INLINE_PAYLOAD {
@@ -229,7 +229,7 @@ impl Inner {
         if mode == Mode::InPlace {
             in_place::check(library, self.connection.target.machine, &self.connection.channel)?;
         }
-        if mode == Mode::Cached && self.connection.target.limits.takes_lines() {
+        if mode == Mode::Cached && takes_lines(&self.connection.target.limits) {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.pending.slots.none_in_flight();
@@ -239,9 +239,22 @@ impl Inner {
             .token(index, wants_reply)
             .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let target = &self.connection.target;
-        let (epoch, limits, rights) = (target.epoch, target.limits, target.rights);
-        let call =
-            Call { library, args, index, token, wants_reply, alone, mode, epoch, patience, limits, rights };
+        let (epoch, rights) = (target.epoch, target.rights);
+        let (max_payload, max_image) = (target.limits.payload, target.limits.image);
+        let call = Call {
+            library,
+            args,
+            index,
+            token,
+            wants_reply,
+            alone,
+            mode,
+            epoch,
+            patience,
+            max_payload,
+            max_image,
+            rights,
+        };
         let sent = match call.send(&mut self.connection.channel, self.codes.get(index.into())) {
             Ok(sent) => {
                 if mode != Mode::Cached
@@ -276,7 +289,7 @@ impl Inner {
         let mode = self.settings.mode;
         let Some((index, template)) = self.codes.with_template(library, mode) else { return Ok(None) };
         let max = library.payload_max_size(args);
-        if max as u64 > self.connection.target.limits.payload {
+        if max > self.connection.target.limits.payload {
             return Ok(None);
         }
         let image_len = template.image_len();

@@ -62,7 +62,7 @@ impl Settings {
             met => met?,
         };
         let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
-        let (limits, rights) = (met.limits.into(), met.rights);
+        let (limits, rights) = (met.limits, met.rights);
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
         let Handshake { control, endpoint, rule, send, receive, peer, .. } = met;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;

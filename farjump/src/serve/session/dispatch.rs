@@ -90,7 +90,7 @@ pub(super) fn may_run(header: &Header, mailbox: Mailbox, shared: &Shared) -> Res
     shared.executor.policy.payload(header.payload_len as usize)?;
     // It lies in the large mailbox, or was delivered and fits none.
     if mailbox == Mailbox::Large || header.frame_len as usize > shared.mailbox {
-        shared.limits.check_payload(header.payload_len.into())?;
+        shared.large_frames.check_payload(header.payload_len.into())?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use farjump_control::{DeferredFd, EndpointInfo, Message, RefusalCause, SecondEndpoint};
+use farjump_control::{DeferredFd, EndpointInfo, Limits, Message, RefusalCause, SecondEndpoint};
 use farjump_core::channel::{Channel, Contents, Polled};
 use farjump_core::frame::MAX_FRAME;
 use farjump_core::mailbox;
@@ -22,17 +22,13 @@ const AROUND: usize = 3 * 4096;
 /// A source with more frequent requests gets a mailbox only for a longer frame than the last.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A target's limits.
+/// The longest frames that a target takes outside the mailbox of a link.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::serve) struct Limits {
+pub(in crate::serve) struct LargeFrames {
+    /// Longest payload, in bytes.
+    payload: usize,
     /// Longest frame, in bytes, all included.
     pub(in crate::serve) frame: usize,
-    /// Longest payload, in bytes.
-    pub(in crate::serve) payload: usize,
-    /// Longest code that may travel beside it, in bytes.
-    pub(in crate::serve) code: usize,
-    /// Time limit of a source's accepting an offer.
-    pub(in crate::serve) patience: Duration,
 }
 
 /// Most time for a KiB of a frame: more than a device in software takes on a busy machine.
@@ -65,18 +61,21 @@ enum State {
     Open(Box<Channel>),
 }
 
-impl Limits {
-    /// Longest frame in bytes.
-    pub(in crate::serve) fn frame(&self) -> usize {
+impl LargeFrames {
+    /// Those of a target with `arena_size` bytes for code, which may travel beside a payload.
+    pub(in crate::serve) fn of(limits: &Limits, arena_size: usize) -> LargeFrames {
+        let payload = limits.payload.min(limits.large_payload);
         // Half of a frame's greatest length: rings are powers of two, and no ring is longer than the longest
         // frame.
-        self.payload.saturating_add(self.code).saturating_add(AROUND).min(self.frame).min(MAX_FRAME / 2)
+        let most = limits.frame.min(MAX_FRAME / 2);
+        let frame = payload.saturating_add(arena_size).saturating_add(AROUND).min(most);
+        LargeFrames { payload, frame }
     }
 
     /// The request to the transport for frames of `frame` bytes: a ring for two of them, if the limit allows
     /// that.
     fn request(&self, frame: usize) -> OpenRequest {
-        let most = self.frame();
+        let most = self.frame;
         let longest_ring = most.next_power_of_two();
         let ring = frame.saturating_mul(2).max(mailbox::MIN_RING).min(longest_ring).next_power_of_two();
         let max_frame = if ring == longest_ring { most } else { ring / 2 };
@@ -108,7 +107,7 @@ impl Limits {
     ) -> Result<SecondEndpoint, Refusal> {
         let too_large = |what: String| Refusal::new(RefusalCause::TooLarge, what);
         self.check_payload(payload)?;
-        let most = self.frame().min(transport.capabilities().max_frame);
+        let most = self.frame.min(transport.capabilities().max_frame);
         let frame = match usize::try_from(frame) {
             Ok(len) if len <= most => len,
             _ => {
@@ -181,7 +180,7 @@ impl Session {
         self.drop_bigger();
         match self.make(frame, payload, shared) {
             Ok(end) => {
-                let until = Instant::now() + shared.limits.patience;
+                let until = Instant::now() + shared.handshake_timeout;
                 let sent = end.tell(|end, descriptors| {
                     self.control.send_with(&Message::LargeOffer { end }, descriptors)
                 });
@@ -214,7 +213,7 @@ impl Session {
             return Err(Refusal::new(RefusalCause::OutOfMemory, what));
         }
         let (budget, price) = (&mut self.codes.table.budget, &mut self.large.price);
-        let made = shared.limits.open(transport.as_mut(), frame, payload, |bytes| {
+        let made = shared.large_frames.open(transport.as_mut(), frame, payload, |bytes| {
             budget.take("a large mailbox", bytes)?;
             *price = bytes;
             Ok(())
@@ -363,28 +362,30 @@ impl Session {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { frame: MAX_FRAME, payload: 64 << 20, code: 16 << 20, patience: Duration::ZERO };
+    fn frames() -> LargeFrames {
+        LargeFrames::of(&Limits::default(), 16 << 20)
+    }
 
     #[test]
     fn a_mailbox_holds_two_frames_of_the_length_asked_for_and_at_the_limit_one() {
         for frame in [64, 4096, (4 << 20) + 64, 5 << 20, (32 << 20) - 64, 32 << 20] {
-            let request = LIMITS.request(frame);
+            let request = frames().request(frame);
             assert!(request.max_frame >= frame, "{frame}");
             let ring = mailbox::ring_len(request.region_len).unwrap();
             assert!(ring >= 2 * frame && ring < (4 * frame).max(2 * mailbox::MIN_RING), "{frame}: {ring}");
         }
-        for frame in [(64 << 20) + 64, LIMITS.frame()] {
-            let request = LIMITS.request(frame);
-            assert_eq!(request.max_frame, LIMITS.frame());
+        for frame in [(64 << 20) + 64, frames().frame] {
+            let request = frames().request(frame);
+            assert_eq!(request.max_frame, frames().frame);
             assert_eq!(mailbox::ring_len(request.region_len), Some(128 << 20));
         }
     }
 
     #[test]
     fn no_limits_make_a_mailbox_longer_than_rings_can_be() {
-        let limits = Limits { payload: usize::MAX, code: usize::MAX, ..LIMITS };
-        let request = limits.request(limits.frame());
+        let limits = Limits { large_payload: Limits::NONE, ..Limits::default() };
+        let frames = LargeFrames::of(&limits, usize::MAX);
+        let request = frames.request(frames.frame);
         assert!(request.max_frame <= MAX_FRAME);
         assert!(mailbox::ring_len(request.region_len).is_some_and(|ring| ring <= MAX_FRAME));
     }

@@ -24,8 +24,8 @@ pub(super) use self::control::SourceControl;
 pub(super) use self::end::{End, Stop, cut};
 use self::events::ChannelEvents;
 use self::head::{BlockedOn, HeadFrame, HeldFrame};
+pub(super) use self::large::LargeFrames;
 use self::large::LargeMailbox;
-pub(super) use self::large::Limits;
 use self::reply::{Replies, reply};
 use super::Handlers;
 use super::forward::Forwards;
@@ -50,7 +50,9 @@ pub(super) struct Shared {
     /// Bytes of a mailbox of a new link.
     pub(super) mailbox: usize,
     /// Limits for large mailboxes.
-    pub(super) limits: Limits,
+    pub(super) large_frames: LargeFrames,
+    /// Time limit of a source's accepting a large mailbox.
+    pub(super) handshake_timeout: Duration,
 }
 
 /// Reused buffers.
