@@ -1,6 +1,9 @@
 //! The control connection: framed messages on a stream socket, never blocking. On a Unix socket descriptors
 //! travel beside them; on TCP with a key they are encrypted.
 
+mod admit;
+mod connect_unix;
+mod limits;
 pub(crate) mod message;
 #[cfg(not(feature = "key"))]
 mod no_noise;
@@ -8,23 +11,22 @@ mod no_noise;
 mod noise;
 pub(crate) mod preamble;
 pub(crate) mod recv_buffer;
+mod reject;
 mod send_queue;
 pub(crate) mod socket;
 pub(crate) mod stream_offer;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use farjump_os::deferred_close::DeferredFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::address::PeerAddress;
-use crate::connection::message::{MAX_CODE, MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE, Message};
+use crate::connection::message::Message;
 use crate::connection::preamble::{Security, prefix};
 use crate::connection::recv_buffer::{Filled, Incoming};
 use crate::connection::send_queue::Outgoing;
@@ -32,22 +34,20 @@ use crate::connection::socket::ControlSocket;
 use crate::error::require_key_feature;
 use crate::error::system;
 use crate::keys::{Keys, NamedKey};
-use crate::peer_identity::{PeerIdentity, admit, overflow_uid, own_user, plain};
-use crate::refusal::RejectCause;
+use crate::peer_identity::PeerIdentity;
 use crate::tcp::{self, TcpOptions};
-use crate::{Awaited, ConnectError, HandshakeError, NoListener, Operation, SystemError};
+use crate::{Awaited, ConnectError, HandshakeError, Operation, SystemError};
 
+pub(crate) use admit::check_owner;
+pub(crate) use connect_unix::connect_unix;
 #[cfg(not(feature = "key"))]
 use no_noise::Seal;
 #[cfg(feature = "key")]
 use noise::Seal;
+pub(crate) use reject::{out_of_order, rejected, tell};
 
-/// Longest text of a rejection, in characters.
-const MAX_TEXT: usize = 4096;
 /// Limit of reads in one [`Control::recv`]: a peer that never completes a message cannot hold the caller.
 const READS: usize = 16;
-/// Delay before connecting again to a target whose backlog is full.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// A control connection.
 ///
@@ -309,61 +309,9 @@ impl Control {
         Ok(socket)
     }
 
-    /// Checks that the peer of the accepted `stream` is of this process's user, unless a key proves it.
-    pub(crate) fn admit_stream(&self, stream: impl AsFd) -> Result<(), HandshakeError> {
-        match self.seal.is_some() || self.peer.address.is_none() {
-            true => Ok(()),
-            false => check_owner(tcp::owner_of_peer(&stream)?, &self.peer),
-        }
-    }
-
-    /// Checks that the peer is admitted. Holders of the key are. Without a key only processes of this user
-    /// are: the system knows the user of a Unix socket at connect, and of a loopback connection once taken.
-    ///
-    /// # Errors
-    /// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if
-    /// the system does not tell.
-    pub(crate) fn admit(&mut self) -> Result<(), HandshakeError> {
-        if self.seal.is_some() {
-            return Ok(());
-        }
-        if self.peer.address.is_some() {
-            self.peer.uid = tcp::owner_of_peer(&self.socket)?;
-        }
-        check_owner(self.peer.uid, &self.peer)
-    }
-
-    /// Like [`Control::admit`], for the target that this process connected to. Called before anything is
-    /// sent; on a Unix socket also before anything is read, because descriptors could come with that.
-    ///
-    /// # Errors
-    /// As there; [`HandshakeError::Refused`] when the target rejected first; over TCP those of awaiting its
-    /// preamble.
-    pub(crate) fn admit_target(&mut self, deadline: Instant) -> Result<(), HandshakeError> {
-        // On loopback the target's user is known once its preamble shows that it has accepted.
-        self.await_prefix(deadline)?;
-        let Err(error) = self.admit() else { return Ok(()) };
-        if self.peer.address.is_none() {
-            return Err(error);
-        }
-        // A target that rejects at once may be gone already, with its reason left here.
-        match self.recv() {
-            Ok(Some((Message::Reject { cause, text }, _))) => Err(rejected(self, cause, &text)),
-            _ => Err(error),
-        }
-    }
-
     /// Returns the peer.
     pub fn peer(&self) -> &PeerIdentity {
         &self.peer
-    }
-
-    /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
-    pub fn reject(mut self, cause: RejectCause, text: &str) {
-        let text = plain(text, MAX_TEXT);
-        if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
-            log::debug!("{}: could not be told why it was rejected: {error}", self.peer);
-        }
     }
 
     /// Sets the peer's own name, and its process id, which is used where the system reports none.
@@ -372,40 +320,6 @@ impl Control {
         if self.peer.address.is_some() {
             self.peer.pid = pid;
         }
-    }
-
-    /// Ends the handshake: from now on code may travel from source to target, and its limits apply.
-    pub(crate) fn met(&mut self, role: Role) {
-        // A target sends only small messages: a source that does not read them pins little of its memory.
-        let (receive, send, queue) = match role {
-            Role::Source => (MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE, 2 * MAX_MESSAGE),
-            Role::Target => (MAX_MESSAGE, MAX_HANDSHAKE_MESSAGE, 16 * MAX_HANDSHAKE_MESSAGE),
-        };
-        self.incoming.set_limit(receive);
-        self.outgoing.set_limits(send, queue);
-    }
-
-    /// Marks this process as the requester: request and response may be as long as an image.
-    pub(crate) fn asks(&mut self) {
-        self.incoming.set_limit(MAX_MESSAGE);
-        self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
-    }
-
-    /// Permits a request as long as an image.
-    pub(crate) fn is_asked_at_length(&mut self) {
-        self.incoming.set_limit(MAX_MESSAGE);
-    }
-
-    /// Marks this process as the sender of one response.
-    pub(crate) fn answers(&mut self) {
-        self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
-    }
-
-    /// Rejects messages that could hold an image of more than `most` bytes: a source's bytes pin no more of
-    /// the target's memory.
-    pub(crate) fn limit_code(&mut self, most: usize) {
-        let most = most.min(MAX_CODE);
-        self.incoming.set_limit((most + (MAX_MESSAGE - MAX_CODE)).max(MAX_HANDSHAKE_MESSAGE));
     }
 
     /// Waits for the next message. `expected` describes it, for the error.
@@ -456,101 +370,16 @@ impl Control {
     }
 }
 
-/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for backlog space.
-pub(crate) fn connect_unix(
-    address: &PeerAddress,
-    path: &Path,
-    deadline: Instant,
-) -> Result<OwnedFd, ConnectError> {
-    let failed = |errno: Errno| system(Operation::Connect, address, errno);
-    let name = SocketAddrUnix::new(path).map_err(failed)?;
-    loop {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
-        let found = match rustix::net::connect(&socket, &name) {
-            Ok(()) => return Ok(socket),
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) if Instant::now() < deadline => {
-                std::thread::sleep(RETRY.min(deadline.saturating_duration_since(Instant::now())));
-                continue;
-            }
-            Err(Errno::AGAIN) => {
-                return Err(ConnectError::TimedOut {
-                    address: address.to_string(),
-                    awaited: Awaited::Backlog,
-                });
-            }
-            Err(Errno::NOENT) => NoListener::NoFile,
-            Err(Errno::CONNREFUSED) => NoListener::Ended,
-            Err(Errno::PROTOTYPE) => NoListener::OtherSocket,
-            Err(Errno::ACCESS) => return Err(ConnectError::Denied { address: address.clone() }),
-            Err(error) => return Err(failed(error).into()),
-        };
-        return Err(ConnectError::NobodyListens { address: address.clone(), found });
-    }
-}
-
-/// Checks that `uid`, the user of `peer` from the system, is this process's own.
-///
-/// # Errors
-/// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if the
-/// system does not tell.
-pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), HandshakeError> {
-    let own = own_user();
-    if admit(uid, own) {
-        return Ok(());
-    }
-    let peer = peer.to_string();
-    Err(match (uid, own) {
-        (_, None) => HandshakeError::OwnUserUnknown { peer, uid: overflow_uid() },
-        (None, _) => HandshakeError::OwnerUnknown { peer },
-        (Some(uid), Some(own)) => HandshakeError::OtherUser { peer, uid, own },
-    })
-}
-
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Ends a handshake that failed with `error`: sends the peer the reason, unless the peer ended it.
-pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
-    let cause = match &error {
-        HandshakeError::Refused { .. }
-        | HandshakeError::PeerGone { .. }
-        | HandshakeError::CutShort { .. } => return error,
-        HandshakeError::OtherUser { .. }
-        | HandshakeError::OwnerUnknown { .. }
-        | HandshakeError::OwnUserUnknown { .. } => RejectCause::OtherUser,
-        HandshakeError::Full { .. } => RejectCause::Full,
-        HandshakeError::NoCommonTransport { .. } => RejectCause::NoCommonTransport,
-        HandshakeError::NoCommonRule { .. } => RejectCause::NoCommonRule,
-        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
-            RejectCause::TooLate
-        }
-        HandshakeError::MissingRights(_) => RejectCause::Rights,
-        HandshakeError::Transport(_)
-        | HandshakeError::System(_)
-        | HandshakeError::Connect(ConnectError::System(_)) => RejectCause::TransportFailed,
-        _ => RejectCause::Protocol,
-    };
-    control.reject(cause, &error.to_string());
-    error
-}
-
-/// Converts a rejection by the peer to an error.
-pub(crate) fn rejected(control: &Control, cause: RejectCause, text: &str) -> HandshakeError {
-    HandshakeError::Refused { peer: control.peer().to_string(), cause, text: plain(text, 4096) }
-}
-
-/// Makes the error for an unexpected message.
-pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> HandshakeError {
-    HandshakeError::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
-}
-
 #[cfg(all(test, feature = "key"))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Key, Listener};
 

@@ -1,15 +1,13 @@
 //! Resolution of imports. The order: symbols that were interposed while the target ran; exports; libraries
 //! and symbols that the target's policy adds; at last, libraries that an image wants and the target opens.
 
-use std::collections::BTreeMap;
+mod exports;
+mod libraries;
+
 use std::ffi::{OsStr, c_void};
-use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::OnceLock;
 
 use farjump_core::image::{ImageView, Import, is_soname};
@@ -18,70 +16,14 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::error::Error;
 use crate::refusal::Refused;
-use crate::shared_library::{Loaded, find};
+use crate::shared_library::find;
+pub use exports::Exports;
+use libraries::{Allowed, Interposed, Wanted};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
 /// Most names in a message.
 const LISTED: usize = 12;
-
-/// The functions and data that a target offers by name.
-///
-/// `memcpy`, `memmove`, `memset` and `memcmp` are always among them, because compilers call them implicitly.
-#[derive(Clone)]
-pub struct Exports(BTreeMap<String, u64>);
-
-impl Exports {
-    /// Makes exports of the four that are always there, from libc.
-    pub fn new() -> Exports {
-        let mut exports = Exports(BTreeMap::new());
-        // SAFETY: they are the functions that every compiler expects by these names, and libc is never
-        // unloaded.
-        unsafe {
-            exports.insert("memcpy", libc::memcpy as *const c_void);
-            exports.insert("memmove", libc::memmove as *const c_void);
-            exports.insert("memset", libc::memset as *const c_void);
-            exports.insert("memcmp", libc::memcmp as *const c_void);
-        }
-        exports
-    }
-
-    /// Offers `address` as `name`. Replaces an earlier offer of that name.
-    ///
-    /// A Rust function must be `extern "C"` and is cast: `store_get as *const c_void`.
-    ///
-    /// # Safety
-    /// Code that is placed from now on gets the address. It calls the function or reads the data there for as
-    /// long as the code exists. The address must
-    /// * stay valid that long,
-    /// * have the type that the authors of ifuncs declare, be it a function or data,
-    /// * not unwind, if it is a function.
-    pub unsafe fn insert(&mut self, name: impl Into<String>, address: *const c_void) {
-        self.0.insert(name.into(), address.expose_provenance() as u64);
-    }
-
-    /// The address offered as `name`.
-    pub fn get(&self, name: &str) -> Option<u64> {
-        self.0.get(name).copied()
-    }
-
-    /// The names on offer, in alphabetical order.
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.keys().map(String::as_str)
-    }
-}
-
-impl Default for Exports {
-    fn default() -> Exports {
-        Exports::new()
-    }
-}
-
-impl fmt::Debug for Exports {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_set().entries(self.names()).finish()
-    }
-}
 
 /// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
 const SERVICES: &str = "farjump_";
@@ -97,24 +39,6 @@ pub struct Resolver {
     libraries: Vec<Allowed>,
     process: Option<unix::Library>,
     wanted: Vec<Wanted>,
-}
-
-/// A library that an image may want. It is opened for the first image that wants it.
-#[derive(Debug)]
-struct Wanted {
-    soname: String,
-    library: OnceLock<Allowed>,
-}
-
-impl Wanted {
-    fn open(&self) -> Result<&Allowed, Error> {
-        if let Some(library) = self.library.get() {
-            return Ok(library);
-        }
-        // SAFETY: the caller of `Resolver::allow_wanted` trusted this library (see Safety there).
-        let library = unsafe { Allowed::open(self.soname.as_ref(), self.soname.as_ref()) }?;
-        Ok(self.library.get_or_init(|| library))
-    }
 }
 
 /// The symbols that a target offers to one image.
@@ -135,50 +59,6 @@ impl Offer<'_> {
     fn resolve_wanted(&self, name: &str) -> Option<u64> {
         let address = self.wanted.iter().find_map(|library| library.get(name))?;
         Some(address.expose_provenance().get() as u64)
-    }
-}
-
-/// A library that is never unloaded: code that outlives the resolver may hold addresses in it.
-#[derive(Debug)]
-struct Allowed {
-    name: String,
-    loaded: ManuallyDrop<Loaded>,
-    /// Whether symbols of its dependencies are offered too.
-    dependencies: bool,
-}
-
-/// An interposed symbol or library: takes precedence over everything offered before it.
-#[derive(Debug)]
-enum Interposed {
-    Library(Allowed),
-    /// A name and its address.
-    Symbol(String, u64),
-}
-
-impl Interposed {
-    fn get(&self, name: &str) -> Option<u64> {
-        match self {
-            Interposed::Library(library) => Some(library.get(name)?.expose_provenance().get() as u64),
-            Interposed::Symbol(other, address) => (other == name).then_some(*address),
-        }
-    }
-}
-
-impl Allowed {
-    /// Loads the library at the path `at`; messages call it `name`.
-    ///
-    /// # Safety
-    /// The conditions of [`Loaded::open`].
-    unsafe fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
-        // SAFETY: the caller trusts the library (see Safety).
-        let loaded = unsafe { Loaded::open(at) };
-        let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
-        let name = name.to_string_lossy().into_owned();
-        Ok(Allowed { name, loaded: ManuallyDrop::new(loaded), dependencies: false })
-    }
-
-    fn get(&self, name: &str) -> Option<NonNull<c_void>> {
-        if self.dependencies { self.loaded.symbol_or_dependencies(name) } else { self.loaded.symbol(name) }
     }
 }
 
@@ -226,8 +106,9 @@ impl Resolver {
     /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn allow_library_and_its_own(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
         // SAFETY: the caller trusts the library (see Safety).
-        let library = unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?;
-        self.libraries.push(Allowed { dependencies: true, ..library });
+        let mut library = unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?;
+        library.dependencies = true;
+        self.libraries.push(library);
         Ok(())
     }
 

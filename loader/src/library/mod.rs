@@ -1,34 +1,26 @@
 //! Ifunc libraries, opened or loaded: the images that travel, and the routines that make payloads here.
 
+mod image;
+mod read;
+mod routines;
+
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::{Arc, Weak};
 
-use farjump_core::image::{CodeId, ImageView, Machine};
-use rustix::fs::OFlags;
+use farjump_core::image::Machine;
 
-use crate::bundle::{self, ALIGN, Bundle, BundleError, Sizes};
+use crate::bundle::{self, Bundle, BundleError};
 use crate::carried::{Carrier, IS_ARGS};
-use crate::code_id::code_id;
-use crate::error::{Error, FileKind};
+use crate::error::Error;
 use crate::shared_library::Loaded;
-
-/// Longest file that is opened, in bytes: code and debugging symbols are far shorter.
-const MAX_FILE: u64 = 256 << 20;
-/// The bytes that are read of a file to be loaded: an ELF header up to the machine.
-const HEAD_LEN: u64 = 20;
-
-/// `NAME_main(payload, payload_size, target_args)`.
-pub type MainRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
-type MaxSizeRoutine = unsafe extern "C" fn(*mut c_void, usize) -> usize;
-type InitRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, usize) -> c_int;
-type ShrinkRoutine = unsafe extern "C" fn(*mut c_void, *mut usize, *mut c_void, usize) -> c_int;
-type ArgsFirstRoutine = unsafe extern "C" fn(*mut c_void, usize, *mut c_void, *mut usize) -> c_int;
+pub use image::LibraryImage;
+use image::check_images;
+use read::{HEAD_LEN, MAX_FILE, copy_bundle, in_folder, read_elf, whole_bundle};
+pub use routines::MainRoutine;
+use routines::{Init, MaxSizeRoutine, check_routines, find_routines, no_routine};
 
 /// An ifunc library built by `farjump build`: its images, and the routines for its payloads.
 ///
@@ -76,98 +68,6 @@ struct Opened {
     images: Vec<LibraryImage>,
     /// Last, so that it is unloaded after everything that points into it is gone.
     _loaded: Option<Loaded>,
-}
-
-#[derive(Clone, Copy)]
-enum Init {
-    Exact(InitRoutine),
-    Shrink(ShrinkRoutine),
-    /// Three-Chains' order of arguments; it may shrink.
-    ArgsFirst(ArgsFirstRoutine),
-    /// Routines of the author's, which are not loaded.
-    Missing,
-}
-
-/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps
-/// no library open.
-#[derive(Clone)]
-pub struct LibraryImage {
-    machine: Machine,
-    id: CodeId,
-    sizes: Sizes,
-    payload_align_log2: u8,
-    span2_len: usize,
-    bytes: Lines,
-}
-
-/// Bytes that start on a multiple of 64, shared by clones.
-#[derive(Clone)]
-struct Lines {
-    lines: Arc<[Line]>,
-    len: usize,
-}
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; ALIGN]);
-
-impl Lines {
-    fn copy_of(bytes: &[u8]) -> Lines {
-        let (whole, rest) = bytes.as_chunks::<ALIGN>();
-        let mut last = [0; ALIGN];
-        last[..rest.len()].copy_from_slice(rest);
-        let lines = whole.iter().chain((!rest.is_empty()).then_some(&last)).copied().map(Line).collect();
-        Lines { lines, len: bytes.len() }
-    }
-
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are bytes without padding, and there are at least `len` of them (`copy_of`).
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
-    }
-}
-
-impl LibraryImage {
-    /// The machine that it was linked for.
-    pub fn machine(&self) -> Machine {
-        self.machine
-    }
-
-    /// Its code id.
-    pub fn id(&self) -> CodeId {
-        self.id
-    }
-
-    /// Sizes of its parts.
-    pub fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    /// log2 of the alignment that its payload needs, in bytes: 3 to 12, or 0 for the default rule.
-    pub fn payload_align_log2(&self) -> u8 {
-        self.payload_align_log2
-    }
-
-    /// Length in bytes of its writable statics; 0 if it has none.
-    pub fn span2_len(&self) -> usize {
-        self.span2_len
-    }
-
-    /// The image as it travels, checked when the library was opened: a copy of the file's contents at that
-    /// time, at a multiple of 64 bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.bytes()
-    }
-}
-
-impl fmt::Debug for LibraryImage {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("LibraryImage")
-            .field("machine", &self.machine)
-            .field("id", &self.id)
-            .field("len", &self.bytes.len)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Library {
@@ -465,191 +365,4 @@ impl fmt::Debug for Library {
             .field("images", &self.0.images)
             .finish_non_exhaustive()
     }
-}
-
-/// Takes a bare file name as one of the current directory.
-fn in_folder(path: &Path) -> PathBuf {
-    if path.as_os_str().as_encoded_bytes().contains(&b'/') {
-        path.to_path_buf()
-    } else {
-        Path::new(".").join(path)
-    }
-}
-
-/// Reads the first `most` bytes of the file at `path`, and checks its start: the messages of parsers and of
-/// the dynamic linker about other files would help no user. With [`HEAD_LEN`], reads only the start.
-fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => Error::NoSuchFile { path: path.to_path_buf() },
-        _ => Error::Unreadable { path: path.to_path_buf(), source },
-    };
-    // Otherwise opening a pipe would wait for a writer.
-    let flags = OFlags::NONBLOCK.bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
-        return Err(Error::NotALibrary { path: path.to_path_buf(), found: FileKind::NoFile });
-    }
-    let too_long = || Error::TooLong { path: path.to_path_buf(), max: MAX_FILE };
-    if metadata.len() > MAX_FILE {
-        return Err(too_long());
-    }
-    let mut bytes = Vec::new();
-    // The file may grow or shrink meanwhile: only the bytes read count.
-    file.take(most).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(too_long());
-    }
-    check_head(path, &bytes)?;
-    Ok(bytes)
-}
-
-fn check_head(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let other = |found| Err(Error::NotALibrary { path: path.to_path_buf(), found });
-    let head = &bytes[..bytes.len().min(HEAD_LEN as usize)];
-    match *head {
-        [0x7f, b'E', b'L', b'F', class, order, .., type_low, type_high, machine_low, machine_high]
-            if head.len() as u64 == HEAD_LEN =>
-        {
-            if (class, order) != (2, 1) {
-                return other(FileKind::OtherElf);
-            }
-            // ET_DYN (elf.h). A position-independent program has the same type, and the dynamic linker
-            // refuses it.
-            if u16::from_le_bytes([type_low, type_high]) != 3 {
-                return other(FileKind::NoSharedLibrary);
-            }
-            let machine = Machine(u16::from_le_bytes([machine_low, machine_high]));
-            if Some(machine) != Machine::native() {
-                return Err(Error::ForeignLibrary { path: path.to_path_buf(), machine });
-            }
-            Ok(())
-        }
-        [] => other(FileKind::Empty),
-        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', ..] => other(FileKind::Archive),
-        _ => other(FileKind::NoElf),
-    }
-}
-
-/// The bytes of the bundle at the start of `found`.
-fn whole_bundle(found: &[u8]) -> Result<&[u8], BundleError> {
-    let len = found.len() as u64;
-    let prefix = found.first_chunk().ok_or(BundleError::Truncated { needed: 8, found: len })?;
-    let needed = Bundle::total_len(prefix)?;
-    found.get(..needed).ok_or(BundleError::Truncated { needed: needed as u64, found: len })
-}
-
-/// Copies the bundle of a library.
-fn copy_bundle(loaded: &Loaded) -> Result<Option<Vec<u8>>, BundleError> {
-    let Some(start) = loaded.symbol(bundle::SYMBOL) else { return Ok(None) };
-    let found = loaded.bytes_from(start);
-    let start = start.cast::<u8>();
-    let prefix = (found >= 8).then(|| {
-        // SAFETY: at least eight bytes of the library's loaded segments are at this address.
-        unsafe { start.cast::<[u8; 8]>().read_unaligned() }
-    });
-    let prefix = prefix.ok_or(BundleError::Truncated { needed: 8, found: found as u64 })?;
-    let needed = Bundle::total_len(&prefix)?;
-    if needed > found {
-        return Err(BundleError::Truncated { needed: needed as u64, found: found as u64 });
-    }
-    let mut copy = vec![0; needed];
-    // SAFETY: `needed` bytes from `start` on lie inside the loaded library, and the copy has as many.
-    unsafe { start.copy_to_nonoverlapping(NonNull::from(&mut copy[..]).cast(), needed) };
-    Ok(Some(copy))
-}
-
-/// Stands in for the author's routine, which is not loaded: no length is enough.
-extern "C" fn no_routine(_: *mut c_void, _: usize) -> usize {
-    usize::MAX
-}
-
-fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
-    let check = |(index, image): (usize, &bundle::BundleImage<'_>)| {
-        let view = ImageView::new_checked(image.bytes).map_err(|source| Error::Image {
-            path: path.to_path_buf(),
-            index,
-            source,
-        })?;
-        Ok(LibraryImage {
-            machine: view.machine(),
-            id: code_id(image.bytes),
-            sizes: image.sizes,
-            payload_align_log2: view.payload_align_log2(),
-            span2_len: view.span2_len(),
-            bytes: Lines::copy_of(image.bytes),
-        })
-    };
-    bundle.images.iter().enumerate().map(check).collect()
-}
-
-/// The suffixes of a library's routines.
-struct Routines {
-    max_size: &'static str,
-    init: &'static str,
-}
-
-/// The routines of the library of `name`; `has` says whether a symbol exists.
-fn check_routines(name: &str, path: &Path, has: impl Fn(&str) -> bool) -> Result<Routines, Error> {
-    let missing = |routine: &str| Error::MissingRoutine {
-        path: path.to_path_buf(),
-        routine: format!("{name}_{routine}"),
-    };
-    let has = |suffix: &str| has(&format!("{name}{suffix}"));
-    if !has("_main") {
-        return Err(missing("main"));
-    }
-    // Three-Chains renamed one routine and swapped the arguments of the other: the name decides the order.
-    let max_size = match (has("_payload_get_max_size"), has("_payload_bound")) {
-        (true, _) => "_payload_get_max_size",
-        (false, true) => "_payload_bound",
-        (false, false) => return Err(missing("payload_get_max_size")),
-    };
-    let init = match (has("_payload_init"), has("_payload_init_shrink")) {
-        (true, false) => "_payload_init",
-        (false, true) => "_payload_init_shrink",
-        (false, false) => return Err(missing(&format!("payload_init` or `{name}_payload_init_shrink"))),
-        (true, true) => return Err(Error::TwoInits { path: path.to_path_buf(), name: name.to_owned() }),
-    };
-    Ok(Routines { max_size, init })
-}
-
-/// Finds the routines of the library.
-///
-/// # Safety
-/// The library's routines must have the types of `farjump_ifunc.h`, or beside `payload_bound` those of
-/// Three-Chains.
-unsafe fn find_routines(
-    loaded: &Loaded,
-    name: &str,
-    path: &Path,
-) -> Result<(MaxSizeRoutine, Init, MainRoutine), Error> {
-    let routines = check_routines(name, path, |routine| loaded.symbol(routine).is_some())?;
-    let missing = |routine: String| Error::MissingRoutine { path: path.to_path_buf(), routine };
-    let need = |suffix: &str| {
-        let routine = format!("{name}{suffix}");
-        loaded.symbol(&routine).ok_or_else(|| missing(routine))
-    };
-    let (main, max_size, init) = (need("_main")?, need(routines.max_size)?, need(routines.init)?);
-    // SAFETY: the caller ensures that functions of these names have these types (see Safety).
-    let (main, max_size) = unsafe {
-        (
-            std::mem::transmute::<NonNull<c_void>, MainRoutine>(main),
-            std::mem::transmute::<NonNull<c_void>, MaxSizeRoutine>(max_size),
-        )
-    };
-    // SAFETY: the caller ensures that functions of these names have these types (see Safety); the names
-    // decide which.
-    let init = unsafe {
-        match (routines.init, routines.max_size) {
-            ("_payload_init_shrink", _) => {
-                Init::Shrink(std::mem::transmute::<NonNull<c_void>, ShrinkRoutine>(init))
-            }
-            (_, "_payload_bound") => {
-                Init::ArgsFirst(std::mem::transmute::<NonNull<c_void>, ArgsFirstRoutine>(init))
-            }
-            _ => Init::Exact(std::mem::transmute::<NonNull<c_void>, InitRoutine>(init)),
-        }
-    };
-    Ok((max_size, init, main))
 }

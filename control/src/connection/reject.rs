@@ -1,0 +1,55 @@
+//! Rejections, and the errors that end a handshake.
+
+use crate::connection::Control;
+use crate::connection::message::Message;
+use crate::peer_identity::plain;
+use crate::refusal::RejectCause;
+use crate::{ConnectError, HandshakeError};
+
+/// Longest text of a rejection, in characters.
+const MAX_TEXT: usize = 4096;
+
+impl Control {
+    /// Rejects the link with a cause, and closes. Never waits: text that the socket does not take is lost.
+    pub fn reject(mut self, cause: RejectCause, text: &str) {
+        let text = plain(text, MAX_TEXT);
+        if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
+            log::debug!("{}: could not be told why it was rejected: {error}", self.peer);
+        }
+    }
+}
+
+/// Ends a handshake that failed with `error`: sends the peer the reason, unless the peer ended it.
+pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
+    let cause = match &error {
+        HandshakeError::Refused { .. }
+        | HandshakeError::PeerGone { .. }
+        | HandshakeError::CutShort { .. } => return error,
+        HandshakeError::OtherUser { .. }
+        | HandshakeError::OwnerUnknown { .. }
+        | HandshakeError::OwnUserUnknown { .. } => RejectCause::OtherUser,
+        HandshakeError::Full { .. } => RejectCause::Full,
+        HandshakeError::NoCommonTransport { .. } => RejectCause::NoCommonTransport,
+        HandshakeError::NoCommonRule { .. } => RejectCause::NoCommonRule,
+        HandshakeError::TimedOut { .. } | HandshakeError::Connect(ConnectError::TimedOut { .. }) => {
+            RejectCause::TooLate
+        }
+        HandshakeError::MissingRights(_) => RejectCause::Rights,
+        HandshakeError::Transport(_)
+        | HandshakeError::System(_)
+        | HandshakeError::Connect(ConnectError::System(_)) => RejectCause::TransportFailed,
+        _ => RejectCause::Protocol,
+    };
+    control.reject(cause, &error.to_string());
+    error
+}
+
+/// Converts a rejection by the peer to an error.
+pub(crate) fn rejected(control: &Control, cause: RejectCause, text: &str) -> HandshakeError {
+    HandshakeError::Refused { peer: control.peer().to_string(), cause, text: plain(text, MAX_TEXT) }
+}
+
+/// Makes the error for an unexpected message.
+pub(crate) fn out_of_order(control: &Control, expected: &'static str, got: &Message) -> HandshakeError {
+    HandshakeError::OutOfOrder { peer: control.peer().to_string(), expected, got: got.name() }
+}

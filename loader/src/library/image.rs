@@ -1,0 +1,113 @@
+//! The images of a library.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use farjump_core::image::{CodeId, ImageView, Machine};
+
+use crate::bundle::{self, ALIGN, Bundle, Sizes};
+use crate::code_id::code_id;
+use crate::error::Error;
+
+/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps
+/// no library open.
+#[derive(Clone)]
+pub struct LibraryImage {
+    pub(super) machine: Machine,
+    id: CodeId,
+    sizes: Sizes,
+    payload_align_log2: u8,
+    span2_len: usize,
+    bytes: Lines,
+}
+
+/// Bytes that start on a multiple of 64, shared by clones.
+#[derive(Clone)]
+struct Lines {
+    lines: Arc<[Line]>,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; ALIGN]);
+
+impl Lines {
+    fn copy_of(bytes: &[u8]) -> Lines {
+        let (whole, rest) = bytes.as_chunks::<ALIGN>();
+        let mut last = [0; ALIGN];
+        last[..rest.len()].copy_from_slice(rest);
+        let lines = whole.iter().chain((!rest.is_empty()).then_some(&last)).copied().map(Line).collect();
+        Lines { lines, len: bytes.len() }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: lines are bytes without padding, and there are at least `len` of them (`copy_of`).
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl LibraryImage {
+    /// The machine that it was linked for.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Its code id.
+    pub fn id(&self) -> CodeId {
+        self.id
+    }
+
+    /// Sizes of its parts.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// log2 of the alignment that its payload needs, in bytes: 3 to 12, or 0 for the default rule.
+    pub fn payload_align_log2(&self) -> u8 {
+        self.payload_align_log2
+    }
+
+    /// Length in bytes of its writable statics; 0 if it has none.
+    pub fn span2_len(&self) -> usize {
+        self.span2_len
+    }
+
+    /// The image as it travels, checked when the library was opened: a copy of the file's contents at that
+    /// time, at a multiple of 64 bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.bytes()
+    }
+}
+
+impl fmt::Debug for LibraryImage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("LibraryImage")
+            .field("machine", &self.machine)
+            .field("id", &self.id)
+            .field("len", &self.bytes.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks the images of `bundle`, which is in the file at `path`, and copies them.
+pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
+    let check = |(index, image): (usize, &bundle::BundleImage<'_>)| {
+        let view = ImageView::new_checked(image.bytes).map_err(|source| Error::Image {
+            path: path.to_path_buf(),
+            index,
+            source,
+        })?;
+        Ok(LibraryImage {
+            machine: view.machine(),
+            id: code_id(image.bytes),
+            sizes: image.sizes,
+            payload_align_log2: view.payload_align_log2(),
+            span2_len: view.span2_len(),
+            bytes: Lines::copy_of(image.bytes),
+        })
+    };
+    bundle.images.iter().enumerate().map(check).collect()
+}

@@ -1,0 +1,72 @@
+//! Libraries that a resolver searches.
+
+use std::ffi::{OsStr, c_void};
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+use crate::error::Error;
+use crate::shared_library::Loaded;
+
+/// A library that an image may want. It is opened for the first image that wants it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) soname: String,
+    pub(super) library: OnceLock<Allowed>,
+}
+
+impl Wanted {
+    pub(super) fn open(&self) -> Result<&Allowed, Error> {
+        if let Some(library) = self.library.get() {
+            return Ok(library);
+        }
+        // SAFETY: the caller of `Resolver::allow_wanted` trusted this library (see Safety there).
+        let library = unsafe { Allowed::open(self.soname.as_ref(), self.soname.as_ref()) }?;
+        Ok(self.library.get_or_init(|| library))
+    }
+}
+
+/// A library that is never unloaded: code that outlives the resolver may hold addresses in it.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    pub(super) name: String,
+    loaded: ManuallyDrop<Loaded>,
+    /// Whether symbols of its dependencies are offered too.
+    pub(super) dependencies: bool,
+}
+
+/// An interposed symbol or library: takes precedence over everything offered before it.
+#[derive(Debug)]
+pub(super) enum Interposed {
+    Library(Allowed),
+    /// A name and its address.
+    Symbol(String, u64),
+}
+
+impl Interposed {
+    pub(super) fn get(&self, name: &str) -> Option<u64> {
+        match self {
+            Interposed::Library(library) => Some(library.get(name)?.expose_provenance().get() as u64),
+            Interposed::Symbol(other, address) => (other == name).then_some(*address),
+        }
+    }
+}
+
+impl Allowed {
+    /// Loads the library at the path `at`; messages call it `name`.
+    ///
+    /// # Safety
+    /// The conditions of [`Loaded::open`].
+    pub(super) unsafe fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
+        // SAFETY: the caller trusts the library (see Safety).
+        let loaded = unsafe { Loaded::open(at) };
+        let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
+        let name = name.to_string_lossy().into_owned();
+        Ok(Allowed { name, loaded: ManuallyDrop::new(loaded), dependencies: false })
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<NonNull<c_void>> {
+        if self.dependencies { self.loaded.symbol_or_dependencies(name) } else { self.loaded.symbol(name) }
+    }
+}
