@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use farjump::CodeId;
-use farjump::admin::{Dropped, HeldCode, StoreListing};
+use farjump::admin::{Dropped, StoreListing, StoredImage};
 use serde_json::{Value, json};
 
 use crate::report::{self, AdminOptions};
@@ -52,7 +51,7 @@ pub(crate) fn run(arguments: &Store) -> Result<(), Failure> {
     };
     let listing = admin.store()?;
     let image = find(&listing, &beginning.0, &arguments.admin.to)?;
-    let (id, name) = (CodeId(image.id), &image.name);
+    let (id, name) = (image.id, &image.name);
     let dropped = admin.drop_code(&id)?;
     if dropped.kept != 0 {
         let text = format!(
@@ -81,8 +80,8 @@ pub(crate) fn parse_beginning(text: &str) -> Result<Beginning, String> {
 }
 
 /// Returns the one image whose id begins so.
-fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<&'a HeldCode, Failure> {
-    let meant = |image: &&HeldCode| CodeId(image.id).to_string().starts_with(beginning);
+fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<&'a StoredImage, Failure> {
+    let meant = |image: &&StoredImage| image.id.to_string().starts_with(beginning);
     let found: Vec<_> = listing.images.iter().filter(meant).collect();
     match found[..] {
         [one] => Ok(one),
@@ -90,7 +89,7 @@ fn find<'a>(listing: &'a StoreListing, beginning: &str, target: &str) -> Result<
             "{target} has no code whose id begins with {beginning}: `farjump store --to {target}` lists its code"
         ))),
         _ => {
-            let some = found.iter().take(8).map(|image| format!("{} ({})", CodeId(image.id), image.name));
+            let some = found.iter().take(8).map(|image| format!("{} ({})", image.id, image.name));
             let some = some.collect::<Vec<_>>().join(", ");
             let more = if found.len() > 8 { ", …" } else { "" };
             Err(Failure::new(format!(
@@ -133,28 +132,27 @@ fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
     })
 }
 
-fn as_row(image: &HeldCode) -> [String; 7] {
+fn as_row(image: &StoredImage) -> [String; 7] {
     [
-        CodeId(image.id).to_string(),
+        image.id.to_string(),
         image.name.clone(),
-        show_count(image.bytes),
+        show_count(image.bytes as u64),
         show_count(image.calls),
-        show_duration(Duration::from_nanos(image.time_ns)),
-        show_ago(Duration::from_nanos(image.last_use_ns)),
+        show_duration(image.time),
+        show_ago(image.last_use),
         image.source.clone(),
     ]
 }
 
-fn as_json(image: &HeldCode) -> Value {
-    let us = |nanoseconds| microseconds(Duration::from_nanos(nanoseconds));
+fn as_json(image: &StoredImage) -> Value {
     json!({
-        "id": CodeId(image.id).to_string(),
+        "id": image.id.to_string(),
         "name": image.name,
         "bytes": image.bytes,
         "calls": image.calls,
-        "time_us": us(image.time_ns),
-        "link_us": us(image.link_ns),
-        "last_use_us": us(image.last_use_ns),
+        "time_us": microseconds(image.time),
+        "link_us": microseconds(image.link_time),
+        "last_use_us": microseconds(image.last_use),
         "source": image.source,
         "own": image.own,
     })
@@ -163,26 +161,17 @@ fn as_json(image: &HeldCode) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farjump::CodeId;
 
     fn listing(ids: &[u128]) -> StoreListing {
-        let image = |id: &u128| HeldCode {
-            id: id.to_be_bytes(),
-            name: "f".into(),
-            bytes: 1,
-            link_ns: 1,
-            calls: 1,
-            time_ns: 1,
-            last_use_ns: 1,
-            source: "p".into(),
-            own: false,
-        };
+        let image = |id: &u128| StoredImage::new(CodeId(id.to_be_bytes()), "f", 1, "p");
         StoreListing { images: ids.iter().map(image).collect(), left_out: 0 }
     }
 
     #[test]
     fn the_beginning_of_an_id_names_the_one_image_that_it_fits() {
         let held = listing(&[0x1234_0000 << 96, 0x1234_5678 << 96, 0xabcd_0000 << 96]);
-        let found = |beginning| find(&held, beginning, "unix:t").map(|image| image.id[3]);
+        let found = |beginning| find(&held, beginning, "unix:t").map(|image| image.id.0[3]);
         assert_eq!(found("12345").expect("it is unique"), 0x78);
         assert_eq!(found("abcd").expect("it is unique"), 0);
         let ambiguous = found("1234").unwrap_err().to_string();

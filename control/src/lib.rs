@@ -31,8 +31,8 @@ mod tcp;
 pub use address::{MAX_PATH, PeerAddress};
 pub use admin::connection::{AdminConnection, admin_request, admin_request_with};
 pub use admin::messages::{
-    AdminRequest, AdminResponse, Dropped, HeldCode, MAX_LISTED, Memory, SourceStats, StoreListing,
-    StoreStats, TargetStats,
+    AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats,
+    StoredImage, TargetStats,
 };
 pub use connection::Control;
 pub use connection::message::{

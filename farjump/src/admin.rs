@@ -14,7 +14,7 @@
 //!
 //! let admin = Admin::new(&address)?;
 //! for image in admin.store()?.images {
-//!     println!("{} took {} ns in {} calls", image.name, image.time_ns, image.calls);
+//!     println!("{} took {} ns in {} calls", image.name, image.time.as_nanos(), image.calls);
 //! }
 //! println!("{} links", admin.stats()?.links);
 //! # Ok(())
@@ -29,7 +29,7 @@ use farjump_control::{
 use farjump_core::image::CodeId;
 
 pub use farjump_control::{
-    Dropped, HeldCode, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats, TargetStats,
+    Dropped, MAX_LISTED, Memory, SourceStats, StoreListing, StoreStats, StoredImage, TargetStats,
 };
 
 use crate::Error;

@@ -3,7 +3,6 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use farjump::StoredImage;
-use farjump::admin::HeldCode;
 
 use crate::api::catch::{c_text, guarded};
 use crate::api::last_error::Failure;
@@ -55,24 +54,6 @@ impl From<&StoredImage> for Told {
                 calls: held.calls,
                 time_ns: ns(held.time),
                 last_use_ns: ns(held.last_use),
-            },
-            texts: [c_text(&held.name), c_text(&held.source)],
-        }
-    }
-}
-
-impl From<&HeldCode> for Told {
-    fn from(held: &HeldCode) -> Told {
-        Told {
-            image: farjump_image_t {
-                id: farjump_code_id_t { bytes: held.id },
-                name: std::ptr::null(),
-                source: std::ptr::null(),
-                bytes: held.bytes,
-                link_ns: held.link_ns,
-                calls: held.calls,
-                time_ns: held.time_ns,
-                last_use_ns: held.last_use_ns,
             },
             texts: [c_text(&held.name), c_text(&held.source)],
         }

@@ -9,7 +9,7 @@ use farjump_benches::program::units::parse_bytes;
 
 /// The value of `--allow-code`: one code id, or those in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct AllowedCodes(Vec<CodeId>);
+pub(crate) struct AllowedCodes(pub(super) Vec<CodeId>);
 
 impl FromStr for AllowedCodes {
     type Err = String;

@@ -1,5 +1,8 @@
 //! Admin requests to a running target, and its responses. Times are in nanoseconds, lengths in bytes.
 
+use std::time::Duration;
+
+use farjump_core::image::CodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::RefusalCause;
@@ -90,32 +93,83 @@ impl AdminResponse {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct StoreListing {
     /// Stored images, the most recently used first; at most [`MAX_LISTED`].
-    pub images: Vec<HeldCode>,
+    pub images: Vec<StoredImage>,
     /// Number of stored images not listed, which were used longer ago.
     pub left_out: u64,
 }
 
-/// One image in a target's store.
+/// One image in a target's store. On the wire its times are nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct HeldCode {
+#[non_exhaustive]
+pub struct StoredImage {
     /// Its code id.
-    pub id: [u8; 16],
-    /// The name under which it first arrived.
+    #[serde(with = "code_id")]
+    pub id: CodeId,
+    /// The name under which it first came.
     pub name: String,
-    /// Length of the image.
-    pub bytes: u64,
-    /// Time to place it.
-    pub link_ns: u64,
-    /// Calls of it so far.
+    /// Length of the image in bytes.
+    pub bytes: usize,
+    /// Time taken to place it.
+    #[serde(with = "nanoseconds")]
+    pub link_time: Duration,
+    /// Calls of it.
     pub calls: u64,
-    /// Estimated total time of these calls. Of short ones only some are timed.
-    pub time_ns: u64,
-    /// Time since the last call; since its arrival, if it was never called.
-    pub last_use_ns: u64,
-    /// The program that brought it first, and its process id, for display.
+    /// Total time of these calls. Of short ones only some are timed: an estimate.
+    #[serde(with = "nanoseconds")]
+    pub time: Duration,
+    /// Time since its last call; since it came, if it was never called.
+    #[serde(with = "nanoseconds")]
+    pub last_use: Duration,
+    /// The program that brought it first, and its process id; text for people.
     pub source: String,
     /// Whether it is a function of the target's own, which is never dropped on request.
     pub own: bool,
+}
+
+impl StoredImage {
+    /// An image of this id and length that came as `name` from `source`, and was not used since.
+    pub fn new(id: CodeId, name: impl Into<String>, bytes: usize, source: impl Into<String>) -> StoredImage {
+        StoredImage {
+            id,
+            name: name.into(),
+            bytes,
+            link_time: Duration::ZERO,
+            calls: 0,
+            time: Duration::ZERO,
+            last_use: Duration::ZERO,
+            source: source.into(),
+            own: false,
+        }
+    }
+}
+
+/// A code id as its bytes.
+mod code_id {
+    use farjump_core::image::CodeId;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(id: &CodeId, serializer: S) -> Result<S::Ok, S::Error> {
+        id.0.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<CodeId, D::Error> {
+        Deserialize::deserialize(decoder).map(CodeId)
+    }
+}
+
+/// A duration in whole nanoseconds, in 64 bits.
+mod nanoseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<Duration, D::Error> {
+        Deserialize::deserialize(decoder).map(Duration::from_nanos)
+    }
 }
 
 /// The result of a request to drop code.
@@ -239,16 +293,13 @@ mod tests {
         for (request, bytes) in requests {
             assert_eq!(postcard::to_stdvec(&request).unwrap(), bytes, "{request:?}");
         }
-        let image = HeldCode {
-            id,
-            name: "f".into(),
-            bytes: 300,
-            link_ns: 1,
+        let image = StoredImage {
+            link_time: Duration::from_nanos(1),
             calls: 2,
-            time_ns: 4,
-            last_use_ns: 5,
-            source: "p".into(),
+            time: Duration::from_nanos(4),
+            last_use: Duration::from_nanos(5),
             own: true,
+            ..StoredImage::new(CodeId(id), "f", 300, "p")
         };
         let image_bytes = [&id[..], &[1, b'f', 0xac, 2, 1, 2, 4, 5, 1, b'p', 1]].concat();
         let source = |memory| SourceStats {
@@ -319,16 +370,14 @@ mod tests {
         // Four bytes a character: an ifunc's name of 255 bytes; a program's of 64 characters, and its pid.
         let (name, source) = ("n".repeat(255), format!("{} (pid {})", "\u{10000}".repeat(64), u32::MAX));
         let most = u64::MAX;
-        let image = HeldCode {
-            id: [0xff; 16],
-            name,
-            bytes: most,
-            link_ns: most,
+        let longest = Duration::from_nanos(most);
+        let image = StoredImage {
+            link_time: longest,
             calls: most,
-            time_ns: most,
-            last_use_ns: most,
-            source,
+            time: longest,
+            last_use: longest,
             own: true,
+            ..StoredImage::new(CodeId([0xff; 16]), name, usize::MAX, source)
         };
         let one = postcard::to_stdvec(&image).unwrap().len();
         assert!(one * MAX_LISTED + 64 <= crate::MAX_CODE, "{one} bytes each");

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminConnection, AdminRequest, AdminResponse, Arrival, Control, Dropped, HandshakeError, HeldCode,
-    Listener, Message, Progress, RejectCause, StoreListing, admin_request,
+    AdminConnection, AdminRequest, AdminResponse, Arrival, Control, Dropped, HandshakeError, Listener,
+    Message, Progress, RejectCause, StoreListing, StoredImage, admin_request,
 };
+use farjump_core::image::CodeId;
 use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body};
 use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -39,17 +40,7 @@ fn asked(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
 
 /// A list longer than any socket takes at once.
 fn long() -> AdminResponse {
-    let image = |id: u128| HeldCode {
-        id: id.to_le_bytes(),
-        name: "n".repeat(200),
-        bytes: 1,
-        link_ns: 2,
-        calls: 3,
-        time_ns: 4,
-        last_use_ns: 5,
-        source: "s".repeat(200),
-        own: false,
-    };
+    let image = |id: u128| StoredImage::new(CodeId(id.to_le_bytes()), "n".repeat(200), 1, "s".repeat(200));
     AdminResponse::Store(StoreListing { images: (0..30_000).map(image).collect(), left_out: 1 })
 }
 

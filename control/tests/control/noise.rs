@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminRequest, AdminResponse, Control, HandshakeError, HeldCode, Listener, MessageFault, PeerAddress,
-    StoreListing, TcpOptions, VERSION, admin_request_with,
+    AdminRequest, AdminResponse, Control, HandshakeError, Listener, MessageFault, PeerAddress, StoreListing,
+    StoredImage, TcpOptions, VERSION, admin_request_with,
 };
+use farjump_core::image::CodeId;
 use farjump_fixtures::by_hand::{KEYED, PREAMBLE};
 use farjump_fixtures::control::{accept, far, next};
 use farjump_fixtures::watchdog::Watchdog;
@@ -122,17 +123,8 @@ fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
 #[test]
 fn a_message_longer_than_a_packet_arrives_whole() {
     let _watchdog = Watchdog::new();
-    let image = |id: u128| HeldCode {
-        id: id.to_le_bytes(),
-        name: "SECRET".repeat(30),
-        bytes: 1,
-        link_ns: 2,
-        calls: 3,
-        time_ns: 4,
-        last_use_ns: 5,
-        source: "s".repeat(200),
-        own: false,
-    };
+    let image =
+        |id: u128| StoredImage::new(CodeId(id.to_le_bytes()), "SECRET".repeat(30), 1, "s".repeat(200));
     let long = AdminResponse::Store(StoreListing { images: (0..20_000).map(image).collect(), left_out: 1 });
     let listener = listener(&key(9));
     thread::scope(|scope| {

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminConnection, AdminRequest, AdminResponse, Dropped, HeldCode, MAX_LISTED, Memory, RefusalCause,
-    RejectCause, SourceStats, StoreListing, StoreStats, TargetStats, plain,
+    AdminConnection, AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, RefusalCause, RejectCause,
+    SourceStats, StoreListing, StoreStats, TargetStats, plain,
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
@@ -15,7 +15,7 @@ use farjump_core::image::CodeId;
 use super::Target;
 use super::epoll::Event;
 use super::session::Session;
-use crate::StoredImage;
+use crate::stored_image::describe;
 
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
@@ -98,20 +98,8 @@ impl Target<'_> {
         held.sort_by_key(|linked| Reverse(linked.usage().last()));
         let now = executor.clock.now();
         let left_out = held.len().saturating_sub(MAX_LISTED) as u64;
-        let described = held.into_iter().take(MAX_LISTED).map(|linked| {
-            let image = StoredImage::of(linked, now);
-            HeldCode {
-                id: image.id.0,
-                name: image.name,
-                bytes: image.bytes as u64,
-                link_ns: nanoseconds(image.link_time),
-                calls: image.calls,
-                time_ns: nanoseconds(image.time),
-                last_use_ns: nanoseconds(image.last_use),
-                source: image.source,
-                own: executor.is_local(linked),
-            }
-        });
+        let described = held.into_iter().take(MAX_LISTED);
+        let described = described.map(|linked| describe(linked, now, executor.is_local(linked)));
         StoreListing { images: described.collect(), left_out }
     }
 

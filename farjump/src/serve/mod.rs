@@ -36,6 +36,7 @@ use settings::Settings;
 pub use thread::{Stopper, TargetThread};
 
 use crate::executor::{Executor, ExportFn};
+use crate::stored_image::describe;
 use crate::wait::NAPS;
 use crate::{Error, Library, Stats, StoredImage};
 
@@ -202,7 +203,7 @@ impl<'a> Target<'a> {
     pub fn images(&self) -> Vec<StoredImage> {
         let executor = &self.shared.executor;
         let now = executor.clock.now();
-        executor.images().map(|linked| StoredImage::of(linked, now)).collect()
+        executor.images().map(|linked| describe(linked, now, executor.is_local(linked))).collect()
     }
 
     /// This target's epoch: another one each time a target is built.
