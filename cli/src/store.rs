@@ -1,7 +1,5 @@
 //! `store`: shows and drops the code of a running target.
 
-use std::time::Duration;
-
 use clap::Args;
 use farjump::admin::{Dropped, StoreListing, StoredImage};
 use serde_json::{Value, json};
