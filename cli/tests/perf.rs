@@ -264,7 +264,7 @@ fn what_cannot_be_measured_is_said_in_a_sentence() {
     refused(&["latency", "--image", "64", "--mode", "cached,local"], 1, "in mode local no code travels");
     refused(&["bandwidth", "--image", "64"], 1, "--image is for latency and rate");
     refused(&["latency", "--functions", "sum"], 1, "--functions is for work");
-    refused(&["rate", "--against", "fetch"], 1, "a baseline for work");
+    refused(&["rate", "--against", "fetch"], 1, "the baseline for work");
     refused(&["work", "--functions", "sum,pigeon"], 2, "sum, indirect-put, histogram, codec, and all");
     refused(&["work", "--sizes", "12"], 1, "multiples of 8");
     refused(&["work", "--sizes", "8,0"], 1, "multiples of 8");
