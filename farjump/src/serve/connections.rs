@@ -210,13 +210,9 @@ impl Target<'_> {
         // A longer frame was delivered and fits no mailbox: `may_run` checks its payload.
         let unquestioned = self.shared.executor.policy.frames_without_question().unwrap_or(usize::MAX);
         channel.limit_glances(unquestioned.min(self.settings.mailbox));
-        self.watch.add(control.as_fd(), Event::Control(id), false)?;
-        if let Some(descriptor) = channel.descriptor() {
-            // It is taken out of the watch before the channel is dropped.
-            self.watch
-                .add(descriptor, Event::Doorbell(id), false)
-                .inspect_err(|_| self.watch.remove(control.as_fd()))?;
-        }
+        // They are taken out of the watch before the channel is dropped.
+        let doorbell = channel.descriptor().map(|descriptor| (descriptor, Event::Doorbell(id)));
+        self.watch.add_link(doorbell, (control.as_fd(), Event::Control(id)))?;
         let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);

@@ -88,21 +88,24 @@ impl Target<'_> {
     /// Forgets a link that has ended.
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
-        self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
-        self.shared.executor.stats.bytes += session.received();
-        self.shared.executor.stats.summed += session.summed();
-        self.shared.executor.stats.links_ended += 1;
+        self.unwatch(&session);
         self.shared.handlers.peer_gone(&session.control.peer, why);
+    }
+
+    /// Takes a session that ends out of the watch and into the statistics.
+    fn unwatch(&mut self, session: &Session) {
+        self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
+        let stats = &mut self.shared.executor.stats;
+        stats.bytes += session.received();
+        stats.summed += session.summed();
+        stats.links_ended += 1;
     }
 
     /// Ends all links, and gives sources the reason.
     pub fn end_links(&mut self, why: &str) {
         for mut session in self.sessions.take() {
             session.close(why);
-            self.watch.remove_link(session.channel.descriptor(), session.control.as_fd());
-            self.shared.executor.stats.bytes += session.received();
-            self.shared.executor.stats.summed += session.summed();
-            self.shared.executor.stats.links_ended += 1;
+            self.unwatch(&session);
         }
         for (_, arrival) in self.arrivals.drain(..) {
             if let Some(fd) = arrival.as_fd() {

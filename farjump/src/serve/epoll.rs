@@ -91,16 +91,43 @@ impl Watch {
             .map_err(system(SystemOperation::Watch))
     }
 
-    /// Sets whether `fd` is also watched for writability.
-    pub(super) fn wants_write(&self, fd: BorrowedFd<'_>, event: Event, write: bool) -> Result<(), Error> {
-        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags(write))
-            .map_err(system(SystemOperation::Watch))
+    /// Adds the descriptors of a link, each with its event: all or none.
+    pub(super) fn add_link(
+        &self,
+        doorbell: Option<(BorrowedFd<'_>, Event)>,
+        control: (BorrowedFd<'_>, Event),
+    ) -> Result<(), Error> {
+        self.add(control.0, control.1, false)?;
+        match doorbell {
+            Some((fd, event)) => self.add(fd, event, false).inspect_err(|_| self.remove(control.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Also watches `fd` for writability if that is wanted. `watches` says whether it is watched for that,
+    /// and is brought up to date.
+    pub(super) fn watch_write(
+        &self,
+        fd: BorrowedFd<'_>,
+        event: Event,
+        wanted: bool,
+        watches: &mut bool,
+    ) -> Result<(), Error> {
+        if wanted != *watches {
+            self.modify(fd, event, flags(wanted))?;
+            *watches = wanted;
+        }
+        Ok(())
     }
 
     /// Sets whether `listener`, which is watched, is watched for connections.
     pub(super) fn listen(&self, listener: BorrowedFd<'_>, connections: bool) -> Result<(), Error> {
         let flags = if connections { flags(false) } else { epoll::EventFlags::empty() };
-        epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(Event::Listener.to_data()), flags)
+        self.modify(listener, Event::Listener, flags)
+    }
+
+    fn modify(&self, fd: BorrowedFd<'_>, event: Event, flags: epoll::EventFlags) -> Result<(), Error> {
+        epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags)
             .map_err(system(SystemOperation::Watch))
     }
 

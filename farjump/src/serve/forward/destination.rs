@@ -156,13 +156,9 @@ impl Peer {
 
     /// Watches a link that was made.
     fn join(&self, link: Outgoing, watch: &Watch) -> Result<Connected, Error> {
-        watch.add(link.control(), Event::Peer(self.number), false)?;
-        if let Some(doorbell) = link.doorbell() {
-            // `part` takes it out of the watch before the link is dropped.
-            watch
-                .add(doorbell, Event::Peer(self.number), false)
-                .inspect_err(|_| watch.remove(link.control()))?;
-        }
+        // `part` takes them out of the watch before the link is dropped.
+        let event = Event::Peer(self.number);
+        watch.add_link(link.doorbell().map(|doorbell| (doorbell, event)), (link.control(), event))?;
         log::debug!("linked to destination `{}` at {}", self.name, self.address);
         Ok(Connected {
             link,
@@ -259,10 +255,7 @@ impl Peer {
     /// copies of them: see [`Watch::remove`].
     fn part(&mut self, watch: &Watch) {
         if let State::Connected(linked) = std::mem::replace(&mut self.state, State::Apart) {
-            if let Some(doorbell) = linked.link.doorbell() {
-                watch.remove(doorbell);
-            }
-            watch.remove(linked.link.control());
+            watch.remove_link(linked.link.doorbell(), linked.link.control());
         }
     }
 
@@ -294,23 +287,16 @@ impl Peer {
 
     pub(super) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         let State::Connected(linked) = &mut self.state else { return Ok(()) };
-        let wants = linked.link.wants_write() && !linked.link.is_going();
-        if wants != linked.watches_write {
-            watch.wants_write(linked.link.control(), Event::Peer(self.number), wants)?;
-            linked.watches_write = wants;
-        }
+        let event = Event::Peer(self.number);
+        let wanted = linked.link.wants_write() && !linked.link.is_going();
+        watch.watch_write(linked.link.control(), event, wanted, &mut linked.watches_write)?;
         if linked.link.is_going() {
             // An ended connection would stay readable for ever.
             watch.remove(linked.link.control());
         }
-        let wants = linked.link.doorbell_wants_write();
-        if wants != linked.doorbell_watches_write
-            && let Some(doorbell) = linked.link.doorbell()
-        {
-            watch.wants_write(doorbell, Event::Peer(self.number), wants)?;
-            linked.doorbell_watches_write = wants;
-        }
-        Ok(())
+        let Some(doorbell) = linked.link.doorbell() else { return Ok(()) };
+        let wanted = linked.link.doorbell_wants_write();
+        watch.watch_write(doorbell, event, wanted, &mut linked.doorbell_watches_write)
     }
 }
 

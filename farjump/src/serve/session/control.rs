@@ -128,12 +128,8 @@ impl SourceControl {
 
     /// Watches the connection, which is the session's `id`, for writability while messages are queued.
     pub(in crate::serve) fn rewatch(&mut self, id: u64, watch: &Watch) -> Result<(), Error> {
-        let wants = self.connection.wants_write() && !self.is_leaving();
-        if wants != self.watches_write {
-            watch.wants_write(self.connection.as_fd(), Event::Control(id), wants)?;
-            self.watches_write = wants;
-        }
-        Ok(())
+        let wanted = self.connection.wants_write() && !self.is_leaving();
+        watch.watch_write(self.connection.as_fd(), Event::Control(id), wanted, &mut self.watches_write)
     }
 }
 

@@ -54,13 +54,8 @@ impl Session {
     /// Watches the session's descriptors for writability while bytes wait to be sent.
     pub(in crate::serve) fn rewatch(&mut self, watch: &Watch) -> Result<(), Error> {
         self.control.rewatch(self.id, watch)?;
-        let wants = self.channel.wants_write();
-        if wants != self.events.watches_write
-            && let Some(descriptor) = self.channel.descriptor()
-        {
-            watch.wants_write(descriptor, Event::Doorbell(self.id), wants)?;
-            self.events.watches_write = wants;
-        }
-        Ok(())
+        let Some(descriptor) = self.channel.descriptor() else { return Ok(()) };
+        let wanted = self.channel.wants_write();
+        watch.watch_write(descriptor, Event::Doorbell(self.id), wanted, &mut self.events.watches_write)
     }
 }
