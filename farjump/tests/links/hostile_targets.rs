@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_millis(50);
 fn answers_to_nobody_and_of_no_kind_reach_nobody() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        let call = target.next();
+        let call = target.next_frame();
         for token in [0, 1, call.token ^ 1, call.token ^ (1 << 16), 0x8000, 0x8001_8000, u32::MAX] {
             target.reply(token, 0, b"wrong");
             target.reply(token, 1, b"wrong");
@@ -31,10 +31,10 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
         }
         target.reply(call.token, 0, b"right");
         target.reply(call.token, 0, b"right, but the second");
-        let call = target.next();
+        let call = target.next_frame();
         target.reply(call.token, 7, b"an unknown status");
         // A flush that panicked: no code has its index.
-        let flush = target.next();
+        let flush = target.next_frame();
         target.reply(flush.token, 1, b"no flush panics");
         target
     });
@@ -52,7 +52,7 @@ fn news_of_what_was_never_sent_harm_nobody() {
     let place = Place::new();
     let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        let call = target.next();
+        let call = target.next_frame();
         let refused = |token, text: &str| Message::Refused {
             token,
             cause: RefusalCause::Policy,
@@ -91,16 +91,16 @@ fn news_of_what_was_never_sent_harm_nobody() {
 fn a_flush_waits_for_the_refusals_that_were_told_before_its_answer_though_they_come_later() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        let call = target.next();
-        let flush = target.next();
+        let call = target.next_frame();
+        let flush = target.next_frame();
         target.reply(flush.token, 0, &1_u64.to_le_bytes());
         // The control connection is slower.
         std::thread::sleep(SOON);
         let (cause, text) = (RefusalCause::Policy, "not today".to_owned());
         target.control.send(&Message::Refused { token: call.token, cause, text }, &[]).unwrap();
-        let flush = target.next();
+        let flush = target.next_frame();
         target.reply(flush.token, 0, &1_u64.to_le_bytes());
-        let flush = target.next();
+        let flush = target.next_frame();
         target.reply(flush.token, 0, &2_u64.to_le_bytes());
         target
     });
@@ -157,7 +157,7 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let place = Place::new();
     let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        target.next();
+        target.next_frame();
         // An alignment that no frame can have.
         let plan = Plan { kind: Kind::Reply, wants_reply: false, align_log2: 15, ..raw_source::call() };
         target.channel.send_bytes(&plan, &[0; 100]).unwrap();
@@ -174,7 +174,7 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
 fn a_closing_target_is_believed_at_once_and_its_reason_told() {
     let place = Place::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        let call = target.next();
+        let call = target.next_frame();
         target.reply(call.token, 0, b"before closing");
         target.control.send(&Message::Closing { text: "the shop is closed".into() }, &[]).unwrap();
         target.channel.notify().unwrap();
@@ -211,7 +211,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
     let (ready, told_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (say_ready, wait_told) = (Arc::clone(&ready), Arc::clone(&told_all));
     let target = RawTarget::start(&place.address(), move |mut target| {
-        target.next();
+        target.next_frame();
         refuse_one_way(&target, MESSAGES);
         target.channel.notify().unwrap();
         say_ready.store(true, Ordering::Release);
@@ -244,8 +244,8 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
     let place = Place::new();
     let (told, note_told) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
-        target.next();
-        let flush = target.next();
+        target.next_frame();
+        let flush = target.next_frame();
         refuse_one_way(&target, MESSAGES);
         target.reply(flush.token, 0, b"");
         target
