@@ -38,7 +38,7 @@ pub(super) enum Case<'a> {
     Tool(Against, Cpus),
     Dlopen,
     /// A sleeper, farjump's or a baseline's.
-    Sleeper(Waker<'a>),
+    Sleeper(Box<Waker<'a>>),
     /// farjump over a transport that does not reach the target.
     Unreached {
         transport: String,

@@ -109,7 +109,7 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
             )));
         }
     }
-    let is_unfit = |size: &&usize| metric == Metric::Work && (**size == 0 || **size % 8 != 0);
+    let is_unfit = |size: &&usize| metric == Metric::Work && (**size == 0 || !size.is_multiple_of(8));
     match arguments.sizes.0.iter().find(is_unfit) {
         Some(size) => Err(Failure::new(format!(
             "{size} B: the sizes of work are multiples of 8 bytes, for sum has keys of 8"

@@ -31,8 +31,11 @@ use stores::Stores;
 pub(super) struct Unconnected {
     /// The data that the peer needs.
     pub(super) offer: Offer,
-    connect: Box<dyn FnOnce(&Offer, &Memory) -> Result<Connected, Failure>>,
+    connect: Box<Connect>,
 }
+
+/// Connects an endpoint to the peer with this offer.
+type Connect = dyn FnOnce(&Offer, &Memory) -> Result<Connected, Failure>;
 
 /// A connected endpoint.
 pub(super) enum Connected {

@@ -154,7 +154,7 @@ impl<'a> Bench<'a> {
         let sleepers = cases.iter().zip(outcomes).filter(|(_, outcome)| outcome.missing.is_none());
         let (wakers, outcomes): (Vec<_>, Vec<_>) = sleepers
             .filter_map(|(case, outcome)| match case {
-                Case::Sleeper(waker) => Some((waker, outcome)),
+                Case::Sleeper(waker) => Some((&**waker, outcome)),
                 _ => None,
             })
             .unzip();

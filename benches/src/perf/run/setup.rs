@@ -110,7 +110,10 @@ impl<'a> Bench<'a> {
         let Setting { options, stage, libraries, .. } = *setting;
         let (raw, layout) = ([EndpointSpec::Baseline(Against::Raw)], Layout::new(0, LINE_SIZE, None)?);
         let Paired { pair, endpoints } = Paired::start(setting, &raw, layout, 0)?;
-        let cases = wake_up::wakers(setting, against)?.into_iter().map(Case::Sleeper).collect();
+        let cases = wake_up::wakers(setting, against)?
+            .into_iter()
+            .map(|waker| Case::Sleeper(Box::new(waker)))
+            .collect();
         let (counterpart, links) = (Counterpart::Pair(pair), Vec::new());
         Ok(Bench { options, stage, libraries, modes, counterpart, links, endpoints, against, cases })
     }
