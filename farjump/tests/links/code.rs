@@ -229,7 +229,7 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
         assert_eq!(to_words(&answer(&mut pair.target, &mut counted).unwrap()), [number + 1, 0]);
         assert_eq!(*answer(&mut pair.target, &mut echoed).unwrap(), *words(&[number]));
     }
-    let ids = [&sequence, &echo].map(|library| id_of(library));
+    let ids = [&sequence, &echo].map(id_of);
     assert_eq!(asked.all(), ids, "each is asked for once");
     assert_eq!(told.all(), ["sequence", "echo"]);
     assert_eq!(pair.link.stats().code_bytes, 2 * (len_of(&sequence) + len_of(&echo)));
