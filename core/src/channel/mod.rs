@@ -17,6 +17,7 @@ use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, Pat
 mod contents;
 mod credit;
 mod in_place;
+mod large;
 mod line;
 mod lines;
 #[cfg(all(test, loom))]
@@ -25,7 +26,6 @@ mod one_sided;
 mod receive;
 mod received_frame;
 mod send;
-mod switched;
 mod template;
 mod two_sided;
 

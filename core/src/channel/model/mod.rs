@@ -7,9 +7,9 @@
 //! by themselves once a second.) Each model has variants with a mistake that loom must find.
 
 mod ends;
+mod large;
 mod membarrier;
 mod notice;
-mod switch;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -7,7 +7,7 @@ use farjump_core::channel::Channel;
 use farjump_core::image::Machine;
 
 use super::batching::Several;
-use super::large::Bigger;
+use super::large::LargeMailbox;
 use crate::GoneCause;
 
 /// A connection to a target, with all state that ends with it: [`Inner::reconnect`](super::Inner::reconnect)
@@ -20,7 +20,7 @@ pub(in crate::link) struct Connection {
     pub(super) batch: Option<Several>,
     pub(super) control: TargetControl,
     pub(super) target: TargetInfo,
-    pub(super) large: Bigger,
+    pub(super) large: LargeMailbox,
 }
 
 /// The control connection of a link, and the end of its target.
@@ -67,6 +67,6 @@ impl Connection {
             refusals_read: 0,
             stream,
         };
-        Connection { channel, batch: None, control, target, large: Bigger::default() }
+        Connection { channel, batch: None, control, target, large: LargeMailbox::default() }
     }
 }

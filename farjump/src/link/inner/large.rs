@@ -23,11 +23,11 @@ const UNUSED_RING: usize = mailbox::MIN_RING;
 
 /// The large mailbox of a link.
 #[derive(Default)]
-pub(super) enum Bigger {
+pub(super) enum LargeMailbox {
     #[default]
     Absent,
     /// Requested, for frames of up to this many bytes. The target's endpoint is due.
-    Asked(usize),
+    Requested(usize),
     /// Both endpoints are announced. The target's report that its own is connected is due.
     Joined(Box<Channel>),
     Open(Box<Open>),
@@ -61,7 +61,7 @@ impl Inner {
         }
         let empty = self.connection.large.is_empty();
         match &mut self.connection.large {
-            Bigger::Open(open) if frame <= open.channel.max_frame() => {
+            LargeMailbox::Open(open) if frame <= open.channel.max_frame() => {
                 let sent = open.send(
                     &mut self.connection.channel,
                     |channel| call.send(channel, self.codes.get(index)),
@@ -74,20 +74,22 @@ impl Inner {
                 sent
             }
             // It is given back when it is empty, and not before.
-            Bigger::Open(open) if !empty => {
+            LargeMailbox::Open(open) if !empty => {
                 open.starved = true;
                 Err(SendError::Full.into())
             }
-            Bigger::Asked(_) | Bigger::Joined(_) => Err(SendError::Full.into()),
-            Bigger::Declined(len, _) if *len <= frame => match std::mem::take(&mut self.connection.large) {
-                Bigger::Declined(_, Refusal { cause, text }) => {
-                    let ifunc = call.library.name().to_owned();
-                    Err(Failed::Other(Error::Call(CallError::Refused { ifunc, cause, text })))
+            LargeMailbox::Requested(_) | LargeMailbox::Joined(_) => Err(SendError::Full.into()),
+            LargeMailbox::Declined(len, _) if *len <= frame => {
+                match std::mem::take(&mut self.connection.large) {
+                    LargeMailbox::Declined(_, Refusal { cause, text }) => {
+                        let ifunc = call.library.name().to_owned();
+                        Err(Failed::Other(Error::Call(CallError::Refused { ifunc, cause, text })))
+                    }
+                    _ => Err(SendError::Full.into()),
                 }
-                _ => Err(SendError::Full.into()),
-            },
-            Bigger::Absent | Bigger::Open(_) | Bigger::Declined(..) => {
-                self.connection.large = Bigger::Asked(frame);
+            }
+            LargeMailbox::Absent | LargeMailbox::Open(_) | LargeMailbox::Declined(..) => {
+                self.connection.large = LargeMailbox::Requested(frame);
                 let message = Message::LargeRequest { frame: frame as u64, payload: payload as u64 };
                 self.send_control(&message).map_err(Failed::Other)?;
                 self.connection.channel.notify().map_err(SendError::Failed)?;
@@ -99,7 +101,7 @@ impl Inner {
     /// Handles the target's offer of a large mailbox.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
-        let Bigger::Asked(frame) = self.connection.large else { return Ok(()) };
+        let LargeMailbox::Requested(frame) = self.connection.large else { return Ok(()) };
         let offers = end.max_frame as usize;
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
@@ -107,11 +109,11 @@ impl Inner {
             self.accept(end, descriptors)?
         };
         match taken {
-            Ok(channel) => self.connection.large = Bigger::Joined(Box::new(channel)),
+            Ok(channel) => self.connection.large = LargeMailbox::Joined(Box::new(channel)),
             Err(why) => {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
                 self.connection.large =
-                    Bigger::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
+                    LargeMailbox::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
                 self.send_control(&Message::LargeRelease)?;
             }
         }
@@ -157,8 +159,8 @@ impl Inner {
     #[cold]
     pub(super) fn enlarged(&mut self) {
         self.connection.large = match std::mem::take(&mut self.connection.large) {
-            Bigger::Joined(channel) => {
-                Bigger::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))
+            LargeMailbox::Joined(channel) => {
+                LargeMailbox::Open(Box::new(Open { channel: *channel, used: Instant::now(), starved: false }))
             }
             other => other,
         };
@@ -168,16 +170,16 @@ impl Inner {
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
         match self.connection.large {
-            Bigger::Asked(frame) => self.connection.large = Bigger::Declined(frame, refusal),
+            LargeMailbox::Requested(frame) => self.connection.large = LargeMailbox::Declined(frame, refusal),
             // This process was too slow to take it: the next frame makes a new request.
-            Bigger::Joined(_) => self.connection.large = Bigger::Absent,
+            LargeMailbox::Joined(_) => self.connection.large = LargeMailbox::Absent,
             _ => {}
         }
     }
 
     /// Makes the large mailbox's transport progress.
-    pub(super) fn tend_bigger(&mut self) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.connection.large
+    pub(super) fn tend_large(&mut self) -> Result<(), Error> {
+        if let LargeMailbox::Open(open) = &mut self.connection.large
             && let Err(error) = open.channel.progress(true)
         {
             return Err(self.broken(&error));
@@ -187,11 +189,11 @@ impl Inner {
 
     /// Gives the large mailbox back if it is empty and was not used for a while.
     pub(super) fn shrink_if_unused(&mut self, now: Instant) -> Result<(), Error> {
-        if let Bigger::Open(open) = &mut self.connection.large
+        if let LargeMailbox::Open(open) = &mut self.connection.large
             && now.saturating_duration_since(open.used) >= KEPT
             && open.is_empty()
         {
-            self.connection.large = Bigger::Absent;
+            self.connection.large = LargeMailbox::Absent;
             self.send_control(&Message::LargeRelease)?;
         }
         Ok(())
@@ -199,15 +201,15 @@ impl Inner {
 
     /// Whether an event is awaited for which there is no doorbell.
     pub(super) fn is_starved(&self) -> bool {
-        matches!(&self.connection.large, Bigger::Open(open) if open.starved)
+        matches!(&self.connection.large, LargeMailbox::Open(open) if open.starved)
     }
 }
 
-impl Bigger {
+impl LargeMailbox {
     /// Whether the target has consumed everything in it.
     fn is_empty(&mut self) -> bool {
         match self {
-            Bigger::Open(open) => open.is_empty(),
+            LargeMailbox::Open(open) => open.is_empty(),
             _ => true,
         }
     }
@@ -227,7 +229,7 @@ impl Open {
         token: u32,
     ) -> Result<Sent, Failed> {
         let starved = &mut self.starved;
-        let sent = own.send_switched(&mut self.channel, token, |channel| {
+        let sent = own.send_large_frame(&mut self.channel, token, |channel| {
             let sent = send(channel);
             *starved = matches!(sent, Err(Failed::Send(SendError::Full)));
             sent

@@ -265,7 +265,7 @@ impl Inner {
         if self.connection.control.leaving.is_some() {
             return Ok(true);
         }
-        self.tend_bigger()?;
+        self.tend_large()?;
         match self.connection.channel.progress_idle() {
             Ok(called) => Ok(called),
             Err(error) => self.broken_for_now(&error).map(|()| true),

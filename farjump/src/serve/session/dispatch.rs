@@ -27,7 +27,7 @@ impl Session {
         };
         if frame.header().kind == Kind::Large {
             // It stays at the head until its frame is whole.
-            return self.take_switched(shared);
+            return self.take_large(shared);
         }
         self.head.note_whole();
         let header = frame.header();

@@ -177,7 +177,7 @@ impl Session {
         if self.head.is_large() || matches!(self.large.state, State::Offered { .. }) {
             return Err(cut("its source requested a large mailbox while it was offered another"));
         }
-        self.drop_bigger();
+        self.drop_large();
         match self.make(frame, payload, shared) {
             Ok(end) => {
                 let until = Instant::now() + shared.handshake_timeout;
@@ -258,12 +258,12 @@ impl Session {
         if self.head.is_large() || matches!(self.large.state, State::Absent) {
             return Err(cut("its source gave back a mailbox that it does not have, or that is not empty"));
         }
-        self.drop_bigger();
+        self.drop_large();
         Ok(())
     }
 
     /// Drops the large mailbox, or the offer of one.
-    fn drop_bigger(&mut self) {
+    fn drop_large(&mut self) {
         if let State::Open(channel) = std::mem::replace(&mut self.large.state, State::Absent) {
             self.large.received += channel.received();
             self.large.summed += channel.summed();
@@ -272,39 +272,39 @@ impl Session {
     }
 
     /// Whether a poll of the large mailbox now continues the checksum of a frame.
-    pub(in crate::serve) fn sums_bigger(&self) -> bool {
-        matches!(&self.large.state, State::Open(bigger) if bigger.is_summing())
+    pub(in crate::serve) fn sums_large(&self) -> bool {
+        matches!(&self.large.state, State::Open(large) if large.is_summing())
     }
 
     /// Bytes of frames taken, from all mailboxes of the link.
     pub(in crate::serve) fn received(&self) -> u64 {
-        let bigger = match &self.large.state {
+        let large = match &self.large.state {
             State::Open(channel) => channel.received(),
             _ => 0,
         };
-        self.channel.received() + self.large.received + bigger
+        self.channel.received() + self.large.received + large
     }
 
     /// Bytes of frames that checksums were computed of, in all mailboxes of the link.
     pub(in crate::serve) fn summed(&self) -> u64 {
-        let bigger = match &self.large.state {
+        let large = match &self.large.state {
             State::Open(channel) => channel.summed(),
             _ => 0,
         };
-        self.channel.summed() + self.large.summed + bigger
+        self.channel.summed() + self.large.summed + large
     }
 
     /// Takes the frame that the held `Large` stands for. Returns the number of calls, or `None` if the frame
     /// is not whole.
     #[cold]
-    pub(in crate::serve) fn take_switched(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
-        let State::Open(bigger) = &mut self.large.state else {
+    pub(in crate::serve) fn take_large(&mut self, shared: &mut Shared) -> Result<Option<usize>, Stop> {
+        let State::Open(large) = &mut self.large.state else {
             return Err(cut("a frame in a large mailbox that the link does not have"));
         };
-        let Polled::Frame(frame) = bigger.poll()? else {
+        let Polled::Frame(frame) = large.poll()? else {
             // Frames that the transport still carries come, if there are any: the `Large` overtakes them
             // where each mailbox has a queue of its own.
-            if bigger.is_summing() {
+            if large.is_summing() {
                 return Ok(None);
             }
             self.head.check_age(shared.stall_timeout + self.large.journey())?;
@@ -333,13 +333,13 @@ impl Session {
     }
 
     /// Periodic tasks for the large mailbox.
-    pub(in crate::serve) fn tend_bigger(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+    pub(in crate::serve) fn tend_large(&mut self, shared: &mut Shared) -> Result<(), Stop> {
         match &mut self.large.state {
             State::Absent | State::Lapsed => Ok(()),
             State::Offered { until, .. } if *until > Instant::now() => Ok(()),
             State::Offered { .. } => {
                 // The source may have other work than to look: it loses the memory, not its link.
-                self.drop_bigger();
+                self.drop_large();
                 self.large.state = State::Lapsed;
                 let what = "it requested a large mailbox and did not accept it in time";
                 let refusal = Refusal::new(RefusalCause::Stalled, what);
@@ -347,11 +347,11 @@ impl Session {
                 shared.handlers.refused(&self.control.peer, &refusal);
                 Ok(())
             }
-            State::Open(bigger) => {
+            State::Open(large) => {
                 // A skip at the ring's end has no `Large`, and the source may need its space. A frame found
                 // by this is held, as it is now, until its `Large` has come.
-                bigger.poll()?;
-                bigger.progress(true)?;
+                large.poll()?;
+                large.progress(true)?;
                 Ok(())
             }
         }

@@ -172,11 +172,11 @@ impl Session {
     /// Prepares to sleep.
     pub(super) fn arm(&mut self, shared: &mut Shared) -> Result<Rest, Stop> {
         self.tell_link_times(shared)?;
-        self.tend_bigger(shared)?;
+        self.tend_large(shared)?;
         if self.head.is_blocked() {
             self.progress(true, shared)?;
         }
-        if self.sums_bigger() {
+        if self.sums_large() {
             return Ok(Rest::None);
         }
         // Also if its frames cannot run now: the doorbell's past signals are silenced.
@@ -260,7 +260,7 @@ impl Session {
     /// Makes the transport progress; reads the control connection if the source has set a notice.
     pub(super) fn progress(&mut self, idle: bool, shared: &mut Shared) -> Result<(), Stop> {
         self.tell_link_times(shared)?;
-        self.tend_bigger(shared)?;
+        self.tend_large(shared)?;
         if self.control.is_leaving() {
             return Ok(());
         }

@@ -20,7 +20,7 @@ const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 200_000 };
 /// Bytes of the right endpoint's ring, of the left one's, and of the large mailbox.
 const RING: usize = 8192;
 const ANSWERS: usize = 4096;
-const BIGGER: usize = 65_536;
+const LARGE: usize = 65_536;
 
 /// Stands for the content of the control connection. Only notices order the two threads' accesses.
 struct Control(UnsafeCell<u64>);
@@ -64,19 +64,19 @@ fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicB
 
 /// Runs both sides. The left thread sends frames; some want a reply, and some of these are sent alone. Now
 /// and then it gives notice, except with a large mailbox, where notices serve its credit.
-fn converse(has_bigger: bool) {
+fn converse(has_large: bool) {
     plant();
-    let step = move |token| Step::drawn(token, has_bigger);
+    let step = move |token| Step::drawn(token, has_large);
     let mut ends = Ends::new([ANSWERS, RING]);
-    let mut bigger = has_bigger.then(|| Ends::new([ANSWERS, BIGGER]));
-    let (left_bigger, right_bigger) = match &mut bigger {
+    let mut second = has_large.then(|| Ends::new([ANSWERS, LARGE]));
+    let (left_large, right_large) = match &mut second {
         Some(ends) => (Some(&mut ends.left), Some(&mut ends.right)),
         None => (None, None),
     };
     let control = &Control(UnsafeCell::new(0));
     let failed = &AtomicBool::new(false);
-    let mut left = Side::new(&mut ends.left, left_bigger, failed);
-    let mut right = Side::new(&mut ends.right, right_bigger, failed);
+    let mut left = Side::new(&mut ends.left, left_large, failed);
+    let mut right = Side::new(&mut ends.right, right_large, failed);
     let sending = move || {
         let (mut due, mut calls) = (0, Vec::new());
         for token in 0..FRAMES {
@@ -86,7 +86,7 @@ fn converse(has_bigger: bool) {
             while step.alone && left.answers < due {
                 left.take_answer_or_rest();
             }
-            if !has_bigger && token % 64 == 63 {
+            if !has_large && token % 64 == 63 {
                 calls.push(u64::from(token));
                 // SAFETY: the right thread has replied to the last notice and reads this only after the next
                 // one.
@@ -104,18 +104,18 @@ fn converse(has_bigger: bool) {
     };
     let taking = move || {
         let mut token = 0;
-        let mut due = if has_bigger { 0 } else { FRAMES / 64 };
+        let mut due = if has_large { 0 } else { FRAMES / 64 };
         while token < FRAMES || due > 0 {
             if token < FRAMES && right.take(token, &step(token)) {
                 token += 1;
                 continue;
             }
-            if let Some(bigger) = &mut right.bigger {
+            if let Some(second) = &mut right.second {
                 // A skip in the large mailbox has no `Large`.
-                bigger.poll().unwrap();
-                bigger.progress(true).unwrap();
+                second.poll().unwrap();
+                second.progress(true).unwrap();
             }
-            if right.channel.progress(true).unwrap() && !has_bigger {
+            if right.channel.progress(true).unwrap() && !has_large {
                 // SAFETY: the notice states that the left thread has written it and waits for a reply.
                 right.hear(unsafe { *control.0.get() });
                 due -= 1;

@@ -24,7 +24,7 @@ pub(crate) enum Way {
     /// Reserves this many bytes more than it uses.
     Reserve(usize),
     /// Through the large mailbox.
-    Bigger,
+    Large,
 }
 
 /// A frame of the source.
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 
 impl Step {
     /// Draws the frame with this token; both sides draw the same.
-    pub(crate) fn drawn(token: u32, has_bigger: bool) -> Step {
+    pub(crate) fn drawn(token: u32, has_large: bool) -> Step {
         let mut state = (u64::from(token) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut below = |bound: u64| {
             state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,7 +53,7 @@ impl Step {
             0..=5 => (Way::Line, INLINE_PAYLOAD as u64),
             6..=8 => (Way::Lines, 900),
             9..=11 => (Way::Bytes, 1500),
-            12 if has_bigger => (Way::Bigger, 20_000),
+            12 if has_large => (Way::Large, 20_000),
             _ => (Way::Reserve(below(300) as usize), 3000),
         };
         let answer = below(4) == 0;
@@ -103,7 +103,7 @@ fn answer_len(token: u32) -> usize {
 
 pub(crate) struct Side<'c> {
     pub(crate) channel: &'c mut Channel,
-    pub(crate) bigger: Option<&'c mut Channel>,
+    pub(crate) second: Option<&'c mut Channel>,
     /// Set when the other side failed.
     failed: &'c AtomicBool,
     /// Number of spins of the current wait before it sleeps.
@@ -117,10 +117,10 @@ pub(crate) struct Side<'c> {
 impl<'c> Side<'c> {
     pub(crate) fn new(
         channel: &'c mut Channel,
-        bigger: Option<&'c mut Channel>,
+        second: Option<&'c mut Channel>,
         failed: &'c AtomicBool,
     ) -> Side<'c> {
-        Side { channel, bigger, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
+        Side { channel, second, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
     }
 
     /// Sends a call. While there is no credit, takes replies.
@@ -129,7 +129,7 @@ impl<'c> Side<'c> {
         loop {
             match self.try_send(&step.plan(Kind::Call, token), step.way, step.len) {
                 Ok(()) => break self.idle = 0,
-                Err(SendError::Full) if step.way == Way::Bigger => {
+                Err(SendError::Full) if step.way == Way::Large => {
                     // No doorbell signals credit of the large mailbox. A skip may hold it back, which the
                     // other side passes when it checks the mailbox. A link gives notice for the same reason.
                     self.channel.notify().unwrap();
@@ -163,9 +163,9 @@ impl<'c> Side<'c> {
                 let bytes: Vec<u8> = (0..len).map(|index| byte(token, index)).collect();
                 self.channel.send_bytes(plan, &bytes)
             }
-            Way::Bigger => {
-                let bigger = self.bigger.as_mut().expect("there is one");
-                self.channel.send_switched(bigger, token, |bigger| reserve(bigger, 0))
+            Way::Large => {
+                let second = self.second.as_mut().expect("there is one");
+                self.channel.send_large_frame(second, token, |second| reserve(second, 0))
             }
             Way::Reserve(more) => reserve(self.channel, more),
             // The fast paths find no credit, or a skip is due.
@@ -210,7 +210,7 @@ impl<'c> Side<'c> {
         };
         assert_eq!(frame.header().token, token, "order");
         let is_switch = frame.header().kind == Kind::Large;
-        assert_eq!(is_switch, step.way == Way::Bigger);
+        assert_eq!(is_switch, step.way == Way::Large);
         let looked_at = |frame: Received<'_>| {
             let header = frame.header();
             assert_eq!((header.kind, header.token), (Kind::Call, token));
@@ -218,8 +218,8 @@ impl<'c> Side<'c> {
             check(frame.payload(), token, step.len);
             frame.take()
         };
-        let (own, large) = match &mut self.bigger {
-            Some(bigger) if is_switch => match bigger.poll().unwrap() {
+        let (own, large) = match &mut self.second {
+            Some(second) if is_switch => match second.poll().unwrap() {
                 Polled::Frame(large) => (frame.take(), Some(looked_at(large))),
                 _ => panic!("a Large without its frame"),
             },
@@ -228,9 +228,9 @@ impl<'c> Side<'c> {
         if step.answer {
             self.answer(token, Way::Line, answer_len(token));
         }
-        if let (Some(bigger), Some(large)) = (&mut self.bigger, large) {
-            bigger.release(large).unwrap();
-            bigger.progress(true).unwrap();
+        if let (Some(second), Some(large)) = (&mut self.second, large) {
+            second.release(large).unwrap();
+            second.progress(true).unwrap();
         }
         self.channel.release(own).unwrap();
         self.idle = 0;

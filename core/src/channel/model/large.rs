@@ -20,30 +20,30 @@ enum First {
 
 fn send(
     left: &mut Side,
-    bigger: &mut Channel,
+    large: &mut Channel,
     first: First,
     token: u32,
     words: usize,
 ) -> Result<(), SendError> {
-    let frame = |bigger: &mut Channel| try_send(bigger, Way::Reserve, token, words, false);
+    let frame = |large: &mut Channel| try_send(large, Way::Reserve, token, words, false);
     if first == First::Frame {
-        return left.channel.send_switched(bigger, token, frame);
+        return left.channel.send_large_frame(large, token, frame);
     }
     let plan = plan(Kind::Call, token, false);
-    let space = bigger.reserve(&plan, words * 8)?;
+    let space = large.reserve(&plan, words * 8)?;
     left.channel.send_bytes(&super::plan(Kind::Large, token, false), &[])?;
     fill(space.payload(), token, words);
     space.commit(&plan, words * 8)
 }
 
-/// One peer sends these frames, the other takes them in order, as `take_switched` and `tend_bigger` of a
+/// One peer sends these frames, the other takes them in order, as `take_large` and `tend_large` of a
 /// target do. The large mailbox has neither doorbell nor barrier of its own.
 fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) {
     let setting = FIRST;
     let threads = [barrier::Thread::new(), barrier::Thread::new()];
     let (mut left, mut right) = link_of(setting, &threads, &[Bell::new(), Bell::new()]);
-    let bigger = Setting { rings: [1, ring], longest, order: setting.order };
-    let (mut left_bigger, mut right_bigger) = link_of(bigger, &threads, &[Bell::new(), Bell::new()]);
+    let large = Setting { rings: [1, ring], longest, order: setting.order };
+    let (mut left_large, mut right_large) = link_of(large, &threads, &[Bell::new(), Bell::new()]);
     let thread = loom::thread::spawn(move || {
         left.start();
         for (token, (is_big, words)) in frames.iter().enumerate() {
@@ -54,13 +54,13 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
             }
             loop {
                 barrier::interruptible();
-                match send(&mut left, &mut left_bigger.channel, first, token, *words) {
+                match send(&mut left, &mut left_large.channel, first, token, *words) {
                     Ok(()) => break,
                     Err(SendError::Full) => {
                         // A skip may fill the large mailbox, and nothing wakes the sender then: same steps as
                         // `send_large`.
                         left.channel.notify().expect("sending a notice is a store");
-                        left_bigger.channel.progress(true).expect("nothing fails in the model");
+                        left_large.channel.progress(true).expect("nothing fails in the model");
                         barrier::interruptible();
                         loom::thread::yield_now();
                     }
@@ -70,14 +70,14 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
             barrier::interruptible();
         }
         left.stop();
-        (left, left_bigger)
+        (left, left_large)
     });
     right.start();
     for (token, (is_big, words)) in frames.iter().enumerate() {
-        while !take(&mut right, &mut right_bigger.channel, token as u32, *is_big, *words) {
+        while !take(&mut right, &mut right_large.channel, token as u32, *is_big, *words) {
             right.channel.progress(true).expect("nothing fails in the model");
-            right_bigger.channel.poll().expect("nobody breaks the protocol");
-            right_bigger.channel.progress(true).expect("nothing fails in the model");
+            right_large.channel.poll().expect("nobody breaks the protocol");
+            right_large.channel.progress(true).expect("nothing fails in the model");
             right.rest();
         }
     }
@@ -86,7 +86,7 @@ fn switched([ring, longest]: [usize; 2], frames: &'static [Sent], first: First) 
 }
 
 /// Takes the next frame if it has arrived.
-fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
+fn take(right: &mut Side, large: &mut Channel, token: u32, is_big: bool, words: usize) -> bool {
     if !is_big {
         return right.try_take(token, words);
     }
@@ -98,9 +98,9 @@ fn take(right: &mut Side, bigger: &mut Channel, token: u32, is_big: bool, words:
     };
     assert_eq!((switch.header().kind, switch.header().token), (Kind::Large, token), "order");
     // The frame and its `Large` are plain stores in this order: the frame is there.
-    let frame = take_held(bigger, token, words).expect("a Large without its frame");
-    bigger.release(frame).expect("returning credit is a store");
-    bigger.progress(true).expect("nothing fails in the model");
+    let frame = take_held(large, token, words).expect("a Large without its frame");
+    large.release(frame).expect("returning credit is a store");
+    large.progress(true).expect("nothing fails in the model");
     right.channel.release(switch).expect("returning credit is a store");
     true
 }
