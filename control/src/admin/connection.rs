@@ -28,7 +28,7 @@ pub struct AdminConnection {
 impl AdminConnection {
     /// `control` has delivered `request` and nothing behind it.
     pub(crate) fn new(mut control: Control, request: AdminRequest, deadline: Instant) -> AdminConnection {
-        control.answers();
+        control.allow_long_response();
         AdminConnection { control, request, deadline }
     }
 
@@ -122,7 +122,7 @@ pub fn admin_request_with(
 ) -> Result<AdminResponse, HandshakeError> {
     let mut control = Control::connect_with(address, options, deadline)?;
     control.admit_target(deadline)?;
-    control.asks();
+    control.allow_long_request_and_response();
     match control.send(&Message::AdminRequest(request), &[]) {
         // A target that rejects at once may have closed already: its reason can still be received.
         Ok(()) | Err(HandshakeError::PeerGone { .. }) => {}

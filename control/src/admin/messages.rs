@@ -350,7 +350,7 @@ mod tests {
                 b'k', 1, b'r', 1,
             ],
         ];
-        let answers = [
+        let responses = [
             (
                 AdminResponse::Store(StoreListing { images: vec![image], left_out: 6 }),
                 [&[0, 1][..], &image_bytes, &[6]].concat(),
@@ -359,9 +359,9 @@ mod tests {
             (AdminResponse::Stats(stats), stats_bytes.concat()),
             (AdminResponse::Exported { replaced: vec!["f".into()] }, vec![3, 1, 1, b'f']),
         ];
-        for (answer, bytes) in answers {
-            assert_eq!(postcard::to_stdvec(&answer).unwrap(), bytes, "{}", answer.name());
-            assert_eq!(postcard::from_bytes::<AdminResponse>(&bytes).unwrap(), answer);
+        for (response, bytes) in responses {
+            assert_eq!(postcard::to_stdvec(&response).unwrap(), bytes, "{}", response.name());
+            assert_eq!(postcard::from_bytes::<AdminResponse>(&bytes).unwrap(), response);
         }
     }
 

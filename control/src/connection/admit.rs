@@ -23,7 +23,7 @@ impl Control {
     ///
     /// # Errors
     /// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if
-    /// the system does not tell.
+    /// the system does not say.
     pub(crate) fn admit(&mut self) -> Result<(), HandshakeError> {
         if self.seal.is_some() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Control {
 ///
 /// # Errors
 /// [`HandshakeError::OtherUser`]; [`HandshakeError::OwnerUnknown`], [`HandshakeError::OwnUserUnknown`] if the
-/// system does not tell.
+/// system does not say.
 pub(crate) fn check_owner(uid: Option<u32>, peer: &PeerIdentity) -> Result<(), HandshakeError> {
     let own = own_user();
     if admit(uid, own) {

@@ -5,7 +5,7 @@ use crate::connection::{Control, Role};
 
 impl Control {
     /// Ends the handshake: from now on code may travel from source to target, and its limits apply.
-    pub(crate) fn met(&mut self, role: Role) {
+    pub(crate) fn end_handshake(&mut self, role: Role) {
         // A target sends only small messages: a source that does not read them pins little of its memory.
         let (receive, send, queue) = match role {
             Role::Source => (MAX_HANDSHAKE_MESSAGE, MAX_MESSAGE, 2 * MAX_MESSAGE),
@@ -16,18 +16,18 @@ impl Control {
     }
 
     /// Marks this process as the requester: request and response may be as long as an image.
-    pub(crate) fn asks(&mut self) {
+    pub(crate) fn allow_long_request_and_response(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 
     /// Permits a request as long as an image.
-    pub(crate) fn is_asked_at_length(&mut self) {
+    pub(crate) fn allow_long_request(&mut self) {
         self.incoming.set_limit(MAX_MESSAGE);
     }
 
     /// Marks this process as the sender of one response.
-    pub(crate) fn answers(&mut self) {
+    pub(crate) fn allow_long_response(&mut self) {
         self.outgoing.set_limits(MAX_MESSAGE, 2 * MAX_MESSAGE);
     }
 

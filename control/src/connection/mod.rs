@@ -44,7 +44,7 @@ pub(crate) use connect_unix::connect_unix;
 use no_noise::Seal;
 #[cfg(feature = "key")]
 use noise::Seal;
-pub(crate) use reject::{out_of_order, rejected, tell};
+pub(crate) use reject::{out_of_order, rejected, send_reason};
 
 /// Limit of reads in one [`Control::recv`]: a peer that never completes a message cannot hold the caller.
 const READS: usize = 16;

@@ -250,7 +250,7 @@ impl Seal {
                     match rest.get(..len) {
                         None => State::Waiting(keys),
                         Some(packet) => {
-                            let (noise, key) = answer(&keys, packet, outgoing, peer)?;
+                            let (noise, key) = reply(&keys, packet, outgoing, peer)?;
                             self.key = Some(key);
                             State::Open(Box::new(noise))
                         }
@@ -313,7 +313,7 @@ fn finish(
 }
 
 /// Takes the source's handshake, and responds with the key that it was made with.
-fn answer(
+fn reply(
     keys: &Keys,
     packet: &[u8],
     outgoing: &mut Outgoing,
@@ -325,9 +325,9 @@ fn answer(
         outgoing.push_raw(vec![0; HEAD]);
         return Err(HandshakeError::WrongKey { peer: peer.to_string() });
     };
-    let mut answer = Vec::with_capacity(HEAD + HANDSHAKES.1);
-    shake(&mut noise, &own, &mut answer)?;
-    outgoing.push_raw(answer);
+    let mut reply = Vec::with_capacity(HEAD + HANDSHAKES.1);
+    shake(&mut noise, &own, &mut reply)?;
+    outgoing.push_raw(reply);
     Ok((noise.into_transport_mode().map_err(broken)?, key))
 }
 
@@ -407,20 +407,20 @@ mod tests {
     /// one preamble, the target another, and the target sends the source a third one.
     fn shaken(
         bound: [&[u8]; 2],
-        told: &[u8],
+        preamble: &[u8],
     ) -> (Result<(), HandshakeError>, Option<Result<(), HandshakeError>>) {
         let key = Key::from_bytes([5; 32]);
         let [there, here] = bound.map(prologue);
         let (source, first) = begun(&key, &there);
         let keys = Keys::from(key);
         let found = find(&keys, &here, &first).unwrap();
-        if told == prefix(Security::Key) {
+        if preamble == prefix(Security::Key) {
             let outcome = found.map(drop).ok_or(HandshakeError::WrongKey { peer: peer().to_string() });
             return (outcome, None);
         }
         let (mut target, _) = found.unwrap();
         let mut second = Vec::new();
-        shake(&mut target, told, &mut second).unwrap();
+        shake(&mut target, preamble, &mut second).unwrap();
         (Ok(()), Some(finish(source, &second[HEAD..], &peer()).map(drop)))
     }
 

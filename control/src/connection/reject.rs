@@ -14,13 +14,13 @@ impl Control {
     pub fn reject(mut self, cause: RejectCause, text: &str) {
         let text = plain(text, MAX_TEXT);
         if let Err(error) = self.send(&Message::Reject { cause, text }, &[]) {
-            log::debug!("{}: could not be told why it was rejected: {error}", self.peer);
+            log::debug!("{}: could not be sent the reason of its rejection: {error}", self.peer);
         }
     }
 }
 
 /// Ends a handshake that failed with `error`: sends the peer the reason, unless the peer ended it.
-pub(crate) fn tell(control: Control, error: HandshakeError) -> HandshakeError {
+pub(crate) fn send_reason(control: Control, error: HandshakeError) -> HandshakeError {
     let cause = match &error {
         HandshakeError::Refused { .. }
         | HandshakeError::PeerGone { .. }

@@ -14,7 +14,7 @@ use farjump_os::scrubbed;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::connection::message::EndpointInfo;
-use crate::connection::{Control, Role, tell};
+use crate::connection::{Control, Role, send_reason};
 use crate::error::system;
 use crate::handshake::stream::Joining;
 use crate::limits::Limits;
@@ -43,9 +43,9 @@ pub struct Handshake {
     pub peer: PeerIdentity,
     /// The peer's instruction set, from the peer. It may differ from ours: libraries carry several images.
     pub peer_machine: Machine,
-    /// Further limits of the target: as a source was told, or as a target sets them.
+    /// Further limits of the target: as a target announced them, or sets them.
     pub limits: Limits,
-    /// The source's rights at the target: as it was told, or as the target sets them.
+    /// The source's rights at the target: as the target announced them, or sets them.
     pub rights: Rights,
     /// Transports common to both that a source prefers, and tried without success.
     pub passed_over: Vec<PassedOver>,
@@ -138,7 +138,7 @@ impl LocalEndpoint {
     }
 
     /// Calls `use_it` with the description for the peer, and the descriptors beside it.
-    pub(crate) fn tell<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
+    pub(crate) fn with_info<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
         let address = self.opening.address();
         let end = EndpointInfo {
             transport: self.transport.clone(),
@@ -261,9 +261,9 @@ impl Connect {
         );
         let joined = match joined {
             Ok(joined) => joined,
-            Err(error) => return Err(tell(control, error)),
+            Err(error) => return Err(send_reason(control, error)),
         };
-        control.met(self.role);
+        control.end_handshake(self.role);
         Ok(Handshake {
             peer: control.peer().clone(),
             control,

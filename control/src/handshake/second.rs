@@ -43,13 +43,13 @@ impl SecondEndpoint {
     ///
     /// # Errors
     /// [`HandshakeError::Transport`] when the two endpoints cannot be connected.
-    pub fn answers(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
+    pub fn adapt_to(&mut self, peer: &PeerIdentity, end: &EndpointInfo) -> Result<(), HandshakeError> {
         self.0.narrow(peer, end)
     }
 
     /// Calls `use_it` with the description for the peer, and the descriptors beside it.
-    pub fn tell<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
-        self.0.tell(use_it)
+    pub fn with_info<T>(&self, use_it: impl FnOnce(EndpointInfo, &[BorrowedFd<'_>]) -> T) -> T {
+        self.0.with_info(use_it)
     }
 
     /// Connects it to the endpoint that `peer` described. Transports that wait for that do so until

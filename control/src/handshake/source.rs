@@ -8,7 +8,7 @@ use farjump_os::deferred_close::DeferredFd;
 
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
-use crate::connection::{Control, Role, out_of_order, rejected, tell};
+use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
 use crate::error::system;
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream;
@@ -103,7 +103,7 @@ fn meet_once(
     let mut control = Control::connect_with(address, &options.tcp, deadline)?;
     let connect = match agree(&mut control, address, transports, names, options, deadline, chosen) {
         Ok(connect) => connect,
-        Err(error) => return Err(tell(control, error)),
+        Err(error) => return Err(send_reason(control, error)),
     };
     let stream = connect.stream.as_ref().map(|stream| stream.descriptor.try_clone()).transpose();
     let stream = stream.map_err(|error| system(Operation::Duplicate, "", error))?;
@@ -196,7 +196,7 @@ fn agree(
         }
     };
     own_endpoint
-        .tell(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
+        .with_info(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
     let (role, peer_machine) = (Role::Source, Machine(machine));
     Ok(Connect { own_endpoint, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
 }

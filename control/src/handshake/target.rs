@@ -11,7 +11,7 @@ use crate::admin::connection::AdminConnection;
 use crate::admin::messages::AdminRequest;
 use crate::connection::message::{MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS, Message};
 use crate::connection::stream_offer::StreamAnswer;
-use crate::connection::{Control, Role, out_of_order, rejected, tell};
+use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
 use crate::handshake::first_bytes::{First, Nature};
 use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
@@ -150,7 +150,7 @@ impl Arrival {
     /// otherwise: admission is decided there.
     pub fn new(mut control: Control, options: ArrivalOptions) -> Arrival {
         if !control.awaits_key() && options.rights.contains(Rights::EXPORT) {
-            control.is_asked_at_length();
+            control.allow_long_request();
         }
         let deadline = Instant::now() + options.patience;
         let peer = control.peer().clone();
@@ -199,7 +199,7 @@ impl Arrival {
                     // A stream carries no text to its peer.
                     let nature = self.first.as_ref().map(First::nature);
                     let is_stream = matches!(nature, Some(Nature::Stream | Nature::Opened));
-                    return Err(if is_stream { error } else { tell(control, error) });
+                    return Err(if is_stream { error } else { send_reason(control, error) });
                 }
             }
         }
@@ -229,9 +229,9 @@ impl Arrival {
                 if matches!(self.state, State::Connected)
                     && let Err(missing) = self.may(&control, Rights::EXPORT) =>
             {
-                Err(tell(control, missing))
+                Err(send_reason(control, missing))
             }
-            Err(error) => Err(tell(control, error)),
+            Err(error) => Err(send_reason(control, error)),
         }
     }
 
@@ -440,7 +440,7 @@ impl Arrival {
             return Ok(received);
         }
         if matches!(self.state, State::Connected) && self.rights(control).contains(Rights::EXPORT) {
-            control.is_asked_at_length();
+            control.allow_long_request();
         }
         control.recv()
     }
@@ -489,7 +489,7 @@ impl Arrival {
             self.stream = Some(AwaitedStream::draw(control.is_clear_willing())?);
         }
         let stream = self.stream.as_ref().map(AwaitedStream::offer);
-        own_endpoint.tell(|end, descriptors| {
+        own_endpoint.with_info(|end, descriptors| {
             let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
             let program = self.options.program.clone();
             control.send(&Message::Welcome { epoch, machine, pid, program, end, stream }, descriptors)

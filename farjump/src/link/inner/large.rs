@@ -132,14 +132,14 @@ impl Inner {
             return Ok(Err(format!("this process has {} no longer", self.connection.target.transport)));
         };
         let opened = SecondEndpoint::open(transport, &request).and_then(|mut own| {
-            own.answers(self.connection.control.stream.peer(), &end)?;
+            own.adapt_to(self.connection.control.stream.peer(), &end)?;
             Ok(own)
         });
         let own = match opened {
             Ok(own) => own,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let sent = own.tell(|end, descriptors| {
+        let sent = own.with_info(|end, descriptors| {
             self.connection.control.stream.send(&Message::LargeAccept { end }, descriptors)
         });
         if let Err(error) = sent {

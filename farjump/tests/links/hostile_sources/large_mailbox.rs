@@ -20,7 +20,7 @@ fn ask(hostile: &mut RawSource, frame: u64, payload: u64) {
 fn accept(hostile: &mut RawSource, change: impl FnOnce(&mut EndpointInfo)) -> SecondEndpoint {
     let request = OpenRequest::new(region_len(4096), 4096);
     let own = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
-    own.tell(|mut end, descriptors| {
+    own.with_info(|mut end, descriptors| {
         change(&mut end);
         hostile.control.send(&Message::LargeAccept { end }, descriptors).unwrap();
     });

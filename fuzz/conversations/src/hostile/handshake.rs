@@ -81,10 +81,10 @@ impl Hostile<'_> {
         }
         let request = OpenRequest::new(region_len(4096), 4096);
         let mut own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
-        own.answers(control.peer(), &theirs).ok()?;
+        own.adapt_to(control.peer(), &theirs).ok()?;
         let answer = || streams.answer();
         let kept = &mut self.kept;
-        own.tell(|end, borrowed| match meeting {
+        own.with_info(|end, borrowed| match meeting {
             Meeting::OddEnd(seed) => {
                 let _ = control.send(&Message::Ready { end: changed(end, seed), stream: answer() }, borrowed);
             }

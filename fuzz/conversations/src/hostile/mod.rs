@@ -280,7 +280,7 @@ impl<'s> Hostile<'s> {
         let request = OpenRequest::new(region_len(4096), 4096);
         let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
-        own.tell(|end, borrowed| match odd {
+        own.with_info(|end, borrowed| match odd {
             Some(seed) if seed.is_multiple_of(2) && control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
                 let _ = control.send(&Message::LargeAccept { end }, &odd.borrowed());

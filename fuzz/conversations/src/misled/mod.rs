@@ -247,7 +247,7 @@ impl<'s> Liar<'s> {
             stream: None,
         };
         let kept = &mut self.kept;
-        own.tell(|end, borrowed| match meeting {
+        own.with_info(|end, borrowed| match meeting {
             Meeting::OddEnd(seed) => drop(control.send(&welcome(changed(end, seed)), borrowed)),
             Meeting::OddDescriptors(seed) | Meeting::DescriptorsWithHello(seed)
                 if control.carries_descriptors() =>
@@ -315,7 +315,7 @@ impl<'s> Liar<'s> {
         let request = OpenRequest::new(region_len(1 << 17), 1 << 17);
         let Ok(own) = SecondEndpoint::open(self.transport.as_mut(), &request) else { return };
         let kept = &mut self.kept;
-        own.tell(|end, borrowed| match seed % 4 {
+        own.with_info(|end, borrowed| match seed % 4 {
             1 => drop(control.send(&Message::LargeOffer { end: changed(end, seed) }, borrowed)),
             2 if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
