@@ -6,7 +6,7 @@ use farjump::CodeId;
 use farjump::admin::{Admin, Dropped, TargetStats};
 
 use crate::api::catch::{duration, fill, give, guarded, object, object_mut, take, text, variable};
-use crate::api::introspection::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::introspection::{each_image, farjump_image_fn, farjump_image_t};
 use crate::api::last_error::Failure;
 use crate::api::library::farjump_code_id_t;
 use crate::api::shared_options::key_in;
@@ -101,9 +101,7 @@ pub unsafe extern "C" fn farjump_admin_images(
         // SAFETY: the header requires one of `farjump_admin_new`.
         let images = unsafe { object(admin, "admin")? }.admin.store()?.images;
         // SAFETY: the header requires a function of this type, which takes this pointer.
-        tell_images(images.iter().map(Into::into), |image: &farjump_image_t| unsafe {
-            callback(user, image)
-        });
+        each_image(images.iter().map(Into::into), |image: &farjump_image_t| unsafe { callback(user, image) });
         Ok(FARJUMP_OK)
     })
 }

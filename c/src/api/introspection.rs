@@ -36,34 +36,34 @@ pub struct farjump_image_t {
 pub type farjump_image_fn = Option<unsafe extern "C" fn(user: *mut c_void, image: *const farjump_image_t)>;
 
 /// An image and its texts, which are C's for a moment.
-pub(crate) struct Told {
+pub(crate) struct ImageInfo {
     image: farjump_image_t,
     texts: [CString; 2],
 }
 
-impl From<&StoredImage> for Told {
-    fn from(held: &StoredImage) -> Told {
+impl From<&StoredImage> for ImageInfo {
+    fn from(stored: &StoredImage) -> ImageInfo {
         let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Told {
+        ImageInfo {
             image: farjump_image_t {
-                id: farjump_code_id_t { bytes: held.id.0 },
+                id: farjump_code_id_t { bytes: stored.id.0 },
                 name: std::ptr::null(),
                 source: std::ptr::null(),
-                bytes: held.bytes as u64,
-                link_ns: ns(held.link_time),
-                calls: held.calls,
-                time_ns: ns(held.time),
-                last_use_ns: ns(held.last_use),
+                bytes: stored.bytes as u64,
+                link_ns: ns(stored.link_time),
+                calls: stored.calls,
+                time_ns: ns(stored.time),
+                last_use_ns: ns(stored.last_use),
             },
-            texts: [c_text(&held.name), c_text(&held.source)],
+            texts: [c_text(&stored.name), c_text(&stored.source)],
         }
     }
 }
 
 /// Passes each image to C.
-pub(crate) fn tell_images(images: impl Iterator<Item = Told>, mut tell: impl FnMut(&farjump_image_t)) {
-    for Told { image, texts: [name, source] } in images {
-        tell(&farjump_image_t { name: name.as_ptr(), source: source.as_ptr(), ..image });
+pub(crate) fn each_image(images: impl Iterator<Item = ImageInfo>, mut each: impl FnMut(&farjump_image_t)) {
+    for ImageInfo { image, texts: [name, source] } in images {
+        each(&farjump_image_t { name: name.as_ptr(), source: source.as_ptr(), ..image });
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use farjump::{CodeId, RefusalCause, Stats, Target};
 
 use crate::api::catch::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
-use crate::api::introspection::{farjump_image_fn, farjump_image_t, tell_images};
+use crate::api::introspection::{each_image, farjump_image_fn, farjump_image_t};
 use crate::api::last_error::Failure;
 use crate::api::library::{farjump_code_id_t, farjump_library_t};
 use crate::api::shared_options::cause_of;
@@ -314,9 +314,7 @@ pub unsafe extern "C" fn farjump_target_images(
         let target = unsafe { usable(target)? };
         let images = target.images();
         // SAFETY: the header requires a function of this type, which takes this pointer.
-        tell_images(images.iter().map(Into::into), |image: &farjump_image_t| unsafe {
-            callback(user, image)
-        });
+        each_image(images.iter().map(Into::into), |image: &farjump_image_t| unsafe { callback(user, image) });
         Ok(FARJUMP_OK)
     })
 }

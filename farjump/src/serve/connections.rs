@@ -130,7 +130,7 @@ impl Target<'_> {
         // All are compared, so that the time reveals nothing about tokens.
         let awaiting = self.arrivals.iter_mut().filter(|(_, arrival)| arrival.awaits(&stream));
         let Some((id, arrival)) = awaiting.last() else {
-            return log::info!("{}: its stream was closed: no meeting awaits it", stream.peer());
+            return log::info!("{}: its stream was closed: no handshake awaits it", stream.peer());
         };
         let id = *id;
         if let Err(error) = arrival.take_stream(stream) {

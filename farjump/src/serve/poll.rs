@@ -172,7 +172,7 @@ impl Target<'_> {
                 }
                 // `run` checks for the stop itself.
                 Event::Doorbell(_) => self.heed(event),
-                Event::Handshake => self.shared.forwards.met(),
+                Event::Handshake => self.shared.forwards.connected(),
                 Event::Peer(number) => {
                     self.nap = NAPS.0;
                     self.shared.forwards.attend(number);

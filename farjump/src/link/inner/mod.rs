@@ -60,7 +60,7 @@ impl Inner {
             stats: LinkStats::default(),
             codes: SentCodes::default(),
             pending: PendingCalls::default(),
-            connection: settings.meet()?,
+            connection: settings.connect()?,
             settings,
             process: std::process::id(),
         })
@@ -68,7 +68,7 @@ impl Inner {
 
     /// Connects to the target again. `watch` is the event loop's watch of the link, if there is one.
     pub(super) fn reconnect(&mut self, watch: Option<&Watch>) -> Result<(), Error> {
-        let mut next = self.settings.meet()?;
+        let mut next = self.settings.connect()?;
         if let Some(watch) = watch {
             self.move_watch(watch, &next)?;
         }

@@ -40,7 +40,7 @@ pub(in crate::link) struct Settings {
 
 impl Settings {
     /// Performs the handshake with the target at the address.
-    pub(in crate::link) fn meet(&mut self) -> Result<Connection, Error> {
+    pub(in crate::link) fn connect(&mut self) -> Result<Connection, Error> {
         let address: PeerAddress = self.address.parse()?;
         let ring = ring_len(Mailbox::Replies, self.reply_ring)?;
         let region = mailbox::region_len(ring);
@@ -48,7 +48,7 @@ impl Settings {
         let mut options = SourceOptions::new(program, OpenRequest::new(region, ring));
         options.tcp = self.tcp.clone();
         let deadline = self.connect_deadline();
-        let mut met = match connect_target(&address, &mut self.transports, &options, deadline) {
+        let mut handshake = match connect_target(&address, &mut self.transports, &options, deadline) {
             Err(HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. })
                 if self.any_transport =>
             {
@@ -59,12 +59,13 @@ impl Settings {
                 self.transports.extend(more);
                 connect_target(&address, &mut self.transports, &options, deadline)?
             }
-            met => met?,
+            handshake => handshake?,
         };
-        let (machine, epoch, transport) = (met.peer_machine, met.epoch, met.transport.clone());
-        let (limits, rights) = (met.limits, met.rights);
-        let passed_over = self.passed_over_for(&transport, std::mem::take(&mut met.passed_over));
-        let Handshake { control, endpoint, rule, send, receive, peer, .. } = met;
+        let (machine, epoch, transport) =
+            (handshake.peer_machine, handshake.epoch, handshake.transport.clone());
+        let (limits, rights) = (handshake.limits, handshake.rights);
+        let passed_over = self.passed_over_for(&transport, std::mem::take(&mut handshake.passed_over));
+        let Handshake { control, endpoint, rule, send, receive, peer, .. } = handshake;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
         let target = TargetInfo { limits, rights, machine, epoch, transport, passed_over };
         Ok(Connection::new(channel, control, target))

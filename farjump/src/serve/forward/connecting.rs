@@ -61,14 +61,14 @@ impl AsFd for Wake {
 /// A handshake under way on a thread of its own, which ends when it has an outcome. Dropping this abandons
 /// the handshake.
 #[derive(Debug)]
-pub(super) struct Meeting(Receiver<Result<Link, Error>>);
+pub(super) struct Connecting(Receiver<Result<Link, Error>>);
 
-impl Meeting {
+impl Connecting {
     /// Starts to connect to the target at `address`. Signals `wake` once there is an outcome.
     ///
     /// # Errors
     /// When the thread cannot be made.
-    pub(super) fn start(address: &str, choices: &Choices, wake: Arc<Wake>) -> Result<Meeting, Error> {
+    pub(super) fn start(address: &str, choices: &Choices, wake: Arc<Wake>) -> Result<Connecting, Error> {
         let (sender, receiver) = sync_channel(1);
         let mut link = Link::builder(address)
             .connect_timeout(choices.patience)
@@ -84,13 +84,13 @@ impl Meeting {
         if let Some(transport) = &choices.transport {
             link = link.transport(transport);
         }
-        let meet = move || {
+        let connect = move || {
             // If the target has ended, nothing receives it: the link is dropped, and announces its close.
             drop(sender.send(link.connect()));
             wake.wake();
         };
-        match std::thread::Builder::new().name("farjump-meeting".into()).spawn(meet) {
-            Ok(_) => Ok(Meeting(receiver)),
+        match std::thread::Builder::new().name("farjump-connect".into()).spawn(connect) {
+            Ok(_) => Ok(Connecting(receiver)),
             Err(source) => Err(SystemError { operation: SystemOperation::StartThread, source }.into()),
         }
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use farjump_control::RefusalCause;
 use farjump_core::channel::Armed;
 
-use super::connecting::{Choices, Meeting, Wake};
-use super::{Answer, Caller, Forward, Outcome, wake};
+use super::connecting::{Choices, Connecting, Wake};
+use super::{Caller, Forward, Outcome, Returned, wake};
 use crate::link::Outgoing;
 use crate::serve::epoll::{Event, Watch};
 use crate::wait::Rest;
@@ -30,7 +30,7 @@ pub(super) struct Peer {
 enum State {
     /// No call is to be sent, or none has been since the link ended.
     Apart,
-    Meeting(Meeting),
+    Connecting(Connecting),
     Connected(Box<Connected>),
 }
 
@@ -98,7 +98,7 @@ impl Peer {
         Some(forward)
     }
 
-    pub(super) fn set_address(&mut self, address: String, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
+    pub(super) fn set_address(&mut self, address: String, watch: &Watch, outcomes: &mut VecDeque<Returned>) {
         if self.address != address {
             self.part(watch);
             self.fail_sent("it is at another address now", outcomes);
@@ -119,12 +119,12 @@ impl Peer {
         choices: &Choices,
         wake: &mut Option<Arc<Wake>>,
         watch: &Watch,
-        outcomes: &mut VecDeque<Outcome>,
+        outcomes: &mut VecDeque<Returned>,
     ) {
-        if let State::Meeting(meeting) = &self.state
-            && let Some(met) = meeting.outcome()
+        if let State::Connecting(connecting) = &self.state
+            && let Some(connected) = connecting.outcome()
         {
-            match met.and_then(|link| self.join(Outgoing::new(link), watch)) {
+            match connected.and_then(|link| self.join(Outgoing::new(link), watch)) {
                 Ok(linked) => self.state = State::Connected(Box::new(linked)),
                 Err(error) => {
                     self.state = State::Apart;
@@ -143,15 +143,20 @@ impl Peer {
             }
         }
         if matches!(self.state, State::Apart) && !self.queue.is_empty() {
-            match self.meet(choices, wake, watch) {
-                Ok(meeting) => self.state = State::Meeting(meeting),
+            match self.start_connecting(choices, wake, watch) {
+                Ok(connecting) => self.state = State::Connecting(connecting),
                 Err(error) => self.fail_queued(&error.to_string(), outcomes),
             }
         }
     }
 
-    fn meet(&self, choices: &Choices, made: &mut Option<Arc<Wake>>, watch: &Watch) -> Result<Meeting, Error> {
-        Meeting::start(&self.address, choices, Arc::clone(wake(made, watch)?))
+    fn start_connecting(
+        &self,
+        choices: &Choices,
+        made: &mut Option<Arc<Wake>>,
+        watch: &Watch,
+    ) -> Result<Connecting, Error> {
+        Connecting::start(&self.address, choices, Arc::clone(wake(made, watch)?))
     }
 
     /// Watches a link that was made.
@@ -173,7 +178,7 @@ impl Peer {
     ///
     /// # Errors
     /// At the end of the link.
-    fn send(&mut self, outcomes: &mut VecDeque<Outcome>) -> Result<(), Error> {
+    fn send(&mut self, outcomes: &mut VecDeque<Returned>) -> Result<(), Error> {
         while let Some(Forward { linked: code, payload, caller }) = self.queue.front() {
             let State::Connected(linked) = &mut self.state else { return Ok(()) };
             let caller = *caller;
@@ -197,34 +202,34 @@ impl Peer {
         Ok(())
     }
 
-    fn take_outcomes(&mut self, outcomes: &mut VecDeque<Outcome>) {
+    fn take_outcomes(&mut self, outcomes: &mut VecDeque<Returned>) {
         let State::Connected(linked) = &mut self.state else { return };
         let mut index = 0;
         while let Some(&(token, caller)) = self.sent.get(index) {
-            let Some(answer) = linked.link.take(token) else {
+            let Some(outcome) = linked.link.take(token) else {
                 index += 1;
                 continue;
             };
             // In order: later entries are more likely to have a later outcome.
             self.sent.remove(index);
-            let answer = match answer {
-                Ok(bytes) => Answer::Done(bytes),
+            let outcome = match outcome {
+                Ok(bytes) => Outcome::Done(bytes),
                 Err(Error::Call(CallError::Panicked { message, .. })) => {
-                    Answer::Panicked(message.into_bytes())
+                    Outcome::Panicked(message.into_bytes())
                 }
                 // Lost at a later destination, which has given its reason.
                 Err(Error::Call(CallError::Refused { cause: RefusalCause::ForwardFailed, text, .. })) => {
-                    Answer::Failed(text)
+                    Outcome::Failed(text)
                 }
-                Err(error) => Answer::Failed(reason(&self.name, &error.to_string())),
+                Err(error) => Outcome::Failed(reason(&self.name, &error.to_string())),
             };
-            outcomes.push_back(Outcome { caller, answer });
+            outcomes.push_back(Returned { caller, outcome });
         }
     }
 
     /// Handles the end of the link. Calls that the destination had are lost; waiting calls are sent on
     /// another link, if this one was used.
-    fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Outcome>) {
+    fn link_ended(&mut self, error: &Error, watch: &Watch, outcomes: &mut VecDeque<Returned>) {
         let used = matches!(&self.state, State::Connected(linked) if linked.used);
         let text = error.to_string();
         log::info!("the link to destination `{}` ended: {text}", self.name);
@@ -235,17 +240,17 @@ impl Peer {
         }
     }
 
-    fn failed(&self, caller: Caller, why: &str) -> Outcome {
-        Outcome { caller, answer: Answer::Failed(reason(&self.name, why)) }
+    fn failed(&self, caller: Caller, why: &str) -> Returned {
+        Returned { caller, outcome: Outcome::Failed(reason(&self.name, why)) }
     }
 
-    fn fail_sent(&mut self, why: &str, outcomes: &mut VecDeque<Outcome>) {
+    fn fail_sent(&mut self, why: &str, outcomes: &mut VecDeque<Returned>) {
         for (_, caller) in std::mem::take(&mut self.sent) {
             outcomes.push_back(self.failed(caller, why));
         }
     }
 
-    fn fail_queued(&mut self, why: &str, outcomes: &mut VecDeque<Outcome>) {
+    fn fail_queued(&mut self, why: &str, outcomes: &mut VecDeque<Returned>) {
         while let Some(forward) = self.pop() {
             outcomes.push_back(self.failed(forward.caller, why));
         }

@@ -44,14 +44,14 @@ struct Forward {
     caller: Caller,
 }
 
-/// Outcome of a call.
-pub(super) struct Outcome {
+/// Returned of a call.
+pub(super) struct Returned {
     pub(super) caller: Caller,
-    pub(super) answer: Answer,
+    pub(super) outcome: Outcome,
 }
 
 /// The part of an outcome for its source.
-pub(super) enum Answer {
+pub(super) enum Outcome {
     /// The reply of the last function.
     Done(ReplyBytes),
     /// The message of its panic.
@@ -67,7 +67,7 @@ pub(super) struct Forwards {
     /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
     /// Outcomes for sessions.
-    outcomes: VecDeque<Outcome>,
+    outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
 }
@@ -132,18 +132,18 @@ impl Forwards {
 
     /// Takes the outcomes for sessions. Those that cannot be delivered now come back by
     /// [`Forwards::put_back`].
-    pub(super) fn take_outcomes(&mut self) -> VecDeque<Outcome> {
+    pub(super) fn take_outcomes(&mut self) -> VecDeque<Returned> {
         std::mem::take(&mut self.outcomes)
     }
 
     /// Keeps an outcome for which its session has no credit.
-    pub(super) fn put_back(&mut self, outcome: Outcome) {
+    pub(super) fn put_back(&mut self, outcome: Returned) {
         self.outcomes.push_back(outcome);
         self.active = true;
     }
 
     /// Handles the end of a handshake with a destination.
-    pub(super) fn met(&mut self) {
+    pub(super) fn connected(&mut self) {
         if let Some(wake) = &self.wake {
             wake.clear();
         }

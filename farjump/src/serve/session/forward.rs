@@ -7,7 +7,7 @@ use farjump_core::frame::{Flags, Header, ReplyStatus};
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
 use crate::executor::Callable;
-use crate::serve::forward::{Answer, Caller, Outcome};
+use crate::serve::forward::{Caller, Outcome, Returned};
 
 /// Most calls of one source that may be under way to destinations: their outcomes may all wait for its
 /// credit.
@@ -49,15 +49,15 @@ impl Session {
     /// Sends the source the outcome of a forwarded call. An outcome without credit comes back.
     pub(in super::super) fn relay(
         &mut self,
-        outcome: Outcome,
+        outcome: Returned,
         shared: &mut Shared,
-    ) -> Result<Option<Outcome>, Stop> {
+    ) -> Result<Option<Returned>, Stop> {
         // A source returns credit in memory only.
         self.progress(true, shared)?;
-        let Outcome { caller, answer } = &outcome;
-        let sent = match answer {
+        let Returned { caller, outcome } = &outcome;
+        let sent = match outcome {
             _ if self.control.wants_write() => return Ok(Some(outcome)),
-            Answer::Done(bytes) if bytes.len() > self.replies.max_len => {
+            Outcome::Done(bytes) if bytes.len() > self.replies.max_len => {
                 let text = format!(
                     "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
                     bytes.len(),
@@ -65,18 +65,18 @@ impl Session {
                 );
                 Err(Refusal { cause: RefusalCause::ReplyTooLarge, text })
             }
-            Answer::Done(bytes) => Ok((ReplyStatus::Done, &bytes[..])),
-            Answer::Panicked(message) if caller.wants_reply => {
+            Outcome::Done(bytes) => Ok((ReplyStatus::Done, &bytes[..])),
+            Outcome::Panicked(message) if caller.wants_reply => {
                 Ok((ReplyStatus::Panicked, &message[..message.len().min(self.replies.max_len)]))
             }
-            Answer::Panicked(message) => {
+            Outcome::Panicked(message) => {
                 let text = format!(
                     "the function panicked at a peer of the target: {}",
                     String::from_utf8_lossy(message)
                 );
                 Err(Refusal { cause: RefusalCause::Panicked, text })
             }
-            Answer::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
+            Outcome::Failed(text) => Err(Refusal { cause: RefusalCause::ForwardFailed, text: text.clone() }),
         };
         match sent {
             Ok((status, bytes)) => {
