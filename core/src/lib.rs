@@ -35,12 +35,12 @@ pub use wire::{frame, image, signal};
 pub mod planted {
     use crate::sync::{Handover, planted};
 
-    /// Hands over `what` (`frame`, `room` or `notice`) by relaxed stores from now on. `false` for an
+    /// Hands over `what` (`frame`, `credit` or `notice`) by relaxed stores from now on. `false` for an
     /// unknown name.
     pub fn plant(what: &str) -> bool {
         let what = match what {
             "frame" => Handover::Frame,
-            "room" => Handover::Credit,
+            "credit" => Handover::Credit,
             "notice" => Handover::Notice,
             _ => return false,
         };

@@ -139,12 +139,12 @@ impl FrameWriter {
         if max > MAX_FRAME {
             return Err(too_large(max));
         }
-        let room = max + crate::link::CANARY_LEN;
-        let layout = plan.layout(BASE, room, Trailer::Never);
+        let space = max + crate::link::CANARY_LEN;
+        let layout = plan.layout(BASE, space, Trailer::Never);
         if layout.frame_len > limit {
             return Err(too_large(layout.frame_len));
         }
-        let payload = &mut buffer[layout.payload..layout.payload + room];
+        let payload = &mut buffer[layout.payload..layout.payload + space];
         // SAFETY: `payload` has space for `max` bytes and the canary.
         let used =
             unsafe { run_payload_init(library, payload.as_mut_ptr(), max, args) }.map_err(|error| *error)?;
@@ -260,7 +260,7 @@ impl FrameRunner {
                 let named = Named { id: code.id, epoch: code.epoch, name, image, origin };
                 match executor.bind(&mut self.table, header.index, &named) {
                     Ok(Ready::Crowded(need)) => {
-                        executor.make_room(&need, |linked| self.table.forget(&linked.id()));
+                        executor.make_space(&need, |linked| self.table.forget(&linked.id()));
                         executor.bind(&mut self.table, header.index, &named)
                     }
                     other => other,

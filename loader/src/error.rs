@@ -146,14 +146,14 @@ pub enum Error {
         value: i32,
     },
     /// The payload routine claims to have written more than fits; nothing is sent.
-    #[error("the payload routine of `{name}` reports {used} bytes in a buffer of {room}: nothing was sent")]
+    #[error("the payload routine of `{name}` reports {used} bytes in a buffer of {space}: nothing was sent")]
     PayloadOverrun {
         /// Name of the ifunc.
         name: String,
         /// Length that the routine returned, in bytes.
         used: usize,
         /// Length of its buffer, in bytes.
-        room: usize,
+        space: usize,
     },
     /// An arena of no bytes, or longer than the distance between the spans.
     #[error("an arena of {len} bytes cannot be made: it has between 1 byte and {max}")]

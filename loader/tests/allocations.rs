@@ -71,12 +71,12 @@ fn calling_the_payload_routines_allocates_nothing() {
     assert!(status.unwrap().success());
     // SAFETY: built above.
     let library = unsafe { Library::load(&path) }.unwrap();
-    let mut room = [0; 64];
+    let mut space = [0; 64];
     let counted = allocations(|| {
         for _ in 0..100 {
             let max = library.payload_max_size(&[1; 40]);
             // SAFETY: the array is longer than 40 bytes.
-            assert!(unsafe { library.payload_init(room.as_mut_ptr(), max, &[1; 40]) }.is_ok());
+            assert!(unsafe { library.payload_init(space.as_mut_ptr(), max, &[1; 40]) }.is_ok());
         }
     });
     assert_eq!(counted, 0);

@@ -441,7 +441,7 @@ fn a_source_written_for_three_chains_is_built_as_it_is() {
     // SAFETY: built above.
     let library = unsafe { Library::load(&report.library) }.unwrap();
     assert_eq!((library.images().len(), library.payload_max_size(b"abc")), (1, 8));
-    let mut room = [0; 8];
+    let mut space = [0; 8];
     // SAFETY: the array has the stated length.
-    assert_eq!(unsafe { library.payload_init(room.as_mut_ptr(), 8, b"abc") }.unwrap(), 3);
+    assert_eq!(unsafe { library.payload_init(space.as_mut_ptr(), 8, b"abc") }.unwrap(), 3);
 }

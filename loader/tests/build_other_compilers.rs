@@ -17,8 +17,8 @@ use fixture::{Fixture, Target, imports, is_there};
 const PAYLOAD: &str = "#include <stddef.h>
 #include <string.h>
 size_t t_payload_get_max_size(void *args, size_t size) { (void)args; return size; }
-int t_payload_init(void *payload, size_t room, void *args, size_t size)
-{ (void)room; memcpy(payload, args, size); return 0; }
+int t_payload_init(void *payload, size_t space, void *args, size_t size)
+{ (void)space; memcpy(payload, args, size); return 0; }
 ";
 
 /// FNV-1a over the payload, with a table and a switch, to have constants and jumps to place.
@@ -227,7 +227,7 @@ fn the_archive_of_a_distribution_is_taken() {
     let fixture = Fixture::new();
     let text = format!(
         "{PAYLOAD}\
-         extern int LZ4_decompress_safe(const char *from, char *to, int size, int room);\n\
+         extern int LZ4_decompress_safe(const char *from, char *to, int size, int space);\n\
          struct answer {{ int size; char bytes[4096]; }};\n\
          void t_main(void *payload, size_t size, void *args)\n\
          {{\n\

@@ -201,11 +201,11 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
             assert_eq!(library.images()[0].bytes(), report.image);
             for args in [&b""[..], b"some arguments"] {
                 assert_eq!(library.payload_max_size(args), args.len());
-                let mut room = vec![0xaa; args.len() + 8];
+                let mut space = vec![0xaa; args.len() + 8];
                 // SAFETY: the vector is longer than the stated length.
-                let used = unsafe { library.payload_init(room.as_mut_ptr(), args.len(), args) }.unwrap();
-                assert_eq!(&room[..used], args);
-                assert_eq!(room[used..], [0xaa; 8]);
+                let used = unsafe { library.payload_init(space.as_mut_ptr(), args.len(), args) }.unwrap();
+                assert_eq!(&space[..used], args);
+                assert_eq!(space[used..], [0xaa; 8]);
             }
         }
     }
@@ -283,7 +283,7 @@ mod parse;
 ifunc! {
     name: sum,
     main: sum,
-    payload: { max_size: parse::room, init: parse::words },
+    payload: { max_size: parse::space, init: parse::words },
     payload_align: 512,
 }
 fn sum(payload: &Payload) {
@@ -295,12 +295,12 @@ fn sum(payload: &Payload) {
         "sum/src/parse.rs",
         "use farjump_ifunc::Payload;
 /// Words in decimal, separated by blanks.
-pub fn room(args: &[u8]) -> usize { args.len().div_ceil(2) * 8 }
-pub fn words(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
+pub fn space(args: &[u8]) -> usize { args.len().div_ceil(2) * 8 }
+pub fn words(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     let mut used = 0;
     for word in str::from_utf8(args).map_err(|_| 7)?.split_whitespace() {
         let word: u64 = word.parse().map_err(|_| 8)?;
-        used += room.write_at(used, &word.to_le_bytes());
+        used += space.write_at(used, &word.to_le_bytes());
     }
     Ok(used)
 }",
@@ -312,12 +312,12 @@ pub fn words(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         assert!(!report.payload_is_args);
         assert_eq!(library.images()[0].payload_align_log2(), 9);
         assert!(report.image.len() < 512, "parsing travels too: {} bytes", report.image.len());
-        let mut room = vec![0; library.payload_max_size(b"1 2 39")];
+        let mut space = vec![0; library.payload_max_size(b"1 2 39")];
         // SAFETY: the vector has the stated length.
-        let mut init = |args: &[u8]| unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) };
+        let mut init = |args: &[u8]| unsafe { library.payload_init(space.as_mut_ptr(), space.len(), args) };
         assert_eq!(init(b"1 2 39").unwrap(), 24);
         assert!(init(b"1 2 x").unwrap_err().to_string().contains("failed with 8"));
         init(b"1 2 39").unwrap();
-        assert_eq!(Target::new().run(&report, &room[..24], &mut 0_u8), 42_u64.to_le_bytes());
+        assert_eq!(Target::new().run(&report, &space[..24], &mut 0_u8), 42_u64.to_le_bytes());
     }
 }

@@ -27,7 +27,7 @@ fn insert(store: &mut Store, image: &[u8]) -> Result<Arc<LinkedImage>, Refused> 
 
 /// Inserts an image, dropping the least recently used ones as needed. It counts as used at `now`.
 fn insert_for(store: &mut Store, image: &[u8], now: u64) -> Result<CodeId, Refused> {
-    store.make_room(&Need::of(image).unwrap(), |_| {});
+    store.make_space(&Need::of(image).unwrap(), |_| {});
     let linked = insert(store, image)?;
     linked.usage().touch(now);
     Ok(linked.id())
@@ -70,7 +70,7 @@ fn those_who_hold_code_are_asked_to_let_go_and_only_of_what_goes() {
     let mut holders = HashMap::new();
     for number in 0..4 {
         let image = numbered(number);
-        store.make_room(&Need::of(&image).unwrap(), |linked| drop(holders.remove(&linked.id())));
+        store.make_space(&Need::of(&image).unwrap(), |linked| drop(holders.remove(&linked.id())));
         let linked = insert(&mut store, &image).unwrap();
         linked.usage().touch(u64::from(number) + 1);
         holders.insert(linked.id(), linked);
@@ -98,7 +98,7 @@ fn an_image_larger_than_the_store_is_refused_with_both_sizes_and_drops_nothing()
     insert_for(&mut store, &small, 1).unwrap();
     let error = insert_for(&mut store, &image(&[0xc3; 65_536]), 2).unwrap_err();
     assert!(matches!(error, Refused::ArenaFull { .. }), "{error}");
-    assert_eq!((store.len(), store.evictions()), (1, 0), "no room would have been enough");
+    assert_eq!((store.len(), store.evictions()), (1, 0), "no space would have been enough");
 }
 
 #[test]

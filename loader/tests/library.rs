@@ -99,9 +99,9 @@ fn named(path: &Path, name: &str) -> Result<Library, Error> {
     unsafe { Library::load_named(path, name) }
 }
 
-fn init(library: &Library, room: &mut [u8], args: &[u8]) -> Result<usize, Error> {
-    // SAFETY: `room` is a slice.
-    unsafe { library.payload_init(room.as_mut_ptr(), room.len(), args) }.map_err(|error| *error)
+fn init(library: &Library, space: &mut [u8], args: &[u8]) -> Result<usize, Error> {
+    // SAFETY: `space` is a slice.
+    unsafe { library.payload_init(space.as_mut_ptr(), space.len(), args) }.map_err(|error| *error)
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn payload_init_fills_all_of_the_room() {
     let made = good(INIT);
     let library = load(&made.path).unwrap();
     assert_eq!(library.payload_max_size(b"abc"), 10);
-    let mut room = [0; 10];
-    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 10);
-    assert_eq!(&room, b"cba\0\0\0\0\0\0\0");
+    let mut space = [0; 10];
+    assert_eq!(init(&library, &mut space, b"abc").unwrap(), 10);
+    assert_eq!(&space, b"cba\0\0\0\0\0\0\0");
     assert_eq!(init(&library, &mut [], b"").unwrap(), 0);
 }
 
@@ -153,9 +153,9 @@ fn a_library_with_the_bound_of_three_chains_has_its_init_called_with_the_argumen
     let made = make(&[MAIN, &bound, init_of], &bundle_of(&[&image(&INCREMENT)]));
     let library = load(&made.path).unwrap();
     assert_eq!(library.payload_max_size(b"abc"), 10);
-    let mut room = [9; 10];
-    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
-    assert_eq!(&room, b"cba\x09\x09\x09\x09\x09\x09\x09");
+    let mut space = [9; 10];
+    assert_eq!(init(&library, &mut space, b"abc").unwrap(), 3);
+    assert_eq!(&space, b"cba\x09\x09\x09\x09\x09\x09\x09");
 }
 
 #[test]
@@ -179,10 +179,10 @@ fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_i
 fn payload_init_shrink_says_how_much_of_the_room_it_took() {
     let made = good(SHRINK);
     let library = load(&made.path).unwrap();
-    let mut room = [9; 10];
-    assert_eq!(init(&library, &mut room, b"abc").unwrap(), 3);
-    assert_eq!(&room, b"cba\x09\x09\x09\x09\x09\x09\x09");
-    assert_eq!(init(&library, &mut room, b"").unwrap(), 0);
+    let mut space = [9; 10];
+    assert_eq!(init(&library, &mut space, b"abc").unwrap(), 3);
+    assert_eq!(&space, b"cba\x09\x09\x09\x09\x09\x09\x09");
+    assert_eq!(init(&library, &mut space, b"").unwrap(), 0);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
 fn a_payload_routine_that_says_it_took_more_than_the_room_is_an_error() {
     let made = good(SHRINK);
     let error = init(&load(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
-    assert!(matches!(error, Error::PayloadOverrun { used: 11, room: 10, .. }));
+    assert!(matches!(error, Error::PayloadOverrun { used: 11, space: 10, .. }));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_library_with_payload_routines_of_its_own_makes_payloads_once_it_is_loaded()
     let made = good(INIT);
     let library = Library::open(&made.path).unwrap();
     assert!(library.main().is_none());
-    assert_eq!(library.payload_max_size(b"abc"), usize::MAX, "no room is enough");
+    assert_eq!(library.payload_max_size(b"abc"), usize::MAX, "no space is enough");
     for error in [library.check_payload().unwrap_err(), init(&library, &mut [0; 10], b"abc").unwrap_err()] {
         assert!(matches!(&error, Error::NotLoaded { name, .. } if name == "sum"), "{error}");
         let text = error.to_string();

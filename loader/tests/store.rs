@@ -162,7 +162,7 @@ fn zeroed_statics_are_zero_also_where_other_data_lay() {
     let address = insert(&mut store, &before, "before", &resolver).unwrap().block().address();
     assert!(store.forget(&code_id(&before)));
     let linked = insert(&mut store, &after, "after", &resolver).unwrap();
-    assert_eq!(linked.block().address(), address, "the room was not used again");
+    assert_eq!(linked.block().address(), address, "the space was not used again");
     assert_eq!(run_for(&linked), [1]);
 }
 
@@ -393,5 +393,5 @@ fn room_that_is_used_again_runs_the_new_code() {
         assert!(store.forget(&linked.id()));
     }
     addresses.dedup();
-    assert_eq!(addresses.len(), 1, "the same room each time");
+    assert_eq!(addresses.len(), 1, "the same space each time");
 }

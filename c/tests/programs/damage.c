@@ -69,14 +69,14 @@ static struct recording record(enum signal signal, uint16_t channels, uint16_t b
 /* The payload that would travel. */
 static uint8_t *encode(struct recording *recording, size_t *size)
 {
-    uint8_t *room, *payload;
+    uint8_t *space, *payload;
 
     *size = codec_payload_get_max_size(recording, sizeof *recording);
-    room = malloc(*size);
-    CHECK(codec_payload_init_shrink(room, size, recording, sizeof *recording) == 0);
+    space = malloc(*size);
+    CHECK(codec_payload_init_shrink(space, size, recording, sizeof *recording) == 0);
     payload = malloc(*size);
-    memcpy(payload, room, *size);
-    free(room);
+    memcpy(payload, space, *size);
+    free(space);
     return payload;
 }
 

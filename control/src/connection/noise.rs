@@ -169,8 +169,8 @@ impl Seal {
         let have = self.raw.len();
         let due = self.due().saturating_sub(have);
         // From an unknown peer only the bytes of the handshake are taken.
-        let room = if self.is_open() { due.max(READ) } else { due };
-        self.raw.resize(have + room, 0);
+        let space = if self.is_open() { due.max(READ) } else { due };
+        self.raw.resize(have + space, 0);
         let read = loop {
             match rustix::io::read(socket, &mut self.raw[have..]) {
                 Err(Errno::INTR) => {}
@@ -233,7 +233,7 @@ impl Seal {
                     if let Some(packet) = rest.get(..len) {
                         let what = |_| HandshakeError::Tampered { peer: peer.to_string() };
                         incoming
-                            .extend(len.saturating_sub(TAG), |room| noise.read_message(packet, room))
+                            .extend(len.saturating_sub(TAG), |space| noise.read_message(packet, space))
                             .map_err(what)?;
                     }
                     State::Open(noise)

@@ -83,9 +83,9 @@ impl Outgoing {
         }
         // A message with a secret must not move while it is encoded.
         let secret = message.is_secret();
-        let mut room = Vec::with_capacity(if secret { HEAD_LEN + MAX_HANDSHAKE_MESSAGE } else { HEAD_LEN });
-        room.resize(HEAD_LEN, 0);
-        let bytes = postcard::to_extend(message, room)
+        let mut space = Vec::with_capacity(if secret { HEAD_LEN + MAX_HANDSHAKE_MESSAGE } else { HEAD_LEN });
+        space.resize(HEAD_LEN, 0);
+        let bytes = postcard::to_extend(message, space)
             .map_err(|error| system(Operation::Encode, message.name(), std::io::Error::other(error)))?;
         let len = bytes.len() - HEAD_LEN;
         if len > self.limit {

@@ -46,8 +46,8 @@ fn traces(disguised: &[Vec<u8>]) -> Vec<String> {
         let (from, to) = range.split_once('-').unwrap();
         let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).unwrap());
         // So much is mapped at unused addresses, and not searched itself.
-        let mut room = vec![0; APART.max((to - from) as usize)];
-        let bytes = &mut room[..(to - from) as usize];
+        let mut space = vec![0; APART.max((to - from) as usize)];
+        let bytes = &mut space[..(to - from) as usize];
         // Some are the system's, and unreadable.
         if memory.read_exact_at(bytes, from).is_err() {
             continue;

@@ -65,7 +65,7 @@ impl<'c> Reserved<'c> {
         Reserved { channel, space }
     }
 
-    /// Address of the payload: aligned as the plan asks, valid for writes of [`Reserved::room`] bytes while
+    /// Address of the payload: aligned as the plan asks, valid for writes of [`Reserved::space`] bytes while
     /// this value lives. After [`Reserved::keep`] valid until [`Channel::kept`] or the next
     /// [`Channel::reserve`]. The bytes start with arbitrary contents.
     #[inline(always)]
@@ -75,7 +75,7 @@ impl<'c> Reserved<'c> {
 
     /// Payload bytes that fit.
     #[inline(always)]
-    pub fn room(&self) -> usize {
+    pub fn space(&self) -> usize {
         self.space.len
     }
 

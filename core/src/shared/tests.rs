@@ -121,7 +121,7 @@ fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_wa
     });
     // The reverse: bytes that are copied in are read meanwhile.
     let over = AtomicBool::new(false);
-    let room = ptr::from_ref(&shared).cast_mut();
+    let space = ptr::from_ref(&shared).cast_mut();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
@@ -136,7 +136,7 @@ fn what_is_copied_and_compared_while_another_thread_writes_it_is_made_of_what_wa
             let own = [(round % 9) as u8; WORDS * 8];
             // SAFETY: the bytes are atomics and may be written so; the other thread only reads them, by
             // atomic operations.
-            unsafe { super::copy_in(own.as_ptr(), room.cast(), own.len()) };
+            unsafe { super::copy_in(own.as_ptr(), space.cast(), own.len()) };
         }
     });
     // SAFETY: nothing writes any more.

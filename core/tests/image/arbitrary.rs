@@ -1,6 +1,6 @@
 //! No bytes make the check panic, and every accepted image can be placed without a panic.
 
-use farjump_core::image::{ImageView, MAX_WANTED, Place, Room, is_soname};
+use farjump_core::image::{ImageView, MAX_WANTED, Place, Space, is_soname};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -29,8 +29,8 @@ fn use_all(bytes: &[u8]) {
     }
     if view.span2_len() < 1 << 20 {
         let (mut span1, mut span2) = (vec![0; view.span1().len()], vec![0; view.span2_len()]);
-        let room = Room { span1: &mut span1, span2: &mut span2, address: 4096 };
-        assert!(view.place(room, |_| Some(u64::MAX)).is_ok());
+        let space = Space { span1: &mut span1, span2: &mut span2, address: 4096 };
+        assert!(view.place(space, |_| Some(u64::MAX)).is_ok());
     }
     let _ = format!("{view:?} {}", view.machine());
 }

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use farjump_core::image::{ImageParts, ImageView, Import, Patches, Place, PlaceError, Relative, Room};
+use farjump_core::image::{ImageParts, ImageView, Import, Patches, Place, PlaceError, Relative, Space};
 
 use super::parts;
 
@@ -32,7 +32,7 @@ fn an_image_patched_where_it_lies_is_what_it_is_when_placed_there_whatever_its_s
         let resolve =
             |import: &Import<'_>| offered.contains(&import.name).then_some(0x1000 + import.name.len() as u64);
         let mut placed = vec![0; view.span1().len()];
-        view.place(Room { span1: &mut placed, span2: &mut [], address: ADDRESS }, resolve).unwrap();
+        view.place(Space { span1: &mut placed, span2: &mut [], address: ADDRESS }, resolve).unwrap();
         let patches = Patches::of(&view, resolve).unwrap();
         assert_eq!(patches.sites(), 4);
         // Words, so that the copy is aligned.
@@ -59,5 +59,5 @@ fn an_import_that_is_not_offered_and_statics_are_refused() {
     assert_eq!(lacking.unwrap_err(), PlaceError::Unresolved(1));
     let bytes = parts().encode().unwrap();
     let statics = Patches::of(&ImageView::new_checked(&bytes).unwrap(), |_| Some(1));
-    assert_eq!(statics.unwrap_err(), PlaceError::Room { span: 2, needed: 48, found: 0 });
+    assert_eq!(statics.unwrap_err(), PlaceError::Space { span: 2, needed: 48, found: 0 });
 }

@@ -1,6 +1,6 @@
 //! Placing: both spans copied, bss zeroed, every site patched, and no other byte touched.
 
-use farjump_core::image::{ImageView, Import, Place, PlaceError, Relative, Room, SPAN_DISTANCE};
+use farjump_core::image::{ImageView, Import, Place, PlaceError, Relative, SPAN_DISTANCE, Space};
 use proptest::prelude::*;
 
 use super::encode::any_parts;
@@ -22,8 +22,8 @@ struct Placed {
 fn place(bytes: &[u8], resolve: impl FnMut(&Import<'_>) -> Option<u64>) -> Placed {
     let view = ImageView::new_checked(bytes).unwrap();
     let (mut span1, mut span2) = (vec![0xaa; view.span1().len()], vec![0xaa; view.span2_len()]);
-    let room = Room { span1: &mut span1, span2: &mut span2, address: ADDRESS };
-    let result = view.place(room, resolve);
+    let space = Space { span1: &mut span1, span2: &mut span2, address: ADDRESS };
+    let result = view.place(space, resolve);
     Placed { span1, span2, result }
 }
 
@@ -98,7 +98,7 @@ fn room_of_another_length_than_the_span_is_refused() {
         [(63, 48, 1, 64, 63), (65, 48, 1, 64, 65), (64, 47, 2, 48, 47), (64, 49, 2, 48, 49), (0, 0, 1, 64, 0)]
     {
         let (mut span1, mut span2) = (vec![0; len1], vec![0; len2]);
-        let room = Room { span1: &mut span1, span2: &mut span2, address: ADDRESS };
-        assert_eq!(view.place(room, |_| Some(0)), Err(PlaceError::Room { span, needed, found }));
+        let space = Space { span1: &mut span1, span2: &mut span2, address: ADDRESS };
+        assert_eq!(view.place(space, |_| Some(0)), Err(PlaceError::Space { span, needed, found }));
     }
 }

@@ -38,9 +38,9 @@ impl Executor {
         named: &Named<'_>,
     ) -> Result<Ready, Refusal> {
         let found = self.find(table, index, named);
-        let room_was_made = std::mem::take(&mut self.room_was_made);
+        let space_was_made = std::mem::take(&mut self.space_was_made);
         match found {
-            Err(Unbound::NoRoom(_, need)) if !room_was_made => Ok(Ready::Crowded(need)),
+            Err(Unbound::NoSpace(_, need)) if !space_was_made => Ok(Ready::Crowded(need)),
             Ok(Some(linked)) => {
                 let callable = Callable::of(&linked);
                 let cached = self.modes.has(Mode::Cached);
@@ -55,7 +55,7 @@ impl Executor {
                 table.miss(index, named.id, &name);
                 Ok(Ready::Needs(named.id))
             }
-            Err(Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) => {
+            Err(Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _)) => {
                 table.refuse(index, &refusal);
                 Err(refusal)
             }
@@ -134,7 +134,7 @@ impl Executor {
         let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
             match (&why, Need::of(image)) {
                 (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
-                    Unbound::NoRoom(why.into(), need)
+                    Unbound::NoSpace(why.into(), need)
                 }
                 _ => Unbound::Refused(why.into()),
             }
@@ -201,9 +201,9 @@ impl Executor {
         let name = names.max_by_key(|name| name.len())?;
         let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
         let supplied = self.bring(&mut table.budget, id, &name, image, origin);
-        let room_was_made = std::mem::take(&mut self.room_was_made);
+        let space_was_made = std::mem::take(&mut self.space_was_made);
         match supplied {
-            Err(Unbound::NoRoom(_, need)) if !room_was_made => return Some(need),
+            Err(Unbound::NoSpace(_, need)) if !space_was_made => return Some(need),
             Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
             Err(unbound) => table.withhold(&id, &unbound.into()),
         }

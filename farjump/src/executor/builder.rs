@@ -246,7 +246,7 @@ impl ExecutorBuilder {
             modes: self.modes,
             policy: self.policy,
             in_place: Box::new(Usage::new()),
-            room_was_made: false,
+            space_was_made: false,
             local: HashMap::new(),
             recent_local: None,
         };

@@ -123,8 +123,8 @@ impl CodeTable {
         let index = usize::from(index);
         if self.bindings.len() <= index {
             // Doubled, and never more than the number of indexes.
-            let room = (index + 1).next_power_of_two().min(INDICES);
-            self.bindings.reserve_exact(room - self.bindings.len());
+            let space = (index + 1).next_power_of_two().min(INDICES);
+            self.bindings.reserve_exact(space - self.bindings.len());
             self.bindings.resize_with(index + 1, || Binding::Nothing);
         }
         self.words += binding.words();
@@ -202,7 +202,7 @@ pub(crate) enum Ready {
     Yes,
     /// The source must send the code first.
     Needs(CodeId),
-    /// Other code must go first ([`Executor::make_room`](super::Executor::make_room)).
+    /// Other code must go first ([`Executor::make_space`](super::Executor::make_space)).
     Crowded(Need),
 }
 
@@ -211,7 +211,7 @@ pub(super) enum Unbound {
     /// It is refused.
     Refused(Refusal),
     /// It needs so much capacity, and is refused if none can be made.
-    NoRoom(Refusal, Need),
+    NoSpace(Refusal, Need),
 }
 
 impl From<Refusal> for Unbound {
@@ -222,7 +222,7 @@ impl From<Refusal> for Unbound {
 
 impl From<Unbound> for Refusal {
     fn from(unbound: Unbound) -> Self {
-        let (Unbound::Refused(refusal) | Unbound::NoRoom(refusal, _)) = unbound;
+        let (Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _)) = unbound;
         refusal
     }
 }

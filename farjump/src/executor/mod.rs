@@ -62,8 +62,8 @@ pub struct Executor {
     pub(crate) policy: Policy,
     /// The calls of code that runs in place.
     in_place: Box<Usage>,
-    /// Whether [`Executor::make_room`] was called for the next binding.
-    room_was_made: bool,
+    /// Whether [`Executor::make_space`] was called for the next binding.
+    space_was_made: bool,
     /// Functions of the target's own, by name.
     local: HashMap<Arc<str>, Arc<LinkedImage>>,
     /// The one of these that was called last.
@@ -139,15 +139,15 @@ impl Executor {
     ///
     /// The next time that code is bound it is placed or refused, whatever it needs: a further request for
     /// capacity would find none.
-    pub(crate) fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) {
+    pub(crate) fn make_space(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) {
         let local = &self.local;
         let before = self.store.evictions();
-        self.store.make_room(need, |linked| {
+        self.store.make_space(need, |linked| {
             if !local.values().any(|own| Arc::ptr_eq(own, linked)) {
                 release(linked);
             }
         });
-        self.room_was_made = true;
+        self.space_was_made = true;
         log::debug!("dropped {} images to free capacity", self.store.evictions() - before);
     }
 
@@ -166,7 +166,7 @@ impl Executor {
         self.set_local_with(library, |_| {})
     }
 
-    /// As [`Executor::set_local`]; `release` as in [`Executor::make_room`].
+    /// As [`Executor::set_local`]; `release` as in [`Executor::make_space`].
     pub(crate) fn set_local_with(
         &mut self,
         library: &Library,
@@ -180,7 +180,7 @@ impl Executor {
         if self.store.get(&image.id()).is_none()
             && let Some(need) = Need::of(image.bytes())
         {
-            self.store.make_room(&need, release);
+            self.store.make_space(&need, release);
         }
         let linked = self
             .install(image.id(), library.name(), image.bytes(), &"the target itself")

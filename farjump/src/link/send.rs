@@ -236,26 +236,26 @@ fn overrun(library: &Library, max: usize) -> Box<Error> {
     Box::new(Error::Inject(InjectError::PayloadOverrun { ifunc: library.name().into(), max }))
 }
 
-/// Runs `NAME_payload_init` on `max` bytes at `room`; returns the number of bytes used.
+/// Runs `NAME_payload_init` on `max` bytes at `space`; returns the number of bytes used.
 ///
 /// # Safety
-/// `room` must be valid for writes of `max + CANARY_LEN` bytes.
+/// `space` must be valid for writes of `max + CANARY_LEN` bytes.
 #[inline(always)]
 pub(crate) unsafe fn run_payload_init(
     library: &Library,
-    room: *mut u8,
+    space: *mut u8,
     max: usize,
     args: &[u8],
 ) -> Result<usize, Box<Error>> {
     // SAFETY: the caller guarantees the space. The library's routine must write at most `max` bytes, which is
     // checked.
     unsafe {
-        room.add(max).cast::<u64>().write_unaligned(CANARY);
-        let used = match library.payload_init(room, max, args) {
+        space.add(max).cast::<u64>().write_unaligned(CANARY);
+        let used = match library.payload_init(space, max, args) {
             Ok(used) => used,
             Err(error) => return Err(init_failed(*error)),
         };
-        if room.add(max).cast::<u64>().read_unaligned() != CANARY {
+        if space.add(max).cast::<u64>().read_unaligned() != CANARY {
             return Err(overrun(library, max));
         }
         Ok(used)

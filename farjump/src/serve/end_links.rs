@@ -18,7 +18,7 @@ impl Target<'_> {
             let frames = match self.with_session(index, Session::poll) {
                 Ok(0) => break,
                 Ok(frames) => frames,
-                Err(stop) => match self.make_room(stop) {
+                Err(stop) => match self.make_space(stop) {
                     Ok(frames) => frames,
                     Err(Stop(end)) => {
                         if let End::Gone(_, ran) = *end {

@@ -104,7 +104,7 @@ impl Target<'_> {
                     }
                     return Some(ran);
                 }
-                Err(stop) => match self.make_room(stop) {
+                Err(stop) => match self.make_space(stop) {
                     Ok(frames) => ran += frames,
                     Err(end) => {
                         self.end(index, end);
@@ -222,10 +222,10 @@ impl Target<'_> {
     /// Drops code for a session that cannot continue otherwise. Returns how many of its frames ran before;
     /// another cause of the stop is returned as error.
     #[cold]
-    pub(super) fn make_room(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
+    pub(super) fn make_space(&mut self, Stop(end): Stop) -> Result<usize, Stop> {
         let End::Crowded(need, ran) = *end else { return Err(Stop(end)) };
         let sessions = &mut self.sessions;
-        self.shared.executor.make_room(&need, |linked| Session::release(sessions, linked));
+        self.shared.executor.make_space(&need, |linked| Session::release(sessions, linked));
         Ok(ran)
     }
 

@@ -22,14 +22,14 @@ static void gives_up(void *with)
 
 __attribute__((noinline)) static void goes_deeper(void *with, int depth)
 {
-    volatile char room[64];
+    volatile char space[64];
 
-    room[depth] = (char)depth;
+    space[depth] = (char)depth;
     if (depth == 0)
         gives_up(with);
     else
         goes_deeper(with, depth - 1);
-    room[0] = room[depth];
+    space[0] = space[depth];
 }
 
 static void deeply(void *with)
@@ -48,10 +48,10 @@ static int compares(const void *a, const void *b)
 
 __attribute__((noinline)) static void afterwards(void)
 {
-    volatile char room[8192];
+    volatile char space[8192];
 
-    room[0] = 1;
-    if (room[0] == 1)
+    space[0] = 1;
+    if (space[0] == 1)
         farjump_panic("no further", 10);
 }
 

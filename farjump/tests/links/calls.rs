@@ -168,7 +168,7 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
         assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
     }
     let ran = pair.target.stats().calls;
-    assert!(ran < 400, "{ran} calls ran, though the replies of 100 have no room");
+    assert!(ran < 400, "{ran} calls ran, though the replies of 100 have no space");
     for mut call in calls {
         assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), message);
     }

@@ -134,7 +134,7 @@ fn a_source_that_sleeps_is_awake_in_time_when_there_is_room() {
     assert!(pair.link.arm().unwrap().is_none_or(|longest| longest <= Duration::from_millis(64)));
     pair.link.disarm();
     assert_eq!(pair.serve(), sent);
-    assert!(pair.link.arm().unwrap().is_none(), "there is room");
+    assert!(pair.link.arm().unwrap().is_none(), "there is space");
     pair.link.disarm();
     pair.link.try_send(&echo, &[1; 500]).unwrap();
 }

@@ -249,7 +249,7 @@ impl Oracle {
 
     /// Makes space for an honest frame: skips to the start of the ring where it may not fit before the end,
     /// and waits until the target has seen everything.
-    fn make_room(&mut self, hostile: &mut RawSource) {
+    fn make_space(&mut self, hostile: &mut RawSource) {
         hostile.await_credit(ROOM);
         if hostile.ring() - hostile.offset() < ROOM {
             let skip = hostile.skip();
@@ -327,7 +327,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     let mut mutator = Mutator::new(seed);
     let (mut hostile, mut links, mut calls) = (oracle.connect(&place.address()), 1, 0_u64);
     for number in 0..FRAMES {
-        oracle.make_room(&mut hostile);
+        oracle.make_space(&mut hostile);
         let payload = vec![number as u8; mutator.below(PAYLOAD)];
         let mut frame = oracle.honest(&hostile, mutator.below(13), &payload);
         match mutator.below(8) {
@@ -357,7 +357,7 @@ fn spoilt_frames_in_the_mailbox_of_another_process_do_what_their_bytes_say_and_n
     }
     // Frames without reply have run too, once and in order.
     for number in [4, 5] {
-        oracle.make_room(&mut hostile);
+        oracle.make_space(&mut hostile);
         let frame = oracle.honest(&hostile, number, b"the end");
         oracle.deliver_honest(&mut hostile, &frame);
     }

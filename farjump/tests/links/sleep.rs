@@ -41,7 +41,7 @@ fn a_target_sleeps_while_a_source_takes_no_replies() {
     source.obey("call 100");
     source.signal(Signal::STOP);
     let idle = share(|| target.cpu_time());
-    assert!(idle < 0.01, "a target whose replies have no room worked {idle} of the time");
+    assert!(idle < 0.01, "a target whose replies have no space worked {idle} of the time");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use crate::support::{Pair, Place, id_of, library};
 
 /// The payload that the payload routines make of `args`.
 fn compressed(codec: &Library, args: &[u8]) -> Vec<u8> {
-    let mut room = vec![0xaa; codec.payload_max_size(args)];
+    let mut space = vec![0xaa; codec.payload_max_size(args)];
     // SAFETY: the space has the given length.
-    let used = unsafe { codec.payload_init(room.as_mut_ptr(), room.len(), args) }.unwrap();
-    room.truncate(used);
-    room
+    let used = unsafe { codec.payload_init(space.as_mut_ptr(), space.len(), args) }.unwrap();
+    space.truncate(used);
+    space
 }
 
 /// A payload whose `block` should decompress to `len` bytes.

@@ -24,7 +24,7 @@ struct Store {
 #[repr(C)]
 struct Slot {
     bytes: *mut u8,
-    room: u64,
+    space: u64,
     offset: u64,
 }
 
@@ -34,7 +34,7 @@ extern "C" fn store_slot(store: *mut Store, key: u64, slot: *mut Slot) -> c_int 
     let (store, slot) = unsafe { (&mut *store, &mut *slot) };
     let Some(range) = store.slots.get(&key) else { return -1 };
     let bytes = &mut store.bytes[range.clone()];
-    *slot = Slot { bytes: bytes.as_mut_ptr(), room: bytes.len() as u64, offset: range.start as u64 };
+    *slot = Slot { bytes: bytes.as_mut_ptr(), space: bytes.len() as u64, offset: range.start as u64 };
     0
 }
 
@@ -44,9 +44,9 @@ impl Store {
         let mut store = Store { slots: HashMap::new(), bytes: vec![NOTHING] };
         for place in 0..20_u64 {
             let key = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let (start, room) = (store.bytes.len(), (place * place) as usize);
-            store.slots.insert(key, start..start + room);
-            store.bytes.resize(start + room + 1, NOTHING);
+            let (start, space) = (store.bytes.len(), (place * place) as usize);
+            store.slots.insert(key, start..start + space);
+            store.bytes.resize(start + space + 1, NOTHING);
         }
         store
     }
@@ -109,13 +109,13 @@ fn what_cannot_be_put_is_said_and_changes_nothing() {
     let place = Place::new();
     let mut owned = Store::new();
     let untouched = owned.bytes.clone();
-    let (key, room) =
+    let (key, space) =
         owned.slots.iter().map(|(key, range)| (*key, range.len())).max_by_key(|slot| slot.1).unwrap();
     let mut pair = pair(&place, &mut owned);
     let library = library("indirect_put");
     for (payload, expected) in [
         (payload(1, b"bytes"), "the target has no such key"),
-        (payload(key, &vec![1; room + 1]), "there are more bytes than fit the key's memory"),
+        (payload(key, &vec![1; space + 1]), "there are more bytes than fit the key's memory"),
         (vec![1; 7], "the payload has no key: it is shorter than 8 bytes"),
         (vec![], "the payload has no key: it is shorter than 8 bytes"),
     ] {
@@ -123,8 +123,8 @@ fn what_cannot_be_put_is_said_and_changes_nothing() {
         assert_eq!(error, format!("`indirect_put` panicked at the target: {expected}"));
     }
     assert_eq!(store(&mut pair.target).bytes, untouched);
-    let reply = pair.call(&library, &payload(key, &vec![1; room])).unwrap();
-    assert_eq!(to_words(&reply)[1], room as u64);
+    let reply = pair.call(&library, &payload(key, &vec![1; space])).unwrap();
+    assert_eq!(to_words(&reply)[1], space as u64);
 }
 
 #[test]

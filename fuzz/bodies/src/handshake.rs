@@ -44,7 +44,7 @@ fn connection() -> (UnixStream, Control) {
 fn take(sent: &[u8], pace: usize) {
     let (mut peer, mut control) = connection();
     for bytes in sent.chunks(pace) {
-        peer.write_all(bytes).expect("the socket has room");
+        peer.write_all(bytes).expect("the socket has space");
         loop {
             let (taken, memory) = most_at_once(|| control.recv());
             assert!(memory <= MOST_MEMORY, "taking a message took {memory} bytes");
@@ -119,7 +119,7 @@ fn join(script: &[u8]) {
                     opening[usize::from(step / 8) * 2] ^= 1;
                 }
                 let sent = if step % 8 == 4 { usize::from(step / 8) } else { OPENING_LEN + 1 };
-                stream.write_all(&opening[..sent]).expect("the socket has room");
+                stream.write_all(&opening[..sent]).expect("the socket has space");
                 streams.push((stream, Arrival::new(control, options())));
             }
             5 => drop(streams.pop()),
@@ -168,12 +168,14 @@ fn arrive(sent: &[u8], pace: usize) {
     let options = ArrivalOptions::new("fuzzed", 1, OpenRequest::new(8192, 4096));
     let mut arrival = Arrival::new(control, options);
     for bytes in sent.chunks(pace) {
-        peer.write_all(bytes).expect("the socket has room");
+        peer.write_all(bytes).expect("the socket has space");
         match arrival.advance(&mut transports) {
             Ok(Progress::Pending) => {}
             Ok(Progress::Admin(mut connection)) => {
-                connection.respond(&AdminResponse::Dropped(Dropped::default())).expect("the socket has room");
-                assert!(connection.advance().expect("the socket has room"), "a short answer is not sent");
+                connection
+                    .respond(&AdminResponse::Dropped(Dropped::default()))
+                    .expect("the socket has space");
+                assert!(connection.advance().expect("the socket has space"), "a short answer is not sent");
                 break;
             }
             // No handshake awaits it.

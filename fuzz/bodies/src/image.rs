@@ -1,6 +1,6 @@
 //! The body for images. Its input is an image.
 
-use farjump_core::image::{ImageParts, ImageView, Import, Place, PlaceError, Room, SPAN_DISTANCE};
+use farjump_core::image::{ImageParts, ImageView, Import, Place, PlaceError, SPAN_DISTANCE, Space};
 use farjump_loader::code_id;
 
 use crate::assert_words;
@@ -47,7 +47,7 @@ fn resolve(import: &Import<'_>) -> Option<u64> {
 fn place(view: &ImageView<'_>, parts: &ImageParts<'_>) {
     let (mut room1, mut room2) = (guarded(view.span1().len()), guarded(view.span2_len()));
     let mut asked = 0;
-    let placed = view.place(room(&mut room1, &mut room2), |import| {
+    let placed = view.place(space(&mut room1, &mut room2), |import| {
         assert_eq!(*import, parts.imports[asked], "imports are asked for in order");
         asked += 1;
         resolve(import)
@@ -73,8 +73,8 @@ fn place(view: &ImageView<'_>, parts: &ImageParts<'_>) {
     room1.push(UNTOUCHED);
     room1.fill(UNTOUCHED);
     assert!(matches!(
-        view.place(room(&mut room1, &mut room2), resolve),
-        Err(PlaceError::Room { span: 1, .. })
+        view.place(space(&mut room1, &mut room2), resolve),
+        Err(PlaceError::Space { span: 1, .. })
     ));
     assert!(room1.iter().all(|&byte| byte == UNTOUCHED));
 }
@@ -83,9 +83,9 @@ fn guarded(len: usize) -> Vec<u8> {
     vec![UNTOUCHED; len + 2 * GUARD]
 }
 
-fn room<'a>(room1: &'a mut [u8], room2: &'a mut [u8]) -> Room<'a> {
+fn space<'a>(room1: &'a mut [u8], room2: &'a mut [u8]) -> Space<'a> {
     let (end1, end2) = (room1.len() - GUARD, room2.len() - GUARD);
-    Room { span1: &mut room1[GUARD..end1], span2: &mut room2[GUARD..end2], address: ADDRESS }
+    Space { span1: &mut room1[GUARD..end1], span2: &mut room2[GUARD..end2], address: ADDRESS }
 }
 
 /// The expected spans: the bytes that travelled, zeroes behind the data, and each site patched.

@@ -67,7 +67,7 @@ fn file_of(data: &[u8]) -> OwnedFd {
     let file = memfd_create("farjump-fuzz", MemfdFlags::CLOEXEC).expect("a file in memory");
     let mut rest = data;
     while !rest.is_empty() {
-        let written = rustix::io::write(&file, rest).expect("room for a file in memory");
+        let written = rustix::io::write(&file, rest).expect("space for a file in memory");
         rest = &rest[written..];
     }
     file

@@ -213,7 +213,7 @@ fn sent(pace: u8, messages: &[Message]) -> Vec<u8> {
     let (mut reader, own) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
     let mut control = Control::from_stream(own).expect("a connection to this process");
     for message in messages {
-        control.send(message, &[]).expect("the socket has room");
+        control.send(message, &[]).expect("the socket has space");
     }
     drop(control);
     let mut bytes = vec![pace];

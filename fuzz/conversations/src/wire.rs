@@ -98,7 +98,7 @@ impl Wire {
         let mut laid = layout(raw);
         if laid.frame_len > raw.ring - raw.offset() {
             let rest = raw.ring - raw.offset();
-            if !raw.has_room(rest) {
+            if !raw.has_space(rest) {
                 return false;
             }
             let mut skip = vec![0; LINE];
@@ -107,7 +107,7 @@ impl Wire {
             raw.write(&skip, rest, Signal::Due);
             laid = layout(raw);
         }
-        if laid.frame_len > raw.ring || !raw.has_room(laid.frame_len) {
+        if laid.frame_len > raw.ring || !raw.has_space(laid.frame_len) {
             return false;
         }
         let mut bytes = vec![0; laid.frame_len];
@@ -247,7 +247,7 @@ impl Raw {
         unsafe { AtomicU64::from_ptr(self.own.as_ptr().cast()) }.load(Ordering::Acquire)
     }
 
-    fn has_room(&self, len: usize) -> bool {
+    fn has_space(&self, len: usize) -> bool {
         self.position.wrapping_add(len as u64).wrapping_sub(self.consumed()) <= self.ring as u64
     }
 

@@ -275,12 +275,12 @@ mod tests {
         args.len() * 2
     }
 
-    fn double(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
+    fn double(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         if args.contains(&0) {
             return Err(0);
         }
-        let once = room.write_at(0, args);
-        Ok(once + room.write_at(once, args))
+        let once = space.write_at(0, args);
+        Ok(once + space.write_at(once, args))
     }
 
     fn touch(payload: &Payload) {
@@ -306,9 +306,9 @@ mod tests {
         fn farjump_test_touch_payload_init(p: *mut c_void, len: usize, args: *mut c_void, n: usize) -> c_int;
     }
 
-    fn init_add(room: &mut [u8], args: &mut [u8]) -> (c_int, usize) {
-        let mut size = room.len();
-        let (to, from) = (room.as_mut_ptr().cast(), args.as_mut_ptr().cast());
+    fn init_add(space: &mut [u8], args: &mut [u8]) -> (c_int, usize) {
+        let mut size = space.len();
+        let (to, from) = (space.as_mut_ptr().cast(), args.as_mut_ptr().cast());
         // SAFETY: both are slices of the lengths passed.
         let result = unsafe { farjump_test_add_payload_init_shrink(to, &mut size, from, args.len()) };
         (result, size)
@@ -320,15 +320,15 @@ mod tests {
         let from = args.as_mut_ptr().cast();
         // SAFETY: a slice of the length passed.
         assert_eq!(unsafe { farjump_test_add_payload_get_max_size(from, 3) }, 6);
-        let mut room = [0; 8];
-        assert_eq!(init_add(&mut room, &mut args), (0, 6));
-        assert_eq!(&room, b"abcabc\0\0");
+        let mut space = [0; 8];
+        assert_eq!(init_add(&mut space, &mut args), (0, 6));
+        assert_eq!(&space, b"abcabc\0\0");
 
         let mut sum = Sum(1);
         // SAFETY: a slice of the length passed, and the target's own type.
-        unsafe { farjump_test_add_main(room.as_mut_ptr().cast(), 6, (&raw mut sum).cast()) };
+        unsafe { farjump_test_add_main(space.as_mut_ptr().cast(), 6, (&raw mut sum).cast()) };
         assert_eq!(sum.0, 1 + 2 * 294);
-        assert_eq!(room, [0; 8]);
+        assert_eq!(space, [0; 8]);
         let mut expected = 589_u64.to_le_bytes().to_vec();
         expected.extend(7_u64.to_le_bytes());
         REPLIED.with_borrow(|replied| assert_eq!(*replied, expected));
@@ -343,8 +343,8 @@ mod tests {
     fn arguments_are_copied_and_null_is_no_bytes() {
         let mut args = [1_u8, 2, 3];
         let from: *mut c_void = args.as_mut_ptr().cast();
-        let mut room = [9_u8; 4];
-        let to: *mut c_void = room.as_mut_ptr().cast();
+        let mut space = [9_u8; 4];
+        let to: *mut c_void = space.as_mut_ptr().cast();
         // SAFETY: slices of the lengths passed, or null with 0.
         unsafe {
             assert_eq!(farjump_test_touch_payload_get_max_size(from, 3), 3);

@@ -12,11 +12,11 @@ use crate::{Payload, TargetArgs, fail};
 /// | `name:` | NAME of the routines: `NAME_main` and so on |
 /// | `main:` | path of `fn(payload: &mut Payload, target: TARGET)`, or of one that takes `&Payload` ([`Payload`](crate::Payload)); it runs at the target |
 /// | `target:` | optional: the type of `target_args`, `&T` or `&mut T` where `T` is [`TargetArgs`](crate::TargetArgs), or `*mut T` for any `T`. Without it `main` takes the payload alone |
-/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(room: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
+/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(space: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
 /// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
 ///
 /// The fields stand in this order. `init` returns the number of bytes used, or a number other than 0 that is
-/// reported as its failure (0 becomes −1). `room` holds bytes of earlier payloads. A null `target_args`
+/// reported as its failure (0 becomes −1). `space` holds bytes of earlier payloads. A null `target_args`
 /// ends the call with a message where the target's type is a reference.
 ///
 /// The payload comes from another process, which may be able to write to it while `main` runs. Reads
@@ -101,11 +101,11 @@ macro_rules! __ifunc_payload {
                 args: *mut ::core::ffi::c_void,
                 args_size: usize,
             ) -> ::core::ffi::c_int {
-                // SAFETY: farjump passes the room and its length; it is this call's alone.
-                let mut room = unsafe { $crate::payload(payload, payload_size) };
+                // SAFETY: farjump passes the space and its length; it is this call's alone.
+                let mut space = unsafe { $crate::payload(payload, payload_size) };
                 // SAFETY: farjump passes the arguments with their length.
                 let args = unsafe { $crate::source_args(args, args_size) };
-                if room.write_at(0, args) == args.len() { 0 } else { -1 }
+                if space.write_at(0, args) == args.len() { 0 } else { -1 }
             }
         };
     };
@@ -124,11 +124,11 @@ macro_rules! __ifunc_payload {
                 args: *mut ::core::ffi::c_void,
                 args_size: usize,
             ) -> ::core::ffi::c_int {
-                // SAFETY: farjump passes room, its length behind a pointer, and arguments with their length.
-                let (mut room, args) = unsafe {
+                // SAFETY: farjump passes space, its length behind a pointer, and arguments with their length.
+                let (mut space, args) = unsafe {
                     ($crate::payload(payload, *payload_size), $crate::source_args(args, args_size))
                 };
-                match $crate::filled($init(&mut room, args)) {
+                match $crate::filled($init(&mut space, args)) {
                     Ok(used) => {
                         // SAFETY: as above.
                         unsafe { *payload_size = used };

@@ -32,12 +32,12 @@ struct Text {
 impl Text {
     /// Appends the part that fits, up to the last whole character.
     fn push(&mut self, text: &str) {
-        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
-        let mut len = text.len().min(room.len());
+        let space = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let mut len = text.len().min(space.len());
         while !text.is_char_boundary(len) {
             len -= 1;
         }
-        for (to, from) in room.iter_mut().zip(text.as_bytes().iter().take(len)) {
+        for (to, from) in space.iter_mut().zip(text.as_bytes().iter().take(len)) {
             *to = *from;
         }
         self.len += len;

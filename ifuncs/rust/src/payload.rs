@@ -210,7 +210,7 @@ impl fmt::Debug for Payload {
 /// farjump_ifunc::ifunc! { name: first, main: first, payload: { max_size: max, init: init } }
 /// fn first(payload: &farjump_ifunc::Payload) {}
 /// fn max(args: &[u8]) -> usize { 8 }
-/// fn init(room: &mut [u8], args: &[u8]) -> Result<usize, i32> { Ok(0) }
+/// fn init(space: &mut [u8], args: &[u8]) -> Result<usize, i32> { Ok(0) }
 /// # fn main() {}
 /// ```
 /// ```
@@ -218,7 +218,7 @@ impl fmt::Debug for Payload {
 /// farjump_ifunc::ifunc! { name: first, main: first, payload: { max_size: max, init: init } }
 /// fn first(payload: &farjump_ifunc::Payload) {}
 /// fn max(args: &[u8]) -> usize { 8 }
-/// fn init(room: &mut farjump_ifunc::Payload, args: &[u8]) -> Result<usize, i32> { Ok(0) }
+/// fn init(space: &mut farjump_ifunc::Payload, args: &[u8]) -> Result<usize, i32> { Ok(0) }
 /// # fn main() {}
 /// ```
 /// A payload is none, and gives none away:

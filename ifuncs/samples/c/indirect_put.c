@@ -6,7 +6,7 @@
 /* The memory for the bytes of a key. */
 struct store_slot {
     void *bytes;     /* writable until the call ends */
-    uint64_t room;   /* length of that memory, in bytes */
+    uint64_t space;   /* length of that memory, in bytes */
     uint64_t offset; /* of the slot in the store; the source gets it in the reply */
 };
 
@@ -37,7 +37,7 @@ FARJUMP_IFUNC void indirect_put_main(void *payload, size_t payload_size, void *t
         FAIL("the target has no such key");
     reply.offset = slot.offset;
     reply.len = payload_size - sizeof key;
-    if (reply.len > slot.room)
+    if (reply.len > slot.space)
         FAIL("there are more bytes than fit the key's memory");
     __builtin_memcpy(slot.bytes, (const char *)payload + sizeof key, reply.len);
     farjump_reply(&reply, sizeof reply);

@@ -9,7 +9,7 @@ ifunc! {
     name: chain,
     main: visit,
     target: &Data,
-    payload: { max_size: room, init: begin },
+    payload: { max_size: space, init: begin },
 }
 
 const MOST: usize = 256;
@@ -25,14 +25,14 @@ fn targets(digits: &[u8]) -> Option<usize> {
 }
 
 /// Length of the payload: the number of targets visited and the length of each one's data, of 64 bits each.
-fn room(args: &[u8]) -> usize {
+fn space(args: &[u8]) -> usize {
     WORD + targets(args).unwrap_or(0) * WORD
 }
 
-fn begin(room: &mut Payload, args: &[u8]) -> Result<usize, i32> {
+fn begin(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     targets(args).ok_or(1)?;
-    room.fill(0);
-    Ok(room.len())
+    space.fill(0);
+    Ok(space.len())
 }
 
 fn visit(payload: &mut Payload, data: &Data) {

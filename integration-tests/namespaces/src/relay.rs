@@ -107,15 +107,15 @@ fn name(tun: &File, device: &str) -> std::io::Result<()> {
 fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
     let mut under_way: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
     let mut bytes = 0;
-    let mut room = vec![0; LONGEST];
+    let mut space = vec![0; LONGEST];
     while !over.load(Relaxed) {
         let mut taken = 0;
         while taken < AT_A_TIME && bytes < UNDER_WAY {
             // A device that is down has no packets, and returns an error.
-            let Ok(len) = from.read(&mut room) else { break };
+            let Ok(len) = from.read(&mut space) else { break };
             bytes += len;
             taken += 1;
-            under_way.push_back((Instant::now() + delay, room[..len].to_vec()));
+            under_way.push_back((Instant::now() + delay, space[..len].to_vec()));
         }
         let now = Instant::now();
         while let Some((_, packet)) = under_way.pop_front_if(|(due, _)| *due <= now) {

@@ -76,9 +76,9 @@ impl End {
                 let at = FRAMES + number as usize % places * line.len();
                 remote.put(at, &line, number)
             }
-            End::Sent(messages) => messages.reserve(line.len()).and_then(|room| {
+            End::Sent(messages) => messages.reserve(line.len()).and_then(|space| {
                 // SAFETY: `reserve` lent `line.len()` bytes.
-                unsafe { room.as_ptr().copy_from_nonoverlapping(line.as_ptr(), line.len()) };
+                unsafe { space.as_ptr().copy_from_nonoverlapping(line.as_ptr(), line.len()) };
                 messages.commit(line.len(), number)
             }),
         };

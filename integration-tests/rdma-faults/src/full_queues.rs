@@ -23,7 +23,7 @@ pub(crate) fn send_queue(backend: &str) -> Done {
     assert!(sent >= 64, "a queue of {sent} requests");
     for _ in 0..100 {
         one.work().unwrap();
-        assert!(!one.send(sent).unwrap(), "there is room, and nothing was taken");
+        assert!(!one.send(sent).unwrap(), "there is space, and nothing was taken");
     }
     let mut other = connect(other, of_one);
     for number in 0..sent {
@@ -54,7 +54,7 @@ pub(crate) fn window(backend: &str) -> Done {
                 true => (sent, full) = (sent + 1, 0),
                 false => full += 1,
             }
-            assert!(sent < MANY, "round {round}: nothing says that the peer has no room");
+            assert!(sent < MANY, "round {round}: nothing says that the peer has no space");
         }
         while taken < sent {
             one.work().unwrap();

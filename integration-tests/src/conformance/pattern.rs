@@ -69,12 +69,12 @@ mod tests {
 
     fn difference(found: &[u8]) -> Option<usize> {
         let mut aligned = [0_u64; 9];
-        let room = NonNull::from(&mut aligned).cast::<u8>();
+        let space = NonNull::from(&mut aligned).cast::<u8>();
         assert!(found.len() <= size_of_val(&aligned));
         // SAFETY: the array fits as many bytes, aligned to 8, and the compared bytes are initialised.
         unsafe {
-            room.copy_from_nonoverlapping(NonNull::from(found).cast(), found.len());
-            first_difference(room, found.len(), 3, 5)
+            space.copy_from_nonoverlapping(NonNull::from(found).cast(), found.len());
+            first_difference(space, found.len(), 3, 5)
         }
     }
 

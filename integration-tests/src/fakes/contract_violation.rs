@@ -53,13 +53,13 @@ pub enum Violation {
         offset: usize,
     },
     /// A message was sent without a reserved buffer.
-    #[error("message {frame} committed without a reserved room")]
+    #[error("message {frame} committed without a reserved space")]
     CommitWithoutReserve {
         /// Its running number.
         frame: u64,
     },
     /// More was sent than reserved.
-    #[error("message {frame} of {len} bytes committed in a room of {reserved}")]
+    #[error("message {frame} of {len} bytes committed in a space of {reserved}")]
     CommitTooLong {
         /// Its running number.
         frame: u64,

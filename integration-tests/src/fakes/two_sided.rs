@@ -185,7 +185,7 @@ impl UnconnectedEndpoint for UnconnectedFake {
             peer,
             queue: self.queue,
             max_frame: self.max_frame,
-            room: None,
+            space: None,
             held: None,
             released: None,
             failed: false,
@@ -207,7 +207,7 @@ struct FakeMessages {
     peer: Arc<End>,
     queue: usize,
     max_frame: usize,
-    room: Option<SharedBlock>,
+    space: Option<SharedBlock>,
     /// The message that `poll` returned.
     held: Option<Message>,
     /// The message before, kept so that a late reader sees that it was released.
@@ -248,9 +248,9 @@ unsafe impl Messages for FakeMessages {
             return Err(self.fail(Operation::Send, Cause::Full));
         }
         match SharedBlock::zeroed_no_better(len, LINE) {
-            Some(room) => {
-                room.write(0, &vec![LENT; len]);
-                Ok(self.room.insert(room).start())
+            Some(space) => {
+                space.write(0, &vec![LENT; len]);
+                Ok(self.space.insert(space).start())
             }
             None => {
                 let cause = Cause::System(format!("no memory for a message of {len} bytes"));
@@ -261,10 +261,10 @@ unsafe impl Messages for FakeMessages {
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
         self.may_send().map_err(|error| error.with_frame(frame))?;
-        let wrong = match &self.room {
+        let wrong = match &self.space {
             None => Some(Violation::CommitWithoutReserve { frame }),
-            Some(room) if len > room.len() => {
-                Some(Violation::CommitTooLong { frame, len, reserved: room.len() })
+            Some(space) if len > space.len() => {
+                Some(Violation::CommitTooLong { frame, len, reserved: space.len() })
             }
             Some(_) if len == 0 || !len.is_multiple_of(LINE) => {
                 Some(Violation::CommitNotLines { frame, len })
@@ -282,7 +282,7 @@ unsafe impl Messages for FakeMessages {
             inbox.work();
             return Err(self.fail(Operation::Send, Cause::Full).with_frame(frame));
         }
-        if let Some(block) = self.room.take() {
+        if let Some(block) = self.space.take() {
             let committed = block.read(0, len);
             inbox.under_way.push_back(Message { block, len, committed, frame });
         }

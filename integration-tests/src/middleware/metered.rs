@@ -48,7 +48,7 @@ impl Transport for Metered {
 }
 
 /// The counts of one [`Metered`] transport. Clones read the same counts. Its `Display` names those that are
-/// not zero: `open 1, put 12 (1440 bytes, 3 refused for want of room)`.
+/// not zero: `open 1, put 12 (1440 bytes, 3 refused for want of space)`.
 #[derive(Clone)]
 pub struct Meter(Arc<[Cell; Step::ALL.len()]>);
 
@@ -118,7 +118,7 @@ impl fmt::Display for Meter {
             between = ", ";
             let mut open = " (";
             for (number, what) in
-                [(count.bytes, "bytes"), (count.full, "refused for want of room"), (count.failed, "failed")]
+                [(count.bytes, "bytes"), (count.full, "refused for want of space"), (count.failed, "failed")]
             {
                 if number != 0 {
                     write!(out, "{open}{number} {what}")?;

@@ -45,13 +45,13 @@ impl Pages {
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.len) }
     }
 
-    /// Copies all bytes to `room`.
+    /// Copies all bytes to `space`.
     ///
     /// # Safety
-    /// `room` must be valid for writes of `len` bytes, and must not overlap this value.
-    pub(super) unsafe fn copy_to(&self, room: NonNull<u8>) {
+    /// `space` must be valid for writes of `len` bytes, and must not overlap this value.
+    pub(super) unsafe fn copy_to(&self, space: NonNull<u8>) {
         // SAFETY: the source is this value's `len` bytes, and the caller keeps the destination valid (see
         // Safety).
-        unsafe { std::ptr::copy_nonoverlapping(self.bytes().as_ptr(), room.as_ptr(), self.len) }
+        unsafe { std::ptr::copy_nonoverlapping(self.bytes().as_ptr(), space.as_ptr(), self.len) }
     }
 }

@@ -120,7 +120,7 @@ fn the_end_of_a_frame_that_never_comes_keeps_it_partial() {
         pair.right.channel.progress(true).unwrap();
     }
     pair.settle();
-    assert_eq!(pair.left.channel.in_flight(), Some(192), "what is partial gives no room back");
+    assert_eq!(pair.left.channel.in_flight(), Some(192), "what is partial gives no space back");
     assert_eq!(pair.right.take(), Some((0, pattern(0, 100))));
 }
 

@@ -155,19 +155,19 @@ fn a_line_carries_any_payload_that_fits_it() {
 #[test]
 fn lines_carry_any_payload_that_was_asked_for_or_a_shorter_one() {
     let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 14);
-    for (turn, room) in [1, 41, 64, 65, 128, 1000, 4096].into_iter().cycle().take(200).enumerate() {
+    for (turn, space) in [1, 41, 64, 65, 128, 1000, 4096].into_iter().cycle().take(200).enumerate() {
         let alone = turn % 3 != 0;
-        for len in [0, 1, room / 2, room] {
+        for len in [0, 1, space / 2, space] {
             let bytes: Vec<u8> = (0..len).map(|index| (index + turn) as u8 | 1).collect();
-            if let Some(lines) = pair.left.channel.lines(room) {
-                // SAFETY: the lines lend `room` bytes.
+            if let Some(lines) = pair.left.channel.lines(space) {
+                // SAFETY: the lines lend `space` bytes.
                 unsafe { lines.payload().as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), len) };
                 lines.send(&Plan { alone, ..plan(Kind::Call, 9) }, len).unwrap();
             } else {
                 // Only if the ring's end is too near.
                 pair.left.send(9, &bytes).unwrap();
             }
-            assert_eq!(pair.right.take(), Some((9, bytes)), "{len} of {room}");
+            assert_eq!(pair.right.take(), Some((9, bytes)), "{len} of {space}");
         }
     }
 }
@@ -188,7 +188,7 @@ fn there_are_lines_only_in_a_mapped_ring_with_room_and_up_to_what_the_peer_takes
         sent += 128;
         assert!(sent <= 4096, "more lines than the ring has");
     }
-    assert!(sent > 1024, "the ring has room for more than {sent} bytes");
+    assert!(sent > 1024, "the ring has space for more than {sent} bytes");
 }
 
 #[test]

@@ -235,10 +235,10 @@ fn a_peer_that_breaks_the_protocol_gets_an_error_that_says_how() {
     let cases: [(Header, FrameError); 7] = [
         (header(|header| header.frame_len = 0), FrameError::Length { len: 0, least: 64 }),
         (header(|header| header.frame_len = 96), FrameError::Length { len: 96, least: 64 }),
-        (header(|header| header.frame_len = 4160), FrameError::PastEnd { len: 4160, room: 4096 }),
+        (header(|header| header.frame_len = 4160), FrameError::PastEnd { len: 4160, space: 4096 }),
         (
             header(|header| header.frame_len = u32::MAX - 63),
-            FrameError::PastEnd { len: u32::MAX - 63, room: 4096 },
+            FrameError::PastEnd { len: u32::MAX - 63, space: 4096 },
         ),
         (header(|header| header.payload_len = 41), FrameError::Payload { offset: 24, len: 41, frame: 64 }),
         (header(|header| header.flags |= Flags::TRAILER), FrameError::Flags(0x23)),
@@ -279,10 +279,10 @@ fn no_line_is_written_over_a_kept_frame() {
         let mut pair = Pair::new(rule, line_whole, RING);
         let plan = plan(Kind::Call, 0);
         let is_mapped = pair.left.channel.line().is_some();
-        let room = pair.left.channel.reserve(&plan, 100).unwrap();
+        let space = pair.left.channel.reserve(&plan, 100).unwrap();
         // SAFETY: `reserve` lends 100 bytes.
-        unsafe { room.payload().write_bytes(0x55, 100) };
-        room.keep();
+        unsafe { space.payload().write_bytes(0x55, 100) };
+        space.keep();
         assert!(pair.left.channel.line().is_none() && pair.left.channel.lines(100).is_none(), "{rule:?}");
         pair.left.channel.kept().unwrap().commit(&plan, 100).unwrap();
         assert!(pair.left.channel.kept().is_none());

@@ -69,7 +69,7 @@ struct Line(Arc<Mutex<Queue>>);
 struct End {
     out: Arc<Mutex<Queue>>,
     inbound: Arc<Mutex<Queue>>,
-    room: Option<Message>,
+    space: Option<Message>,
     lent: Option<Message>,
 }
 
@@ -81,26 +81,26 @@ fn full(operation: Operation) -> TransportError {
 // returns them.
 unsafe impl Messages for End {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
-        self.room = None;
+        self.space = None;
         let mut out = self.out.lock().unwrap();
         if out.full_reserves > 0 {
             out.full_reserves -= 1;
             return Err(full(Operation::Send));
         }
         // Bytes of another message, maybe of another link.
-        Ok(self.room.insert(Message::of(&vec![STALE; len])).base)
+        Ok(self.space.insert(Message::of(&vec![STALE; len])).base)
     }
 
     fn commit(&mut self, len: usize, _: u64) -> Result<(), TransportError> {
         let mut out = self.out.lock().unwrap();
-        let room = self.room.as_ref().expect("core commits what it reserved");
-        assert!(len <= room.len && len.is_multiple_of(64));
+        let space = self.space.as_ref().expect("core commits what it reserved");
+        assert!(len <= space.len && len.is_multiple_of(64));
         if out.full_commits > 0 {
             out.full_commits -= 1;
             return Err(full(Operation::Send));
         }
-        let bytes = room.bytes();
-        self.room = None;
+        let bytes = space.bytes();
+        self.space = None;
         out.messages.push_back(Message::of(&bytes[..len]));
         Ok(())
     }
@@ -121,7 +121,7 @@ unsafe impl Messages for End {
 fn pair() -> (Channel, Channel, Line) {
     let (line, back) = (Line::default(), Line::default());
     let end = |out: &Line, inbound: &Line, send: u8, receive: u8| {
-        let end = End { out: out.0.clone(), inbound: inbound.0.clone(), room: None, lent: None };
+        let end = End { out: out.0.clone(), inbound: inbound.0.clone(), space: None, lent: None };
         let terms = ChannelParams {
             send_key: key(send),
             receive_key: key(receive),
@@ -188,16 +188,16 @@ proptest! {
                 0 => line.0.lock().unwrap().full_reserves = times,
                 1 => line.0.lock().unwrap().full_commits = times,
                 2 => {
-                    let room = match left.reserve(&plan(Kind::Call, sent), len) {
-                        Ok(room) => room,
+                    let space = match left.reserve(&plan(Kind::Call, sent), len) {
+                        Ok(space) => space,
                         Err(SendError::Full) => continue,
                         Err(error) => panic!("{error}"),
                     };
                     let payload = pattern(sent, len);
                     // SAFETY: `reserve` lends at least `len` bytes.
-                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), room.payload().as_ptr(), len) };
+                    unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), space.payload().as_ptr(), len) };
                     // After "full" the buffer is unchanged: committing again sends its contents.
-                    let mut result = room.commit(&plan(Kind::Call, sent), len);
+                    let mut result = space.commit(&plan(Kind::Call, sent), len);
                     while let Err(error) = result {
                         prop_assert!(matches!(error, SendError::Full), "{}", error);
                         result = left.kept().unwrap().commit(&plan(Kind::Call, sent), len);
@@ -280,7 +280,7 @@ fn messages_over_the_limits_are_refused_on_both_sides() {
 
 #[test]
 fn no_frame_is_longer_than_its_length_can_say() {
-    let end = End { out: Arc::default(), inbound: Arc::default(), room: None, lent: None };
+    let end = End { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
     let unlimited = terms(ArrivalRules::DELIVERED, false, 0);
     let mut channel = Channel::new(Endpoint::TwoSided(Box::new(end)), unlimited).unwrap();
     assert_eq!(channel.max_frame(), MAX_FRAME);
@@ -306,10 +306,10 @@ fn what_room_held_before_does_not_travel() {
             }
         }
         // More space than is used.
-        let room = left.reserve(&call, len + 100).unwrap();
+        let space = left.reserve(&call, len + 100).unwrap();
         // SAFETY: `reserve` lends at least `len` bytes.
-        unsafe { room.payload().write_bytes(0, len) };
-        room.commit(&call, len).unwrap();
+        unsafe { space.payload().write_bytes(0, len) };
+        space.commit(&call, len).unwrap();
     }
     let messages = std::mem::take(&mut line.0.lock().unwrap().messages);
     assert_eq!(messages.len(), 11 * 13);
@@ -348,7 +348,7 @@ fn a_kept_frame_is_forgotten_with_the_next_reservation() {
 fn only_delivered_messages_make_a_two_sided_channel() {
     for bits in 0..=ArrivalRules::all().bits() {
         let rule = ArrivalRules::from_bits_retain(bits);
-        let end = End { out: Arc::default(), inbound: Arc::default(), room: None, lent: None };
+        let end = End { out: Arc::default(), inbound: Arc::default(), space: None, lent: None };
         let made = Channel::new(Endpoint::TwoSided(Box::new(end)), terms(rule, false, 0));
         assert_eq!(made.is_ok(), rule == ArrivalRules::DELIVERED, "{rule:?}");
     }

@@ -265,10 +265,10 @@ impl Peer {
     /// Sends a frame of minimal length, also where [`Peer::send`] leaves space behind it.
     pub(crate) fn send_packed(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {
         let plan = plan(Kind::Call, token);
-        let room = self.channel.reserve(&plan, payload.len())?;
+        let space = self.channel.reserve(&plan, payload.len())?;
         // SAFETY: `reserve` lends at least `payload.len()` bytes.
-        unsafe { room.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-        room.commit(&plan, payload.len())
+        unsafe { space.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+        space.commit(&plan, payload.len())
     }
 
     pub(crate) fn send(&mut self, token: u32, payload: &[u8]) -> Result<(), SendError> {

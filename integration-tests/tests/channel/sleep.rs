@@ -171,12 +171,12 @@ fn a_side_that_found_no_room_naps_until_there_is() {
             assert!(sent < 100, "{rule:?}: the ring is never full");
         }
         assert!(matches!(pair.left.send(sent, &[]), Err(SendError::Full)));
-        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Nap, "{rule:?}: nobody rings for room");
+        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Nap, "{rule:?}: nobody rings for space");
         pair.left.channel.disarm().unwrap();
         while pair.right.take().is_some() {}
         pair.right.channel.progress(true).unwrap();
         pair.settle();
-        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Ready, "{rule:?}: there is room");
+        assert_eq!(pair.left.channel.arm().unwrap(), Armed::Ready, "{rule:?}: there is space");
         assert!(pair.left.send(sent, &[]).is_ok());
         pair.settle();
         assert!(pair.right.take().is_some());
@@ -243,7 +243,7 @@ fn disarming_a_side_that_is_awake_does_nothing() {
     let before = pair.left.pages.read(0, CONTROL_LEN);
     pair.right.channel.disarm().unwrap();
     assert_eq!(pair.left.pages.read(0, CONTROL_LEN), before);
-    let room = pair.left.channel.reserve(&plan(Kind::Flush, 0), 0).unwrap();
-    room.commit(&plan(Kind::Flush, 0), 0).unwrap();
+    let space = pair.left.channel.reserve(&plan(Kind::Flush, 0), 0).unwrap();
+    space.commit(&plan(Kind::Flush, 0), 0).unwrap();
     assert_eq!(pair.right.rings(), 0);
 }

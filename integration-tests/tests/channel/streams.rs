@@ -92,8 +92,8 @@ impl Run {
         let kind = if code { Kind::CallCode } else { Kind::Call };
         let plan = Plan { align_log2, code: code.then_some(named), ..plan(kind, token) };
         let channel = &mut self.pair.side(left).channel;
-        let room = match channel.reserve(&plan, len + slack) {
-            Ok(room) => room,
+        let space = match channel.reserve(&plan, len + slack) {
+            Ok(space) => space,
             Err(SendError::Full) => return self.full += 1,
             // With code or alignment before it, it may be too long.
             Err(SendError::TooLarge { len: needed, max }) => {
@@ -102,16 +102,16 @@ impl Run {
             }
             Err(error) => panic!("{error}"),
         };
-        assert_eq!(room.room(), len + slack);
-        let place = room.payload().as_ptr();
+        assert_eq!(space.space(), len + slack);
+        let place = space.payload().as_ptr();
         assert!(place.addr().is_multiple_of(1 << if align_log2 == 0 { 3 } else { align_log2 }));
-        // SAFETY: the channel lends `room` and `slack` bytes here until `commit`; the bytes behind the
+        // SAFETY: the channel lends `space` and `slack` bytes here until `commit`; the bytes behind the
         // payload mean nothing.
         unsafe {
-            place.write_bytes(0xdd, room.room() + room.slack());
+            place.write_bytes(0xdd, space.space() + space.slack());
             std::ptr::copy_nonoverlapping(payload.as_ptr(), place, len);
         }
-        room.commit(&plan, len).unwrap();
+        space.commit(&plan, len).unwrap();
         self.expected[usize::from(left)].push_back((token, payload, name.as_bytes().to_vec(), image));
         self.sent += 1;
     }
@@ -295,7 +295,7 @@ fn a_frame_of_exactly_the_ring_fits_wherever_the_ring_stands_and_a_longer_one_ne
                     pair.right.channel.progress(true).unwrap();
                     pair.settle();
                     turns += 1;
-                    assert!(turns < 4, "{rule:?}: no room in an empty ring");
+                    assert!(turns < 4, "{rule:?}: no space in an empty ring");
                 }
                 pair.settle();
                 assert_eq!(pair.right.take(), Some((token, payload)), "{rule:?}");

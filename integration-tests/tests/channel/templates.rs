@@ -15,11 +15,11 @@ fn named(kind: Kind, image: &[u8], token: u32) -> Plan<'_> {
     Plan { code: Some(code), ..plan(kind, token) }
 }
 
-fn finish(plan: &Plan<'_>, room: Reserved<'_>, payload: &[u8]) {
-    assert!(room.room() >= payload.len());
+fn finish(plan: &Plan<'_>, space: Reserved<'_>, payload: &[u8]) {
+    assert!(space.space() >= payload.len());
     // SAFETY: `reserve` lends at least `payload.len()` bytes.
-    unsafe { room.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
-    room.commit(plan, payload.len()).unwrap();
+    unsafe { space.payload().as_ptr().copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
+    space.commit(plan, payload.len()).unwrap();
 }
 
 /// Everything visible of the held frame, except its length: header, code, payload, image and name.
@@ -60,17 +60,17 @@ fn a_stamped_frame_says_what_the_one_that_was_reserved_does() {
             let image = pattern(5, 1 + len as usize % 7 * 31);
             let (first, again) = (named(kind, &image, 1), named(kind, &image, 1));
             let payload = pattern(len, len as usize);
-            let room = pair.left.channel.reserve(&first, payload.len() + 8).unwrap();
-            finish(&first, room, &payload);
+            let space = pair.left.channel.reserve(&first, payload.len() + 8).unwrap();
+            finish(&first, space, &payload);
             let template = pair.left.channel.template(&first).unwrap();
             assert_eq!(template.image_len(), first.code.unwrap().image.len());
             let expected = poll(&mut pair.right.channel);
             pair.right.channel.progress(true).unwrap();
             // At the ring's end there may be no space.
-            let Some(room) = pair.left.channel.reserve_from_template(&template, payload.len() + 8) else {
+            let Some(space) = pair.left.channel.reserve_from_template(&template, payload.len() + 8) else {
                 continue;
             };
-            finish(&Plan { code: None, ..again }, room, &payload);
+            finish(&Plan { code: None, ..again }, space, &payload);
             assert_eq!(poll(&mut pair.right.channel), expected, "{kind:?}, {len}");
             pair.right.channel.progress(true).unwrap();
             with_template += 1;
@@ -99,8 +99,8 @@ fn a_stamped_frame_needs_room_as_any_other_does() {
         assert!(pair.left.channel.reserve_from_template(&template, len).is_none());
     }
     let mut sent = 0;
-    while let Some(room) = pair.left.channel.reserve_from_template(&template, 8) {
-        finish(&Plan { token: sent, ..code }, room, &[3; 8]);
+    while let Some(space) = pair.left.channel.reserve_from_template(&template, 8) {
+        finish(&Plan { token: sent, ..code }, space, &[3; 8]);
         sent += 1;
         assert!(sent <= 4096 / 128, "frames over frames that nobody has taken");
     }
@@ -116,8 +116,8 @@ fn a_frame_that_says_the_same_is_known_again_and_any_other_is_left_to_the_check(
         let image = [1; 40];
         let code = named(Kind::CallCode, &image, 1);
         let send = |pair: &mut Pair, plan: &Plan<'_>, payload: &[u8]| {
-            let room = pair.left.channel.reserve(plan, payload.len()).unwrap();
-            finish(plan, room, payload);
+            let space = pair.left.channel.reserve(plan, payload.len()).unwrap();
+            finish(plan, space, payload);
             pair.settle();
         };
         send(&mut pair, &code, &[4; 8]);

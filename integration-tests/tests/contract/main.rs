@@ -76,7 +76,7 @@ fn patiently(
             result => return result.unwrap(),
         }
     }
-    panic!("there was never room");
+    panic!("there was never space");
 }
 
 /// Bytes without zeros that differ for each `frame`, to show missing ones.
@@ -97,20 +97,20 @@ fn send(messages: &mut dyn Messages, bytes: &[u8], frame: u64) {
 }
 
 fn try_send(messages: &mut dyn Messages, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
-    let mut room = messages.reserve(bytes.len());
+    let mut space = messages.reserve(bytes.len());
     for _ in 0..100_000 {
-        match room {
+        match space {
             Err(error) if error.is_full() => messages.progress()?,
             result => {
-                let room = result?;
+                let space = result?;
                 // SAFETY: the backend lends as many bytes as were reserved until the commit.
-                unsafe { room.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
+                unsafe { space.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
                 return commit(messages, bytes.len(), frame);
             }
         }
-        room = messages.reserve(bytes.len());
+        space = messages.reserve(bytes.len());
     }
-    panic!("there was never room");
+    panic!("there was never space");
 }
 
 fn commit(messages: &mut dyn Messages, len: usize, frame: u64) -> Result<(), TransportError> {

@@ -40,7 +40,7 @@ fn operations_bytes_refusals_and_failures_are_counted_apart() {
     assert_eq!(meter.count(Step::Ring), count(0, 0));
     let bytes = taken * 4000;
     let text = format!(
-        "open 1, connect 1, put {taken} ({bytes} bytes, 1 refused for want of room, 2 failed), put word 1 (8 bytes), \
+        "open 1, connect 1, put {taken} ({bytes} bytes, 1 refused for want of space, 2 failed), put word 1 (8 bytes), \
          fence 1, progress 1, close 1"
     );
     assert_eq!(meter.to_string(), text);

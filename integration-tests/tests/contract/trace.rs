@@ -72,7 +72,7 @@ fn two_sided_operations_are_told_line_by_line() {
     let (mut left, mut right) = two_sided(&mut trace, &mut peer);
     // A refused commit is reported too, and repeated: here only those that were taken.
     send(&mut *left, &pattern(128, 0), 7);
-    lines.lock().unwrap().retain(|line| !line.contains("no room"));
+    lines.lock().unwrap().retain(|line| !line.contains("no space"));
     send(&mut *right, &pattern(64, 0), 0);
     assert_eq!(receive(&mut *left).unwrap(), Some(pattern(64, 0)));
     left.release();

@@ -39,9 +39,9 @@ fn a_full_queue_refuses_and_a_commit_refused_keeps_its_room() {
             assert!(error.is_full(), "{error}");
             receive(&mut *right).unwrap().expect("full, and nothing to receive");
         }
-        let room = left.reserve(64).unwrap();
+        let space = left.reserve(64).unwrap();
         // SAFETY: 64 bytes are lent until the commit, and as aligned.
-        unsafe { room.cast::<[u64; 8]>().write([frame; 8]) };
+        unsafe { space.cast::<[u64; 8]>().write([frame; 8]) };
         while let Err(error) = left.commit(64, frame) {
             assert!(error.is_full(), "{error}");
             refused += 1;
@@ -70,9 +70,9 @@ fn a_message_over_the_limit_can_never_be_sent() {
 fn room_holds_no_zeros_and_a_message_released_is_gone() {
     let mut fake = FakeTwoSided::new(1);
     let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(2));
-    let room = left.reserve(64).unwrap();
+    let space = left.reserve(64).unwrap();
     // SAFETY: 64 bytes are lent until the commit, and the fake initialised them.
-    assert_ne!(unsafe { room.cast::<u64>().read() }, 0);
+    assert_ne!(unsafe { space.cast::<u64>().read() }, 0);
     send(&mut *left, &pattern(64, 0), 0);
     let (start, _) = (0..1000).find_map(|_| right.poll().unwrap()).unwrap();
     right.release();
@@ -141,15 +141,15 @@ fn writing_after_the_commit_is_noticed_and_changes_nothing() {
     let noticed = (0..50).any(|seed| {
         let mut fake = FakeTwoSided::new(seed);
         let (mut left, mut right) = two_sided(&mut fake, &mut FakeTwoSided::new(seed));
-        let room = left.reserve(64).unwrap().cast::<[u8; 64]>();
+        let space = left.reserve(64).unwrap().cast::<[u8; 64]>();
         // SAFETY: 64 bytes are lent until the commit.
-        unsafe { room.write([1; 64]) };
+        unsafe { space.write([1; 64]) };
         commit(&mut *left, 64, 6).unwrap();
         if fake.handle().pending() == 0 {
             return false;
         }
         // SAFETY: against the contract, but the fake still holds the memory while the message is under way.
-        unsafe { room.write([2; 64]) };
+        unsafe { space.write([2; 64]) };
         assert_eq!(receive(&mut *right).unwrap().unwrap(), [1; 64]);
         fake.handle().violations() == [Violation::WrittenAfterCommit { frame: 6 }]
     });

@@ -60,8 +60,8 @@ impl UnconnectedEndpoint for UnconnectedDatagrams {
         Ok(Endpoint::TwoSided(Box::new(Post {
             inbox: self.inbox,
             entrance: entrance.ok_or_else(odd)?,
-            room: Room::new(),
-            message: Room::new(),
+            space: Buffer::new(),
+            message: Buffer::new(),
             held: None,
         })))
     }
@@ -71,9 +71,9 @@ struct Post {
     inbox: OwnedFd,
     entrance: OwnedFd,
     /// The buffer that `reserve` lends.
-    room: Room,
+    space: Buffer,
     /// The buffer that `poll` lends.
-    message: Room,
+    message: Buffer,
     /// Length of the message in it.
     held: Option<usize>,
 }
@@ -85,20 +85,18 @@ unsafe impl Messages for Post {
         if len > LARGEST {
             return Err(failed(Operation::Send, Cause::TooLarge { len, max: LARGEST }));
         }
-        Ok(self.room.start())
+        Ok(self.space.start())
     }
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
-        let cause = match send(
-            &self.entrance,
-            &self.room.bytes()[..len],
-            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-        ) {
-            Ok(_) => return Ok(()),
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Cause::Full,
-            Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Cause::PeerGone,
-            Err(error) => Cause::System(error.to_string()),
-        };
+        let cause =
+            match send(&self.entrance, &self.space.bytes()[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+            {
+                Ok(_) => return Ok(()),
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Cause::Full,
+                Err(Errno::CONNREFUSED | Errno::CONNRESET | Errno::NOTCONN | Errno::PIPE) => Cause::PeerGone,
+                Err(error) => Cause::System(error.to_string()),
+            };
         Err(failed(Operation::Send, cause).with_frame(frame))
     }
 
@@ -133,15 +131,15 @@ unsafe impl Messages for Post {
 }
 
 /// Memory for one message, on a line.
-struct Room(Vec<Line>);
+struct Buffer(Vec<Line>);
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; LINE]);
 
-impl Room {
-    fn new() -> Room {
-        Room(vec![Line([0; LINE]); LARGEST / LINE])
+impl Buffer {
+    fn new() -> Buffer {
+        Buffer(vec![Line([0; LINE]); LARGEST / LINE])
     }
 
     fn start(&mut self) -> NonNull<u8> {

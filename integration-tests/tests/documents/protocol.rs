@@ -29,8 +29,8 @@ fn frame(plan: &Plan<'_>, payload: &[u8], position: u64) -> Vec<u8> {
     let [lengths, rest] = header.to_words();
     let code = plan.code_part(&layout).map(|part| part.to_words(layout.payload as u32));
     let words = [key().header(position), lengths, rest].into_iter().chain(code.into_iter().flatten());
-    for (word, room) in words.zip(bytes.chunks_mut(8)) {
-        room.copy_from_slice(&word.to_le_bytes());
+    for (word, space) in words.zip(bytes.chunks_mut(8)) {
+        space.copy_from_slice(&word.to_le_bytes());
     }
     if let (Some(code), Some(part)) = (&plan.code, plan.code_part(&layout)) {
         bytes[64..][..code.name.len()].copy_from_slice(code.name.as_bytes());
@@ -150,9 +150,9 @@ fn end(side: Side, socket: UnixStream, is_sealed: bool) -> Box<dyn Post> {
 fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let (own, mut between) = UnixStream::pair().unwrap();
     let mut source = end(Side::Source, own, is_sealed);
-    let room = source.reserve(message.len()).unwrap();
+    let space = source.reserve(message.len()).unwrap();
     // SAFETY: `reserve` lends `message.len()` bytes.
-    unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), message.len()) }.copy_from_slice(message);
+    unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), message.len()) }.copy_from_slice(message);
     source.commit(message.len(), 0).unwrap();
     drop(source);
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ pub(crate) const LINE: usize = 64;
 
 /// The gaps of an arena, ascending; no two touch.
 #[derive(Debug)]
-pub(crate) struct Rooms {
+pub(crate) struct FreeList {
     len: usize,
     gaps: Vec<Range<usize>>,
     /// Start of the part that was never allocated.
@@ -25,11 +25,11 @@ pub(crate) struct Taken {
     pub(crate) reused: bool,
 }
 
-impl Rooms {
+impl FreeList {
     /// Makes a list with one gap of `len` bytes.
-    pub(crate) fn new(len: usize) -> Rooms {
+    pub(crate) fn new(len: usize) -> FreeList {
         let gap = 0..len;
-        Rooms { len, gaps: if gap.is_empty() { Vec::new() } else { vec![gap] }, high_water: 0 }
+        FreeList { len, gaps: if gap.is_empty() { Vec::new() } else { vec![gap] }, high_water: 0 }
     }
 
     /// Whole lines for `len` bytes and the line behind them; `None` if no arena is as long.
@@ -58,7 +58,7 @@ impl Rooms {
         Some(Taken { range: taken, reused })
     }
 
-    /// Whether [`Rooms::take`] would find a gap.
+    /// Whether [`FreeList::take`] would find a gap.
     pub(crate) fn fits(&self, len: usize, align: usize) -> bool {
         self.find(len, align).is_some()
     }
@@ -74,7 +74,7 @@ impl Rooms {
         })
     }
 
-    /// Frees a range that [`Rooms::take`] allocated and that was not freed before. Never needs more memory
+    /// Frees a range that [`FreeList::take`] allocated and that was not freed before. Never needs more memory
     /// than the list had when the range was allocated, unless it lies between two allocated ranges.
     pub(crate) fn give_back(&mut self, range: Range<usize>) {
         let next = self.gaps.partition_point(|gap| gap.start < range.start);
@@ -113,62 +113,62 @@ mod tests {
 
     #[test]
     fn the_first_gap_that_fits_is_taken() {
-        let mut rooms = Rooms::new(4096);
-        let taken: Vec<_> = (0..4).map(|_| rooms.take(100, 1).unwrap().range).collect();
+        let mut free = FreeList::new(4096);
+        let taken: Vec<_> = (0..4).map(|_| free.take(100, 1).unwrap().range).collect();
         assert_eq!(taken, [0..192, 192..384, 384..576, 576..768]);
-        rooms.give_back(192..384);
-        assert_eq!(rooms.take(129, 1).unwrap().range, 768..1024, "a gap of 192 has no line to spare for 129");
-        assert_eq!(rooms.take(128, 1).unwrap().range, 192..384);
+        free.give_back(192..384);
+        assert_eq!(free.take(129, 1).unwrap().range, 768..1024, "a gap of 192 has no line to spare for 129");
+        assert_eq!(free.take(128, 1).unwrap().range, 192..384);
     }
 
     #[test]
     fn a_line_stays_free_behind_every_room() {
-        let mut rooms = Rooms::new(4096);
+        let mut free = FreeList::new(4096);
         for len in [1, 63, 64, 65, 128] {
-            let range = rooms.take(len, 1).unwrap().range;
+            let range = free.take(len, 1).unwrap().range;
             assert!(range.end - (range.start + len) >= LINE, "{len}");
         }
     }
 
     #[test]
     fn alignment_leaves_the_gap_before_it_to_others() {
-        let mut rooms = Rooms::new(3 * 4096);
-        assert_eq!(rooms.take(1, 1).unwrap().range.start, 0);
-        assert_eq!(rooms.take(1, 4096).unwrap().range.start, 4096);
-        assert_eq!(rooms.take(1, 1).unwrap().range.start, 128);
+        let mut free = FreeList::new(3 * 4096);
+        assert_eq!(free.take(1, 1).unwrap().range.start, 0);
+        assert_eq!(free.take(1, 4096).unwrap().range.start, 4096);
+        assert_eq!(free.take(1, 1).unwrap().range.start, 128);
     }
 
     #[test]
     fn what_was_given_out_before_is_said_to_be_reused() {
-        let mut rooms = Rooms::new(4096);
-        let first = rooms.take(64, 1).unwrap();
+        let mut free = FreeList::new(4096);
+        let first = free.take(64, 1).unwrap();
         assert!(!first.reused);
-        assert!(!rooms.take(64, 1).unwrap().reused);
-        rooms.give_back(first.range.clone());
-        assert_eq!(rooms.take(64, 1).unwrap(), Taken { range: first.range, reused: true });
-        assert!(!rooms.take(64, 1).unwrap().reused);
+        assert!(!free.take(64, 1).unwrap().reused);
+        free.give_back(first.range.clone());
+        assert_eq!(free.take(64, 1).unwrap(), Taken { range: first.range, reused: true });
+        assert!(!free.take(64, 1).unwrap().reused);
     }
 
     #[test]
     fn what_fits_is_told_exactly() {
-        let mut rooms = Rooms::new(1024);
-        assert_eq!(rooms.largest(), 960);
-        assert_eq!(rooms.take(961, 1), None);
-        let all = rooms.take(960, 1).unwrap();
-        assert_eq!((rooms.largest(), rooms.free(), rooms.used()), (0, 0, 1024));
-        assert_eq!(rooms.take(1, 1), None);
-        rooms.give_back(all.range);
-        assert_eq!((rooms.largest(), rooms.used()), (960, 0));
+        let mut free = FreeList::new(1024);
+        assert_eq!(free.largest(), 960);
+        assert_eq!(free.take(961, 1), None);
+        let all = free.take(960, 1).unwrap();
+        assert_eq!((free.largest(), free.free(), free.used()), (0, 0, 1024));
+        assert_eq!(free.take(1, 1), None);
+        free.give_back(all.range);
+        assert_eq!((free.largest(), free.used()), (960, 0));
     }
 
     #[test]
     fn lengths_that_overflow_are_refused() {
-        let mut rooms = Rooms::new(4096);
+        let mut free = FreeList::new(4096);
         for len in [usize::MAX, usize::MAX - 64, usize::MAX / 2 + 1, 4096] {
-            assert_eq!(rooms.take(len, 4096), None, "{len}");
+            assert_eq!(free.take(len, 4096), None, "{len}");
         }
-        assert_eq!(rooms.free(), 4096);
-        assert_eq!(Rooms::new(0).take(1, 1), None);
+        assert_eq!(free.free(), 4096);
+        assert_eq!(FreeList::new(0).take(1, 1), None);
     }
 
     #[derive(Clone, Debug)]
@@ -189,13 +189,13 @@ mod tests {
         #[test]
         fn rooms_never_overlap_and_all_comes_back(steps in steps()) {
             const LEN: usize = 64 * 1024;
-            let mut rooms = Rooms::new(LEN);
+            let mut free = FreeList::new(LEN);
             let mut out: Vec<Range<usize>> = Vec::new();
             for step in steps {
                 match step {
                     Step::Take { len, align_log2 } => {
-                        let largest = rooms.largest();
-                        match rooms.take(len, 1 << align_log2) {
+                        let largest = free.largest();
+                        match free.take(len, 1 << align_log2) {
                             Some(Taken { range, .. }) => {
                                 prop_assert_eq!(range.start % (1 << align_log2), 0);
                                 prop_assert!(range.len() >= len + LINE && range.end <= LEN);
@@ -206,17 +206,17 @@ mod tests {
                         }
                     }
                     Step::GiveBack { which } if !out.is_empty() => {
-                        rooms.give_back(out.swap_remove(which.index(out.len())));
+                        free.give_back(out.swap_remove(which.index(out.len())));
                     }
                     Step::GiveBack { .. } => {}
                 }
-                prop_assert_eq!(rooms.used(), out.iter().map(ExactSizeIterator::len).sum::<usize>());
-                prop_assert!(rooms.gaps.windows(2).all(|pair| pair[0].end < pair[1].start));
+                prop_assert_eq!(free.used(), out.iter().map(ExactSizeIterator::len).sum::<usize>());
+                prop_assert!(free.gaps.windows(2).all(|pair| pair[0].end < pair[1].start));
             }
             for range in out {
-                rooms.give_back(range);
+                free.give_back(range);
             }
-            prop_assert_eq!(rooms.gaps, vec![0..LEN]);
+            prop_assert_eq!(free.gaps, vec![0..LEN]);
         }
     }
 }

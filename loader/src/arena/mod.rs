@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farjump_core::icache;
-use farjump_core::image::{ImageView, Import, Room, SPAN_DISTANCE};
+use farjump_core::image::{ImageView, Import, SPAN_DISTANCE, Space};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use self::free_list::Rooms;
+use self::free_list::FreeList;
 pub use self::need::Need;
 use crate::error::{ArenaStep, Error};
 
@@ -73,17 +73,17 @@ impl Arena {
 
     /// Bytes in use: images, rounded up to lines, and the free line behind each.
     pub fn used(&self) -> usize {
-        self.0.rooms().used()
+        self.0.free().used()
     }
 
     /// Whether [`Arena::place`] would find space for an image now.
     pub(crate) fn fits(&self, need: &Need) -> bool {
-        self.0.rooms().fits(need.span, need.align)
+        self.0.free().fits(need.span, need.align)
     }
 
     /// Whether an image would fit into the empty arena.
     pub(crate) fn ever_fits(&self, need: &Need) -> bool {
-        Rooms::new(self.0.len).fits(need.span, need.align)
+        FreeList::new(self.0.len).fits(need.span, need.align)
     }
 
     /// Places an image in the first gap that fits both its spans, patches its sites by `resolve`, and makes
@@ -98,7 +98,7 @@ impl Arena {
         resolve: impl FnMut(&Import<'_>) -> Option<u64>,
     ) -> Result<Block, Error> {
         let mut block = self.allocate(image)?;
-        block.entry = image.place(block.room(), resolve)?;
+        block.entry = image.place(block.space(), resolve)?;
         block.publish();
         Ok(block)
     }
@@ -110,14 +110,14 @@ impl Arena {
         }
         let (span1, span2) = (image.span1().len(), image.span2_len());
         let needed = span1.max(span2);
-        let mut rooms = memory.rooms();
-        let taken = rooms.take(needed, 1 << image.align_log2()).ok_or_else(|| Error::ArenaFull {
+        let mut free = memory.free();
+        let taken = free.take(needed, 1 << image.align_log2()).ok_or_else(|| Error::ArenaFull {
             needed,
-            largest: rooms.largest(),
-            used: rooms.used(),
+            largest: free.largest(),
+            used: free.used(),
             capacity: memory.len,
         })?;
-        drop(rooms);
+        drop(free);
         Ok(Block {
             memory: Arc::clone(memory),
             range: taken.range,
@@ -168,7 +168,7 @@ impl Block {
     }
 
     /// Writable views of both spans.
-    fn room(&mut self) -> Room<'_> {
+    fn space(&mut self) -> Space<'_> {
         let start = self.range.start;
         // SAFETY: the range lies inside both spans and belongs to this block alone until it is dropped. The
         // alias and the data stay mapped writable as long as the arena's memory, which the block
@@ -186,7 +186,7 @@ impl Block {
                 ),
             )
         };
-        Room { span1, span2, address: self.address() }
+        Space { span1, span2, address: self.address() }
     }
 
     /// Makes the code executable on every core.
@@ -211,7 +211,7 @@ impl Drop for Block {
         // writable as long as the memory that the block still holds. Every caller of the code holds the
         // block, so none is left.
         unsafe { self.memory.writable_alias.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
-        self.memory.rooms().give_back(self.range.clone());
+        self.memory.free().give_back(self.range.clone());
     }
 }
 
@@ -229,13 +229,13 @@ struct Memory {
     reservation: ManuallyDrop<Mapping>,
     writable_alias: ManuallyDrop<Mapping>,
     len: usize,
-    rooms: Mutex<Rooms>,
+    free: Mutex<FreeList>,
 }
 
-// SAFETY: the mappings belong to no particular thread. `rooms`, under its lock, and ownership of blocks
+// SAFETY: the mappings belong to no particular thread. `free`, under its lock, and ownership of blocks
 // decide which thread may touch which part.
 unsafe impl Send for Memory {}
-// SAFETY: the mappings belong to no particular thread; `rooms` is behind a lock, and blocks own their parts.
+// SAFETY: the mappings belong to no particular thread; `free` is behind a lock, and blocks own their parts.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -305,13 +305,13 @@ impl Memory {
             reservation: ManuallyDrop::new(reservation),
             writable_alias: ManuallyDrop::new(writable_alias),
             len,
-            rooms: Mutex::new(Rooms::new(len)),
+            free: Mutex::new(FreeList::new(len)),
         })
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+    fn free(&self) -> MutexGuard<'_, FreeList> {
         // Nothing panics while it holds the lock, so the list is consistent even after a panic.
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn mark(&self) -> NonNull<u8> {

@@ -276,7 +276,7 @@ impl Library {
         unsafe { (self.0.max_size)(args, len) }
     }
 
-    /// Makes the payload of `args` in `room`, and returns its length in bytes. Either copies the arguments,
+    /// Makes the payload of `args` in `space`, and returns its length in bytes. Either copies the arguments,
     /// or calls `NAME_payload_init` or `NAME_payload_init_shrink`. The length is that of the arguments, `max`
     /// after `payload_init`, or the routine's result after `payload_init_shrink` and after a `payload_init`
     /// beside `payload_bound`. Allocates and locks nothing unless it fails. The error is boxed so that the
@@ -284,15 +284,15 @@ impl Library {
     ///
     /// # Errors
     /// [`Error::NotLoaded`] if the routine is not loaded, [`Error::PayloadInit`] with a returned value other
-    /// than 0, and [`Error::PayloadOverrun`] for a returned length above `max`. `room` then holds garbage. A
-    /// routine that writes past `room` without saying so is not detected.
+    /// than 0, and [`Error::PayloadOverrun`] for a returned length above `max`. `space` then holds garbage. A
+    /// routine that writes past `space` without saying so is not detected.
     ///
     /// # Safety
-    /// `room` must be valid for reads and writes of `max` bytes, which nothing else uses during the call.
+    /// `space` must be valid for reads and writes of `max` bytes, which nothing else uses during the call.
     #[inline]
-    pub unsafe fn payload_init(&self, room: *mut u8, max: usize, args: &[u8]) -> Result<usize, Box<Error>> {
-        // SAFETY: the caller keeps `room` valid (see Safety), and `args` is readable for its length.
-        unsafe { self.payload_init_of(room, max, args.as_ptr().cast_mut().cast(), args.len()) }
+    pub unsafe fn payload_init(&self, space: *mut u8, max: usize, args: &[u8]) -> Result<usize, Box<Error>> {
+        // SAFETY: the caller keeps `space` valid (see Safety), and `args` is readable for its length.
+        unsafe { self.payload_init_of(space, max, args.as_ptr().cast_mut().cast(), args.len()) }
     }
 
     /// [`Library::payload_init`] for arguments that only the library's routines read.
@@ -305,7 +305,7 @@ impl Library {
     #[inline]
     pub unsafe fn payload_init_of(
         &self,
-        room: *mut u8,
+        space: *mut u8,
         max: usize,
         args: *mut c_void,
         len: usize,
@@ -315,20 +315,20 @@ impl Library {
                 return Err(self.init_failed(-1));
             }
             if len != 0 {
-                // SAFETY: the caller keeps both valid (see Safety), and `room` is used by nothing else.
+                // SAFETY: the caller keeps both valid (see Safety), and `space` is used by nothing else.
                 // Either may be null only without bytes, which is excluded here.
-                unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), room, len) };
+                unsafe { ptr::copy_nonoverlapping(args.cast::<u8>(), space, len) };
             }
             return Ok(len);
         }
         let mut used = max;
-        // SAFETY: the caller keeps `room` and arguments valid (see Safety), and the routine meets the
+        // SAFETY: the caller keeps `space` and arguments valid (see Safety), and the routine meets the
         // conditions of `Library::load`.
         let value = unsafe {
             match self.0.init {
-                Init::Exact(init) => init(room.cast(), max, args, len),
-                Init::Shrink(init) => init(room.cast(), &raw mut used, args, len),
-                Init::ArgsFirst(init) => init(args, len, room.cast(), &raw mut used),
+                Init::Exact(init) => init(space.cast(), max, args, len),
+                Init::Shrink(init) => init(space.cast(), &raw mut used, args, len),
+                Init::ArgsFirst(init) => init(args, len, space.cast(), &raw mut used),
                 Init::Missing => return Err(self.not_loaded()),
             }
         };
@@ -352,8 +352,8 @@ impl Library {
     }
 
     #[cold]
-    fn init_overran(&self, used: usize, room: usize) -> Box<Error> {
-        Box::new(Error::PayloadOverrun { name: self.name().to_owned(), used, room })
+    fn init_overran(&self, used: usize, space: usize) -> Box<Error> {
+        Box::new(Error::PayloadOverrun { name: self.name().to_owned(), used, space })
     }
 }
 

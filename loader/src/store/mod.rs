@@ -122,7 +122,7 @@ impl fmt::Debug for LinkedImage {
 /// The linked images of a target, by code id, up to a capacity. One thread uses a store at a time; several
 /// stores may share an arena.
 ///
-/// Only [`Store::make_room`] drops code to make room, and it never drops code of which an `Arc` exists
+/// Only [`Store::make_space`] drops code to make space, and it never drops code of which an `Arc` exists
 /// elsewhere.
 #[derive(Debug)]
 pub struct Store {
@@ -266,7 +266,7 @@ impl Store {
     }
 
     /// Whether an image with this need would be placed now.
-    pub fn has_room(&self, need: &Need) -> bool {
+    pub fn has_space(&self, need: &Need) -> bool {
         self.holds_besides(need.image) && self.arena.fits(need)
     }
 
@@ -274,12 +274,12 @@ impl Store {
     /// is left to drop. `release` is called with each image before it is dropped: owners of an `Arc` must
     /// drop it then, otherwise the image stays. Drops nothing for an image that an empty store would not
     /// take. Returns whether there is space.
-    pub fn make_room(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) -> bool {
+    pub fn make_space(&mut self, need: &Need, mut release: impl FnMut(&Arc<LinkedImage>)) -> bool {
         if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
             return false;
         }
         let mut behind = Bound::Unbounded;
-        while !self.has_room(need) {
+        while !self.has_space(need) {
             let Some(age @ (_, id)) = self.oldest(behind) else { return false };
             let Some(held) = self.held.get(&id) else { return false };
             release(&held.linked);

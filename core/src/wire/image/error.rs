@@ -127,8 +127,8 @@ pub enum PlaceError {
     #[error("import {0} is not offered by the target")]
     Unresolved(usize),
     /// The buffer for a span is not exactly as long as the span.
-    #[error("room for span {span} is {found} bytes, the image needs {needed}")]
-    Room {
+    #[error("space for span {span} is {found} bytes, the image needs {needed}")]
+    Space {
         /// 1 or 2.
         span: u8,
         /// Bytes the span has.

@@ -421,27 +421,27 @@ impl<'a> ImageView<'a> {
         })
     }
 
-    /// Copies both spans into `room` and patches every site. `resolve` returns an import's address, or `None`
+    /// Copies both spans into `space` and patches every site. `resolve` returns an import's address, or `None`
     /// if the target does not offer it. Returns the address to call.
     ///
     /// The caller must publish the code ([`crate::icache::publish`]) before it runs.
     ///
     /// # Errors
-    /// [`PlaceError::Unresolved`] with the number of the import. `room` then holds garbage and must not be
+    /// [`PlaceError::Unresolved`] with the number of the import. `space` then holds garbage and must not be
     /// run.
     pub fn place(
         &self,
-        room: Room<'_>,
+        space: Space<'_>,
         mut resolve: impl FnMut(&Import<'_>) -> Option<u64>,
     ) -> Result<u64, PlaceError> {
         for (span, needed, found) in
-            [(1, self.span1().len(), room.span1.len()), (2, self.span2_len(), room.span2.len())]
+            [(1, self.span1().len(), space.span1.len()), (2, self.span2_len(), space.span2.len())]
         {
             if needed != found {
-                return Err(PlaceError::Room { span, needed, found });
+                return Err(PlaceError::Space { span, needed, found });
             }
         }
-        let Room { span1, span2, address } = room;
+        let Space { span1, span2, address } = space;
         span1.copy_from_slice(self.span1());
         let (data, bss) = span2.split_at_mut(self.data().len());
         data.copy_from_slice(self.data());
@@ -487,7 +487,7 @@ impl fmt::Debug for ImageView<'_> {
 /// Space for an image: writable views of its two spans, and the address at which span 1 will *run* (in
 /// another mapping of the same memory; span 2 runs at `address + SPAN_DISTANCE`).
 #[derive(Debug)]
-pub struct Room<'a> {
+pub struct Space<'a> {
     /// Exactly as long as span 1.
     pub span1: &'a mut [u8],
     /// Exactly as long as span 2, data and bss.

@@ -26,14 +26,14 @@ impl Patches {
     /// offer it.
     ///
     /// # Errors
-    /// [`PlaceError::Unresolved`] with the number of the import. [`PlaceError::Room`] for an image with a
+    /// [`PlaceError::Unresolved`] with the number of the import. [`PlaceError::Space`] for an image with a
     /// span 2, which has no space in place.
     pub fn of(
         image: &ImageView<'_>,
         mut resolve: impl FnMut(&Import<'_>) -> Option<u64>,
     ) -> Result<Patches, PlaceError> {
         if image.span2_len() != 0 {
-            return Err(PlaceError::Room { span: 2, needed: image.span2_len(), found: 0 });
+            return Err(PlaceError::Space { span: 2, needed: image.span2_len(), found: 0 });
         }
         let offset = |site| match site {
             // Span 2 is empty, so all sites are in span 1.

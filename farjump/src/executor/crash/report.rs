@@ -104,9 +104,9 @@ struct Line {
 
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = &mut self.bytes[self.len..];
-        let len = text.len().min(room.len());
-        room[..len].copy_from_slice(&text.as_bytes()[..len]);
+        let space = &mut self.bytes[self.len..];
+        let len = text.len().min(space.len());
+        space[..len].copy_from_slice(&text.as_bytes()[..len]);
         self.len += len;
         if len == text.len() { Ok(()) } else { Err(fmt::Error) }
     }

@@ -159,7 +159,7 @@ impl Inner {
             match self.connection.channel.reserve(&plan(index), most) {
                 Ok(reserved) => {
                     reserved.prefetch_behind();
-                    let space = KeptSpace { payload: reserved.payload(), len: reserved.room() };
+                    let space = KeptSpace { payload: reserved.payload(), len: reserved.space() };
                     reserved.keep();
                     return Ok(Some(space));
                 }

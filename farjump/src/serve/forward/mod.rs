@@ -44,7 +44,7 @@ struct Forward {
     caller: Caller,
 }
 
-/// Returned of a call.
+/// The outcome of a call, with the caller that waits for it.
 pub(super) struct Returned {
     pub(super) caller: Caller,
     pub(super) outcome: Outcome,

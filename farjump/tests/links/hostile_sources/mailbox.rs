@@ -79,7 +79,7 @@ fn a_return_line_that_lies_changes_nothing_but_its_own_replies() {
         hostile.write_credit_line(u64::MAX, 0);
     }
     fixture.serves_on();
-    assert!(hostile.consumed() < consumed + 20 * 1088, "replies wait for room that is not there");
+    assert!(hostile.consumed() < consumed + 20 * 1088, "replies wait for space that is not there");
     drop(hostile);
     while fixture.gone.all().is_empty() {
         fixture.serves_on();

@@ -204,11 +204,11 @@ impl Middleman {
         if self.honest_ended {
             return;
         }
-        let Ok(room) = self.honest.reserve(len) else { return self.hear() };
+        let Ok(space) = self.honest.reserve(len) else { return self.hear() };
         let number = self.sent.len();
         let bytes: Vec<u8> = (0..len).map(|at| (number * 31 + at / 5) as u8).collect();
         // SAFETY: `reserve` lends `len` bytes.
-        unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.copy_from_slice(&bytes);
+        unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), len) }.copy_from_slice(&bytes);
         if self.honest.commit(len, number as u64).is_err() {
             return self.hear();
         }
@@ -318,9 +318,9 @@ impl Middleman {
     fn answer(&mut self, len: usize) {
         let own = &mut self.own;
         let (sent, held) = measured(self.held, self.window, || {
-            let room = own.reserve(len)?;
+            let space = own.reserve(len)?;
             // SAFETY: `reserve` lends `len` bytes.
-            unsafe { std::slice::from_raw_parts_mut(room.as_ptr(), len) }.fill(len as u8);
+            unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), len) }.fill(len as u8);
             own.commit(len, 1)
         });
         self.held = held;

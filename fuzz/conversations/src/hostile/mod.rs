@@ -432,8 +432,8 @@ fn payload(step: &FrameStep, name: &str) -> Vec<u8> {
     let mut rng = Rng::with_seed(step.seed);
     let mut bytes: Vec<u8> = (0..step.len).map(|_| rng.u8(0x40..0x60)).collect();
     let mut put = |at: usize, part: &[u8]| {
-        if let Some(room) = bytes.get_mut(at..at + part.len()) {
-            room.copy_from_slice(part);
+        if let Some(space) = bytes.get_mut(at..at + part.len()) {
+            space.copy_from_slice(part);
         }
     };
     match name {

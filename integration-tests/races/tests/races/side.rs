@@ -146,9 +146,9 @@ impl<'c> Side<'c> {
     fn try_send(&mut self, plan: &Plan<'_>, way: Way, len: usize) -> Result<(), SendError> {
         let token = plan.token;
         let reserve = |channel: &mut Channel, more: usize| {
-            let room = channel.reserve(plan, len + more)?;
-            fill(room.payload(), token, len);
-            room.commit(plan, len)
+            let space = channel.reserve(plan, len + more)?;
+            fill(space.payload(), token, len);
+            space.commit(plan, len)
         };
         match way {
             Way::Line if let Some(line) = self.channel.line() => {

@@ -163,7 +163,7 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<()
         let seen = ends.right.poll()?;
         ensure!(matches!(seen, Polled::Nothing | Polled::Partial), "nothing was sent and {seen:?} came");
         ends.progress()?;
-        patience.stuck(|| format!("there is never room for {payload} bytes"))?;
+        patience.stuck(|| format!("there is never space for {payload} bytes"))?;
     }
 }
 
@@ -224,7 +224,7 @@ fn too_long(mut messages: Box<dyn Messages>, max: usize) -> Counted {
     for len in [max + 1, max + LINE, usize::MAX / 2] {
         match messages.reserve(len) {
             Err(error) if matches!(error.cause(), Cause::TooLarge { .. }) => refused += 1,
-            other => return Err(Failure::new(format!("room for {len} bytes, over {max}: {other:?}"))),
+            other => return Err(Failure::new(format!("space for {len} bytes, over {max}: {other:?}"))),
         }
     }
     ensure!(messages.reserve(LINE).is_ok(), "a refusal of too much spoilt the end");

@@ -64,7 +64,7 @@ fn throw(channel: &mut Channel, sender: &mut Sender<'_>) -> Result<(), Failure> 
     let mut patience = Patience::new();
     while !sender.send(channel)? {
         channel.progress(false)?;
-        patience.stuck(|| "there is no room for one frame".into())?;
+        patience.stuck(|| "there is no space for one frame".into())?;
     }
     Ok(())
 }

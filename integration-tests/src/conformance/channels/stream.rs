@@ -134,16 +134,16 @@ impl<'a> Sender<'a> {
         if shape.in_one && shape.spare == 0 {
             return self.send_in_one(channel, &plan, shape.payload);
         }
-        let room = if self.made {
+        let space = if self.made {
             channel.kept().ok_or_else(|| Failure::new("a kept frame is gone"))?
         } else {
             match channel.reserve(&plan, shape.payload + shape.spare) {
-                Ok(room) => self.fill(room, &shape)?,
+                Ok(space) => self.fill(space, &shape)?,
                 Err(SendError::Full) => return Ok(false),
                 Err(error) => return Err(Failure::from(error).at(format!("reserving frame {}", self.number))),
             }
         };
-        match room.commit(&plan, shape.payload) {
+        match space.commit(&plan, shape.payload) {
             Ok(()) => {
                 self.made = false;
                 self.number += 1;
@@ -173,21 +173,21 @@ impl<'a> Sender<'a> {
         }
     }
 
-    fn fill<'c>(&self, room: Reserved<'c>, shape: &Shape) -> Result<Reserved<'c>, Failure> {
+    fn fill<'c>(&self, space: Reserved<'c>, shape: &Shape) -> Result<Reserved<'c>, Failure> {
         ensure!(
-            room.room() == shape.payload + shape.spare,
-            "room for {} bytes was reserved and {} given",
+            space.space() == shape.payload + shape.spare,
+            "space for {} bytes was reserved and {} given",
             shape.payload + shape.spare,
-            room.room()
+            space.space()
         );
         let bytes = pattern::bytes(shape.payload, self.style.seed, self.number);
-        // SAFETY: the channel lends `room` bytes at `payload`, and `slack` behind them, until the commit.
+        // SAFETY: the channel lends `space` bytes at `payload`, and `slack` behind them, until the commit.
         unsafe {
-            room.payload().copy_from_nonoverlapping(std::ptr::NonNull::from(&bytes[..]).cast(), bytes.len());
-            let rest = room.payload().add(bytes.len());
-            rest.write_bytes(UNUSED, room.room() - bytes.len() + room.slack());
+            space.payload().copy_from_nonoverlapping(std::ptr::NonNull::from(&bytes[..]).cast(), bytes.len());
+            let rest = space.payload().add(bytes.len());
+            rest.write_bytes(UNUSED, space.space() - bytes.len() + space.slack());
         }
-        Ok(room)
+        Ok(space)
     }
 }
 

@@ -103,7 +103,7 @@ fn write_all(
                 return Err(error.into());
             }
             remote.progress()?;
-            patience.stuck(|| format!("there is no room for write {number}"))?;
+            patience.stuck(|| format!("there is no space for write {number}"))?;
         }
         let mut patience = Patience::new();
         while taken.load(Acquire) <= number {

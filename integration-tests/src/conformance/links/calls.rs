@@ -22,8 +22,8 @@ const EACH: u64 = 2 * SIZES.len() as u64;
 /// Arguments for `fill`: `len` bytes of a frame's pattern.
 pub(super) fn fill_args(len: usize, seed: u64, number: u64) -> [u8; 24] {
     let mut args = [0; 24];
-    for (room, word) in args.chunks_exact_mut(8).zip([len as u64, seed, number]) {
-        room.copy_from_slice(&word.to_le_bytes());
+    for (space, word) in args.chunks_exact_mut(8).zip([len as u64, seed, number]) {
+        space.copy_from_slice(&word.to_le_bytes());
     }
     args
 }

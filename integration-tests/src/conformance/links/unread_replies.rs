@@ -30,7 +30,7 @@ pub(in crate::conformance) fn unread(fixture: &Fixture) -> Counted {
     }
     let ran = host.counts()?.calls - OTHERS;
     // A mailbox is the only space. (A source that waits for credit takes replies meanwhile.)
-    ensure!(ran < CALLS || !one_sided, "{ran} replies of {REPLY} bytes went into {ROOM} bytes of room");
+    ensure!(ran < CALLS || !one_sided, "{ran} replies of {REPLY} bytes went into {ROOM} bytes of space");
     for (number, call) in (0..).zip(calls) {
         same(&call.wait(PATIENCE)?, &pattern::bytes(REPLY, 21, number))?;
     }

@@ -21,7 +21,7 @@ pub(super) struct FaultyMessages {
     link: Arc<Link>,
     max_frame: usize,
     /// The buffer reserved and not committed.
-    room: Option<Pages>,
+    space: Option<Pages>,
     /// Messages not yet passed to `inner`, oldest first.
     queue: VecDeque<Message>,
     /// Length and running number of a message copied into a buffer of `inner`, which could not yet take it.
@@ -40,7 +40,15 @@ struct Message {
 impl FaultyMessages {
     pub(super) fn new(inner: Box<dyn Messages>, generator: FaultGenerator, max_frame: usize) -> Self {
         let link = generator.link().clone();
-        FaultyMessages { inner, generator, link, max_frame, room: None, queue: VecDeque::new(), copied: None }
+        FaultyMessages {
+            inner,
+            generator,
+            link,
+            max_frame,
+            space: None,
+            queue: VecDeque::new(),
+            copied: None,
+        }
     }
 
     fn failed(&self, operation: Operation, cause: Cause) -> TransportError {
@@ -70,7 +78,7 @@ impl FaultyMessages {
             match self.inner.reserve(len) {
                 // SAFETY: the buffer is `len` bytes lent by the inner transport until its commit, separate
                 // from this value's memory.
-                Ok(room) => unsafe { message.pages.copy_to(room) },
+                Ok(space) => unsafe { message.pages.copy_to(space) },
                 Err(error) if error.is_full() => return Ok(()),
                 Err(error) => return Err(error.with_frame(message.frame)),
             }
@@ -91,12 +99,12 @@ unsafe impl Messages for FaultyMessages {
         if self.queue.len() >= QUEUE {
             return Err(self.failed(Operation::Send, Cause::Full));
         }
-        Ok(self.room.insert(Pages::zeroed(len)).start())
+        Ok(self.space.insert(Pages::zeroed(len)).start())
     }
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
         self.link.check(Operation::Send)?;
-        let Some(mut pages) = self.room.take_if(|room| len <= room.len()) else {
+        let Some(mut pages) = self.space.take_if(|space| len <= space.len()) else {
             let cause = Cause::Unsupported("committing more than was reserved");
             return Err(self.failed(Operation::Send, cause).with_frame(frame));
         };
