@@ -1,4 +1,4 @@
-//! Tells the guard its compiler: instructions are compared only between builds of one compiler.
+//! Names the compiler to the guard: instructions are compared only between builds of one compiler.
 
 use std::process::Command;
 

@@ -77,7 +77,7 @@ fn perf_to_a_target_elsewhere_names_what_is_sealed_and_what_is_clear() {
         command
     };
     let sealing = |row: &Value| {
-        let lane = row["lane"].as_str().and_then(|lane| lane.split_once(", ")).expect("it tells").1;
+        let lane = row["lane"].as_str().and_then(|lane| lane.split_once(", ")).expect("the lane is named").1;
         (row["transport"].as_str().expect("a name").to_owned(), lane.split(' ').next().map(str::to_owned))
     };
     let named = |transport: &str, lane: &str| (transport.to_owned(), Some(lane.to_owned()));

@@ -112,7 +112,7 @@ fn where_memory_may_not_become_executable_farjump_is_impossible() {
 #[test]
 fn one_processor_is_slow_and_no_reason_to_fail() {
     let bench = Workbench::new();
-    let allowed = sched_getaffinity(None).expect("the system tells");
+    let allowed = sched_getaffinity(None).expect("the system gives it");
     let first = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("this runs on one");
     let mut one = CpuSet::new();
     one.set(first);

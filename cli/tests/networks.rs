@@ -93,8 +93,8 @@ fn sources_on_another_machine_are_served_and_learn_that_the_cable_is_cut() {
     });
     networks.namespaces.pull(TARGET).expect("it is there");
     let done = waiting.finish();
-    let told = done.error(5);
-    assert!(told.contains(&address) && told.contains("did not answer for 1 s"), "{}", done.err);
+    let reported = done.error(5);
+    assert!(reported.contains(&address) && reported.contains("did not answer for 1 s"), "{}", done.err);
     // A new source reports in time that it does not get through.
     networks
         .source(&[&echo[..], &with_key, &["--timeout", "200ms"]].concat())

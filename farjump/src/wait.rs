@@ -67,7 +67,7 @@ mod tests {
         let all = processors();
         std::thread::spawn(move || {
             let mut one = rustix::thread::CpuSet::new();
-            let allowed = rustix::thread::sched_getaffinity(None).expect("the system tells the affinity");
+            let allowed = rustix::thread::sched_getaffinity(None).expect("the system gives the affinity");
             one.set((0..1024).find(|cpu| allowed.is_set(*cpu)).expect("some processor is allowed"));
             rustix::thread::sched_setaffinity(None, &one).expect("a thread may pin itself");
             assert_eq!(processors(), all);

@@ -49,7 +49,7 @@ fn at(maps: &[Mapped], address: u64) -> &Mapped {
 #[test]
 fn no_page_is_writable_and_executable_while_code_runs() {
     let mut store = Store::new(Arena::new(64 * 1024).unwrap());
-    // Statics give it a second span. The code itself only counts until it is told to stop.
+    // Statics give it a second span. The code itself only counts until it is stopped.
     let bytes = ImageParts { bss_len: 64, ..text(&COUNT_UNTIL_STOPPED) }.encode().unwrap();
     let linked = insert(&mut store, &bytes);
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::packages::{self, Lacking};
 use crate::process::{Failed, Run};
-use crate::test_report::{Tally, telling};
+use crate::test_report::{Tally, shown_lines};
 
 /// Limit for building and running one suite. Tests have limits of their own, far below this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -16,7 +16,7 @@ const SLOWEST: usize = 12;
 pub(crate) fn suite(name: &str, run: Run<'_>, must: bool) -> Result<Tally, Failed> {
     println!("\n== {name}");
     let begun = Instant::now();
-    let ended = match run.showing(telling(!packages::in_ci())).run() {
+    let ended = match run.showing(shown_lines(!packages::in_ci())).run() {
         Ok(ended) => ended,
         Err(error) if error.is_interrupt() => return Err(error),
         Err(error) => {

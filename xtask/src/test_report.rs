@@ -214,7 +214,7 @@ pub(crate) fn last(output: &str) -> Vec<&str> {
 
 /// Picks the useful lines of `cargo test -- --show-output` while it runs: not the tests that pass, nor their
 /// output. Lines for each crate built are shown only if a user is waiting, as a sign of progress.
-pub(crate) fn telling(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'static {
+pub(crate) fn shown_lines(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'static {
     let mut succeeded = false;
     move |line| {
         match line {
@@ -317,8 +317,8 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
 
     #[test]
     fn what_passes_is_not_shown_and_what_fails_is() {
-        let mut tells = telling(false);
-        let shown: Vec<_> = OUTPUT.lines().filter(|line| tells(line)).collect();
+        let mut is_shown = shown_lines(false);
+        let shown: Vec<_> = OUTPUT.lines().filter(|line| is_shown(line)).collect();
         assert!(shown.iter().any(|line| line.contains("Running unittests")));
         assert!(shown.contains(&"test two ... FAILED"));
         assert!(shown.contains(&"skipped: this does not count, it failed"));
@@ -328,7 +328,7 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
             "{shown:?}"
         );
         assert!(!shown.contains(&"skipped: no lld here"), "{shown:?}");
-        assert!(telling(true)("   Compiling a v0.1.0"));
+        assert!(shown_lines(true)("   Compiling a v0.1.0"));
     }
 
     #[test]

@@ -185,26 +185,26 @@ mod tests {
     #[test]
     fn what_is_within_the_tolerance_passes_and_is_not_told() {
         for now in [[100, 20, 2], [105, 21, 2], [95, 19, 2]] {
-            let (told, verdict) = compared([100, 20, 2], now);
+            let (shown, verdict) = compared([100, 20, 2], now);
             assert_eq!(verdict, Ok(()));
-            assert!(!told.contains("less: ") && !told.contains("--record"), "{told}");
+            assert!(!shown.contains("less: ") && !shown.contains("--record"), "{shown}");
         }
         assert_eq!(compared([1000, 20, 2], [1030, 20, 2]).1, Ok(()));
     }
 
     #[test]
     fn less_passes_and_is_told() {
-        let (told, verdict) = compared([100, 20, 2], [90, 18, 1]);
+        let (shown, verdict) = compared([100, 20, 2], [90, 18, 1]);
         assert_eq!(verdict, Ok(()));
         for less in ["-10 instructions", "-2 lines", "-1 shared lines", "cargo xtask guard --record"] {
-            assert!(told.contains(less), "{less} is not in {told}");
+            assert!(shown.contains(less), "{less} is not in {shown}");
         }
     }
 
     #[test]
     fn the_table_has_what_was_recorded_what_is_now_and_the_difference() {
-        let (told, _) = compared([100, 20, 2], [123, 20, 2]);
-        let row = told.lines().find(|line| line.starts_with("shm")).expect("a row");
+        let (shown, _) = compared([100, 20, 2], [123, 20, 2]);
+        let row = shown.lines().find(|line| line.starts_with("shm")).expect("a row");
         let words: Vec<_> = row.split_whitespace().collect();
         assert_eq!(words, ["shm", "cached", "8", "send", "100", "123", "+23", "20", "20", "2", "2", "0"]);
     }
@@ -215,10 +215,10 @@ mod tests {
         let now = Record { rustc: "rustc 2".to_owned(), ..record(&[row("shm", [200, 20, 2])]) };
         let comparison = compare(&then, &now);
         assert!(comparison.verdict().is_ok());
-        let told = comparison.to_string();
+        let shown = comparison.to_string();
         assert!(
-            told.contains("rustc 1") && told.contains("rustc 2") && told.contains("+100 instructions"),
-            "{told}"
+            shown.contains("rustc 1") && shown.contains("rustc 2") && shown.contains("+100 instructions"),
+            "{shown}"
         );
     }
 

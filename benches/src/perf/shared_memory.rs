@@ -88,7 +88,7 @@ impl Memory {
         self.word(FINISHED).store(0, Ordering::Release);
     }
 
-    /// Tells the target's endpoint to stop.
+    /// Stops the target's endpoint.
     pub(super) fn stop(&self) {
         self.word(STOPPED).store(1, Ordering::Release);
     }

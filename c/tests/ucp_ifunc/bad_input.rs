@@ -14,7 +14,7 @@ fn every_mistake_is_told_by_a_status_and_nothing_aborts() {
         for (lane, kind) in [(Lane::Posix, "mapped"), (Lane::Tcp, "put")] {
             let mut command = fixture.command(&program, lane, &fixture.libraries());
             let done = finish(command.args(["tally", "bulky", kind])).worked();
-            assert_eq!(done.text(), "all of it was told\n", "{variant:?} {lane:?}");
+            assert_eq!(done.text(), "all of it was reported\n", "{variant:?} {lane:?}");
         }
     }
 }
@@ -30,7 +30,7 @@ fn under_address_sanitizer_no_mistake_touches_memory_that_is_not_the_programs() 
         // Handles are never freed, so that their later use is detected.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
         let done = finish(command.args(["tally", "bulky", "mapped"])).worked();
-        assert_eq!(done.text(), "all of it was told\n", "{variant:?}");
+        assert_eq!(done.text(), "all of it was reported\n", "{variant:?}");
     }
 }
 

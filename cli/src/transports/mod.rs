@@ -127,12 +127,12 @@ impl Ports {
     }
 
     fn append_to(&self, text: &mut String, backends: &[TransportInfo]) {
-        let told = |why: &str| {
+        let reported = |why: &str| {
             backends.iter().any(|backend| backend.usable.as_ref().err().is_some_and(|it| it == why))
         };
         if !self.0.is_empty() {
             text.push('\n');
-            text.push_str(&rdma_ports::as_text(&self.0, told));
+            text.push_str(&rdma_ports::as_text(&self.0, reported));
         }
     }
 

@@ -39,13 +39,13 @@ pub(crate) fn state(port: &PortReport) -> String {
     format!("{}, {}{interface}", port.info.state.to_lowercase(), port.info.link)
 }
 
-/// Renders a block for each port. Reasons for which `told` returns true were printed above.
-pub(crate) fn as_text(ports: &[PortReport], told: impl Fn(&str) -> bool) -> String {
-    let blocks: Vec<_> = ports.iter().map(|port| output::table(&rows(port, &told))).collect();
+/// Renders a block for each port. Reasons for which `reported` returns true were printed above.
+pub(crate) fn as_text(ports: &[PortReport], reported: impl Fn(&str) -> bool) -> String {
+    let blocks: Vec<_> = ports.iter().map(|port| output::table(&rows(port, &reported))).collect();
     blocks.join("\n")
 }
 
-fn rows(port: &PortReport, told: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
+fn rows(port: &PortReport, reported: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
     let row = |name: &str, text: String| [name.to_owned(), text];
     let taken = if port.is_taken { ", which is used" } else { "" };
     let mut rows = vec![row("device", name(port) + taken), row("state", state(port))];
@@ -66,7 +66,7 @@ fn rows(port: &PortReport, told: impl Fn(&str) -> bool) -> Vec<[String; 2]> {
             let text = format!("of up to {} bytes, in partition {:#06x}", usable.mtu, usable.partition);
             rows.push(row("packets", text));
         }
-        Err(why) if told(why) => rows.push(row("usable", "no (as above)".to_owned())),
+        Err(why) if reported(why) => rows.push(row("usable", "no (as above)".to_owned())),
         Err(why) => rows.push(row("usable", format!("no: {why}"))),
     }
     rows

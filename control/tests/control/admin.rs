@@ -123,9 +123,9 @@ fn questions_that_are_none_are_refused_in_words() {
         stream.write_all(&[&PREAMBLE[..], &bytes].concat()).unwrap();
         let error = asked(&listener).unwrap_err();
         assert!(error.to_string().contains(words), "{what}: {error}");
-        let mut told = Vec::new();
-        stream.read_to_end(&mut told).unwrap();
-        assert!(String::from_utf8_lossy(&told).contains(words), "{what}: it was told {told:?}");
+        let mut reported = Vec::new();
+        stream.read_to_end(&mut reported).unwrap();
+        assert!(String::from_utf8_lossy(&reported).contains(words), "{what}: it got {reported:?}");
     }
     met_over(&place, &listener);
 }

@@ -131,8 +131,11 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
                 });
                 let error = accept(&listener).unwrap_err();
                 assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, .. }), "{error}");
-                let mut told = Control::from_stream(stream).unwrap();
-                assert!(matches!(next(&mut told), Ok(Message::Reject { cause: RejectCause::OtherUser, .. })));
+                let mut reported = Control::from_stream(stream).unwrap();
+                assert!(matches!(
+                    next(&mut reported),
+                    Ok(Message::Reject { cause: RejectCause::OtherUser, .. })
+                ));
                 met_over(&place, &listener);
             }
             source.control.send(&Message::Bye, &[]).unwrap();

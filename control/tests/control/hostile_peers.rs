@@ -1,4 +1,4 @@
-//! Peers that lie. Each lie ends in an error that names it, the liar is told, and the target serves on.
+//! Peers that lie. Each lie ends in an error that names it, the liar gets the reason, and the target serves on.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -26,7 +26,7 @@ const NO_FLAGS: SendFlags = SendFlags::empty();
 /// Returns the target's error for `lie`. The target introduces itself and sends the liar the reason of its
 /// rejection, unless the liar closed in the middle. Afterwards the same target connects with an honest
 /// source.
-fn told(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
+fn error_of(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
     let (error, answer) = answered(lie);
     assert_eq!(answer[..PREAMBLE.len()], PREAMBLE, "the target does not introduce itself");
     error
@@ -54,7 +54,7 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8
         error,
         HandshakeError::CutShort { .. } | HandshakeError::PeerGone { .. } | HandshakeError::Refused { .. }
     ) {
-        assert!(text.contains(&error.to_string()), "{error}: the liar was told only {text:?}");
+        assert!(text.contains(&error.to_string()), "{error}: the liar got only {text:?}");
     }
     met_over(&place, &listener);
     (error, answer)
@@ -62,15 +62,15 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8
 
 #[test]
 fn another_protocol_is_told_apart_at_its_first_byte() {
-    let error = told(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
+    let error = error_of(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
-    let error = told(|stream| stream.write_all(b"X").unwrap());
+    let error = error_of(|stream| stream.write_all(b"X").unwrap());
     assert!(matches!(error, HandshakeError::NotFarjump { .. }), "{error}");
 }
 
 #[test]
 fn another_version_is_named_before_anything_is_parsed() {
-    let error = told(|stream| {
+    let error = error_of(|stream| {
         stream.write_all(&[&MAGIC[..], &(VERSION + 1).to_le_bytes(), &[0xff; 100]].concat()).unwrap();
     });
     let newer = VERSION + 1;
@@ -84,17 +84,17 @@ fn another_version_is_named_before_anything_is_parsed() {
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = told(|stream| stream.write_all(b"FARJUMP\0\x04\0\0\x01").unwrap());
+    let error = error_of(|stream| stream.write_all(b"FARJUMP\0\x04\0\0\x01").unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     let error =
-        told(|stream| stream.write_all(&[&PREAMBLE[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
+        error_of(|stream| stream.write_all(&[&PREAMBLE[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
 #[test]
 fn a_giant_length_is_refused_when_it_is_announced() {
     let announced = |length: u32| {
-        told(move |stream| {
+        error_of(move |stream| {
             stream.write_all(&[&PREAMBLE[..], &length.to_le_bytes(), &[0; 4]].concat()).unwrap();
         })
     };
@@ -112,13 +112,13 @@ fn a_giant_length_is_refused_when_it_is_announced() {
 
 #[test]
 fn what_is_cut_short_says_how_much_came() {
-    let error = told(|_| {});
+    let error = error_of(|_| {});
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
-    let error = told(|stream| stream.write_all(&PREAMBLE[..7]).unwrap());
+    let error = error_of(|stream| stream.write_all(&PREAMBLE[..7]).unwrap());
     assert!(matches!(error, HandshakeError::CutShort { found: 7, needed: 12, .. }), "{error}");
-    let error = told(|stream| stream.write_all(&[&PREAMBLE[..], &[100, 0, 0]].concat()).unwrap());
+    let error = error_of(|stream| stream.write_all(&[&PREAMBLE[..], &[100, 0, 0]].concat()).unwrap());
     assert!(matches!(error, HandshakeError::CutShort { found: 3, needed: 8, .. }), "{error}");
-    let error = told(|stream| {
+    let error = error_of(|stream| {
         stream.write_all(&[&PREAMBLE[..], &100u32.to_le_bytes(), &[0; 4], &[7; 10]].concat()).unwrap();
     });
     assert!(matches!(error, HandshakeError::CutShort { found: 18, needed: 108, .. }), "{error}");
@@ -128,12 +128,12 @@ fn what_is_cut_short_says_how_much_came() {
 fn bytes_that_are_no_message_are_refused() {
     let lies = [vec![], vec![0xff; 20], vec![127], vec![0, 62, 1, 0xff, 0xff, 0xff, 0xff, 0x0f]];
     for body in lies {
-        let error = told(move |stream| {
+        let error = error_of(move |stream| {
             stream.write_all(&[&PREAMBLE[..], &framed_body(&body, 0)].concat()).unwrap();
         });
         assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     }
-    let error = told(|stream| {
+    let error = error_of(|stream| {
         let mut bytes = framed(&hello(), 0);
         bytes[0] += 3;
         stream.write_all(&[&PREAMBLE[..], &bytes, &[0; 3]].concat()).unwrap();
@@ -145,13 +145,13 @@ fn bytes_that_are_no_message_are_refused() {
 fn a_message_that_is_not_due_is_refused_by_name() {
     for message in [Message::Go, Message::Bye, Message::Code { id: [0; 16], image: vec![1] }] {
         let name = message.name();
-        let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
+        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
         assert!(
             matches!(error, HandshakeError::OutOfOrder { expected: "Hello or AdminRequest", got, .. } if got == name),
             "{error}"
         );
     }
-    let error = told(|stream| {
+    let error = error_of(|stream| {
         let twice = framed(&hello(), 0).repeat(2);
         stream.write_all(&[&PREAMBLE[..], &twice].concat()).unwrap();
     });
@@ -161,7 +161,7 @@ fn a_message_that_is_not_due_is_refused_by_name() {
 #[test]
 fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
     let refuse = Message::Reject { cause: RejectCause::Policy, text: "\x1b[31mno\n".into() };
-    let error = told(|stream| stream.write_all(&beginning(&refuse)).unwrap());
+    let error = error_of(|stream| stream.write_all(&beginning(&refuse)).unwrap());
     assert!(
         matches!(&error, HandshakeError::Refused { cause: RejectCause::Policy, text, .. } if text == "?[31mno?"),
         "{error}"
@@ -172,7 +172,7 @@ fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
 fn too_many_transports_or_too_long_a_name_are_refused() {
     for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
         let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
-        let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
+        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
     }
 }
@@ -182,7 +182,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
 fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_HANDSHAKE_MESSAGE - 100];
     let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
-    let error = told(|stream| stream.write_all(&beginning(&message)).unwrap());
+    let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
 
@@ -201,7 +201,7 @@ fn descriptors_that_are_too_many_unannounced_or_missing_are_refused_and_closed()
     ];
     for (bytes, count) in lies {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let error = told(move |stream| {
+        let error = error_of(move |stream| {
             send_with(stream, &[&PREAMBLE[..], &bytes].concat(), &vec![writer.as_fd(); count], NO_FLAGS)
                 .unwrap();
         });

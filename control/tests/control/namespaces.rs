@@ -148,9 +148,9 @@ fn a_target_that_a_namespace_hides_users_from_meets_nobody_without_a_key() {
             let mut address = String::new();
             BufReader::new(from_child).read_line(&mut address).unwrap();
             if let Ok(address) = address.trim().parse::<PeerAddress>() {
-                let told = as_stranger(|| next(&mut Control::connect(&address, far()).unwrap()));
-                let Ok(Message::Reject { cause: RejectCause::OtherUser, text }) = told else {
-                    panic!("{address}: {told:?}");
+                let reported = as_stranger(|| next(&mut Control::connect(&address, far()).unwrap()));
+                let Ok(Message::Reject { cause: RejectCause::OtherUser, text }) = reported else {
+                    panic!("{address}: {reported:?}");
                 };
                 assert!(text.contains("namespace") && text.contains("key"), "{text}");
             }

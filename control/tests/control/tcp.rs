@@ -169,8 +169,11 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     let error = drive(&mut arrival, &mut shm()).unwrap_err();
     assert!(matches!(error, HandshakeError::NoCommonTransport { .. }), "{error}");
-    let told = next(&mut liar).unwrap();
-    assert!(matches!(told, Message::Reject { cause: RejectCause::NoCommonTransport, .. }), "{told:?}");
+    let reported = next(&mut liar).unwrap();
+    assert!(
+        matches!(reported, Message::Reject { cause: RejectCause::NoCommonTransport, .. }),
+        "{reported:?}"
+    );
 }
 
 #[test]
@@ -204,10 +207,10 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
         });
         let error = accept(&plain).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
-        // Both processes see it: which one is told depends on which was faster.
+        // Both processes see it: which one is rejected depends on which was faster.
         let error = source.join().unwrap();
-        let told = matches!(error, HandshakeError::Refused { cause: RejectCause::OtherUser, .. });
-        assert!(told || matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        let reported = matches!(error, HandshakeError::Refused { cause: RejectCause::OtherUser, .. });
+        assert!(reported || matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
     });
 
     // A target of another user, where ours was expected, is not believed.

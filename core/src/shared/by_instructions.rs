@@ -1,4 +1,4 @@
-//! Copies by x86-64 instructions, as a compiler or `memcpy` would choose them. The compiler is told that they
+//! Copies by x86-64 instructions, as a compiler or `memcpy` would choose them. The compiler knows that they
 //! may read (and write) any memory. If a range is no multiple of an instruction's size, the last access
 //! overlaps the one before.
 

@@ -39,7 +39,7 @@ fn what_is_no_messages_is_refused_by_what_is_wrong() {
         (0, 0, 0),
     ] {
         match of(payload, len, count) {
-            Err(FrameError::Messages { payload: told, .. }) => assert_eq!(told, payload),
+            Err(FrameError::Messages { payload: reported, .. }) => assert_eq!(reported, payload),
             other => panic!("{len} {count} in {payload}: {other:?}"),
         }
     }

@@ -67,10 +67,10 @@ impl Worker {
     /// If the system gives no threads.
     pub fn with_patience(pool: &Pool, patience: Duration) -> std::io::Result<Worker> {
         let ended = Arc::new(AtomicBool::new(false));
-        let (told, served) = (Arc::clone(&ended), pool.clone());
+        let (announced, served) = (Arc::clone(&ended), pool.clone());
         let worker = Builder::new().name("mpi".into()).spawn(move || {
             // The next user of the window gets an error of the probe, too.
-            while !told.load(Ordering::Relaxed) && nudge(&served).is_ok() {
+            while !announced.load(Ordering::Relaxed) && nudge(&served).is_ok() {
                 sleep(PAUSE);
             }
         })?;

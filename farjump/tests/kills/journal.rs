@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// Tells the players to finish.
+    /// Makes the players finish.
     pub(crate) fn finish(&self) {
         self.pages().hold.store(0, Ordering::Release);
         self.pages().finish.store(1, Ordering::Release);

@@ -144,23 +144,26 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     raw.send_plan(&call(), b"");
     pair.serve();
     meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    let told = meet(&mut pair.target, || place.admin().stats()).unwrap();
+    let reported = meet(&mut pair.target, || place.admin().stats()).unwrap();
     let own = pair.target.stats();
-    assert_eq!((told.links, told.links_made, told.links_ended), (2, own.links, 0));
-    assert_eq!((told.sources_refused, own.sources_refused), (1, 1), "who asks is no source");
-    assert_eq!((told.frames, told.bytes, told.calls), (own.frames, own.bytes, own.calls));
-    assert_eq!((told.forwarded, told.images_linked, told.epoch), (0, 2, pair.target.epoch()));
-    assert_eq!(u128::from(told.link_ns), own.link_time.as_nanos());
-    let refused: Vec<_> = told.refusals().filter(|(_, frames)| *frames != 0).collect();
+    assert_eq!((reported.links, reported.links_made, reported.links_ended), (2, own.links, 0));
+    assert_eq!((reported.sources_refused, own.sources_refused), (1, 1), "who asks is no source");
+    assert_eq!((reported.frames, reported.bytes, reported.calls), (own.frames, own.bytes, own.calls));
+    assert_eq!((reported.forwarded, reported.images_linked, reported.epoch), (0, 2, pair.target.epoch()));
+    assert_eq!(u128::from(reported.link_ns), own.link_time.as_nanos());
+    let refused: Vec<_> = reported.refusals().filter(|(_, frames)| *frames != 0).collect();
     assert_eq!(refused, [(RefusalCause::UnknownIndex, 1)]);
-    assert_eq!(told.refusals().count(), RefusalCause::count());
-    assert_eq!((told.store.images, told.store.bytes), (2, own.store.bytes as u64));
-    assert_eq!((told.store.room_used, told.store.room), (own.store.room_used as u64, own.store.room as u64));
-    assert_eq!(told.store.capacity_images, Some(own.store.capacity_images as u64));
-    let [first, second] = &told.sources[..] else { panic!("{:?}", told.sources) };
+    assert_eq!(reported.refusals().count(), RefusalCause::count());
+    assert_eq!((reported.store.images, reported.store.bytes), (2, own.store.bytes as u64));
+    assert_eq!(
+        (reported.store.room_used, reported.store.room),
+        (own.store.room_used as u64, own.store.room as u64)
+    );
+    assert_eq!(reported.store.capacity_images, Some(own.store.capacity_images as u64));
+    let [first, second] = &reported.sources[..] else { panic!("{:?}", reported.sources) };
     assert_eq!(first.pid, std::process::id());
     assert_eq!((&*second.program, second.bytes), ("a raw source", 64));
-    assert_eq!(first.bytes + second.bytes, told.bytes);
+    assert_eq!(first.bytes + second.bytes, reported.bytes);
     let mailbox = (1 << 16) + 4096;
     assert_eq!(second.memory, Some(Memory { used: mailbox, limit: 1 << 20 }));
     assert!(first.memory.is_some_and(|memory| memory.used > mailbox), "{first:?}");

@@ -208,13 +208,13 @@ fn code_that_panics_ends_its_call_with_the_message_and_nothing_else() {
 #[test]
 fn a_panic_that_nobody_waits_for_is_told_by_handler_and_flush() {
     let place = Place::new();
-    let (told, note) = Seen::new();
+    let (reported, note) = Seen::new();
     let mut pair = Pair::of(place.target(), place.link().on_refused(move |refusal| note(refusal.clone())));
     let speech = library("speech");
     pair.link.send(&speech, &[&words(&[0, 0]), &b"lost"[..]].concat()).unwrap();
     let error = refused(pair.flush(), "speech", RefusalCause::Panicked);
     assert!(error.contains("lost"), "{error}");
-    assert_eq!(told.all().len(), 1);
+    assert_eq!(reported.all().len(), 1);
     pair.flush().unwrap();
 }
 
@@ -329,7 +329,7 @@ fn an_answer_that_came_with_the_end_is_found_by_polling_too() {
 #[test]
 fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_there_are() {
     let place = Place::new();
-    let (told, note) = Seen::new();
+    let (reported, note) = Seen::new();
     let mut pair = Pair::of(place.target(), place.link().on_refused(move |_| note(())));
     let (lookup, echo) = (library("lookup"), library("echo"));
     // Far more than fit a socket: the target holds the rest back until these are read.
@@ -342,7 +342,7 @@ fn a_flush_tells_the_first_refusal_of_all_that_was_sent_before_however_many_ther
         error.to_string().contains("store_get") || error.to_string().contains("store_version"),
         "{error}"
     );
-    assert_eq!(told.all().len(), REFUSED);
+    assert_eq!(reported.all().len(), REFUSED);
     assert_eq!(pair.target.stats().refused(RefusalCause::UnresolvedImport), REFUSED as u64);
     pair.flush().unwrap();
     assert_eq!(*pair.call(&echo, b"on we go").unwrap(), *b"on we go");

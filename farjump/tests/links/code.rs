@@ -47,21 +47,21 @@ fn the_target_tells_how_long_placing_took_where_it_placed_anything() {
     let (echo, tally) = (library("echo"), library("tally"));
     pair.call(&echo, b"").unwrap();
     let Pair { link, mut target } = pair;
-    let told = meanwhile(&mut target, move || {
+    let reported = meanwhile(&mut target, move || {
         assert_eq!(link.link_time(&tally, PATIENCE).unwrap(), None, "it was never sent");
         link.link_time(&echo, PATIENCE).unwrap().unwrap()
     });
-    assert_eq!(told, target.images()[0].link_time);
+    assert_eq!(reported, target.images()[0].link_time);
 }
 
 #[test]
 fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let mut pair = Pair::of(
         place.target().on_code_missing(move |_, id| note_asked(*id)),
-        place.link().on_code_missing(move |name| note_told(name.to_owned())),
+        place.link().on_code_missing(move |name| note_reported(name.to_owned())),
     );
     let other = meet(&mut pair.target, || place.link().connect()).unwrap();
     let tally = library("tally");
@@ -76,7 +76,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     assert!(!pair.target.drop_code(&id), "it is held no longer");
     assert_eq!(pair.target.images(), []);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "statics are as they were at first");
-    assert_eq!((asked.all(), told.all()), (vec![id], vec!["tally".to_owned()]));
+    assert_eq!((asked.all(), reported.all()), (vec![id], vec!["tally".to_owned()]));
     let mut call = other.inject(&tally, b"").unwrap();
     assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2]);
     assert_eq!(asked.all(), [id, id], "the other link is asked for itself");
@@ -103,13 +103,13 @@ fn code_of_one_name_from_two_sources_runs_each_its_own() {
 #[test]
 fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_meant() {
     let place = Place::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let mut pair = Pair::of(
         place
             .target()
             .export("stroe_get", store_get as StoreGet)
             .export_data("store_version", &STORE_VERSION)
-            .on_refused(move |_, refusal| note_told(refusal.clone())),
+            .on_refused(move |_, refusal| note_reported(refusal.clone())),
         place.link(),
     );
     let (lookup, echo) = (library("lookup"), library("echo"));
@@ -126,7 +126,7 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
                     farjump_reply, memcmp, memcpy, memmove, memset, store_version, stroe_get; did you mean stroe_get?). Have the target \
                     export it (Target::export, TargetBuilder::export_library).";
     assert_eq!(texts, [expected; 5]);
-    assert_eq!(told.all().iter().map(ToString::to_string).collect::<Vec<_>>(), [expected; 5]);
+    assert_eq!(reported.all().iter().map(ToString::to_string).collect::<Vec<_>>(), [expected; 5]);
     assert_eq!(pair.target.stats().refused(RefusalCause::UnresolvedImport), 5);
     assert_eq!(pair.target.stats().calls, 0);
     let error = pair.call(&lookup, &words(&[1])).unwrap_err();
@@ -205,9 +205,9 @@ fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>
 fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_order() {
     let place = Place::new();
     let (asked, note_asked) = Seen::new();
-    let (told, note_told) = Seen::new();
-    let note_told = move |name: &str| note_told(name.to_owned());
-    let mut pair = Pair::of(place.target(), place.link().on_code_missing(note_told));
+    let (reported, note_reported) = Seen::new();
+    let note_reported = move |name: &str| note_reported(name.to_owned());
+    let mut pair = Pair::of(place.target(), place.link().on_code_missing(note_reported));
     let (sequence, echo) = (library("sequence"), library("echo"));
     pair.call(&sequence, &words(&[0])).unwrap();
     pair.call(&echo, b"before").unwrap();
@@ -231,7 +231,7 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
     }
     let ids = [&sequence, &echo].map(id_of);
     assert_eq!(asked.all(), ids, "each is asked for once");
-    assert_eq!(told.all(), ["sequence", "echo"]);
+    assert_eq!(reported.all(), ["sequence", "echo"]);
     assert_eq!(pair.link.stats().code_bytes, 2 * (len_of(&sequence) + len_of(&echo)));
 }
 

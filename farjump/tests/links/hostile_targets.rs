@@ -50,7 +50,7 @@ fn answers_to_nobody_and_of_no_kind_reach_nobody() {
 #[test]
 fn news_of_what_was_never_sent_harm_nobody() {
     let place = Place::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         let call = target.next_frame();
         let refused = |token, text: &str| Message::Refused {
@@ -80,10 +80,10 @@ fn news_of_what_was_never_sent_harm_nobody() {
             }
         }
     });
-    let link = place.link().on_refused(move |refusal| note_told(refusal.to_string())).connect().unwrap();
+    let link = place.link().on_refused(move |refusal| note_reported(refusal.to_string())).connect().unwrap();
     let outcome = link.inject(&library("echo"), b"").unwrap().wait(PATIENCE);
     assert_eq!(refused(outcome, "echo", RefusalCause::Policy), "at last");
-    assert_eq!(told.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
+    assert_eq!(reported.all(), ["a one-way frame of code 65535", "a one-way frame of code 0"]);
     assert_eq!(target.join().unwrap(), [9; 16]);
 }
 
@@ -155,7 +155,7 @@ fn a_target_that_talks_without_end_keeps_nobody_from_a_deadline() {
 #[test]
 fn garbage_from_a_target_ends_the_link_with_the_reason() {
     let place = Place::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next_frame();
         // An alignment that no frame can have.
@@ -163,10 +163,10 @@ fn garbage_from_a_target_ends_the_link_with_the_reason() {
         target.channel.send_bytes(&plan, &[0; 100]).unwrap();
         target
     });
-    let link = place.link().on_peer_gone(move |why| note_told(why.to_owned())).connect().unwrap();
+    let link = place.link().on_peer_gone(move |why| note_reported(why.to_owned())).connect().unwrap();
     let text = peer_gone(link.inject(&library("echo"), b"").unwrap().wait(PATIENCE));
     assert!(text.contains("broke the protocol") && text.contains("flags"), "{text}");
-    assert_eq!(told.all().len(), 1);
+    assert_eq!(reported.all().len(), 1);
     drop(target.join().unwrap());
 }
 
@@ -207,7 +207,7 @@ fn refuse_one_way(target: &RawTarget, count: u32) {
 fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_order() {
     const MESSAGES: u32 = 2000;
     let place = Place::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let (ready, told_all) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (say_ready, wait_told) = (Arc::clone(&ready), Arc::clone(&told_all));
     let target = RawTarget::start(&place.address(), move |mut target| {
@@ -219,21 +219,21 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
             std::thread::sleep(Duration::from_millis(1));
         }
     });
-    let link = place.link().on_refused(move |refusal| note_told(refusal.text.clone())).connect().unwrap();
+    let link = place.link().on_refused(move |refusal| note_reported(refusal.text.clone())).connect().unwrap();
     link.send(&library("echo"), b"").unwrap();
     while !ready.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut looks = 0;
-    while told.all().len() < MESSAGES as usize {
-        let before = told.all().len();
+    while reported.all().len() < MESSAGES as usize {
+        let before = reported.all().len();
         link.progress().unwrap();
-        let read = told.all().len() - before;
+        let read = reported.all().len() - before;
         assert!((1..=256).contains(&read), "{read} messages in one look");
         looks += 1;
     }
     assert!(looks > 1);
-    assert_eq!(told.all(), (0..MESSAGES).map(|number| format!("{number:04}")).collect::<Vec<_>>());
+    assert_eq!(reported.all(), (0..MESSAGES).map(|number| format!("{number:04}")).collect::<Vec<_>>());
     told_all.store(true, Ordering::Relaxed);
     target.join().unwrap();
 }
@@ -242,7 +242,7 @@ fn one_look_reads_a_bounded_number_of_messages_and_the_next_goes_on_in_their_ord
 fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_attention() {
     const MESSAGES: u32 = 1000;
     let place = Place::new();
-    let (told, note_told) = Seen::new();
+    let (reported, note_reported) = Seen::new();
     let target = RawTarget::start(&place.address(), |mut target| {
         target.next_frame();
         let flush = target.next_frame();
@@ -254,11 +254,11 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
         .link()
         .wait_policy(WaitPolicy::spin_only())
         .control_interval(FOREVER)
-        .on_refused(move |_| note_told(()))
+        .on_refused(move |_| note_reported(()))
         .connect()
         .unwrap();
     link.send(&library("echo"), b"").unwrap();
     assert_eq!(refused(link.flush(PATIENCE), "echo", RefusalCause::Policy), "0000");
-    assert_eq!(told.all().len(), MESSAGES as usize);
+    assert_eq!(reported.all().len(), MESSAGES as usize);
     drop(target.join().unwrap());
 }

@@ -52,12 +52,12 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
     for policy in [WaitPolicy::spin_only(), WaitPolicy::sleep_only()] {
         for act in [wait_for_a_reply, wait_for_room, wait_for_a_flush, poll_for_a_reply] {
             let mut target = start_target(&place.address());
-            let (told, note_told) = Seen::new();
+            let (reported, note_reported) = Seen::new();
             let link = place
                 .link()
                 .wait_policy(policy)
                 .send_timeout(FOREVER)
-                .on_peer_gone(move |why| note_told(why.to_owned()))
+                .on_peer_gone(move |why| note_reported(why.to_owned()))
                 .connect()
                 .unwrap();
             ran(&link);
@@ -76,7 +76,7 @@ fn a_killed_target_fails_every_wait_for_it_whether_it_spins_or_sleeps() {
                 matches!(&error, Error::Wait(WaitError::PeerGone { peer, .. }) if *peer == place.address()),
                 "{error}"
             );
-            assert_eq!(told.all().len(), 1, "the handler runs once");
+            assert_eq!(reported.all().len(), 1, "the handler runs once");
         }
     }
 }

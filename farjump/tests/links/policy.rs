@@ -33,7 +33,7 @@ fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64
 }
 
 /// The cause and text of the next refusal that the target sends `hostile`.
-fn told(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
+fn refusal_of(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
     meanwhile(target, || hostile.refusal(7))
 }
 
@@ -63,8 +63,9 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
     assert_eq!(limits(|target| target.max_payload(500)), Limits { payload: 500, ..Limits::default() });
     assert_eq!(limits(|target| target.max_image(5000)), Limits { image: 5000, ..Limits::default() });
     // Besides its mailbox.
-    let told = limits(|target| target.mailbox_size(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
-    assert_eq!(told, Limits { image: 7000, ..Limits::default() });
+    let announced =
+        limits(|target| target.mailbox_size(1 << 16).max_source_memory(region_len(1 << 16) + 7000));
+    assert_eq!(announced, Limits { image: 7000, ..Limits::default() });
 }
 
 #[test]
@@ -95,12 +96,12 @@ fn code_that_is_not_allowed_comes_in_by_no_way_and_allowed_code_by_each() {
     ] {
         hostile.send_plan(&plan, b"");
         // It is not even requested.
-        assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::Policy);
+        assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::Policy);
         refusals += 1;
     }
     // By the id of code that may come in.
     hostile.send_plan(&call_code("echo", &image, id_of(&echo), hostile.epoch), b"");
-    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
+    assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
     let plan = Plan { index: 1, ..call_id("echo", id_of(&echo), hostile.epoch) };
     hostile.send_plan(&plan, b"held");
     assert_eq!(meanwhile(&mut pair.target, || hostile.reply()), b"held");
@@ -118,7 +119,7 @@ fn code_that_is_sent_on_request_is_only_what_was_allowed() {
     hostile.send_plan(&call_id("echo", id_of(&echo), hostile.epoch), b"late");
     assert_eq!(meanwhile(&mut pair.target, || hostile.requested_code()), id_of(&echo));
     hostile.send_code(id_of(&echo), &image_of(&tally));
-    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
+    assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
     assert_eq!(pair.target.stats().images_linked, 0);
 }
 
@@ -184,7 +185,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
             Plan { kind: Kind::CallCode, code: Some(code), ..call() },
         ] {
             hostile.send_plan(&plan, &vec![5; max + 1]);
-            let (cause, text) = told(&mut pair.target, &mut hostile);
+            let (cause, text) = refusal_of(&mut pair.target, &mut hostile);
             assert_eq!(cause, RefusalCause::TooLarge, "{max}: {text}");
             assert!(
                 text.contains(&format!("has {} bytes", max + 1))
@@ -194,7 +195,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
         }
         // The last one would have bound the index anew: it is unbound now.
         hostile.send_plan(&call(), &at);
-        assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
+        assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
         assert_eq!(pair.target.stats().calls, 1);
         assert_eq!(pair.target.stats().refused(RefusalCause::TooLarge), 4);
         assert_eq!(pair.call(&echo, b"").unwrap().len(), 0);
@@ -222,7 +223,7 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
     meanwhile(&mut pair.target, || hostile.call_new(short.name(), &honest, b""));
     hostile.send_plan(&call_code(short.name(), &image, code_id(&image), hostile.epoch), b"");
     for _ in 0..2 {
-        let (cause, text) = told(&mut pair.target, &mut hostile);
+        let (cause, text) = refusal_of(&mut pair.target, &mut hostile);
         assert_eq!(cause, RefusalCause::TooLarge);
         assert!(
             text.contains(&format!("its image has {} bytes", most + 1))
@@ -231,11 +232,11 @@ fn an_image_at_the_limit_runs_and_one_byte_more_is_never_sent() {
         );
         hostile.send_plan(&call(), b"");
     }
-    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
+    assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
     hostile.send_plan(&Plan { index: 1, ..call_id(long.name(), id_of(&long), hostile.epoch) }, b"");
     meanwhile(&mut pair.target, || hostile.requested_code());
     hostile.send_code(id_of(&long), &image_of(&long));
-    assert_eq!(told(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
+    assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::TooLarge);
     assert_eq!(pair.target.stats().images_linked, 1);
 }
 

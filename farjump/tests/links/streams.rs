@@ -147,7 +147,7 @@ fn a_link_in_an_event_loop_takes_the_last_answers_and_then_its_end() {
     let mut turns = 0;
     loop {
         turns += 1;
-        assert!(turns < 1000, "its end is told of over and over");
+        assert!(turns < 1000, "its end is reported over and over");
         match second.poll() {
             Ok(Some(_)) => panic!("an answer of a target that did not run it"),
             Ok(None) => {}
@@ -328,7 +328,7 @@ fn a_source_that_ends_within_a_message_is_gone_and_broke_nothing() {
         settle(&mut target);
         drop((stream, control));
         settle(&mut target);
-        let why = heard.try_recv().expect("its end is told of");
+        let why = heard.try_recv().expect("its end is reported");
         assert!(!why.contains("cut the link") && !why.contains("protocol"), "{why}");
         let stats = target.stats();
         assert_eq!((stats.links_ended, stats.refusals(), target.sources()), (number, 0, 0));

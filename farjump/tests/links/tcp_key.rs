@@ -93,7 +93,7 @@ fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
 
 fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
     let text = format!("the right `{right}`");
-    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: RejectCause::Rights, text: told, .. }))) if told.contains(&text))
+    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: RejectCause::Rights, text: reported, .. }))) if reported.contains(&text))
 }
 
 #[test]
@@ -182,14 +182,14 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
     }
     ring.put(ring.line("b"));
     let deadline = Instant::now() + PATIENCE;
-    let told = loop {
-        assert!(Instant::now() < deadline, "it is told nothing");
+    let reported = loop {
+        assert!(Instant::now() < deadline, "nothing is sent to it");
         match a.recv().unwrap() {
             Some((message, _)) => break message,
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    let Message::Reject { cause: RejectCause::Rights, text } = told else { panic!("{told:?}") };
+    let Message::Reject { cause: RejectCause::Rights, text } = reported else { panic!("{reported:?}") };
     assert_eq!(text, "its key `a` was taken out of the target's key file");
     thread::sleep(A_WHILE / 5);
     assert!(b.recv().unwrap().is_none(), "it is met still");

@@ -31,7 +31,7 @@ const SHORT: Duration = Duration::from_millis(500);
 /// Calls that are dropped.
 const SENT: usize = 200;
 /// Most lines about them in UCX's log: one at each doubling, and two messages of farjump's own beside.
-const TOLD: usize = 9;
+const DROPS_REPORTED: usize = 9;
 
 /// A UCX worker that drops all of farjump's messages, in a context of its own.
 struct Deaf {
@@ -97,9 +97,9 @@ unsafe impl Send for Deaf {}
 unsafe impl Sync for Deaf {}
 
 /// An endpoint address with another worker's address as its last field.
-fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
+fn readdressed(reported: &[u8], worker: &[u8]) -> Vec<u8> {
     const HEAD: usize = 20;
-    let body = &told[HEAD..];
+    let body = &reported[HEAD..];
     // Its length stands before it, seven bits a byte, the lowest first.
     let before = (0..body.len()).find(|from| {
         let len = body[*from..].iter().position(|byte| byte & 0x80 == 0).map_or(1, |last| last + 1);
@@ -107,7 +107,7 @@ fn readdressed(told: &[u8], worker: &[u8]) -> Vec<u8> {
             body[*from..].iter().take(len).rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
         from + len + number == body.len()
     });
-    let mut bytes = told[..HEAD + before.unwrap()].to_vec();
+    let mut bytes = reported[..HEAD + before.unwrap()].to_vec();
     let mut len = worker.len();
     while len > 0x7f {
         bytes.push(len as u8 | 0x80);
@@ -157,7 +157,10 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         let lines = said.lines().filter(|line| line.contains("UCX  WARN") || line.contains("UCX  ERROR"));
         let lines: Vec<_> = lines.collect();
         let dropped = lines.iter().filter(|line| line.contains("got active message id")).count();
-        assert!((1..=TOLD).contains(&dropped) && lines.len() < 2 * TOLD, "{dropped} of {lines:#?}");
+        assert!(
+            (1..=DROPS_REPORTED).contains(&dropped) && lines.len() < 2 * DROPS_REPORTED,
+            "{dropped} of {lines:#?}"
+        );
         assert!(!said.contains("payload ") && !said.contains("ucs_log_print_backtrace"), "{said}");
     }
 }

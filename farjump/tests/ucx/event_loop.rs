@@ -70,7 +70,7 @@ fn a_source_that_sleeps_on_its_descriptor_is_woken_for_a_reply_and_a_refusal() {
         // message of its peer.
         let deadline = Instant::now() + PATIENCE;
         while soundly == 0 {
-            assert!(Instant::now() < deadline, "a descriptor told of none of the replies");
+            assert!(Instant::now() < deadline, "a descriptor announced none of the replies");
             soundly += u32::from(call_asleep(&target, &link, b"later").1);
         }
         let refusal = sleep_for(&link, link.inject(&library("lookup"), &[0; 8]).unwrap());

@@ -37,13 +37,13 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Executes the conversation of a seed without some of its steps.
-fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
+fn to_target(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
     let mut rng = Rng::with_seed(seed);
     let settings = Settings::new(&mut rng);
     let all = steps(&mut rng, &settings);
     let steps: Vec<_> =
         all.iter().enumerate().filter(|(at, _)| !left_out.contains(at)).map(|(_, step)| *step).collect();
-    if told {
+    if described {
         println!("{settings:?}");
         steps.iter().for_each(|step| println!("    {step:?}"));
     }
@@ -77,24 +77,24 @@ fn to_target(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
         Figure("taken", taken, 5.0),
         Figure("summed", summed, 1.0),
     ];
-    let told = format!("{} steps, {outcome:?}", steps.len());
-    (told, Depth { figures: depth, causes })
+    let described = format!("{} steps, {outcome:?}", steps.len());
+    (described, Depth { figures: depth, causes })
 }
 
-fn to_source(seed: u64, left_out: &[usize], told: bool) -> (String, Depth) {
+fn to_source(seed: u64, left_out: &[usize], described: bool) -> (String, Depth) {
     let mut script = Script::new(&mut Rng::with_seed(seed));
     let mut at = 0;
     script.turns.retain(|_| {
         at += 1;
         !left_out.contains(&(at - 1))
     });
-    if told {
+    if described {
         println!("{script:?}");
     }
     let ((well, ill), memory) = most_at_once(|| talk_to_source(seed, &script));
     assert!(memory <= MOST_MEMORY, "the conversation took {memory} bytes");
-    let told = format!("{} turns, {well} acts went well and {ill} did not", script.turns.len());
-    (told, Depth { figures: vec![Figure("well", well, 1.0), Figure("ill", ill, 1.0)], causes: 0 })
+    let described = format!("{} turns, {well} acts went well and {ill} did not", script.turns.len());
+    (described, Depth { figures: vec![Figure("well", well, 1.0), Figure("ill", ill, 1.0)], causes: 0 })
 }
 
 /// A counter, and its least average for each conversation.
@@ -255,7 +255,7 @@ fn fuzz(test: &str, carry: Carry, runs: u64, causes: u32) {
     };
     // Fewer steps, as long as it fails: first many at a time, then one.
     let begun = Instant::now();
-    let (mut left_out, mut told, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);
+    let (mut left_out, mut described, mut width): (Vec<usize>, _, _) = (Vec::new(), why.clone(), 16);
     while width > 0 {
         for start in (0..160).step_by(width) {
             if (start..start + width).all(|step| left_out.contains(&step)) {
@@ -266,13 +266,13 @@ fn fuzz(test: &str, carry: Carry, runs: u64, causes: u32) {
                 break;
             }
             if let Fared::Ill(_, why) = child(test, seed, 1, &list(&more)) {
-                (left_out, told) = (more, why);
+                (left_out, described) = (more, why);
             }
         }
         width /= 4;
     }
     panic!(
-        "the conversation of {SEED}={seed} fails: {why}\n\nwith fewer steps: {told}\n\nto see it again: {HERE}={} {SEED}={seed} {RUNS}=1 \
+        "the conversation of {SEED}={seed} fails: {why}\n\nwith fewer steps: {described}\n\nto see it again: {HERE}={} {SEED}={seed} {RUNS}=1 \
          cargo test -p farjump-conversations --test conversations {test} -- --nocapture",
         list(&left_out)
     );

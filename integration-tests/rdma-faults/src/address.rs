@@ -9,7 +9,7 @@ const HEAD: usize = 8;
 
 /// In the order of the encoding. Peers accept plausible values; they must refuse the others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct AddressBody {
     /// Number of the queue pair.
     pub(crate) queue: u32,
     packet: u32,
@@ -41,11 +41,12 @@ pub(crate) struct Place {
 ///
 /// # Panics
 /// If it is no address of verbs.
-pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut Told)) -> Address {
+pub(crate) fn changed(address: &Address, lie: impl FnOnce(&mut AddressBody)) -> Address {
     let (head, body) = address.bytes.split_at(HEAD);
-    let mut told: Told = postcard::from_bytes(body).expect("what an end tells is as it is described");
-    lie(&mut told);
-    let mut bytes = [&head[..4], &[0; 4], &postcard::to_stdvec(&told).expect("numbers are encoded")].concat();
+    let mut parts: AddressBody = postcard::from_bytes(body).expect("the address is as it is described");
+    lie(&mut parts);
+    let mut bytes =
+        [&head[..4], &[0; 4], &postcard::to_stdvec(&parts).expect("numbers are encoded")].concat();
     let mut sum = crc32fast::Hasher::new();
     sum.update(&bytes[..4]);
     sum.update(&bytes[HEAD..]);

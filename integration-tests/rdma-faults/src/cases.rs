@@ -60,13 +60,13 @@ const ALONE: &[Row] = &[
     (
         &[WRITE],
         SOON,
-        "a key that is not the peer's is refused by its device, and both ends are told",
+        "a key that is not the peer's is refused by its device, and both endpoints see it",
         wrong_addresses::key,
     ),
     (
         &[WRITE],
         SOON,
-        "a write beyond the peer's memory is refused by its device, and both ends are told",
+        "a write beyond the peer's memory is refused by its device, and both endpoints see it",
         wrong_addresses::range,
     ),
     (BOTH, SOON, "a queue pair that nobody has is unreachable", wrong_addresses::nobody),
@@ -194,7 +194,7 @@ pub(crate) fn between(address: &str) -> Vec<Case> {
 /// # Panics
 /// In a case on one machine.
 pub(crate) fn there() -> String {
-    std::env::var(THERE).expect("a case between two machines is told where the other is")
+    std::env::var(THERE).expect("a case between two machines has the address of the other")
 }
 
 /// Runs the case in this process.

@@ -66,7 +66,7 @@ pub(crate) fn window(backend: &str) -> Done {
 }
 
 pub(crate) fn beyond_grant(backend: &str) -> Done {
-    let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.receives = u32::MAX));
+    let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.receives = u32::MAX));
     let error = greedy(&mut liar);
     says(&error, &["RNR retry counter exceeded (status 13", "has posted no receive"]);
     assert!(!matches!(error.cause(), Cause::Unreachable(_)), "the peer is there: {error}");
@@ -105,7 +105,8 @@ fn greedy(end: &mut End) -> farjump_core::transport::TransportError {
 pub(crate) fn overrun(backend: &str) -> Done {
     // Each contributes shared buffers: together more than the completions that one link can hold.
     let mut others: Vec<_> = (0..12).map(|_| honest(backend)).collect();
-    let [mut liar, mut victim] = pair(backend, |address| changed(&address, |told| told.receives = u32::MAX));
+    let [mut liar, mut victim] =
+        pair(backend, |address| changed(&address, |parts| parts.receives = u32::MAX));
     let error = greedy(&mut liar);
     says(&error, &["status"]);
     says(&victim.fails(), &["a completion queue overran"]);

@@ -74,7 +74,7 @@ pub(crate) fn play(role: &[&str]) {
 
 /// The folder with the injected functions of a case.
 pub(crate) fn libraries() -> PathBuf {
-    std::env::var_os(LIBRARIES).expect("cases are told where the functions are").into()
+    std::env::var_os(LIBRARIES).expect("cases get the folder of functions").into()
 }
 
 /// One of the injected functions.

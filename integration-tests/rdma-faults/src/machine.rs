@@ -74,7 +74,7 @@ impl Machine {
         let said = run("rdma", &["resource", "show", &self.device]);
         let mut words = said.split_whitespace().skip_while(|word| *word != kind);
         let count = words.nth(1).and_then(|count| count.parse().ok());
-        count.unwrap_or_else(|| panic!("rdma tells of no {kind}: {said}"))
+        count.unwrap_or_else(|| panic!("rdma lists no {kind}: {said}"))
     }
 
     /// Waits until there are `count` of them again.

@@ -42,8 +42,8 @@ pub(crate) fn interface(backend: &str) -> Done {
     drop(link);
     target.process.kill();
     if !ends_well(&mut command, LETTING_GO) {
-        let told = run("dmesg", &[]);
-        assert!(told.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
+        let parts = run("dmesg", &[]);
+        assert!(parts.contains(WAITING), "the interface does not go, and Linux does not say that it waits");
         // A wait for it would last for ever.
         std::mem::forget(removed);
         return Err(Skip(format!(

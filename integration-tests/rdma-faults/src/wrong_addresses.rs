@@ -12,7 +12,8 @@ const ASKED: &[&str] = &["the peer requested memory"];
 const REFUSED: &[&str] = &["remote access error (status 10", "key, range or rights", "vendor error"];
 
 pub(crate) fn key(backend: &str) -> Done {
-    let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.region.key ^= 0x5a00));
+    let [mut liar, mut other] =
+        pair(backend, |address| changed(&address, |parts| parts.region.key ^= 0x5a00));
     liar.send(7).unwrap();
     let error = liar.fails();
     says(&error, REFUSED);
@@ -25,7 +26,7 @@ pub(crate) fn key(backend: &str) -> Done {
 
 pub(crate) fn range(backend: &str) -> Done {
     let more = 64 * REGION as u64;
-    let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.region.len += more));
+    let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.region.len += more));
     let End::Written { remote, .. } = &mut liar else { panic!("it writes") };
     // Half of it would still be inside: nothing of it may be written.
     remote.put(REGION - 64, &[0xff; 128], 9).unwrap();
@@ -39,7 +40,7 @@ pub(crate) fn range(backend: &str) -> Done {
 }
 
 pub(crate) fn nobody(backend: &str) -> Done {
-    let [mut liar, mut other] = pair(backend, |address| changed(&address, |told| told.queue = 0xff_fffe));
+    let [mut liar, mut other] = pair(backend, |address| changed(&address, |parts| parts.queue = 0xff_fffe));
     unreachable(&mut liar);
     assert!(other.is_untouched());
     again(backend);
@@ -51,12 +52,12 @@ pub(crate) fn somebody_else(backend: &str) -> Done {
     passes(&mut one, &mut other, 1);
     let mut whose = 0;
     let victim = open(backend);
-    changed(&victim.address().try_to_owned().unwrap(), |told| whose = told.queue);
+    changed(&victim.address().try_to_owned().unwrap(), |parts| whose = parts.queue);
     let peer = open(backend);
     let (of_victim, of_peer) =
         (victim.address().try_to_owned().unwrap(), peer.address().try_to_owned().unwrap());
     let mut victims = [connect(victim, of_peer), connect(peer, of_victim)];
-    let [mut liar, _hers] = pair(backend, |address| changed(&address, |told| told.queue = whose));
+    let [mut liar, _hers] = pair(backend, |address| changed(&address, |parts| parts.queue = whose));
     unreachable(&mut liar);
     let [victim, peer] = &mut victims;
     assert!(victim.is_untouched(), "what was not meant for it came to the victim");

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use farjump_integration_tests::conformance::{
-    Candidate, Cell, Matrix, Subject, Verdict, build_into, candidate, last_words, names, run_telling,
+    Candidate, Cell, Matrix, Subject, Verdict, build_into, candidate, last_words, names, run_reporting,
     serve_targets, stream,
 };
 
@@ -77,7 +77,7 @@ fn run(wanted: &[&str], elsewhere: Option<&str>) -> Result<ExitCode, String> {
             Candidate::Here(subject) => {
                 let subject = elsewhere.into_iter().fold(subject, Subject::served_at);
                 let begun = Instant::now();
-                let outcome = run_telling(&subject, |cell| tell(&subject, cell, begun));
+                let outcome = run_reporting(&subject, |cell| report(&subject, cell, begun));
                 let word = if outcome.conforms() { "conforms" } else { "does not conform" };
                 eprintln!("{} {word}", subject.name());
                 matrix.add(outcome);
@@ -98,7 +98,7 @@ fn run(wanted: &[&str], elsewhere: Option<&str>) -> Result<ExitCode, String> {
 }
 
 /// Prints a line for each finished check, to show the progress on a slow machine.
-fn tell(subject: &Subject, cell: &Cell, begun: Instant) {
+fn report(subject: &Subject, cell: &Cell, begun: Instant) {
     let word = match &cell.verdict {
         Verdict::Ok(_) => "ok".to_owned(),
         Verdict::Skipped(_) => return,

@@ -69,14 +69,14 @@ use host::Fixture;
 /// and ends the process. For subjects other than the process's own it then does nothing, and the outcome is
 /// empty.
 pub fn run(subject: &Subject) -> Outcome {
-    run_telling(subject, |_| ())
+    run_reporting(subject, |_| ())
 }
 
-/// Does the same as [`run`], and passes the result of each check to `tell` as soon as it has ended.
-pub fn run_telling(subject: &Subject, mut tell: impl FnMut(&Cell)) -> Outcome {
+/// Does the same as [`run`], and passes the result of each check to `report` as soon as it has ended.
+pub fn run_reporting(subject: &Subject, mut report: impl FnMut(&Cell)) -> Outcome {
     let mut cells = Vec::new();
     let mut add = |cell: Cell| {
-        tell(&cell);
+        report(&cell);
         cells.push(cell);
     };
     if !host::is_child() && subject.elsewhere().is_some() {

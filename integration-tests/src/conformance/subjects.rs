@@ -167,7 +167,7 @@ const AROUND_SHM: [Named; 2] = [(TRACED, traced), (DELAYED, delayed)];
 /// Both sides through [`Trace`]: the mapping is hidden, puts carry the bytes.
 fn traced() -> Subject {
     let events = Arc::new(AtomicU64::new(0));
-    let told = events.clone();
+    let reported = events.clone();
     let side = move || {
         let events = events.clone();
         let sink = move |_: &Event<'_>| _ = events.fetch_add(1, Relaxed);
@@ -175,7 +175,7 @@ fn traced() -> Subject {
     };
     Subject::new(TRACED, ArrivalRules::FENCED, move || Pair::new(side(), side()))
         .volume(300_000)
-        .instrument(move || told.load(Relaxed))
+        .instrument(move || reported.load(Relaxed))
 }
 
 /// Both sides through a [`FaultInjector`] that keeps the contract: it only delays.

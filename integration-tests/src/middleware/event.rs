@@ -159,7 +159,7 @@ impl fmt::Display for Action<'_> {
             Action::Completions { count } => write!(out, "{step} {count}"),
             Action::Reserve { len } | Action::Deliver { len } => write!(out, "{step} {len} bytes"),
             Action::Commit { len, frame } => write!(out, "{step} {len} bytes, frame {frame}"),
-            Action::Arm { promised: true } => write!(out, "{step}, the descriptor will tell"),
+            Action::Arm { promised: true } => write!(out, "{step}, the descriptor will show it"),
             Action::Arm { promised: false } => write!(out, "{step}, no promise"),
             Action::Fence
             | Action::Progress

@@ -70,20 +70,24 @@ struct Link {
 }
 
 impl Link {
-    fn tell(&self, action: Action<'_>, failure: Option<&TransportError>) {
+    fn observe(&self, action: Action<'_>, failure: Option<&TransportError>) {
         (self.sink)(&Event::new(&self.name, self.number, action, failure));
     }
 
     /// Reports `action` with this result, and returns the result.
-    fn told<T>(&self, action: Action<'_>, result: Result<T, TransportError>) -> Result<T, TransportError> {
-        self.tell(action, result.as_ref().err());
+    fn observed<T>(
+        &self,
+        action: Action<'_>,
+        result: Result<T, TransportError>,
+    ) -> Result<T, TransportError> {
+        self.observe(action, result.as_ref().err());
         result
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.tell(Action::Close, None);
+        self.observe(Action::Close, None);
     }
 }
 
@@ -106,7 +110,7 @@ impl UnconnectedEndpoint for UnconnectedObserved {
     fn connect(self: Box<Self>, peer: Address, deadline_ms: u32) -> Result<Endpoint, TransportError> {
         let UnconnectedObserved { inner, link } = *self;
         let action = Action::Connect { address_len: peer.bytes.len(), descriptors: peer.descriptors.len() };
-        Ok(match link.told(action, inner.connect(peer, deadline_ms))? {
+        Ok(match link.observed(action, inner.connect(peer, deadline_ms))? {
             Endpoint::OneSided { local, remote } => Endpoint::OneSided {
                 local: Box::new(ObservedLocal { inner: local, completions: 0, link: link.clone() }),
                 remote: Box::new(ObservedRemote { inner: remote, link }),
@@ -138,28 +142,28 @@ unsafe impl RemoteMemory for ObservedRemote {
     }
 
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
-        self.link.told(Action::Put { offset, bytes, frame }, self.inner.put(offset, bytes, frame))
+        self.link.observed(Action::Put { offset, bytes, frame }, self.inner.put(offset, bytes, frame))
     }
 
     fn put_word(&mut self, offset: usize, word: u64, frame: u64) -> Result<(), TransportError> {
-        self.link.told(Action::PutWord { offset, word, frame }, self.inner.put_word(offset, word, frame))
+        self.link.observed(Action::PutWord { offset, word, frame }, self.inner.put_word(offset, word, frame))
     }
 
     fn fence(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Fence, self.inner.fence())
+        self.link.observed(Action::Fence, self.inner.fence())
     }
 
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         let result = self.inner.put_with_completion(offset, bytes, frame);
-        self.link.told(Action::PutWithCompletion { offset, bytes, frame }, result)
+        self.link.observed(Action::PutWithCompletion { offset, bytes, frame }, result)
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Progress, self.inner.progress())
+        self.link.observed(Action::Progress, self.inner.progress())
     }
 
     fn wake_peer(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Ring, self.inner.wake_peer())
+        self.link.observed(Action::Ring, self.inner.wake_peer())
     }
 
     fn store_load_ordered(&self) -> bool {
@@ -202,7 +206,7 @@ unsafe impl LocalMemory for ObservedLocal {
         let count = *result.as_ref().unwrap_or(&self.completions);
         if result.is_err() || count != self.completions {
             self.completions = count;
-            self.link.tell(Action::Completions { count }, result.as_ref().err());
+            self.link.observe(Action::Completions { count }, result.as_ref().err());
         }
         result
     }
@@ -213,11 +217,11 @@ unsafe impl LocalMemory for ObservedLocal {
 
     fn before_sleep(&mut self) -> Result<bool, TransportError> {
         let result = self.inner.before_sleep();
-        self.link.told(Action::Arm { promised: matches!(result, Ok(true)) }, result)
+        self.link.observed(Action::Arm { promised: matches!(result, Ok(true)) }, result)
     }
 
     fn after_sleep(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Disarm, self.inner.after_sleep())
+        self.link.observed(Action::Disarm, self.inner.after_sleep())
     }
 }
 
@@ -232,11 +236,11 @@ struct ObservedMessages {
 // gets them back.
 unsafe impl Messages for ObservedMessages {
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
-        self.link.told(Action::Reserve { len }, self.inner.reserve(len))
+        self.link.observed(Action::Reserve { len }, self.inner.reserve(len))
     }
 
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
-        self.link.told(Action::Commit { len, frame }, self.inner.commit(len, frame))
+        self.link.observed(Action::Commit { len, frame }, self.inner.commit(len, frame))
     }
 
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
@@ -244,10 +248,10 @@ unsafe impl Messages for ObservedMessages {
         match &result {
             Ok(Some((_, len))) if !self.handed_over => {
                 self.handed_over = true;
-                self.link.tell(Action::Deliver { len: *len }, None);
+                self.link.observe(Action::Deliver { len: *len }, None);
             }
             Ok(_) => {}
-            Err(error) => self.link.tell(Action::Deliver { len: 0 }, Some(error)),
+            Err(error) => self.link.observe(Action::Deliver { len: 0 }, Some(error)),
         }
         result
     }
@@ -255,12 +259,12 @@ unsafe impl Messages for ObservedMessages {
     fn release(&mut self) {
         self.inner.release();
         if std::mem::take(&mut self.handed_over) {
-            self.link.tell(Action::Release, None);
+            self.link.observe(Action::Release, None);
         }
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Progress, self.inner.progress())
+        self.link.observed(Action::Progress, self.inner.progress())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -269,11 +273,11 @@ unsafe impl Messages for ObservedMessages {
 
     fn arm(&mut self) -> Result<bool, TransportError> {
         let result = self.inner.arm();
-        self.link.told(Action::Arm { promised: matches!(result, Ok(true)) }, result)
+        self.link.observed(Action::Arm { promised: matches!(result, Ok(true)) }, result)
     }
 
     fn disarm(&mut self) -> Result<(), TransportError> {
-        self.link.told(Action::Disarm, self.inner.disarm())
+        self.link.observed(Action::Disarm, self.inner.disarm())
     }
 
     fn wants_write(&self) -> bool {

@@ -201,9 +201,9 @@ fn a_lying_return_line_gives_no_room_and_takes_none() {
         let line = if pair.left.channel.in_flight() == Some(15 * 64) { 64 } else { 128 };
         assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}");
         // Beyond the sent bytes, backwards, and nonsense.
-        for told in [20 * line + 1, 20 * line + 4096, u64::MAX, 1 << 63, 4 * line, 1, 0] {
-            pair.left.pages.write(0, &told.to_le_bytes());
-            assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {told} was believed");
+        for reported in [20 * line + 1, 20 * line + 4096, u64::MAX, 1 << 63, 4 * line, 1, 0] {
+            pair.left.pages.write(0, &reported.to_le_bytes());
+            assert_eq!(pair.left.channel.in_flight(), Some(15 * line), "{rule:?}: {reported} was believed");
         }
         let mut sent = 20;
         while pair.left.send_packed(sent, &pattern(sent, 30)).is_ok() {

@@ -8,7 +8,7 @@ use farjump_core::image::{ImageParts, Import, Machine, Place, Relative, SPAN_DIS
 pub(crate) const INCREMENT: [u8; 4] = [0x48, 0xff, 0x02, 0xc3];
 /// `decq (%rdx); ret`.
 pub(crate) const DECREMENT: [u8; 4] = [0x48, 0xff, 0x0a, 0xc3];
-/// `again: incq 8(%rdx); cmpq $0, (%rdx); je again; ret`: counts until it is told to stop.
+/// `again: incq 8(%rdx); cmpq $0, (%rdx); je again; ret`: counts until it is stopped.
 pub(crate) const COUNT_UNTIL_STOPPED: [u8; 11] =
     [0x48, 0xff, 0x42, 0x08, 0x48, 0x83, 0x3a, 0x00, 0x74, 0xf6, 0xc3];
 

@@ -54,7 +54,7 @@ impl TcpMessages {
         self.parts.as_ref().expect("the end is whole until it is dropped")
     }
 
-    /// Records that there is no credit for a message of `len` bytes. Tells the peer once for each state of
+    /// Records that there is no credit for a message of `len` bytes. Notifies the peer once for each state of
     /// its window.
     #[cold]
     fn full(&mut self, len: usize) -> Result<TransportError, TransportError> {

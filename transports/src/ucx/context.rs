@@ -66,10 +66,10 @@ impl Context {
     /// Makes one with these features, and these settings, by UCX's names, overriding UCX's defaults. Fails
     /// unless `tcp` if UCX uses TCP nevertheless.
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
-        static TOLD: Once = Once::new();
+        static LOGGED: Once = Once::new();
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         if ucx.version().is_newer_than_tried() {
-            TOLD.call_once(|| {
+            LOGGED.call_once(|| {
                 let (version, (major, minor)) = (ucx.version(), NEWEST);
                 log::warn!(
                     "UCX {version} ({}) is newer than {major}.{minor}, the newest that farjump was tried with",

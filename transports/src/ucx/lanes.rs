@@ -246,7 +246,7 @@ mod tests {
         let rdma = Lanes::read(RDMA);
         assert_eq!(rdma.in_words(), "reliable RDMA over mlx5_0:1 (rc_verbs)");
         assert!(!rdma.are_tcp());
-        assert_eq!(rdma.write_natively(), None, "nothing tells which protocols it has");
+        assert_eq!(rdma.write_natively(), None, "nothing says which protocols it has");
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
         match &outcomes[1] {
             Err(Cause::Address(what)) => assert!(what.contains("8192"), "{what}"),
             // Before Linux 5.14.
-            Ok(()) => println!("skipped: this kernel does not tell"),
+            Ok(()) => println!("skipped: this kernel does not say"),
             Err(other) => panic!("{other}"),
         }
     }

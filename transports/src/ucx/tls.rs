@@ -23,12 +23,12 @@ pub(super) const TCP_WARNING: &str =
 
 /// Returns the user's UCX_TLS, without RDMA devices if UCX lacks memory for them; or why nothing is left.
 fn setting() -> Result<Option<String>, String> {
-    static TOLD: Once = Once::new();
+    static LOGGED: Once = Once::new();
     let set = env::var("UCX_TLS").ok();
     let Some(why) = device_memlock::no_devices() else { return Ok(set) };
     let rest = spared(set.as_deref())
         .map_err(|set| format!("UCX_TLS={set} names nothing but RDMA transports: {why}"))?;
-    TOLD.call_once(|| log::warn!("{why}"));
+    LOGGED.call_once(|| log::warn!("{why}"));
     Ok(rest)
 }
 

@@ -40,13 +40,13 @@ fn open(named: Option<&Path>, before: Option<&Path>) -> Outcome {
     let output = command.envs(named.map(|named| (NAMED, named))).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    let told = |key: &str| {
+    let reported = |key: &str| {
         let lines: Vec<_> =
             said.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect();
         lines
     };
-    let opened = told("opened ").pop().ok_or_else(|| told("refused ").pop().unwrap_or(said.clone()));
-    Outcome { said: opened, mapped: told("mapped ").into_iter().map(PathBuf::from).collect() }
+    let opened = reported("opened ").pop().ok_or_else(|| reported("refused ").pop().unwrap_or(said.clone()));
+    Outcome { said: opened, mapped: reported("mapped ").into_iter().map(PathBuf::from).collect() }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::packages;
 use crate::process::{Ended, Failed, Interrupt, Run};
-use crate::test_report::{Tally, telling};
+use crate::test_report::{Tally, shown_lines};
 use crate::workspace::{Workspace, as_for_tests, root};
 
 /// Limit for building, or testing.
@@ -48,7 +48,7 @@ const TESTS: [&str; 13] = [
 /// Unit tests over fakes that repeat no line of UCX, and take long.
 const LEFT_OUT: [&str; 2] = ["--skip", "conformance::channels::"];
 /// Words of the message for missing UCX: the missing library, and the package that has it.
-const TOLD: [&str; 3] =
+const SAID: [&str; 3] =
     ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
 
 /// Hides the files that stand before `--`, and becomes the command behind it. `$1` is an empty folder.
@@ -105,12 +105,12 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     let program = target.join("debug/farjump");
     let shown = view.run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
-    if let Some(left_out) = TOLD.iter().find(|told| !shown.output.contains(**told)) {
+    if let Some(left_out) = SAID.iter().find(|said| !shown.output.contains(**said)) {
         return Err(Failed::Because(format!("`farjump transports` does not say `{left_out}`")));
     }
     succeeded(&view.run(&program, &["demo"]).run()?, "farjump demo")?;
     let asked = view.run(&program, &["serve", "--listen", "unix:unused", "--transport", "ucx-am"]).run()?;
-    if asked.status.success() || !TOLD.iter().all(|told| asked.output.contains(told)) {
+    if asked.status.success() || !SAID.iter().all(|said| asked.output.contains(said)) {
         return Err(Failed::Because(
             "`farjump serve --transport ucx-am` does not fail with the reason".to_owned(),
         ));
@@ -120,7 +120,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     let ended = view
         .run(cargo_program(), &tests)
         .env("CARGO_TERM_COLOR", "never")
-        .showing(telling(!packages::in_ci()))
+        .showing(shown_lines(!packages::in_ci()))
         .run()?;
     let mut tally = Tally::read(&ended.output);
     tally.took("without UCX", begun.elapsed());
@@ -128,7 +128,7 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
     }
     let for_ucx =
-        tally.skipped.iter().filter(|(_, reason)| TOLD.iter().all(|told| reason.contains(told))).count();
+        tally.skipped.iter().filter(|(_, reason)| SAID.iter().all(|said| reason.contains(said))).count();
     println!("\n{}{tally}; {for_ucx} were skipped because there is no UCX", tally.names());
     if for_ucx == 0 {
         tally.fail("no test was skipped because UCX is not there: was it taken away?");

@@ -117,7 +117,7 @@ impl Machine<'_> {
             .limit(self.limit);
         let run = match self.shown {
             Shown::Console => run,
-            Shown::Commands(names) => run.showing(told(self.mark.to_owned(), names)),
+            Shown::Commands(names) => run.showing(naming(self.mark.to_owned(), names)),
             Shown::Nothing => run.quiet(),
         };
         let run = match self.pair {
@@ -143,7 +143,7 @@ impl Machine<'_> {
 }
 
 /// Reports each command when it has ended, and its skipped tests.
-fn told(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static {
+fn naming(mark: String, names: Vec<String>) -> impl FnMut(&str) -> bool + 'static {
     let mut since = 0;
     move |line| {
         match *line.trim_end().split(' ').collect::<Vec<_>>() {

@@ -61,7 +61,7 @@ struct Way {
 }
 
 impl Samples {
-    /// Opens this process's endpoint, with its files in `folder`; `source` tells its role.
+    /// Opens this process's endpoint, with its files in `folder`; `source` gives its role.
     pub(crate) fn open(folder: &Path, source: bool, layout: &Layout) -> Result<Samples, Failure> {
         // Failures are reported as errors.
         set_log_level(LogLevel::Fatal);

@@ -152,8 +152,8 @@ fn a_damaged_payload_is_answered_with_what_is_wrong_with_it() {
         (payload(b"a", 1, 1, 1, 8, "00 01000 10 00000000"), "a sample has too many bits"),
         (payload(b"a", 1, 1, 1, 16, "00 10000 10 0000000000000001"), "a sample has too many bits"),
     ] {
-        let told = answer(&mut link, &codec, &payload).unwrap_err();
-        assert_eq!(told, format!("the compressed recording is damaged: {why}"));
+        let reported = answer(&mut link, &codec, &payload).unwrap_err();
+        assert_eq!(reported, format!("the compressed recording is damaged: {why}"));
     }
     let no_rate = answer(&mut link, &codec, &payload(b"a", 0, 1, 1, 16, five)).unwrap_err();
     assert_eq!(no_rate, "CHECK constraint failed: rate > 0");

@@ -192,6 +192,6 @@ int main(int argc, char **argv)
     }
 #endif
     peer_close(&peer);
-    printf("all of it was told\n");
+    printf("all of it was reported\n");
     return 0;
 }

@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Instant;
 
 use farjump_core::transport::{ArrivalRules, Transport};
-use farjump_integration_tests::conformance::{Matrix, Pair, Subject, Verdict, run_telling, serve_threads};
+use farjump_integration_tests::conformance::{Matrix, Pair, Subject, Verdict, run_reporting, serve_threads};
 use farjump_integration_tests::middleware::{FaultInjector, Faults};
 use farjump_mpi_example::{Pool, Windows, Worker, finalize};
 use mpi::Threading;
@@ -81,7 +81,7 @@ fn suite(world: &SimpleCommunicator, pool: &Pool) -> Result<(), Box<dyn Error>> 
     for (name, rule) in SUBJECTS {
         let subject = subject(pool, name, rule).partnered_by(address);
         let begun = Instant::now();
-        matrix.add(run_telling(&subject, |cell| {
+        matrix.add(run_reporting(&subject, |cell| {
             let word = match &cell.verdict {
                 Verdict::Failed(why) => why,
                 Verdict::Ok(_) => "ok",

@@ -111,7 +111,7 @@ unsafe impl Sync for Shared {}
 struct Pages {
     free: RangeAllocator<usize>,
     /// Regions that are no longer used here, but may still be written into.
-    parting: Vec<Range<usize>>,
+    leaving: Vec<Range<usize>>,
     /// Number of regions so far.
     taken: u64,
 }
@@ -169,7 +169,7 @@ impl Pool {
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(PoolError::Exhausted(size))?;
         let first = base.addr().get().next_multiple_of(PAGE) - base.addr().get();
-        let pages = Pages { free: RangeAllocator::new(first..first + usable), parting: Vec::new(), taken: 0 };
+        let pages = Pages { free: RangeAllocator::new(first..first + usable), leaving: Vec::new(), taken: 0 };
         let (rank, ranks) = (communicator.rank() as usize, communicator.size() as usize);
         let mut shared = Shared {
             window,
@@ -243,8 +243,8 @@ impl Pool {
         let shared = &self.0;
         let (range, token) = {
             let pages = &mut *shared.pages.lock().unwrap_or_else(PoisonError::into_inner);
-            let (left, parting) = pages.parting.drain(..).partition(|parting| shared.has_left(parting.start));
-            pages.parting = parting;
+            let (left, leaving) = pages.leaving.drain(..).partition(|leaving| shared.has_left(leaving.start));
+            pages.leaving = leaving;
             let left: Vec<_> = left;
             left.into_iter().for_each(|range| pages.free.free_range(range));
             let wanted = len.checked_add(PAGE).ok_or(PoolError::Exhausted(len))?;
@@ -256,8 +256,8 @@ impl Pool {
         unsafe { shared.base.add(range.start).write_bytes(0, range.len()) };
         shared.word(range.start + TOKEN_AT).store(token, Ordering::Relaxed);
         shared.word(range.start + LEN_AT).store(len as u64, Ordering::Relaxed);
-        let told = AtomicBool::new(false);
-        let region = Region { shared: Arc::clone(shared), pages: range, len, token, told };
+        let announced = AtomicBool::new(false);
+        let region = Region { shared: Arc::clone(shared), pages: range, len, token, announced };
         // SAFETY: the window lives as long as `shared`. The peer's `MPI_Get` then sees the bytes stored here.
         check("MPI_Win_sync", unsafe { ffi::MPI_Win_sync(shared.window) })?;
         Ok(region)

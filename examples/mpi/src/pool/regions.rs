@@ -19,13 +19,13 @@ pub(crate) struct Region {
     pub(super) len: usize,
     pub(super) token: u64,
     /// Whether a peer may know its place.
-    pub(super) told: AtomicBool,
+    pub(super) announced: AtomicBool,
 }
 
 impl Region {
     /// Its place. From now on it is not reused before the peer has left it.
     pub(crate) fn place(&self) -> Place {
-        self.told.store(true, Ordering::Relaxed);
+        self.announced.store(true, Ordering::Relaxed);
         Place {
             rank: self.shared.rank as u64,
             at: self.pages.start as u64,
@@ -47,8 +47,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         let pages = &mut *self.shared.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        match *self.told.get_mut() && !self.shared.has_left(self.pages.start) {
-            true => pages.parting.push(self.pages.clone()),
+        match *self.announced.get_mut() && !self.shared.has_left(self.pages.start) {
+            true => pages.leaving.push(self.pages.clone()),
             false => pages.free.free_range(self.pages.clone()),
         }
     }

@@ -116,9 +116,9 @@ impl Mpi {
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Standard output of all ranks.
-    pub(crate) said: String,
+    pub(crate) output: String,
     /// Standard error of all ranks.
-    pub(crate) told: String,
+    pub(crate) errors: String,
 }
 
 /// Runs `ranks` of `program`, which have to succeed, and returns their output. Prints the reason and returns
@@ -129,9 +129,9 @@ pub(crate) fn run(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
 ) -> Option<String> {
-    let Ended { status, said, told } = run_to_its_end(way, ranks, &program, arguments)?;
-    assert!(status.success(), "{}: {status}\n{told}", program.as_ref().display());
-    Some(said)
+    let Ended { status, output, errors } = run_to_its_end(way, ranks, &program, arguments)?;
+    assert!(status.success(), "{}: {status}\n{errors}", program.as_ref().display());
+    Some(output)
 }
 
 /// Runs `ranks` of `program`, which may fail.
@@ -152,7 +152,7 @@ pub(crate) fn run_to_its_end(
     // Open MPI maps files of its folder. On a disk they would be written to it.
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-    let [said, told] = ["said", "told"].map(|name| folder.path().join(name));
+    let [output, errors] = ["said", "told"].map(|name| folder.path().join(name));
 
     let mut mpirun = Command::new(mpirun);
     match mpi {
@@ -177,7 +177,7 @@ pub(crate) fn run_to_its_end(
     mpirun.env("TMPDIR", folder.path()).env(RANK, "yes");
     mpirun.envs(variables.iter().map(|[name, value]| (name, value)));
     mpirun.stdin(Stdio::null());
-    mpirun.stdout(File::create(&said).unwrap()).stderr(File::create(&told).unwrap()).process_group(0);
+    mpirun.stdout(File::create(&output).unwrap()).stderr(File::create(&errors).unwrap()).process_group(0);
     let mut job = Job(mpirun.spawn().unwrap());
     let begun = Instant::now();
     let status = loop {
@@ -187,9 +187,9 @@ pub(crate) fn run_to_its_end(
         assert!(begun.elapsed() < Duration::from_secs(LIMIT) + GRACE, "mpirun does not end");
         thread::sleep(Duration::from_millis(20));
     };
-    let (said, told) = (fs::read_to_string(said).unwrap(), fs::read_to_string(told).unwrap());
-    println!("{said}");
-    Some(Ended { status, said, told })
+    let (output, errors) = (fs::read_to_string(output).unwrap(), fs::read_to_string(errors).unwrap());
+    println!("{output}");
+    Some(Ended { status, output, errors })
 }
 
 /// The MPI of such a job and its mpirun, or why there can be none here.

@@ -20,9 +20,9 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 #[test]
 fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
     let program = env!("CARGO_BIN_EXE_mpi-conformance");
-    let Some(said) = job::run(&job::MEMORY, 2, program, [""; 0]) else { return };
+    let Some(output) = job::run(&job::MEMORY, 2, program, [""; 0]) else { return };
     for table in ["channels", "links, cached, one process", "links, cached, two processes"] {
-        was_tried(table, &said);
+        was_tried(table, &output);
     }
 }
 
@@ -30,21 +30,21 @@ fn the_transport_over_mpi_windows_passes_the_conformance_suite() {
 #[test]
 fn it_passes_where_a_rank_carries_out_itself_what_is_written_into_its_window() {
     let program = env!("CARGO_BIN_EXE_mpi-conformance");
-    let Some(said) = job::run(&job::MESSAGES, 2, program, [""; 0]) else { return };
-    assert!(said.contains(": the window needs a worker in each rank\n"), "{said}");
+    let Some(output) = job::run(&job::MESSAGES, 2, program, [""; 0]) else { return };
+    assert!(output.contains(": the window needs a worker in each rank\n"), "{output}");
     for table in ["channels", "links, cached, two processes"] {
-        was_tried(table, &said);
+        was_tried(table, &output);
     }
 }
 
 /// Checks that the table of this title has a row with passed checks for each rule. The program has reported
 /// that none failed.
 #[cfg(feature = "mpi")]
-fn was_tried(table: &str, said: &str) {
-    let rows: Vec<_> = said.split(table).nth(1).unwrap_or_default().lines().skip(1).take(2).collect();
-    let [fenced, checked] = rows[..] else { panic!("no table {table}:\n{said}") };
-    assert!(fenced.starts_with("mpi-window ") && fenced.contains("  ok  "), "{table}:\n{said}");
-    assert!(checked.starts_with("mpi-window, checked ") && checked.contains("  ok  "), "{table}:\n{said}");
+fn was_tried(table: &str, output: &str) {
+    let rows: Vec<_> = output.split(table).nth(1).unwrap_or_default().lines().skip(1).take(2).collect();
+    let [fenced, checked] = rows[..] else { panic!("no table {table}:\n{output}") };
+    assert!(fenced.starts_with("mpi-window ") && fenced.contains("  ok  "), "{table}:\n{output}");
+    assert!(checked.starts_with("mpi-window, checked ") && checked.contains("  ok  "), "{table}:\n{output}");
 }
 
 #[cfg(feature = "mpi")]
@@ -56,12 +56,12 @@ fn ranks_ask_another_one_in_the_midst_of_its_simulation() {
     let output = folder.path().join("libhottest.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/hottest.c").into();
     build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
-    let Some(said) = job::run(&job::MEMORY, 3, env!("CARGO_BIN_EXE_mpi-heat"), [folder.path(), &output])
+    let Some(output) = job::run(&job::MEMORY, 3, env!("CARGO_BIN_EXE_mpi-heat"), [folder.path(), &output])
     else {
         return;
     };
     for rank in [1, 2] {
         let line = format!("rank {rank}: 20 answers of rank 0 are right, ");
-        assert!(said.contains(&line), "{said}");
+        assert!(output.contains(&line), "{output}");
     }
 }

@@ -13,8 +13,8 @@ const LEN: usize = 64 << 10;
 fn in_a_rank(test: &str, play: impl FnOnce(&Pool)) {
     if std::env::var_os(job::RANK).is_none() {
         let program = std::env::current_exe().unwrap();
-        if let Some(said) = job::run(&job::MEMORY, 1, program, [test, "--exact", "--nocapture"]) {
-            assert!(said.contains("played"), "nothing ran: {said}");
+        if let Some(output) = job::run(&job::MEMORY, 1, program, [test, "--exact", "--nocapture"]) {
+            assert!(output.contains("played"), "nothing ran: {output}");
         }
         return;
     }

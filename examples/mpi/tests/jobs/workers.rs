@@ -52,8 +52,11 @@ fn a_link_is_refused_without_the_worker_that_the_mpi_needs() {
         pool.free().unwrap();
         println!("rank {} played", world.rank());
     });
-    let Some(Ended { status, said, told }) = ended else { return };
-    assert!(status.success() && said.contains("rank 0 played") && said.contains("rank 1 played"), "{told}");
+    let Some(Ended { status, output, errors }) = ended else { return };
+    assert!(
+        status.success() && output.contains("rank 0 played") && output.contains("rank 1 played"),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -83,9 +86,9 @@ fn a_write_that_waits_too_long_for_its_rank_ends_the_job_and_says_why() {
         }
         exit(2);
     });
-    let Some(Ended { status, said, told }) = ended else { return };
-    assert!(!status.success() && !said.contains("went on"), "{status}\n{said}{told}");
+    let Some(Ended { status, output, errors }) = ended else { return };
+    assert!(!status.success() && !output.contains("went on"), "{status}\n{output}{errors}");
     let why = "has waited more than 1 s for rank 1, which calls nothing of MPI: keep a Worker in each rank";
-    let said_why = told.lines().any(|line| line.starts_with("rank 0: MPI_") && line.contains(why));
-    assert!(said_why, "{told}");
+    let said_why = errors.lines().any(|line| line.starts_with("rank 0: MPI_") && line.contains(why));
+    assert!(said_why, "{errors}");
 }

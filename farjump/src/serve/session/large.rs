@@ -181,7 +181,7 @@ impl Session {
         match self.make(frame, payload, shared) {
             Ok(end) => {
                 let until = Instant::now() + shared.handshake_timeout;
-                let sent = end.tell(|end, descriptors| {
+                let sent = end.with_info(|end, descriptors| {
                     self.control.send_with(&Message::LargeOffer { end }, descriptors)
                 });
                 self.large.state = State::Offered { end, until };

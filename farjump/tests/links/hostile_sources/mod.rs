@@ -85,8 +85,8 @@ impl Fixture {
 
     /// Checks that a frame of `hostile` was refused for this cause with `words`; its link continues.
     pub(super) fn refuses(&mut self, hostile: &mut RawSource, cause: RefusalCause, words: &str, what: &str) {
-        let (told, text) = hostile.refusal(7);
-        assert_eq!(told, cause, "{what}: {text}");
+        let (reported, text) = hostile.refusal(7);
+        assert_eq!(reported, cause, "{what}: {text}");
         assert!(text.contains(words), "{what}: {text}");
         assert!(text.starts_with("the target refused "), "{what}: {text}");
         assert_eq!(text.matches("the target refused").count(), 1, "{what}: {text}");

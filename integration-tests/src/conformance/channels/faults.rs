@@ -35,10 +35,10 @@ fn spoilt(
     seed: u64,
     faults: Faults,
 ) -> (Ends, FaultHandle) {
-    let (told, handle) = std::sync::mpsc::channel();
+    let (reported, handle) = std::sync::mpsc::channel();
     let subject = Subject::new("spoilt", rule, move || {
         let injector = FaultInjector::new(inner(), seed, faults).offering(rule);
-        told.send(injector.handle()).unwrap();
+        reported.send(injector.handle()).unwrap();
         Pair::new(Box::new(injector), inner())
     });
     let ends = Ends::connect(&subject, 16 << 10, 8 << 10).unwrap();

@@ -141,7 +141,7 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
     for too_much in [(max - 63).max(INLINE_PAYLOAD + 1), max, max + 1, usize::MAX / 2, usize::MAX] {
         let refused = refused(&mut ends, &plan, too_much)?;
         ensure!(
-            matches!(refused, Err(SendError::TooLarge { len, max: told }) if len > told && told == max),
+            matches!(refused, Err(SendError::TooLarge { len, max: reported }) if len > reported && reported == max),
             "{too_much} bytes over a limit of {max} give {refused:?}"
         );
         counted += 1;

@@ -55,7 +55,7 @@ fn play_until_asked_no_more(subject: &Subject) -> Result<(), Failure> {
     });
     let folder = PathBuf::from(env::var_os(FOLDER).unwrap_or_default());
     let args = env::var_os(FILE).map_or(Args::Word, |path| Args::File(path.into()));
-    let address = env::var(LISTEN).map_err(|_| Failure::new("it is not told where to listen"))?;
+    let address = env::var(LISTEN).map_err(|_| Failure::new("there is no address to listen on"))?;
     let stream = std::io::stdin().as_fd().try_clone_to_owned()?.into();
     let pair = subject.make();
     serve(&address, &folder, pair.target, &args, stream)?;

@@ -97,19 +97,19 @@ impl Commands {
         (0..count).map(|_| self.line().map_err(gone)).collect()
     }
 
-    /// Tells a target on another machine to die, and waits until nothing is left of it.
+    /// Makes a target on another machine die, and waits until nothing is left of it.
     pub(crate) fn die(mut self) -> Result<(), Failure> {
-        let told = writeln!(self.stream.get_mut(), "{}", Command::Die.to_line()).and_then(|()| self.line());
-        let told = told.map_err(|error| Failure::new(format!("a target that was to die: {error}")))?;
-        ensure!(told.starts_with("ended: signal: 9"), "a target that was to die {told}");
+        let reply = writeln!(self.stream.get_mut(), "{}", Command::Die.to_line()).and_then(|()| self.line());
+        let reply = reply.map_err(|error| Failure::new(format!("a target that was to die: {error}")))?;
+        ensure!(reply.starts_with("ended: signal: 9"), "a target that was to die {reply}");
         Ok(())
     }
 
     /// Ends the commands to a target on another machine, and waits until it has ended properly.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
-        let told = self.stream.get_ref().finish().and_then(|()| self.line());
-        let told = told.map_err(|error| Failure::new(format!("the end of a target: {error}")))?;
-        ensure!(told == "ended: played", "the target's process {told}");
+        let reply = self.stream.get_ref().finish().and_then(|()| self.line());
+        let reply = reply.map_err(|error| Failure::new(format!("the end of a target: {error}")))?;
+        ensure!(reply == "ended: played", "the target's process {reply}");
         Ok(())
     }
 

@@ -210,8 +210,8 @@ impl Order {
     }
 }
 
-/// Tells the requester whether there is a target now, and returns it.
-fn told<T>(begun: Result<T, Failure>, mut stream: &TcpStream) -> Result<T, Failure> {
+/// Reports to the requester whether there is a target now, and returns it.
+fn announced<T>(begun: Result<T, Failure>, mut stream: &TcpStream) -> Result<T, Failure> {
     match &begun {
         Ok(_) => writeln!(stream, "{STARTED}")?,
         Err(failure) => writeln!(stream, "{REFUSED}{}", in_a_line(failure))?,
@@ -237,7 +237,7 @@ fn attend(
         let mut command = Command::new(std::env::current_exe()?);
         Ok(child::give_role(command.args(arguments), &role, stream.try_clone()?).spawn()?)
     };
-    let mut target = told(begin(), &stream)?;
+    let mut target = announced(begin(), &stream)?;
     // Held open until then, so that the requester reads the end when nothing is left of the target.
     let status = target.wait()?;
     let word = if child::played(status) { PLAYED.to_owned() } else { status.to_string() };
@@ -254,7 +254,7 @@ fn play(mut stream: TcpStream, subject: &Subject) -> Result<(), Failure> {
         ensure!(order.subject == subject.name(), "no subject {:?}", order.subject);
         Ok(order)
     };
-    let Order { listen, args, .. } = told(begin(), &stream)?;
+    let Order { listen, args, .. } = announced(begin(), &stream)?;
     let pair = subject.make();
     let asked: Stream = stream.try_clone()?.into();
     let played = serve(&format!("tcp:{listen}"), folder.path(), pair.target, &args, asked);

@@ -100,8 +100,8 @@ pub(in crate::conformance) fn restart(fixture: &Fixture) -> Counted {
             matches!(late, Err(Error::Wait(WaitError::PeerGone { .. }))),
             "a call of a target that is gone gives {late:?}"
         );
-        let told = gone.load(Relaxed);
-        ensure!(told == round, "the target went {round} times, the handler ran {told} times");
+        let reported = gone.load(Relaxed);
+        ensure!(reported == round, "the target went {round} times, the handler ran {reported} times");
 
         link.reconnect()?;
         ensure!(link.epoch() != epoch, "the new target has the old one's epoch");

@@ -17,8 +17,8 @@ const ROUNDS: u64 = 3;
 
 pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
-    let told = Arc::new(AtomicU64::new(0));
-    let count = told.clone();
+    let reported = Arc::new(AtomicU64::new(0));
+    let count = reported.clone();
     let link = host.link_with(|builder| {
         builder.reply_mailbox_size(ROOM).on_refused(move |_| _ = count.fetch_add(1, Relaxed))
     })?;
@@ -65,7 +65,7 @@ pub(in crate::conformance) fn refusals(fixture: &Fixture) -> Counted {
             "a flush after two refusals gives {flushed:?}"
         );
         link.flush(PATIENCE)?;
-        let handled = told.load(Relaxed);
+        let handled = reported.load(Relaxed);
         ensure!(handled == 2 * (round + 1), "the handler ran {handled} times in round {round}");
         refused += 2;
         seen += 2;

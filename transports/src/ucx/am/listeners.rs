@@ -46,7 +46,8 @@ pub(super) fn listening() -> Vec<Listener> {
 impl Listeners {
     /// Returns those of the worker with this address, which was made after `before` was read.
     pub(super) fn of(before: &[Listener], worker: &[u8]) -> Listeners {
-        let is_ours = |listener: &Listener| !before.contains(listener) && tells(worker, listener.at.port());
+        let is_ours =
+            |listener: &Listener| !before.contains(listener) && has_port(worker, listener.at.port());
         let open: Vec<_> = listening().into_iter().filter(is_ours).collect();
         if open.is_empty() {
             log::warn!(
@@ -123,7 +124,7 @@ impl Listener {
 
 /// Returns whether a worker's address names this port as UCX does over TCP: behind a byte whose lower six
 /// bits are 2, the number of bytes that follow.
-fn tells(worker: &[u8], port: u16) -> bool {
+fn has_port(worker: &[u8], port: u16) -> bool {
     worker.windows(3).any(|bytes| bytes[0] & 0x3f == 2 && bytes[1..] == port.to_be_bytes())
 }
 

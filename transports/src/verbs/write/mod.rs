@@ -261,7 +261,7 @@ struct WriteLocal {
 }
 
 // SAFETY: the region keeps its memory, page-aligned and zero at first, until it is dropped. Only the peer has
-// its key, and no other queue pair of this device's domain is told of it.
+// its key, and no other queue pair of this device's domain learns of it.
 unsafe impl LocalMemory for WriteLocal {
     fn base(&self) -> NonNull<u8> {
         self.region.start()
