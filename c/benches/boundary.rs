@@ -56,7 +56,7 @@ fn main() {
     let mut target = Target::listen(&address).build().expect("the target listens");
 
     let rust_library = Library::open(&library).expect("it was built");
-    let link = meanwhile(&mut target, || Link::connect(&address)).expect("they meet");
+    let link = meanwhile(&mut target, || Link::connect(&address)).expect("they connect");
 
     let text = |text: &str| CString::new(text).expect("no zero byte");
     let (c_address, c_path) = (text(&address), text(&library.to_string_lossy()));

@@ -12,7 +12,7 @@ use farjump_control::{
 };
 use farjump_core::image::CodeId;
 use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body};
-use farjump_fixtures::control::{Place, accept, far, met_over, next, shm, target_options};
+use farjump_fixtures::control::{Place, accept, far, handshake_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn encoded(request: AdminRequest) -> Vec<u8> {
@@ -30,7 +30,7 @@ fn asked(listener: &Listener) -> Result<AdminConnection, HandshakeError> {
     loop {
         match arrival.advance(&mut shm())? {
             Progress::Admin(connection) => return Ok(*connection),
-            Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
+            Progress::Handshake(handshake) => panic!("{handshake:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
         }
@@ -64,7 +64,7 @@ fn an_answer_longer_than_any_socket_holds_arrives_whole_in_pieces() {
     drop(connection);
     assert!(pieces > 0, "the answer was not long");
     assert_eq!(source.join().unwrap().unwrap(), long());
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn questions_that_are_none_are_refused_in_words() {
         stream.read_to_end(&mut reported).unwrap();
         assert!(String::from_utf8_lossy(&reported).contains(words), "{what}: it got {reported:?}");
     }
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
 }
 
 #[test]

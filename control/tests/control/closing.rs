@@ -14,7 +14,7 @@ use farjump_control::{
     admin_request, connect_target,
 };
 use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
-use farjump_fixtures::control::{Place, accept, arrive, met_over, next, shm, source_options};
+use farjump_fixtures::control::{Place, accept, arrive, handshake_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -121,7 +121,7 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
             let place = Place::new();
             let listener = place.listener();
             open_for_all(&place);
-            let (mut source, mut target) = met_over(&place, &listener);
+            let (mut source, mut target) = handshake_over(&place, &listener);
             for count in [1, 8, 253] {
                 let stuck = Stuck::new();
                 let (stream, _other) = as_other(|| {
@@ -136,7 +136,7 @@ fn a_stranger_that_passes_what_cannot_be_closed_is_refused_unread_and_the_next_s
                     next(&mut reported),
                     Ok(Message::Reject { cause: RejectCause::OtherUser, .. })
                 ));
-                met_over(&place, &listener);
+                handshake_over(&place, &listener);
             }
             source.control.send(&Message::Bye, &[]).unwrap();
             assert_eq!(next(&mut target.control).unwrap(), Message::Bye);
@@ -171,12 +171,12 @@ fn what_cannot_be_closed_and_comes_with_a_hello_costs_its_sender_the_meeting_and
                         }
                         _ => Stuck::new().pass(&stream, &said(&hello(), announced), count, flags),
                     };
-                    let error = arrive(&listener).expect_err("it was met");
+                    let error = arrive(&listener).expect_err("it was accepted");
                     assert!(
                         matches!(error, HandshakeError::Descriptors { .. }),
                         "{count}, {announced} announced: {error}"
                     );
-                    met_over(&place, &listener);
+                    handshake_over(&place, &listener);
                     drop(other);
                 }
             }
@@ -216,7 +216,7 @@ fn connections_that_end_with_such_messages_unread_block_nobody() {
         let mut honest = UnixStream::connect(place.path()).unwrap();
         drop(listener);
         assert!(!matches!(std::io::Read::read(&mut honest, &mut [0; 100]), Ok(1..)));
-        met_over(&place, &place.listener());
+        handshake_over(&place, &place.listener());
     });
 }
 
@@ -346,9 +346,9 @@ fn a_source_whose_end_is_made_of_what_cannot_be_closed_is_refused_and_the_next_o
                 let other = Stuck::new().pass(&stream, &ready, 2, SendFlags::empty());
                 (stream, other)
             });
-            let error = arrive(&listener).expect_err("it was met");
+            let error = arrive(&listener).expect_err("it was accepted");
             assert!(matches!(error, HandshakeError::Transport(_)), "{error}");
-            met_over(&place, &listener);
+            handshake_over(&place, &listener);
             drop(liar.join().unwrap());
         });
     });

@@ -9,7 +9,7 @@ use farjump_control::{
     Message, PREFIX_LEN, RefusalCause, RejectCause,
 };
 use farjump_fixtures::by_hand::beginning;
-use farjump_fixtures::control::{Place, controls, met_pair, next};
+use farjump_fixtures::control::{Place, controls, handshake_pair, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::io::{FdFlags, fcntl_getfd};
 
@@ -119,7 +119,7 @@ fn before_the_meeting_a_message_is_at_most_64_kib_long() {
 #[test]
 fn after_the_meeting_an_image_of_64_mib_travels_to_the_target_and_a_longer_one_does_not() {
     let place = Place::new();
-    let (mut source, mut target) = met_pair(&place);
+    let (mut source, mut target) = handshake_pair(&place);
     let image: Vec<u8> = (0..MAX_CODE).map(|at| ((at * 31) >> 7) as u8).collect();
     let message = Message::Code { id: [5; 16], image };
     source.control.send(&message, &[]).unwrap();
@@ -139,7 +139,7 @@ fn after_the_meeting_an_image_of_64_mib_travels_to_the_target_and_a_longer_one_d
 #[test]
 fn a_peer_that_does_not_read_costs_a_bounded_amount_and_loses_nothing_that_was_taken() {
     let place = Place::new();
-    let (mut source, mut target) = met_pair(&place);
+    let (mut source, mut target) = handshake_pair(&place);
     let mut taken = 0;
     let error = loop {
         let text = "x".repeat(10_000);

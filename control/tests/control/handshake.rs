@@ -10,8 +10,8 @@ use farjump_core::image::Machine;
 use farjump_core::transport::{ArrivalRules, Endpoint, OpenRequest, Transport};
 use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
-    EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, drive, far, meet, met_over, met_pair, next,
-    shm, source_options, target_options,
+    EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, connect, drive, far, handshake_over,
+    handshake_pair, next, shm, source_options, target_options,
 };
 use farjump_transports::shm::Shm;
 
@@ -31,7 +31,7 @@ fn failing() -> Box<dyn Transport> {
 }
 
 /// Runs a handshake of a source with `offered` and a target with `had`, and returns both results.
-fn meeting_of(
+fn transports_of(
     mut offered: Vec<Box<dyn Transport>>,
     mut had: Vec<Box<dyn Transport>>,
 ) -> (Result<String, HandshakeError>, Result<String, HandshakeError>) {
@@ -42,20 +42,23 @@ fn meeting_of(
     let control = accept(&listener).unwrap();
     let target = drive(&mut Arrival::new(control, target_options()), &mut had);
     let source = source.join().unwrap();
-    (source.map(|met| met.transport), target.map(|met| met.transport))
+    (source.map(|handshake| handshake.transport), target.map(|handshake| handshake.transport))
 }
 
 #[test]
 fn both_sides_end_with_the_same_terms() {
     let place = Place::new();
-    let (source, target) = met_pair(&place);
-    for met in [&source, &target] {
-        assert_eq!(met.transport, "shm");
-        assert_eq!(met.rule, ArrivalRules::STORES);
-        assert_eq!(met.epoch, EPOCH);
-        assert_eq!(Some(met.peer_machine), Machine::native());
-        assert_eq!((met.peer.pid, met.peer.uid), (process::id(), Some(rustix::process::geteuid().as_raw())));
-        assert_eq!(&met.peer, met.control.peer());
+    let (source, target) = handshake_pair(&place);
+    for handshake in [&source, &target] {
+        assert_eq!(handshake.transport, "shm");
+        assert_eq!(handshake.rule, ArrivalRules::STORES);
+        assert_eq!(handshake.epoch, EPOCH);
+        assert_eq!(Some(handshake.peer_machine), Machine::native());
+        assert_eq!(
+            (handshake.peer.pid, handshake.peer.uid),
+            (process::id(), Some(rustix::process::geteuid().as_raw()))
+        );
+        assert_eq!(&handshake.peer, handshake.control.peer());
     }
     assert_eq!((source.peer.name.as_str(), target.peer.name.as_str()), ("target program", "source program"));
     assert_eq!(source.send, target.receive);
@@ -86,7 +89,7 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
         let place = Place::new();
         let listener = place.listener();
         let address = place.address();
-        let source = thread::spawn(move || meet(&address));
+        let source = thread::spawn(move || connect(&address));
         let mut options = target_options();
         options.limits = limits;
         let target = drive(&mut Arrival::new(accept(&listener).unwrap(), options), &mut shm()).unwrap();
@@ -112,8 +115,8 @@ fn a_source_is_told_the_targets_limits_before_it_may_send() {
 fn each_meeting_draws_new_keys() {
     let place = Place::new();
     let listener = place.listener();
-    let (one, _one) = met_over(&place, &listener);
-    let (other, _other) = met_over(&place, &listener);
+    let (one, _one) = handshake_over(&place, &listener);
+    let (other, _other) = handshake_over(&place, &listener);
     assert_ne!(one.send.key, other.send.key);
     assert_ne!(one.receive.key, other.receive.key);
 }
@@ -121,7 +124,7 @@ fn each_meeting_draws_new_keys() {
 #[test]
 fn what_one_side_writes_the_other_finds_in_its_region() {
     let place = Place::new();
-    let (source, target) = met_pair(&place);
+    let (source, target) = handshake_pair(&place);
     let crossing = [(&source.endpoint, &target.endpoint), (&target.endpoint, &source.endpoint)];
     for (sender, receiver) in crossing {
         let (Endpoint::OneSided { remote, .. }, Endpoint::OneSided { local, .. }) = (sender, receiver) else {
@@ -142,13 +145,13 @@ fn what_one_side_writes_the_other_finds_in_its_region() {
 #[test]
 fn the_source_names_its_wishes_in_order_and_the_target_takes_the_first_it_has() {
     let source = || vec![named("far"), named("near"), named("third")];
-    let (met, same) = meeting_of(source(), vec![named("third"), named("near")]);
-    assert_eq!((met.unwrap().as_str(), same.unwrap().as_str()), ("near", "near"));
+    let (handshake, same) = transports_of(source(), vec![named("third"), named("near")]);
+    assert_eq!((handshake.unwrap().as_str(), same.unwrap().as_str()), ("near", "near"));
 }
 
 #[test]
 fn without_a_transport_in_common_both_sides_name_both_lists() {
-    let (source, target) = meeting_of(vec![named("a"), named("b")], vec![named("c")]);
+    let (source, target) = transports_of(vec![named("a"), named("b")], vec![named("c")]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(
         matches!(source, HandshakeError::Refused { cause: RejectCause::NoCommonTransport, .. }),
@@ -174,7 +177,7 @@ fn the_rule_is_the_best_that_both_have() {
 
 #[test]
 fn without_a_rule_in_common_both_sides_say_so() {
-    let (source, target) = meeting_of(vec![with_rules(ArrivalRules::WRITE_IMM)], shm());
+    let (source, target) = transports_of(vec![with_rules(ArrivalRules::WRITE_IMM)], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::NoCommonRule { .. }), "{source}");
     assert!(matches!(target, HandshakeError::Refused { cause: RejectCause::NoCommonRule, .. }), "{target}");
@@ -185,7 +188,7 @@ fn without_a_rule_in_common_both_sides_say_so() {
 
 #[test]
 fn a_side_that_cannot_open_its_end_tells_the_other_why() {
-    let (source, target) = meeting_of(shm(), vec![failing()]);
+    let (source, target) = transports_of(shm(), vec![failing()]);
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(target, HandshakeError::Transport(_)), "{target}");
     assert!(
@@ -194,7 +197,7 @@ fn a_side_that_cannot_open_its_end_tells_the_other_why() {
     );
     assert!(source.to_string().contains("no memory for a region"), "{source}");
 
-    let (source, target) = meeting_of(vec![failing()], shm());
+    let (source, target) = transports_of(vec![failing()], shm());
     let (source, target) = (source.unwrap_err(), target.unwrap_err());
     assert!(matches!(source, HandshakeError::Transport(_)), "{source}");
     assert!(
@@ -220,7 +223,7 @@ fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
     let mut stalled = Arrival::new(accept(&listener).unwrap(), target_options());
     assert!(matches!(stalled.advance(&mut shm()).unwrap(), Progress::Pending));
     assert!(stalled.deadline() > Instant::now());
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
     assert!(matches!(stalled.advance(&mut shm()).unwrap(), Progress::Pending));
 
     let _other = std::os::unix::net::UnixStream::connect(place.path()).unwrap();
@@ -236,10 +239,10 @@ fn a_process_that_stalls_holds_up_nobody_and_is_refused_at_its_deadline() {
 #[test]
 fn the_end_of_one_side_is_seen_by_the_other_on_the_control_connection() {
     let place = Place::new();
-    let (source, mut target) = met_pair(&place);
+    let (source, mut target) = handshake_pair(&place);
     drop(source);
     assert!(matches!(next(&mut target.control), Err(HandshakeError::PeerGone { .. })));
-    let (mut source, target) = met_pair(&place);
+    let (mut source, target) = handshake_pair(&place);
     drop(target);
     assert!(matches!(next(&mut source.control), Err(HandshakeError::PeerGone { .. })));
 }
@@ -247,7 +250,7 @@ fn the_end_of_one_side_is_seen_by_the_other_on_the_control_connection() {
 #[test]
 fn after_the_meeting_both_sides_talk_over_the_control_connection() {
     let place = Place::new();
-    let (mut source, mut target) = met_pair(&place);
+    let (mut source, mut target) = handshake_pair(&place);
     target.control.send(&Message::NeedCode { index: 3, id: [9; 16] }, &[]).unwrap();
     assert_eq!(next(&mut source.control).unwrap(), Message::NeedCode { index: 3, id: [9; 16] });
     source.control.send(&Message::Code { id: [9; 16], image: vec![1, 2, 3] }, &[]).unwrap();

@@ -13,7 +13,8 @@ use farjump_control::{
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
 use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body, hello, send_with};
 use farjump_fixtures::control::{
-    Place, SOURCE_REGION, accept, arrive, drive, is_closed, meet, met_over, next, shm, target_options,
+    Place, SOURCE_REGION, accept, arrive, connect, drive, handshake_over, is_closed, next, shm,
+    target_options,
 };
 use farjump_fixtures::watchdog::Watchdog;
 use farjump_transports::shm::Shm;
@@ -56,7 +57,7 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8
     ) {
         assert!(text.contains(&error.to_string()), "{error}: the liar got only {text:?}");
     }
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
     (error, answer)
 }
 
@@ -348,7 +349,7 @@ fn source_told(lie: Vec<u8>) -> HandshakeError {
             // May be reset if the source closes first.
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        meet(&place.address()).expect_err("the lie was believed")
+        connect(&place.address()).expect_err("the lie was believed")
     })
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use farjump_control::{ConnectError, Control, HandshakeError, Listener, PeerAddress};
-use farjump_fixtures::control::{Place, far, met_over, met_pair};
+use farjump_fixtures::control::{Place, far, handshake_over, handshake_pair};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
 #[test]
@@ -28,7 +28,7 @@ fn a_socket_that_a_dead_target_left_is_taken_over() {
     let place = Place::new();
     drop(UnixListener::bind(place.path()).unwrap());
     assert!(place.path().exists(), "the standard library leaves its file, which this test needs");
-    met_pair(&place);
+    handshake_pair(&place);
     assert!(!place.path().exists());
 }
 
@@ -69,7 +69,7 @@ fn a_path_on_which_a_target_listens_is_in_use_and_goes_on_working() {
     assert!(error.to_string().contains("already in use by a running target"), "{error}");
     // The check whether it is in use was a connection that ended without a byte.
     assert!(matches!(first.accept().unwrap().unwrap().recv(), Err(HandshakeError::PeerGone { .. })));
-    met_over(&place, &first);
+    handshake_over(&place, &first);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_listener_removes_its_own_file_only() {
     let inode = fs::symlink_metadata(place.path()).unwrap().ino();
     drop(first);
     assert_eq!(fs::symlink_metadata(place.path()).unwrap().ino(), inode);
-    met_over(&place, &second);
+    handshake_over(&place, &second);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use farjump_control::{
     admin_request,
 };
 use farjump_fixtures::by_hand::PREAMBLE;
-use farjump_fixtures::control::{Place, accept, far, meet, next};
+use farjump_fixtures::control::{Place, accept, connect, far, next};
 
 /// A map without any user of this machine, in which the overflow uid is a user.
 const MAP: &str = "0 100000 65536";
@@ -176,7 +176,7 @@ fn a_source_that_a_namespace_hides_users_from_asks_nobody_without_a_key() {
                 let error = admin_request(address, AdminRequest::Stats, far()).expect_err("it was answered");
                 assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{address}: {error}");
             }
-            let error = meet(&addresses[0]).expect_err("it met");
+            let error = connect(&addresses[0]).expect_err("it was accepted");
             assert!(matches!(error, HandshakeError::OwnUserUnknown { .. }), "{error}");
         });
         // On loopback the target is known only once it has introduced itself. It gets no request.

@@ -6,7 +6,7 @@ use std::process::exit;
 
 use farjump_control::{ConnectError, Control, HandshakeError, Listener, Message, PeerAddress, RejectCause};
 use farjump_core::transport::Endpoint;
-use farjump_fixtures::control::{Place, accept, arrive, far, meet, met_over, next};
+use farjump_fixtures::control::{Place, accept, arrive, connect, far, handshake_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 
@@ -17,8 +17,8 @@ fn address(path: PathBuf) -> PeerAddress {
 #[test]
 fn two_processes_that_sleep_between_frames_lose_none() {
     if let Some((path, _watchdog)) = path_of_helper() {
-        let met = meet(&address(path)).unwrap();
-        Player::new(met.endpoint).begin();
+        let handshake = connect(&address(path)).unwrap();
+        Player::new(handshake.endpoint).begin();
         exit(DONE);
     }
     let place = Place::new();
@@ -27,20 +27,20 @@ fn two_processes_that_sleep_between_frames_lose_none() {
         "processes::two_processes_that_sleep_between_frames_lose_none",
         &[place.path().to_str().unwrap()],
     );
-    let mut met = arrive(&listener).unwrap();
-    assert_eq!(met.peer.pid, child.pid().as_raw_nonzero().get().cast_unsigned());
-    let sleeps = Player::new(met.endpoint).answer();
+    let mut handshake = arrive(&listener).unwrap();
+    assert_eq!(handshake.peer.pid, child.pid().as_raw_nonzero().get().cast_unsigned());
+    let sleeps = Player::new(handshake.endpoint).answer();
     assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
-    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
+    assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     child.succeeds();
 }
 
 #[test]
 fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
     if let Some((path, _watchdog)) = path_of_helper() {
-        let mut met = meet(&address(path)).unwrap();
-        met.control.send(&Message::NoCode { id: [1; 16] }, &[]).unwrap();
-        let forever = next(&mut met.control);
+        let mut handshake = connect(&address(path)).unwrap();
+        handshake.control.send(&Message::NoCode { id: [1; 16] }, &[]).unwrap();
+        let forever = next(&mut handshake.control);
         panic!("outlived the kill: {forever:?}");
     }
     let place = Place::new();
@@ -49,25 +49,25 @@ fn a_source_that_is_killed_is_gone_at_once_and_its_memory_stays() {
         "processes::a_source_that_is_killed_is_gone_at_once_and_its_memory_stays",
         &[place.path().to_str().unwrap()],
     );
-    let mut met = arrive(&listener).unwrap();
-    assert_eq!(next(&mut met.control).unwrap(), Message::NoCode { id: [1; 16] });
+    let mut handshake = arrive(&listener).unwrap();
+    assert_eq!(next(&mut handshake.control).unwrap(), Message::NoCode { id: [1; 16] });
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
-    let Endpoint::OneSided { mut remote, .. } = met.endpoint else { panic!("shm is one-sided") };
+    assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
+    let Endpoint::OneSided { mut remote, .. } = handshake.endpoint else { panic!("shm is one-sided") };
     for offset in (0..remote.len()).step_by(8) {
         remote.put_word(offset, u64::MAX, 0).unwrap();
     }
     remote.wake_peer().unwrap();
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
 }
 
 #[test]
 fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
     if let Some((path, _watchdog)) = path_of_helper() {
         let listener = Listener::bind(&address(path)).unwrap();
-        let mut met = arrive(&listener).unwrap();
-        met.control.send(&Message::Closing { text: "soon".into() }, &[]).unwrap();
-        let forever = next(&mut met.control);
+        let mut handshake = arrive(&listener).unwrap();
+        handshake.control.send(&Message::Closing { text: "soon".into() }, &[]).unwrap();
+        let forever = next(&mut handshake.control);
         panic!("outlived the kill: {forever:?}");
     }
     let place = Place::new();
@@ -75,20 +75,20 @@ fn a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over() {
         "processes::a_target_that_is_killed_is_gone_at_once_and_its_path_can_be_taken_over",
         &[place.path().to_str().unwrap()],
     );
-    let mut met = loop {
-        match meet(&place.address()) {
-            Ok(met) => break met,
+    let mut handshake = loop {
+        match connect(&place.address()) {
+            Ok(handshake) => break handshake,
             // It does not listen yet. The watchdog ends this if it never does.
             Err(HandshakeError::Connect(ConnectError::NobodyListens { .. })) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     };
-    assert_eq!(next(&mut met.control).unwrap(), Message::Closing { text: "soon".into() });
+    assert_eq!(next(&mut handshake.control).unwrap(), Message::Closing { text: "soon".into() });
     assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::InUse { .. })));
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
+    assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     assert!(place.path().exists(), "a killed process removes nothing: this shows nothing");
-    met_over(&place, &place.listener());
+    handshake_over(&place, &place.listener());
 }
 
 /// A user that is neither root nor the one that stands for unknown users.
@@ -108,7 +108,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         // Each process sees it for itself; the target's message is there too.
-        let error = meet(&address(path.clone())).unwrap_err();
+        let error = connect(&address(path.clone())).unwrap_err();
         assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
         let mut stranger = Control::connect(&address(path), far()).unwrap();
         let Message::Reject { cause: RejectCause::OtherUser, text } = next(&mut stranger).unwrap() else {
@@ -134,7 +134,7 @@ fn a_process_of_another_user_is_refused_and_told_why() {
         assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
     }
     child.succeeds();
-    met_over(&place, &listener);
+    handshake_over(&place, &listener);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn the_file_of_another_users_target_keeps_others_out() {
     if let Some((path, _watchdog)) = path_of_helper() {
         become_other();
         let address = address(path);
-        assert!(matches!(meet(&address), Err(HandshakeError::Connect(ConnectError::Denied { .. }))));
+        assert!(matches!(connect(&address), Err(HandshakeError::Connect(ConnectError::Denied { .. }))));
         assert!(matches!(Listener::bind(&address), Err(ConnectError::Denied { .. })));
         exit(DONE);
     }

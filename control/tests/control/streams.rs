@@ -123,19 +123,19 @@ fn advance(arrival: &mut Arrival, target: &Streamed) -> Result<Progress, Handsha
 
 /// Runs a target's handshake with the next source, whose connections come in any order.
 fn meet_next(listener: &Listener, target: &Streamed) -> Handshake {
-    let mut meeting = arrival(listener);
+    let mut arrival = arrival(listener);
     let mut others: Vec<Arrival> = Vec::new();
     loop {
-        if let Progress::Handshake(met) = advance(&mut meeting, target).unwrap() {
-            return *met;
+        if let Progress::Handshake(handshake) = advance(&mut arrival, target).unwrap() {
+            return *handshake;
         }
         if let Some(control) = listener.accept().unwrap() {
             others.push(Arrival::new(control, target_options()));
         }
         others.retain_mut(|other| match advance(other, target).unwrap() {
             Progress::Stream(stream) => {
-                assert!(meeting.awaits(&stream));
-                meeting.take_stream(*stream).unwrap();
+                assert!(arrival.awaits(&stream));
+                arrival.take_stream(*stream).unwrap();
                 false
             }
             _ => true,
@@ -145,16 +145,16 @@ fn meet_next(listener: &Listener, target: &Streamed) -> Handshake {
 }
 
 /// Runs a handshake, and returns the transports' streams: (the source's, the target's).
-fn met(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
+fn connected(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     let (source, target) = (Streamed::default(), Streamed::default());
     let (address, theirs) = (listener.address().clone(), source.clone());
-    let meeting = thread::spawn(move || {
+    let arrival = thread::spawn(move || {
         let mut options = source_options();
         options.tcp = source_tcp;
         connect_target(&address, &mut theirs.one(), &options, far()).unwrap()
     });
     let ours = meet_next(listener, &target);
-    let theirs = meeting.join().unwrap();
+    let theirs = arrival.join().unwrap();
     assert_eq!((ours.transport.as_str(), theirs.transport.as_str()), ("streamed", "streamed"));
     (source.stream(), target.stream())
 }
@@ -191,18 +191,18 @@ fn clear(options: TcpOptions) -> TcpOptions {
 #[test]
 fn both_transports_get_the_ends_of_one_stream_and_a_secret_where_both_sides_have_a_key() {
     let place = Place::new();
-    let (source, target) = met(&place.listener(), TcpOptions::default());
+    let (source, target) = connected(&place.listener(), TcpOptions::default());
     joined(&source, &target);
     assert!(secrets(&source, &target).is_none(), "there is no key on a Unix socket");
 
-    let (source, target) = met(&listener(&TcpOptions::default()), TcpOptions::default());
+    let (source, target) = connected(&listener(&TcpOptions::default()), TcpOptions::default());
     joined(&source, &target);
     assert!(secrets(&source, &target).is_none(), "there is none");
 
     let keyed = listener(&key(1));
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let (source, target) = met(&keyed, key(1));
+        let (source, target) = connected(&keyed, key(1));
         joined(&source, &target);
         let (ours, theirs) = secrets(&source, &target).expect("both have a key");
         assert_eq!(ours, theirs);
@@ -212,7 +212,7 @@ fn both_transports_get_the_ends_of_one_stream_and_a_secret_where_both_sides_have
     assert!(seen.iter().all(|one| one.iter().any(|byte| *byte != 0)));
     seen.sort();
     seen.dedup();
-    assert_eq!(seen.len(), 6, "each is another one in each meeting");
+    assert_eq!(seen.len(), 6, "each is another one in each handshake");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_stream_is_clear_only_where_both_sides_are_willing() {
     let _watchdog = Watchdog::new();
     for (target_is, source_is) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = |is: bool| if is { clear(key(1)) } else { key(1) };
-        let (source, target) = met(&listener(&options(target_is)), options(source_is));
+        let (source, target) = connected(&listener(&options(target_is)), options(source_is));
         assert_eq!(secrets(&source, &target).is_none(), target_is && source_is);
     }
 }
@@ -228,7 +228,7 @@ fn a_stream_is_clear_only_where_both_sides_are_willing() {
 #[test]
 fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
     let _watchdog = Watchdog::new();
-    let (source, target) = met(&listener(&TcpOptions::default()), TcpOptions::default());
+    let (source, target) = connected(&listener(&TcpOptions::default()), TcpOptions::default());
     for stream in [source, target] {
         assert_eq!(sockopt::tcp_user_timeout(&stream.descriptor), Ok(0));
     }
@@ -463,7 +463,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
         let place = Place::new();
         let listener = place.listener();
         let address: PeerAddress = place.address();
-        let meeting = thread::spawn(move || {
+        let arrival = thread::spawn(move || {
             let transports =
                 &mut [Streamed::default().one(), shm()].into_iter().flatten().collect::<Vec<_>>();
             connect_target(&address, transports, &source_options(), far()).unwrap_err()
@@ -489,7 +489,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
             stream: offers.then_some(offer),
         };
         control.send(&welcome, &[]).unwrap();
-        let error = meeting.join().unwrap();
+        let error = arrival.join().unwrap();
         let expected = if offers { "a stream for shm" } else { "no stream for streamed" };
         assert!(error.to_string().contains(expected), "{error}");
         assert!(listener.accept().unwrap().is_none(), "and no stream was opened");
@@ -522,14 +522,14 @@ fn a_stream_goes_to_where_the_control_connection_does() {
     });
     let (source, target) = (Streamed::default(), Streamed::default());
     let theirs = source.clone();
-    let meeting = thread::spawn(move || {
+    let arrival = thread::spawn(move || {
         let mut options = source_options();
         options.tcp = key(1);
         connect_target(&address, &mut theirs.one(), &options, Instant::now() + Duration::from_secs(60))
             .unwrap()
     });
     let ours = meet_next(&listener, &target);
-    let theirs = meeting.join().unwrap();
+    let theirs = arrival.join().unwrap();
     joined(&source.stream(), &target.stream());
     drop((ours, theirs));
     relay.join().unwrap();

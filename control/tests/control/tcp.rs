@@ -12,7 +12,7 @@ use farjump_control::{
     connect_target,
 };
 use farjump_fixtures::by_hand::beginning;
-use farjump_fixtures::control::{accept, drive, far, meet, next, shm, source_options, target_options};
+use farjump_fixtures::control::{accept, connect, drive, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::UnshareFlags;
@@ -49,7 +49,7 @@ pub(crate) fn asked(control: Control) -> Result<AdminConnection, HandshakeError>
     loop {
         match arrival.advance(&mut shm())? {
             Progress::Admin(connection) => return Ok(*connection),
-            Progress::Handshake(met) => panic!("{met:?} of a process that asks"),
+            Progress::Handshake(handshake) => panic!("{handshake:?} of a process that asks"),
             Progress::Stream(stream) => panic!("{stream:?} of a process that asks"),
             Progress::Pending => {}
         }
@@ -157,7 +157,7 @@ fn a_port_is_listened_on_again_while_a_connection_of_before_closes_down() {
 fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     let _watchdog = Watchdog::new();
     let listener = listener(&TcpOptions::default());
-    let error = meet(listener.address()).unwrap_err();
+    let error = connect(listener.address()).unwrap_err();
     assert!(matches!(error, HandshakeError::NeedsUnixSocket { .. }), "{error}");
     assert!(error.to_string().contains("`shm`") && error.to_string().contains("example tcp"), "{error}");
     assert!(listener.accept().unwrap().is_none(), "it connected");

@@ -287,17 +287,17 @@ impl UnconnectedEndpoint for UnconnectedSpy {
 
 /// Runs a target's handshake with the next source over `tcp`.
 fn meet_next(listener: &Listener, transports: &mut [Box<dyn Transport>]) -> Handshake {
-    let mut meeting = Arrival::new(accept(listener).unwrap(), target_options());
+    let mut arrival = Arrival::new(accept(listener).unwrap(), target_options());
     let mut others: Vec<Arrival> = Vec::new();
     loop {
-        if let Progress::Handshake(met) = meeting.advance(transports).unwrap() {
-            return *met;
+        if let Progress::Handshake(handshake) = arrival.advance(transports).unwrap() {
+            return *handshake;
         }
         let control = listener.accept().unwrap();
         others.extend(control.map(|control| Arrival::new(control, target_options())));
         others.retain_mut(|other| match other.advance(transports).unwrap() {
             Progress::Stream(stream) => {
-                meeting.take_stream(*stream).unwrap();
+                arrival.take_stream(*stream).unwrap();
                 false
             }
             _ => true,
@@ -313,7 +313,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
         let spy = Spy::default();
         let tcp = key(7);
         let listener = listener(&tcp);
-        let met = thread::scope(|scope| {
+        let handshake = thread::scope(|scope| {
             let source = scope.spawn(|| {
                 let mut options = source_options();
                 options.tcp = tcp.clone();
@@ -330,7 +330,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
         clear_stack();
         let secrets = [disguised.clone()];
         assert_eq!(traces(&secrets), [""; 0], "the link is made");
-        drop(met);
+        drop(handshake);
         assert_eq!(traces(&secrets), [""; 0], "the link has ended");
         exit(DONE);
     }

@@ -16,7 +16,7 @@ use farjump_fixtures::by_hand::{PREAMBLE, beginning};
 use farjump_fixtures::raw_source::{RawSource, call};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::support::{FOREVER, PATIENCE, Pair, Place, id_of, library, meet, to_words, words};
+use crate::support::{FOREVER, PATIENCE, Pair, Place, id_of, library, to_words, while_polling, words};
 
 /// A target at which every process has all rights.
 fn open<'a>(place: &Place) -> TargetBuilder<'a> {
@@ -48,7 +48,7 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
     for _ in 0..5 {
         pair.call(&tally, b"").unwrap();
     }
-    let listing = meet(&mut pair.target, || place.admin().store()).unwrap();
+    let listing = while_polling(&mut pair.target, || place.admin().store()).unwrap();
     assert_eq!(listing.left_out, 0);
     let names: Vec<_> = listing.images.iter().map(|image| (&*image.name, image.calls, image.own)).collect();
     assert_eq!(names, [("tally", 5, false), ("echo", 0, true)]);
@@ -59,7 +59,7 @@ fn what_is_listed_is_what_is_held_with_its_figures_and_what_was_used_last_first(
         assert_eq!(listed.link_time, held.link_time);
         assert!(listed.last_use <= held.last_use);
     }
-    let held_by_local = meet(&mut pair.target, || place.admin().store()).unwrap();
+    let held_by_local = while_polling(&mut pair.target, || place.admin().store()).unwrap();
     assert!(held_by_local.images[0].last_use > listing.images[0].last_use, "time passes");
 }
 
@@ -69,8 +69,9 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
     let (tally, echo, twin) = (library("tally"), library("echo"), library("twin_one"));
     let mut pair = Pair::of(open(&place).local(&twin), place.link());
     let (id, own) = (id_of(&tally), id_of(&twin));
-    let asked =
-        |pair: &mut Pair<'_>, id: CodeId| meet(&mut pair.target, || place.admin().drop_code(&id)).unwrap();
+    let asked = |pair: &mut Pair<'_>, id: CodeId| {
+        while_polling(&mut pair.target, || place.admin().drop_code(&id)).unwrap()
+    };
     assert_eq!(asked(&mut pair, id), Dropped { images: 0, kept: 0 }, "it has not come");
     pair.call(&tally, b"").unwrap();
     pair.call(&echo, b"").unwrap();
@@ -79,7 +80,7 @@ fn code_that_is_dropped_is_gone_with_its_statics_and_comes_again_when_it_is_call
     assert!(pair.target.images().iter().all(|held| held.id != id));
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     assert_eq!(asked(&mut pair, own), Dropped { images: 0, kept: 1 }, "it is the target's own");
-    let all = meet(&mut pair.target, || place.admin().drop_all()).unwrap();
+    let all = while_polling(&mut pair.target, || place.admin().drop_all()).unwrap();
     assert_eq!(all, Dropped { images: 2, kept: 1 });
     assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [own]);
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
@@ -143,8 +144,8 @@ fn what_is_counted_is_told_as_the_target_itself_sees_it() {
     let mut raw = pair.hostile();
     raw.send_plan(&call(), b"");
     pair.serve();
-    meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    let reported = meet(&mut pair.target, || place.admin().stats()).unwrap();
+    while_polling(&mut pair.target, || place.link().connect()).unwrap_err();
+    let reported = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     let own = pair.target.stats();
     assert_eq!((reported.links, reported.links_made, reported.links_ended), (2, own.links, 0));
     assert_eq!((reported.sources_refused, own.sources_refused), (1, 1), "who asks is no source");
@@ -175,16 +176,16 @@ fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counte
     let target = open(&place).mailbox_size(1 << 16).max_source_memory(1 << 20);
     let mut pair = Pair::of(target, place.link());
     let used = |pair: &mut Pair<'_>| {
-        let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
+        let stats = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
         stats.sources[0].memory.unwrap().used
     };
     let before = used(&mut pair);
     pair.call(&library("tally"), b"").unwrap();
     assert!(used(&mut pair) > before);
-    meet(&mut pair.target, || place.admin().drop_all()).unwrap();
+    while_polling(&mut pair.target, || place.admin().drop_all()).unwrap();
     assert_eq!(used(&mut pair), before);
     let (place, mut pair) = Pair::start();
-    let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
+    let stats = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     assert_eq!(stats.sources[0].memory, None);
 }
 
@@ -192,19 +193,19 @@ fn what_a_source_took_counts_no_more_when_its_code_was_dropped_and_is_not_counte
 fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     let place = Place::new();
     let mut pair = Pair::of(place.target().max_sources(1).handshake_timeout(FOREVER), place.link());
-    meet(&mut pair.target, || place.link().connect()).unwrap_err();
-    let stats = meet(&mut pair.target, || place.admin().stats()).unwrap();
+    while_polling(&mut pair.target, || place.link().connect()).unwrap_err();
+    let stats = while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     assert_eq!((stats.links, stats.sources_refused), (1, 1));
     // Up to a number, control connections without a first message are kept; then all further ones are
     // rejected. Connections that send nothing at all do not count.
     let connect = || UnixStream::connect(place.path("t.sock")).unwrap();
     let silent: Vec<_> = (0..8).map(|_| connect()).collect();
-    meet(&mut pair.target, || place.admin().stats()).unwrap();
+    while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     silent.iter().for_each(|mut one| one.write_all(&PREAMBLE).unwrap());
-    let error = meet(&mut pair.target, || place.admin().stats()).unwrap_err();
+    let error = while_polling(&mut pair.target, || place.admin().stats()).unwrap_err();
     assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
     drop(silent);
-    meet(&mut pair.target, || place.admin().stats()).unwrap();
+    while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     pair.call(&library("echo"), b"served on").unwrap();
 }
 

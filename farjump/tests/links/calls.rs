@@ -5,8 +5,8 @@ use std::time::Duration;
 use farjump::{Awaited, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
 
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, panicked, poll_until, refused,
-    serve, timed_out, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, panicked, poll_until, refused, serve,
+    timed_out, to_words, while_polling, words,
 };
 
 #[test]
@@ -158,7 +158,7 @@ fn frames_of_all_lengths_run_once_and_in_order_through_many_laps_of_a_small_mail
 fn replies_wait_for_room_and_hold_up_only_their_own_source() {
     let place = Place::new();
     let mut pair = Pair::of(place.target(), place.link().reply_mailbox_size(4096));
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let echo = library("echo");
     let message = [5; 1000];
     let calls: Vec<_> = (0..100).map(|_| pair.link.inject(&echo, &message).unwrap()).collect();

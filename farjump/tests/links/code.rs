@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use farjump::{Error, Library, Link, RefusalCause, WaitError};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, id_of, library, meanwhile, meet, refused, serve, to_words, words,
+    PATIENCE, Pair, Place, Seen, answer, id_of, library, meanwhile, refused, serve, to_words, while_polling,
+    words,
 };
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
@@ -35,7 +36,7 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
     }
     assert_eq!(pair.target.stats().images_linked, 2);
     // Another link has to send it again, and the target recognises it.
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     answer(&mut pair.target, &mut other.inject(&echo, b"y").unwrap()).unwrap();
     assert_eq!(other.stats().code_bytes, len_of(&echo));
     assert_eq!(pair.target.stats().images_linked, 2);
@@ -63,7 +64,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
         place.target().on_code_missing(move |_, id| note_asked(*id)),
         place.link().on_code_missing(move |name| note_reported(name.to_owned())),
     );
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let tally = library("tally");
     for round in 0..10 {
         assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2 * round + 1]);
@@ -86,7 +87,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
 #[test]
 fn code_of_one_name_from_two_sources_runs_each_its_own() {
     let (place, mut pair) = Pair::start();
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let (one, two) = (library("twin_one"), library("twin_two"));
     assert_eq!((one.name(), two.name()), ("twin", "twin"));
     for _ in 0..10 {
@@ -196,7 +197,7 @@ fn restart<'a>(pair: Pair<'a>, place: &Place, target: farjump::TargetBuilder<'a>
         place.address()
     );
     let mut target = target.build().unwrap();
-    meet(&mut target, || link.reconnect()).unwrap();
+    while_polling(&mut target, || link.reconnect()).unwrap();
     assert_ne!(link.epoch(), epoch);
     Pair { link, target }
 }
@@ -267,7 +268,7 @@ fn a_target_that_still_has_the_code_after_a_reconnect_asks_for_none() {
         pair.call(&tally, b"").unwrap();
         for made in 2..5 {
             let Pair { link, target } = &mut pair;
-            meet(target, || link.reconnect()).unwrap();
+            while_polling(target, || link.reconnect()).unwrap();
             assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [made]);
         }
         let sent = pair.link.stats();
@@ -291,7 +292,7 @@ fn calls_in_flight_fail_when_the_link_is_made_anew_and_a_failed_reconnect_leaves
     assert_eq!(*pair.call(&echo, b"still here").unwrap(), *b"still here");
     std::fs::rename(&moved, place.path("t.sock")).unwrap();
     let Pair { link, target } = &mut pair;
-    meet(target, || link.reconnect()).unwrap();
+    while_polling(target, || link.reconnect()).unwrap();
     assert_eq!(*pair.call(&echo, b"and here").unwrap(), *b"and here");
     while pair.target.stats().links_ended == 0 {
         pair.serve();
@@ -323,7 +324,7 @@ fn many_sources_share_a_target_at_once() {
     });
     assert_eq!(target.stats().calls, 8 * 400);
     assert_eq!(target.stats().images_linked, 2);
-    let link = meet(&mut target, || place.link().connect()).unwrap();
+    let link = while_polling(&mut target, || place.link().connect()).unwrap();
     let mut call = link.inject(&tally, b"").unwrap();
     assert_eq!(to_words(&answer(&mut target, &mut call).unwrap()), [8 * 200 + 1]);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use farjump::{Error, InjectError, Library, Link, RefusalCause, WaitPolicy};
 
 use crate::support::{
-    Pair, Place, Seen, library, meet, panicked, peer_gone, readable, refused, serve, sleep_until, words,
+    Pair, Place, Seen, library, panicked, peer_gone, readable, refused, serve, sleep_until, while_polling,
+    words,
 };
 
 /// Puts a link without events to sleep: nothing wakes it.
@@ -167,7 +168,7 @@ fn the_descriptor_stays_the_same_when_the_link_is_made_anew() {
     let echo = library("echo");
     call_asleep(&mut pair, &echo, b"the first link").unwrap();
     let Pair { link, target } = &mut pair;
-    meet(target, || link.reconnect()).unwrap();
+    while_polling(target, || link.reconnect()).unwrap();
     assert_eq!(call_asleep(&mut pair, &echo, b"the second").unwrap(), b"the second");
     assert_eq!(pair.link.as_fd().unwrap().as_raw_fd(), descriptor);
     drop(pair.target);

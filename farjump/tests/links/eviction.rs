@@ -2,7 +2,9 @@
 
 use farjump::{Library, RefusalCause, TargetBuilder};
 
-use crate::support::{Pair, Place, Seen, answer, library, meet, poll_until, refused, to_words, words};
+use crate::support::{
+    Pair, Place, Seen, answer, library, poll_until, refused, to_words, while_polling, words,
+};
 
 fn bytes_of(library: &Library) -> usize {
     library.images()[0].bytes().len()
@@ -53,7 +55,7 @@ fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_i
         .export("store_get", store_get as extern "C" fn(_, _) -> _)
         .export_data("store_version", &VERSION);
     let mut pair = Pair::of(target, place.link());
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let (lookup, tally) = (library("lookup"), library("tally"));
     let mut calls = Vec::new();
     for round in 0..ROUNDS {
@@ -76,7 +78,7 @@ fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_i
 fn code_that_the_frames_waiting_in_another_mailbox_name_may_go_and_is_asked_for_again() {
     let place = Place::new();
     let mut pair = Pair::of(one_image(&place), place.link());
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let (tally, echo) = (library("tally"), library("echo"));
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     // More calls than a link runs in one turn wait when the code of the other link's calls replaces theirs.
@@ -147,7 +149,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     // It is no longer the target's own, and is dropped like any other.
     assert!(pair.target.remove_local("tally"));
-    let echo_again = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let echo_again = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     assert_eq!(*answer(&mut pair.target, &mut echo_again.inject(&echo, b"in").unwrap()).unwrap(), *b"in");
     // A function that is added while the target runs replaces the code that came.
     pair.target.set_local(&tally).unwrap();
@@ -158,7 +160,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
 fn what_a_source_sent_before_it_ended_is_run_though_its_code_makes_other_code_go() {
     let place = Place::new();
     let mut pair = Pair::of(one_image(&place), place.link());
-    let other = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     let (tally, echo) = (library("tally"), library("echo"));
     pair.call(&tally, b"").unwrap();
     other.send(&echo, b"last words").unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use farjump::RefusalCause;
 use farjump_control::RejectCause;
 
-use crate::support::{Pair, Place, id_of, library, meet, refused, rejected, to_words, words};
+use crate::support::{Pair, Place, id_of, library, refused, rejected, to_words, while_polling, words};
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
     100 + key
@@ -46,7 +46,7 @@ fn code_linked_after_a_library_came_gets_its_symbols_and_code_linked_before_keep
         let bytes = std::fs::read(path).unwrap();
         // The target has no file to load.
         std::fs::remove_file(path).unwrap();
-        meet(&mut pair.target, || place.admin().export("libstore.so", &bytes)).unwrap()
+        while_polling(&mut pair.target, || place.admin().export("libstore.so", &bytes)).unwrap()
     };
     let id = id_of(&lookup);
     assert_eq!(found(&mut pair), 108);
@@ -83,7 +83,7 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
     let admin = place.admin();
     // A long one is not even read.
     for len in [16, 1 << 20] {
-        let exported = meet(&mut pair.target, || admin.export("x", &vec![0; len]));
+        let exported = while_polling(&mut pair.target, || admin.export("x", &vec![0; len]));
         let text = rejected(exported, RejectCause::Rights);
         assert!(
             text.contains("the right `export`") && text.contains("grant `observe,call,inject,export`"),
@@ -104,7 +104,7 @@ fn what_is_no_library_is_refused_with_the_dynamic_linkers_words_and_changes_noth
         (vec![7; 200_000], "invalid ELF header"),
         (std::fs::read(lost).unwrap(), "undefined symbol: nowhere"),
     ] {
-        let error = meet(&mut pair.target, || admin.export("libodd.so\x1b", &bytes)).unwrap_err();
+        let error = while_polling(&mut pair.target, || admin.export("libodd.so\x1b", &bytes)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("cannot load `libodd.so?`") && text.contains(said), "{text}");
     }

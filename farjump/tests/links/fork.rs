@@ -1,6 +1,6 @@
 //! A process that forks while it has a target and a link: drops in its child affect the child alone.
 
-use crate::support::{Pair, Place, library, meet};
+use crate::support::{Pair, Place, library, while_polling};
 
 #[test]
 fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent() {
@@ -29,7 +29,7 @@ fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent()
         assert_eq!(*pair.call(&echo, b"after").unwrap(), *b"after");
         assert_eq!(pair.target.sources(), 1);
     }
-    let other = meet(&mut pair.target, || place.link().connect().unwrap());
+    let other = while_polling(&mut pair.target, || place.link().connect().unwrap());
     let replied = {
         let mut pending = other.inject(&echo, b"new").unwrap();
         crate::support::answer(&mut pair.target, &mut pending).unwrap()

@@ -13,8 +13,8 @@ use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
 
 use crate::support::{
-    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, meet, poll_until, refused, serve,
-    to_words, words,
+    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, poll_until, refused, serve, to_words,
+    while_polling, words,
 };
 
 /// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
@@ -49,7 +49,7 @@ fn a_limit_that_is_not_set_is_told_as_none_and_no_limit_as_no_message() {
     let limits = |choose: fn(TargetBuilder<'static>) -> TargetBuilder<'static>| {
         let place = Place::new();
         let mut target = choose(place.target()).build().unwrap();
-        meet(&mut target, || {
+        while_polling(&mut target, || {
             let (options, deadline) = (
                 SourceOptions::new("a source", OpenRequest::new(region_len(4096), 4096)),
                 Instant::now() + PATIENCE,
@@ -290,9 +290,9 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
     let place = Place::new();
     let echo = library("echo");
     let mut pair = Pair::of(place.target().max_sources(2), place.link());
-    let second = meet(&mut pair.target, || place.link().connect()).unwrap();
+    let second = while_polling(&mut pair.target, || place.link().connect()).unwrap();
     for _ in 0..3 {
-        let error = meet(&mut pair.target, || place.link().connect()).unwrap_err().to_string();
+        let error = while_polling(&mut pair.target, || place.link().connect()).unwrap_err().to_string();
         assert!(
             error.contains("takes 2 sources at a time") && error.contains("TargetBuilder::max_sources"),
             "{error}"
@@ -302,7 +302,7 @@ fn sources_up_to_the_limit_are_let_in_and_one_more_is_told_why_not() {
     pair.call(&echo, b"").unwrap();
     drop(second);
     poll_until(&mut pair.target, |target| target.sources() <= 1);
-    meet(&mut pair.target, || place.link().connect()).unwrap();
+    while_polling(&mut pair.target, || place.link().connect()).unwrap();
     assert_eq!(pair.target.stats().sources_refused, 3);
 }
 
@@ -343,7 +343,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         }
         // Another source has its own memory, and code that it brings first costs the first source nothing.
         let address = place.address();
-        let other = meet(&mut pair.target, || Link::connect(&address)).unwrap();
+        let other = while_polling(&mut pair.target, || Link::connect(&address)).unwrap();
         let mut brought = other.inject(&two, b"").unwrap();
         answer(&mut pair.target, &mut brought).unwrap();
         pair.call(&two, b"").unwrap();

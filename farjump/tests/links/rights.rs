@@ -7,8 +7,8 @@ use farjump_control::{Message, RejectCause};
 use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 
 use crate::support::{
-    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, meet, refused, rejected,
-    serve, to_words,
+    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, refused, rejected, serve,
+    to_words, while_polling,
 };
 
 const CALLERS: Rights = Rights::OBSERVE.union(Rights::CALL);
@@ -157,7 +157,7 @@ fn who_may_not_call_gets_no_link_and_may_ask_what_else_it_may() {
     {
         let place = Place::new();
         let mut target = with_rights(&place, rights).build().unwrap();
-        let text = rejected(meet(&mut target, || place.link().connect()), RejectCause::Rights);
+        let text = rejected(while_polling(&mut target, || place.link().connect()), RejectCause::Rights);
         assert!(text.contains(&rights.lacks(Rights::CALL).unwrap().to_string()), "{text}");
         asks_what_it_may(&place, &mut target, rights);
         assert_eq!((target.stats().links, target.sources()), (0, 0));
@@ -190,7 +190,7 @@ fn asks_what_it_may(place: &Place, target: &mut Target<'_>, rights: Rights) {
         (Rights::EXPORT, &|| admin.export("libnone.so", &vec![7; 100_000]).map(drop)),
     ];
     for (needed, ask) in questions {
-        let outcome = meet(target, ask);
+        let outcome = while_polling(target, ask);
         match rights.lacks(needed) {
             Some(what) => assert_eq!(rejected(outcome, RejectCause::Rights), what.to_string()),
             // Admitted, and no library.
@@ -205,7 +205,7 @@ fn allowing_export_is_short_for_one_right_more_and_by_default_nobody_drops_or_ex
     let (place, mut pair) = Pair::start();
     assert_eq!(pair.link.rights(), Rights::OBSERVE | Rights::CALL | Rights::INJECT);
     let admin = place.admin();
-    let sources = meet(&mut pair.target, || admin.stats()).unwrap().sources;
+    let sources = while_polling(&mut pair.target, || admin.stats()).unwrap().sources;
     assert_eq!(sources.iter().map(|source| source.rights).collect::<Vec<_>>(), [Rights::default()]);
     asks_what_it_may(&place, &mut pair.target, Rights::default());
 
@@ -230,7 +230,7 @@ fn a_link_made_anew_has_the_rights_of_its_new_target() {
     call(&link, &mut target, &tally).unwrap();
     drop(target);
     let mut target = with_rights(&place, CALLERS).local(&echo).build().unwrap();
-    meet(&mut target, || link.reconnect()).unwrap();
+    while_polling(&mut target, || link.reconnect()).unwrap();
     assert_eq!(link.rights(), CALLERS);
     may_not_inject(call(&link, &mut target, &tally), "tally");
     link.set_mode(Mode::Cached);

@@ -15,8 +15,8 @@ use farjump_fixtures::by_hand::{PREAMBLE, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Watchdog, alongside, answer, library, meet, peer_gone, serve, sleep_until,
-    to_words,
+    PATIENCE, Pair, Place, Watchdog, alongside, answer, library, peer_gone, serve, sleep_until, to_words,
+    while_polling,
 };
 
 /// Longer than a socket holds.
@@ -58,14 +58,14 @@ fn calls_go_by_each_kind_of_address_and_both_sides_say_whether_they_are_sealed()
         if keyed {
             (builder, admin) = (builder.key(key()), admin.key(key()));
         }
-        let link = meet(&mut target, || builder.connect()).unwrap();
+        let link = while_polling(&mut target, || builder.connect()).unwrap();
         let mut pair = Pair { link, target };
         for len in [0, 1, 5000, 900_000] {
             let sent: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
             assert_eq!(*pair.call(&library("echo"), &sent).unwrap(), *sent);
         }
         assert!(pair.link.path().summary().starts_with(path), "{}", pair.link.path().summary());
-        let stats = meet(&mut pair.target, || admin.stats()).unwrap();
+        let stats = while_polling(&mut pair.target, || admin.stats()).unwrap();
         assert!(stats.sources[0].path.starts_with(path), "{}", stats.sources[0].path);
     }
 }
@@ -75,7 +75,7 @@ fn what_a_source_sent_before_it_left_runs() {
     let place = Place::new();
     let mut pair = pair(&place);
     let (_, builder) = over(&place);
-    let other = meet(&mut pair.target, || builder.connect()).unwrap();
+    let other = while_polling(&mut pair.target, || builder.connect()).unwrap();
     pair.call(&library("tally"), b"").unwrap();
     // More than the socket can hold, and neither endpoint polls meanwhile.
     for _ in 0..50 {
@@ -301,7 +301,7 @@ fn strangers_cost_a_bounded_number_of_descriptors_and_a_link_is_made_among_them(
     let held: Vec<_> = strangers.iter().map(is_open).collect();
     assert_eq!(held.iter().filter(|held| **held).count(), 64, "the youngest are left");
     assert!(held[300 - 64..].iter().all(|held| *held));
-    let link = meet(&mut target, || builder.connect()).unwrap();
+    let link = while_polling(&mut target, || builder.connect()).unwrap();
     assert_eq!(tallied(&link, &mut target), 1);
 }
 
@@ -422,7 +422,7 @@ fn a_peer_over_a_stream_is_forwarded_to() {
     let first = Target::listen(&place.address_of("first.sock"));
     let mut first = first.transport("tcp").destination("next", &place.address()).build().unwrap();
     let builder = Link::builder(&first.address()).transport("tcp");
-    let link = meet(&mut first, || builder.connect()).unwrap();
+    let link = while_polling(&mut first, || builder.connect()).unwrap();
     let mut pending = link.inject(&library("onward"), b">next;hello").unwrap();
     let deadline = Instant::now() + PATIENCE;
     let reply = loop {

@@ -9,8 +9,8 @@ use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, meet, poll_until, refused, serve, to_words,
-    words,
+    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, poll_until, refused, serve, to_words,
+    while_polling, words,
 };
 
 #[test]
@@ -63,7 +63,7 @@ fn what_wakes_an_armed_target_is_served_by_the_next_poll() {
         turns += 1;
     }
     drop(source.join().unwrap().unwrap());
-    assert!(turns < 100, "{turns} turns for a meeting of three messages");
+    assert!(turns < 100, "{turns} turns for a handshake of three messages");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_closed_target_serves_those_that_connect_anew() {
     other.signal(0, 1);
     assert!(!pair.target.wait(Duration::from_millis(1)).unwrap());
     let Pair { link, target } = &mut pair;
-    meet(target, || link.reconnect()).unwrap();
+    while_polling(target, || link.reconnect()).unwrap();
     assert_eq!(*pair.call(&echo, b"again").unwrap(), *b"again");
 }
 
@@ -142,7 +142,7 @@ fn a_process_that_connects_and_says_nothing_is_sent_away_after_the_limit_and_hol
     let start = Instant::now();
     let silent = UnixStream::connect(place.path("t.sock")).unwrap();
     silent.set_nonblocking(true).unwrap();
-    let link = meet(&mut target, || place.link().connect()).unwrap();
+    let link = while_polling(&mut target, || place.link().connect()).unwrap();
     link.send(&library("echo"), b"").unwrap();
     serve(&mut target);
     assert_eq!(target.stats().calls, 1);
@@ -247,7 +247,8 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     let never = Duration::from_secs(100_000);
     let mut target = place.target().mailbox_size(1 << 16).control_interval(never).build().unwrap();
     let echo = library("echo");
-    let links: Vec<_> = (0..10).map(|_| meet(&mut target, || place.link().connect()).unwrap()).collect();
+    let links: Vec<_> =
+        (0..10).map(|_| while_polling(&mut target, || place.link().connect()).unwrap()).collect();
     for link in &links {
         answer(&mut target, &mut link.inject(&echo, b"here").unwrap()).unwrap();
     }

@@ -192,7 +192,7 @@ fn a_meeting_by_a_key_that_is_taken_out_ends_and_is_told_why_and_others_go_on() 
     let Message::Reject { cause: RejectCause::Rights, text } = reported else { panic!("{reported:?}") };
     assert_eq!(text, "its key `a` was taken out of the target's key file");
     thread::sleep(A_WHILE / 5);
-    assert!(b.recv().unwrap().is_none(), "it is met still");
+    assert!(b.recv().unwrap().is_none(), "it is connected still");
     target.stop().unwrap();
 }
 

@@ -11,7 +11,7 @@ use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 
 use crate::counting;
-use crate::support::{Pair, Watchdog, library, meet, to_words};
+use crate::support::{Pair, Watchdog, library, to_words, while_polling};
 use crate::traced::{self, Traces, mark};
 
 /// Rounds, in each of which the honest link calls once.
@@ -106,7 +106,7 @@ fn play() {
         .unwrap();
     let address = target.address();
     let link = Link::builder(&address).transport("tcp").key(key()).wait_policy(WaitPolicy::spin_only());
-    let link = meet(&mut target, || link.connect()).unwrap();
+    let link = while_polling(&mut target, || link.connect()).unwrap();
     let mut pair = Pair { link, target };
     let tally = library("tally");
     pair.call(&tally, b"").unwrap();

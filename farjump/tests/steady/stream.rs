@@ -4,7 +4,7 @@ use farjump::{Key, Library, Link, Target, WaitPolicy};
 use farjump_fixtures::helper_process::role;
 use farjump_fixtures::this_test;
 
-use crate::support::{Pair, Watchdog, library, meet, serve};
+use crate::support::{Pair, Watchdog, library, serve, while_polling};
 use crate::traced::{self, Traces, mark};
 use crate::{NEVER, counting};
 
@@ -32,7 +32,7 @@ fn sealed() -> Pair<'static> {
         .key(key())
         .control_interval(NEVER)
         .wait_policy(WaitPolicy::spin_only());
-    let link = meet(&mut target, || link.connect()).unwrap();
+    let link = while_polling(&mut target, || link.connect()).unwrap();
     let sealed = link.path().route.notes.iter().any(|note| note.starts_with("sealed by "));
     assert!(sealed, "{:?}", link.path().route);
     Pair { link, target }

@@ -156,14 +156,14 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn of(target: TargetBuilder<'a>, link: LinkBuilder) -> Pair<'a> {
         let mut target = target.build().unwrap();
-        let link = meet(&mut target, || link.connect()).unwrap();
+        let link = while_polling(&mut target, || link.connect()).unwrap();
         Pair { link, target }
     }
 
     /// A hostile source of the target, after the handshake.
     pub(crate) fn hostile(&mut self) -> RawSource {
         let address = self.target.address();
-        meet(&mut self.target, || RawSource::connect(&address))
+        while_polling(&mut self.target, || RawSource::connect(&address))
     }
 
     /// Waits until the target has run all sent frames.
@@ -222,7 +222,7 @@ pub(crate) fn meanwhile<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> 
 
 /// As [`meanwhile`], for making a link: also for a target that hardly ever looks for connections while it
 /// polls.
-pub(crate) fn meet<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn while_polling<T: Send>(target: &mut Target<'_>, connect: impl FnOnce() -> T + Send) -> T {
     alongside(connect, || {
         target.wait(Duration::from_millis(1)).unwrap();
         target.poll().unwrap();

@@ -180,7 +180,7 @@ fn arrive(sent: &[u8], pace: usize) {
             }
             // No handshake awaits it.
             Ok(Progress::Stream(_)) => break,
-            Ok(Progress::Handshake(met)) => panic!("{met:?} without a descriptor"),
+            Ok(Progress::Handshake(handshake)) => panic!("{handshake:?} without a descriptor"),
             Err(error) => {
                 assert_words(&error);
                 assert!(matches!(arrival.advance(&mut transports), Err(HandshakeError::PeerGone { .. })));

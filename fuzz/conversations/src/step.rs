@@ -233,7 +233,7 @@ pub enum Saying {
 
 /// The way in which the hostile end leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Parting {
+pub enum Ending {
     /// Without a message.
     Drop,
     /// With one.
@@ -246,7 +246,7 @@ pub enum Parting {
 
 /// The fault of a handshake, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Meeting {
+pub enum HandshakeKind {
     /// None.
     Proper,
     /// A changed endpoint address.
@@ -272,7 +272,7 @@ pub enum Meeting {
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// Makes a link, or tries to. The earlier one ends.
-    Connect(Meeting),
+    Connect(HandshakeKind),
     /// A frame.
     Frame(FrameStep),
     /// Overwrites bytes anywhere in the mailbox.
@@ -306,7 +306,7 @@ pub enum Step {
     /// A new link, and then more messages and a longer torn frame at once than the target takes in a turn.
     Burst(u64),
     /// It leaves.
-    Part(Parting),
+    Part(Ending),
 }
 
 /// Longest conversation.
@@ -315,12 +315,13 @@ const MOST_STEPS: usize = 60;
 /// Makes the steps of a conversation.
 pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
     let count = rng.usize(8..MOST_STEPS);
-    let mut steps = vec![Step::Connect(if rng.u8(..4) == 0 { any_meeting(rng) } else { Meeting::Proper })];
+    let mut steps =
+        vec![Step::Connect(if rng.u8(..4) == 0 { any_handshake(rng) } else { HandshakeKind::Proper })];
     while steps.len() < count {
         if settings.way.is_stream() && rng.u8(..8) == 0 {
             steps.push(match rng.u8(..4) {
                 0 => Step::Stray(rng.u64(..)),
-                _ => Step::Connect(Meeting::Stream(rng.u64(..))),
+                _ => Step::Connect(HandshakeKind::Stream(rng.u64(..))),
             });
         }
         match rng.u8(..64) {
@@ -391,10 +392,10 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
             57 => steps.push(Step::HonestAgain),
             58 => steps.push(Step::Pause(rng.u8(1..40))),
             59 => steps.push(Step::Descriptor(rng.u64(..))),
-            60 => steps.push(Step::Part(parting(rng))),
+            60 => steps.push(Step::Part(ending(rng))),
             61 => steps.push(Step::Owner(rng.u8(..))),
             62 => steps.push(Step::Burst(rng.u64(..))),
-            _ => steps.push(Step::Connect(any_meeting(rng))),
+            _ => steps.push(Step::Connect(any_handshake(rng))),
         }
     }
     if settings.way == Way::SharedChecked || rng.bool() {
@@ -403,21 +404,21 @@ pub fn steps(rng: &mut Rng, settings: &Settings) -> Vec<Step> {
     steps
 }
 
-pub(crate) fn any_meeting(rng: &mut Rng) -> Meeting {
+pub(crate) fn any_handshake(rng: &mut Rng) -> HandshakeKind {
     match rng.u8(..12) {
-        0 | 1 => Meeting::OddEnd(rng.u64(..)),
-        2 | 3 => Meeting::OddDescriptors(rng.u64(..)),
-        4 => Meeting::Stops(rng.u8(..3)),
-        5 => Meeting::Undue(rng.u8(..2), rng.u8(..)),
-        6 => Meeting::Bytes(rng.u64(..)),
-        7 => Meeting::Spoilt(rng.u64(..)),
-        8 => Meeting::DescriptorsWithHello(rng.u64(..)),
-        _ => Meeting::Proper,
+        0 | 1 => HandshakeKind::OddEnd(rng.u64(..)),
+        2 | 3 => HandshakeKind::OddDescriptors(rng.u64(..)),
+        4 => HandshakeKind::Stops(rng.u8(..3)),
+        5 => HandshakeKind::Undue(rng.u8(..2), rng.u8(..)),
+        6 => HandshakeKind::Bytes(rng.u64(..)),
+        7 => HandshakeKind::Spoilt(rng.u64(..)),
+        8 => HandshakeKind::DescriptorsWithHello(rng.u64(..)),
+        _ => HandshakeKind::Proper,
     }
 }
 
-fn parting(rng: &mut Rng) -> Parting {
-    [Parting::Drop, Parting::Bye, Parting::Half, Parting::KeepMemory][rng.usize(..4)]
+fn ending(rng: &mut Rng) -> Ending {
+    [Ending::Drop, Ending::Bye, Ending::Half, Ending::KeepMemory][rng.usize(..4)]
 }
 
 fn saying(rng: &mut Rng) -> Saying {

@@ -97,7 +97,7 @@ const ALONE: &[Row] = &[
         full_queues::overrun,
     ),
     (BOTH, LATE, "a target that stands still delays calls, and loses none", links::standing_still),
-    (BOTH, SOON, "a target that is killed ends all calls, and a new one is met", links::target_killed),
+    (BOTH, SOON, "a target that is killed ends all calls, and a new one is reached", links::target_killed),
     (BOTH, SOON, "a source that is killed costs the others nothing", links::source_killed),
     (
         BOTH,
@@ -109,13 +109,13 @@ const ALONE: &[Row] = &[
     (
         BOTH,
         LATE,
-        "a peer that leaves a meeting at any point is named, and the target serves on",
+        "a peer that leaves a handshake at any point is named, and the target serves on",
         cut_handshake::left,
     ),
     (
         BOTH,
         LATE,
-        "a peer that falls silent in a meeting is given up, and the target serves on",
+        "a peer that falls silent in a handshake is given up, and the target serves on",
         cut_handshake::silent,
     ),
     (BOTH, LATE, "more links than the device makes are refused, and the others go on", limits::objects),

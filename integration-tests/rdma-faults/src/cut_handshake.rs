@@ -91,8 +91,8 @@ fn every_point(backend: &str, how: How, look: impl Fn(Point, &Error)) -> Done {
     for point in points() {
         let between = Between::new(&target.socket(), point, how);
         let patience = if how == How::Silent { SHORT } else { FOREVER };
-        let met = link(backend, &between.address()).connect_timeout(patience).connect();
-        let Err(error) = met else { panic!("{point:?}: they met") };
+        let handshake = link(backend, &between.address()).connect_timeout(patience).connect();
+        let Err(error) = handshake else { panic!("{point:?}: they connected") };
         look(point, &error);
         all_answered(&faithful, &counter, 1);
     }

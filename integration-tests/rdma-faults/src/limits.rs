@@ -159,7 +159,7 @@ pub(crate) fn node(backend: &str) -> Done {
 
 /// Makes a source in a process of its own call its target.
 fn answered(source: &mut HelperProcess) {
-    source.hear_after("met");
+    source.hear_after("connected");
     for _ in 0..3 {
         source.order("call");
         source.hear_after("answered");

@@ -83,7 +83,7 @@ pub(crate) fn source_killed(backend: &str) -> Done {
     let link = link(backend, &target.address).connect().unwrap();
     for _ in 0..3 {
         let mut other = start(&["source", backend, &target.address]);
-        other.hear_after("met");
+        other.hear_after("connected");
         other.order("stream");
         other.hear_after("streams");
         all_answered(&link, &counter, 4);

@@ -99,7 +99,7 @@ pub(crate) fn play(backend: &str, address: &str) {
         Ok(link) => link,
         Err(error) => return say(&format!("refused {error}")),
     };
-    say("met");
+    say("connected");
     for order in std::io::stdin().lock().lines().map_while(Result::ok) {
         match &*order {
             "stream" => {

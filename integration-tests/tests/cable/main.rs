@@ -22,7 +22,7 @@ const TARGET: Side = Side::Right;
 
 /// The kind of the control connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Meeting {
+enum Reached {
     /// Over the cable, with a key.
     Tcp,
     /// In the file system, which both share whatever their networks are.
@@ -31,7 +31,7 @@ enum Meeting {
 
 /// Pulls the cable at `side` between a connected source and target over `transport`, and plugs it in again.
 /// `test` is the name of the calling test.
-fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
+fn pull(test: &str, transport: &str, reached: Reached, side: Side) {
     if roles::plays(transport) {
         return;
     }
@@ -45,9 +45,9 @@ fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
         Err(why) => return println!("skipped: {transport} between network namespaces: {why}"),
     };
     let folder = tempdir().unwrap();
-    let listen = match meeting {
-        Meeting::Tcp => format!("tcp:{}:0", TARGET.address()),
-        Meeting::Unix => format!("unix:{}", folder.path().join("t.sock").display()),
+    let listen = match reached {
+        Reached::Tcp => format!("tcp:{}:0", TARGET.address()),
+        Reached::Unix => format!("unix:{}", folder.path().join("t.sock").display()),
     };
     let start = |side, role: &[&str]| {
         let mut command = as_test(namespaces.command(side, std::env::current_exe().unwrap()), test, role);
@@ -66,7 +66,7 @@ fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
     target.signal(Signal::CONT);
     source.order("pulled");
     source.hear_after("noticed");
-    if meeting == Meeting::Tcp {
+    if reached == Reached::Tcp {
         let gone = target.hear_after("gone ");
         assert!(gone.contains(SOURCE.address()) && gone.contains("did not answer for 1 s"), "{gone}");
     }
@@ -79,25 +79,25 @@ fn pull(test: &str, transport: &str, meeting: Meeting, side: Side) {
 
 #[test]
 fn calls_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), UCX_AM, Meeting::Tcp, TARGET);
+    pull(this_test!(), UCX_AM, Reached::Tcp, TARGET);
 }
 
 #[test]
 fn calls_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), UCX_AM, Meeting::Tcp, SOURCE);
+    pull(this_test!(), UCX_AM, Reached::Tcp, SOURCE);
 }
 
 #[test]
 fn calls_end_by_their_deadlines_where_only_frames_go_by_cable_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), UCX_AM, Meeting::Unix, TARGET);
+    pull(this_test!(), UCX_AM, Reached::Unix, TARGET);
 }
 
 #[test]
 fn calls_over_a_stream_end_when_the_targets_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), TCP, Meeting::Tcp, TARGET);
+    pull(this_test!(), TCP, Reached::Tcp, TARGET);
 }
 
 #[test]
 fn calls_over_a_stream_end_when_the_sources_own_cable_is_pulled_and_a_new_link_works_when_it_is_back() {
-    pull(this_test!(), TCP, Meeting::Tcp, SOURCE);
+    pull(this_test!(), TCP, Reached::Tcp, SOURCE);
 }

@@ -117,8 +117,8 @@ fn meets_again(name: &str, place: &Place, listener: &Listener) {
 
 fn source(path: std::path::PathBuf) -> ! {
     let address = PeerAddress::unix(path).unwrap();
-    let mut met = connect_target(&address, &mut am(), &source_options(), far()).unwrap();
-    let mut messages = two_sided(met.endpoint);
+    let mut handshake = connect_target(&address, &mut am(), &source_options(), far()).unwrap();
+    let mut messages = two_sided(handshake.endpoint);
     for _ in 0..TAKEN + 1 {
         while let Err(cause) = send(&mut *messages) {
             assert_eq!(cause, Cause::Full);
@@ -126,7 +126,7 @@ fn source(path: std::path::PathBuf) -> ! {
         }
     }
     // Until it is killed. If the target ends first, the control connection shows it.
-    while !matches!(met.control.recv(), Err(HandshakeError::PeerGone { .. })) {
+    while !matches!(handshake.control.recv(), Err(HandshakeError::PeerGone { .. })) {
         messages.progress().unwrap();
     }
     exit(DONE)
@@ -144,11 +144,11 @@ fn killed(name: &str, take: impl Fn(&mut dyn Messages)) {
     let place = Place::new();
     let listener = place.listener();
     let mut child = Source::start(name, &place.path());
-    let mut met = arrive(&listener);
-    let mut messages = two_sided(met.endpoint);
+    let mut handshake = arrive(&listener);
+    let mut messages = two_sided(handshake.endpoint);
     take(&mut *messages);
     child.kill();
-    assert!(matches!(next(&mut met.control), Err(HandshakeError::PeerGone { .. })));
+    assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     use_up(messages);
     meets_again(name, &place, &listener);
     exit(DONE);

@@ -13,7 +13,7 @@ use farjump_fixtures::control::{Place, accept, drive, far, source_options, targe
 type Warp = fn(&mut Vec<u8>);
 
 /// Runs a handshake and returns both results: the source's and the target's.
-fn meeting(
+fn handshake_of(
     place: &Place,
     listener: &Listener,
     source: Box<dyn Transport>,
@@ -74,14 +74,14 @@ fn an_address_that_is_no_good_ends_the_meeting_with_the_reason_and_the_next_one_
             let [honest, lying]: [Box<dyn Transport>; 2] =
                 [Box::new(Am::new()), Altered::new(Am::new()).stating(warp).boxed()];
             let (source, target) = match target_lies {
-                true => meeting(&place, &listener, honest, lying),
-                false => meeting(&place, &listener, lying, honest),
+                true => handshake_of(&place, &listener, honest, lying),
+                false => handshake_of(&place, &listener, lying, honest),
             };
             // The liar's result depends on what it sees first: the cause, or that the peer's worker is gone.
             let deceived = if target_lies { source } else { target };
             let error = deceived.expect_err("it was believed").to_string();
             assert!(error.contains("ucx-am") && error.contains(words), "{error}");
-            let (source, target) = meeting(&place, &listener, Box::new(Am::new()), Box::new(Am::new()));
+            let (source, target) = handshake_of(&place, &listener, Box::new(Am::new()), Box::new(Am::new()));
             assert!(source.is_ok() && target.is_ok(), "{words}: {:?} {:?}", source.err(), target.err());
         }
     }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::burst;
 use crate::functions::{functions, honest};
 use crate::hostile::Hostile;
-use crate::step::{Meeting, Parting, Settings, Step, Way};
+use crate::step::{Ending, HandshakeKind, Settings, Step, Way};
 use crate::ways::transport;
 pub use holdings::Holdings;
 pub use outcome::Outcome;
@@ -102,7 +102,7 @@ pub fn talk_to_target(seed: u64, settings: &Settings, steps: &[Step]) -> Outcome
     hostile.listen();
     // It stays during the honest link's last call, and then leaves.
     conversation.honest_call(64);
-    hostile.part(Parting::Drop);
+    hostile.part(Ending::Drop);
     let (links, replies) = (hostile.links, hostile.replies);
     drop(hostile);
     conversation.honest_call(3);
@@ -233,12 +233,12 @@ impl<'s> Conversation<'s> {
         );
         if needs_link && !hostile.is_linked() {
             let victim = self.victim.as_mut().expect("it is there until the end");
-            hostile.connect(Meeting::Proper, &mut || victim.turn());
+            hostile.connect(HandshakeKind::Proper, &mut || victim.turn());
         }
         match *step {
-            Step::Connect(meeting) => {
+            Step::Connect(kind) => {
                 let victim = self.victim.as_mut().expect("it is there until the end");
-                hostile.connect(meeting, &mut || victim.turn());
+                hostile.connect(kind, &mut || victim.turn());
             }
             Step::Frame(ref frame) => hostile.frame(frame),
             Step::Rewrite(seed) => hostile.rewrite(seed, false),
@@ -279,14 +279,14 @@ impl<'s> Conversation<'s> {
             Step::Burst(seed) => {
                 // No frame of an older link is under way on a new one.
                 let victim = self.victim.as_mut().expect("it is there until the end");
-                hostile.connect(Meeting::Proper, &mut || victim.turn());
+                hostile.connect(HandshakeKind::Proper, &mut || victim.turn());
                 if let Victim::Here(target) = victim {
                     let (taken, summed) = burst::bounded(target, hostile, seed);
                     self.outcome.taken += taken;
                     self.outcome.summed += summed;
                 }
             }
-            Step::Part(parting) => hostile.part(parting),
+            Step::Part(ending) => hostile.part(ending),
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Hostile, HostileLink};
 use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::spoken;
-use crate::step::{Meeting, Parting};
+use crate::step::{Ending, HandshakeKind};
 use crate::wire::Wire;
 
 /// Turns of the target in which a response must come.
@@ -23,20 +23,20 @@ const TURNS: usize = 400;
 
 impl Hostile<'_> {
     /// Connects, and performs the handshake as far as the step says. `turn` gives the target a turn.
-    pub fn connect(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) {
-        self.part(Parting::Drop);
+    pub fn connect(&mut self, kind: HandshakeKind, turn: &mut dyn FnMut()) {
+        self.part(Ending::Drop);
         self.tcps.rotate_left(1);
         let deadline = Instant::now() + Duration::from_secs(10);
         // A target that is full or closing does not accept every connection.
         let Ok(control) = Control::connect_with(&self.address, &self.tcps[0], deadline) else { return };
         self.control = Some(control);
-        if let Some(linked) = self.meet(meeting, turn) {
+        if let Some(linked) = self.shake_hands(kind, turn) {
             self.link = Some(linked);
             self.links += 1;
         }
     }
 
-    fn meet(&mut self, meeting: Meeting, turn: &mut dyn FnMut()) -> Option<HostileLink> {
+    fn shake_hands(&mut self, kind: HandshakeKind, turn: &mut dyn FnMut()) -> Option<HostileLink> {
         let control = self.control.as_mut()?;
         let own = Machine::native().map_or(62, |machine| machine.0);
         let hello = Message::Hello {
@@ -45,19 +45,19 @@ impl Hostile<'_> {
             program: "hostile".into(),
             transports: vec![self.transport.name().to_owned()],
         };
-        match meeting {
-            Meeting::Stops(0) => return None,
-            Meeting::Bytes(seed) => {
+        match kind {
+            HandshakeKind::Stops(0) => return None,
+            HandshakeKind::Bytes(seed) => {
                 spoken::write(control, &spoken::random(seed, 1..500), &[]);
             }
-            Meeting::Undue(0, kind) => {
+            HandshakeKind::Undue(0, kind) => {
                 let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
                 let _ = control.send(&message, &[]);
             }
-            Meeting::Spoilt(seed) if seed % 2 == 0 => {
+            HandshakeKind::Spoilt(seed) if seed % 2 == 0 => {
                 spoken::write(control, &spoken::spoilt(&hello, seed), &[])
             }
-            Meeting::DescriptorsWithHello(seed) if control.carries_descriptors() => {
+            HandshakeKind::DescriptorsWithHello(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, 8192);
                 let _ = control.flush();
                 spoken::write(control, &spoken::bytes_of(&hello), &odd.borrowed());
@@ -69,11 +69,11 @@ impl Hostile<'_> {
         let share = spoken::share_of(&welcome);
         let Message::Welcome { epoch, end: theirs, stream: offer, .. } = welcome else { return None };
         let offered = offer.is_some();
-        let mut streams = Streams::new(self, offer, share, meeting, turn);
+        let mut streams = Streams::new(self, offer, share, kind, turn);
         let control = self.control.as_mut()?;
-        match meeting {
-            Meeting::Stops(_) => return None,
-            Meeting::Undue(_, kind) => {
+        match kind {
+            HandshakeKind::Stops(_) => return None,
+            HandshakeKind::Undue(_, kind) => {
                 let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
                 let _ = control.send(&message, &[]);
             }
@@ -84,16 +84,16 @@ impl Hostile<'_> {
         own.adapt_to(control.peer(), &theirs).ok()?;
         let answer = || streams.answer();
         let kept = &mut self.kept;
-        own.with_info(|end, borrowed| match meeting {
-            Meeting::OddEnd(seed) => {
+        own.with_info(|end, borrowed| match kind {
+            HandshakeKind::OddEnd(seed) => {
                 let _ = control.send(&Message::Ready { end: changed(end, seed), stream: answer() }, borrowed);
             }
-            Meeting::OddDescriptors(seed) if control.carries_descriptors() => {
+            HandshakeKind::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
                 let _ = control.send(&Message::Ready { end, stream: answer() }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
-            Meeting::Spoilt(seed) => {
+            HandshakeKind::Spoilt(seed) => {
                 let bytes = spoken::spoilt(&Message::Ready { end, stream: answer() }, seed);
                 spoken::write(control, &bytes, borrowed);
             }

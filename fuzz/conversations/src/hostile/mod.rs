@@ -20,7 +20,7 @@ use fastrand::Rng;
 use crate::descriptors::{MAY_BLOCK, Odd};
 use crate::functions::{ALIGNED, NAMES, functions, id_of, made_up};
 use crate::spoken;
-use crate::step::{Code, Epoch, FrameStep, Index, Parting, Saying, Settings};
+use crate::step::{Code, Ending, Epoch, FrameStep, Index, Saying, Settings};
 use crate::ways::Opened;
 use crate::wire::{Came, Wire};
 pub(crate) use handshake::{await_message, changed};
@@ -106,7 +106,7 @@ impl<'s> Hostile<'s> {
                 },
                 Ok(None) => break,
                 Err(_) => {
-                    self.part(Parting::KeepMemory);
+                    self.part(Ending::KeepMemory);
                     return;
                 }
             }
@@ -401,21 +401,21 @@ impl<'s> Hostile<'s> {
     }
 
     /// Leaves.
-    pub fn part(&mut self, parting: Parting) {
-        match parting {
-            Parting::Half => {
+    pub fn part(&mut self, ending: Ending) {
+        match ending {
+            Ending::Half => {
                 if let Some(control) = &self.control {
                     let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Write);
                 }
                 return;
             }
-            Parting::Bye => {
+            Ending::Bye => {
                 if let Some(control) = &mut self.control {
                     let _ = control.send(&Message::Bye, &[]);
                 }
             }
-            Parting::KeepMemory => self.memories.extend(self.link.take()),
-            Parting::Drop => {}
+            Ending::KeepMemory => self.memories.extend(self.link.take()),
+            Ending::Drop => {}
         }
         self.control = None;
         self.link = None;

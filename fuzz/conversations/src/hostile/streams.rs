@@ -12,7 +12,7 @@ use farjump_fixtures::by_hand::opening;
 use fastrand::Rng;
 
 use super::{Hostile, await_message};
-use crate::step::Meeting;
+use crate::step::HandshakeKind;
 
 /// Remembered tokens.
 const MOST_TOKENS: usize = 8;
@@ -43,8 +43,8 @@ enum Plan {
 }
 
 impl Plan {
-    fn new(meeting: Meeting, count: usize) -> Plan {
-        let Meeting::Stream(seed) = meeting else {
+    fn new(kind: HandshakeKind, count: usize) -> Plan {
+        let HandshakeKind::Stream(seed) = kind else {
             return if count.is_multiple_of(2) { Plan::First } else { Plan::Last };
         };
         let mut rng = Rng::with_seed(seed);
@@ -81,11 +81,11 @@ impl Streams {
         hostile: &mut Hostile<'_>,
         offer: Option<StreamOffer>,
         share: [u8; Share::LEN],
-        meeting: Meeting,
+        kind: HandshakeKind,
         turn: &mut dyn FnMut(),
     ) -> Streams {
         let is_sealed = hostile.tcps[0].key.is_some();
-        let plan = Plan::new(meeting, hostile.tokens.len());
+        let plan = Plan::new(kind, hostile.tokens.len());
         let offer = offer.map(|offer| (offer.token, share));
         let mut streams = Streams { plan, offer, is_sealed, own: None, kept: Vec::new(), _other: None };
         let Some((token, _)) = offer else { return streams };

@@ -21,7 +21,7 @@ use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::hostile::changed;
 use crate::spoken;
-use crate::step::{Meeting, Signal, Way, any_meeting};
+use crate::step::{HandshakeKind, Signal, Way, any_handshake};
 use crate::ways::transport;
 use crate::wire::Wire;
 use source::Source;
@@ -70,7 +70,7 @@ pub struct Script {
     /// The path between both.
     pub way: Way,
     /// The handshakes with sources, one after the other.
-    pub meetings: Vec<Meeting>,
+    pub handshakes: Vec<HandshakeKind>,
     /// The actions of the hostile target.
     pub turns: Vec<Turn>,
     /// The actions of the source.
@@ -80,14 +80,14 @@ pub struct Script {
 impl Script {
     /// Makes a conversation by the seed.
     pub fn new(rng: &mut Rng) -> Script {
-        let meeting = |rng: &mut Rng| if rng.u8(..3) == 0 { any_meeting(rng) } else { Meeting::Proper };
+        let kind = |rng: &mut Rng| if rng.u8(..3) == 0 { any_handshake(rng) } else { HandshakeKind::Proper };
         Script {
             // A hostile target has no streams.
             way: match Way::any(rng) {
                 Way::Stream(_) => Way::Messages,
                 way => way,
             },
-            meetings: (0..4).map(|_| meeting(rng)).collect(),
+            handshakes: (0..4).map(|_| kind(rng)).collect(),
             turns: (0..rng.usize(10..60)).map(|_| turn(rng)).collect(),
             acts: (0..rng.usize(4..20)).map(|_| rng.u8(..)).collect(),
         }
@@ -162,7 +162,7 @@ struct Liar<'s> {
     due: Vec<(u32, Vec<u8>)>,
     last: u32,
     kept: Vec<OwnedFd>,
-    met: usize,
+    handshakes_made: usize,
 }
 
 impl<'s> Liar<'s> {
@@ -178,14 +178,14 @@ impl<'s> Liar<'s> {
             due: Vec::new(),
             last: 0,
             kept: Vec::new(),
-            met: 0,
+            handshakes_made: 0,
         }
     }
 
     fn lies(mut self, over: &AtomicBool) {
         let mut turns = self.script.turns.iter().cycle();
         while !over.load(Ordering::Acquire) {
-            if self.control.is_none() && !self.meets() {
+            if self.control.is_none() && !self.connects() {
                 std::thread::sleep(Duration::from_micros(500));
                 continue;
             }
@@ -198,25 +198,25 @@ impl<'s> Liar<'s> {
     }
 
     /// Performs the handshake with a connected source. `false` if there is none.
-    fn meets(&mut self) -> bool {
+    fn connects(&mut self) -> bool {
         let Ok(Some(control)) = self.listener.accept() else { return false };
         (self.wire, self.bigger, self.offered) = (None, None, None);
         self.due.clear();
         self.kept.clear();
         self.control = Some(control);
-        let meeting = self.script.meetings[self.met % self.script.meetings.len()];
-        self.met += 1;
-        if self.meet(meeting).is_none() {
+        let kind = self.script.handshakes[self.handshakes_made % self.script.handshakes.len()];
+        self.handshakes_made += 1;
+        if self.shake_hands(kind).is_none() {
             self.control = None;
         }
         true
     }
 
-    fn meet(&mut self, meeting: Meeting) -> Option<()> {
+    fn shake_hands(&mut self, kind: HandshakeKind) -> Option<()> {
         let control = self.control.as_mut()?;
         let hello = await_message(control)?.0;
         let Message::Hello { .. } = hello else {
-            let bytes = match self.met % 4 {
+            let bytes = match self.handshakes_made % 4 {
                 0 => Vec::new(),
                 1 => vec![1, 3, 4],
                 2 => vec![0xff; 100],
@@ -226,13 +226,13 @@ impl<'s> Liar<'s> {
             let _ = AdminResponse::Dropped(Dropped::default());
             return None;
         };
-        if let Meeting::Stops(0) = meeting {
+        if let HandshakeKind::Stops(0) = kind {
             return None;
         }
-        if let Meeting::Bytes(seed) = meeting {
+        if let HandshakeKind::Bytes(seed) = kind {
             spoken::write(control, &spoken::random(seed, 1..500), &[]);
         }
-        if let Meeting::Undue(_, kind) = meeting {
+        if let HandshakeKind::Undue(_, kind) = kind {
             let _ = control.send(&spoken::any(kind, functions()[0].id(), &[1; 40]), &[]);
         }
         let request = OpenRequest::new(region_len(1 << 14), 1 << 14);
@@ -247,22 +247,22 @@ impl<'s> Liar<'s> {
             stream: None,
         };
         let kept = &mut self.kept;
-        own.with_info(|end, borrowed| match meeting {
-            Meeting::OddEnd(seed) => drop(control.send(&welcome(changed(end, seed)), borrowed)),
-            Meeting::OddDescriptors(seed) | Meeting::DescriptorsWithHello(seed)
+        own.with_info(|end, borrowed| match kind {
+            HandshakeKind::OddEnd(seed) => drop(control.send(&welcome(changed(end, seed)), borrowed)),
+            HandshakeKind::OddDescriptors(seed) | HandshakeKind::DescriptorsWithHello(seed)
                 if control.carries_descriptors() =>
             {
                 let odd = Odd::some(seed, end.region_len);
                 let _ = control.send(&welcome(end), &odd.borrowed());
                 kept.extend(odd.kept);
             }
-            Meeting::Spoilt(seed) => {
+            HandshakeKind::Spoilt(seed) => {
                 let _ = control.flush();
                 spoken::write(control, &spoken::spoilt(&welcome(end), seed), borrowed);
             }
             _ => drop(control.send(&welcome(end), borrowed)),
         });
-        if let Meeting::Stops(_) = meeting {
+        if let HandshakeKind::Stops(_) = kind {
             return None;
         }
         let (ready, descriptors) = await_message(control)?;
@@ -287,7 +287,7 @@ impl<'s> Liar<'s> {
                     let _ = control.send(&Message::Go, &[]);
                 }
                 Ok(Some((Message::LargeRequest { .. }, _))) if self.offered.is_none() => {
-                    if self.met.is_multiple_of(2) {
+                    if self.handshakes_made.is_multiple_of(2) {
                         self.offers(0);
                         return;
                     }
