@@ -58,16 +58,16 @@ fn a_given_file_gets_the_answers_that_an_independent_computation_gives() {
     bench.write("prose", &contents);
     let report = demo_json(&bench, &["prose"]);
     assert_eq!((&report["file"], &report["file_bytes"]), (&"prose".into(), &contents.len().into()));
-    let answer = |index: usize| &report["functions"][index]["answer"];
-    assert_eq!(answer(0)["bytes"], contents.len());
+    let reply = |index: usize| &report["functions"][index]["answer"];
+    assert_eq!(reply(0)["bytes"], contents.len());
     let mut entropy = 0.0;
     for byte in 0..=255 {
         let share = contents.bytes().filter(|it| *it == byte).count() as f64 / contents.len() as f64;
         entropy -= if share > 0.0 { share * share.ln() / 2_f64.ln() } else { 0.0 };
     }
-    assert!((answer(0)["bits_per_byte"].as_f64().expect("a number") - entropy).abs() < 1e-9, "{entropy}");
-    assert_eq!((&answer(1)["literal"], &answer(1)["occurrences"]), (&"panic".into(), &2000.into()));
-    assert_eq!(answer(2).as_str(), Some(&*format!("{:08x}", crc32(contents.as_bytes()))));
+    assert!((reply(0)["bits_per_byte"].as_f64().expect("a number") - entropy).abs() < 1e-9, "{entropy}");
+    assert_eq!((&reply(1)["literal"], &reply(1)["occurrences"]), (&"panic".into(), &2000.into()));
+    assert_eq!(reply(2).as_str(), Some(&*format!("{:08x}", crc32(contents.as_bytes()))));
     let report = demo_json(&bench, &["prose", "--literal", "an", "--transport", "shm"]);
     assert_eq!(report["functions"][1]["answer"]["occurrences"], 3000);
 }
@@ -90,10 +90,10 @@ fn an_empty_file_has_answers_too() {
     let bench = Workbench::new();
     bench.write("empty", "");
     let report = demo_json(&bench, &["empty"]);
-    let answers: Vec<_> = (0..3).map(|index| report["functions"][index]["answer"].to_string()).collect();
-    assert!(answers[0].contains("\"bits_per_byte\":0.0"), "{answers:?}");
-    assert!(answers[1].contains("\"occurrences\":0"), "{answers:?}");
-    assert_eq!(answers[2], "\"00000000\"");
+    let replies: Vec<_> = (0..3).map(|index| report["functions"][index]["answer"].to_string()).collect();
+    assert!(replies[0].contains("\"bits_per_byte\":0.0"), "{replies:?}");
+    assert!(replies[1].contains("\"occurrences\":0"), "{replies:?}");
+    assert_eq!(replies[2], "\"00000000\"");
 }
 
 #[test]

@@ -192,9 +192,9 @@ fn objects_and_archives_of_other_build_systems_are_linked() {
         let report =
             build(&fixture.options("t", &paths)).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
         assert!(report.image.len() < 200, "{inputs:?}: {} bytes", report.image.len());
-        let mut answer = 0_i32;
-        Target::new().run(&report, b"12345", &mut answer);
-        assert_eq!(answer, 10, "{inputs:?}");
+        let mut reply = 0_i32;
+        Target::new().run(&report, b"12345", &mut reply);
+        assert_eq!(reply, 10, "{inputs:?}");
         Library::open(&report.library).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
     }
 }
@@ -222,10 +222,10 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
         let source = fixture.write(&format!("t.{extension}"), &text);
         // Vtables that are never called contain an import; a constructor would be refused.
         let report = build(&fixture.options("t", &[source])).unwrap_or_else(|error| panic!("{error}"));
-        let mut answers = [0_i32; 2];
+        let mut replies = [0_i32; 2];
         let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
-        target.run(&report, &[0], &mut answers);
-        assert_eq!(answers, [16, 11]);
+        target.run(&report, &[0], &mut replies);
+        assert_eq!(replies, [16, 11]);
         assert_eq!(ImageView::new_checked(&report.image).unwrap().payload_align_log2(), 7);
     }
 }
@@ -256,9 +256,9 @@ from_asm: leal (%rdi,%rdi), RESULT
 ",
     );
     let report = build(&fixture.options("t", &[rust, c, asm])).unwrap_or_else(|error| panic!("{error}"));
-    let mut answer = 0_u32;
-    Target::new().run(&report, b"abcde", &mut answer);
-    assert_eq!(answer, 11);
+    let mut reply = 0_u32;
+    Target::new().run(&report, b"abcde", &mut reply);
+    assert_eq!(reply, 11);
 }
 
 #[test]

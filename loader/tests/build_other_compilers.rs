@@ -156,11 +156,11 @@ end subroutine
     // Whole and half numbers have exact sums in any order.
     let values: Vec<f64> = (0..101).map(|n| f64::from(n) * 0.5 - 20.0).collect();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let mut answer = [0_f64; 2];
-    Target::new().run(&report, &bytes, &mut answer);
+    let mut reply = [0_f64; 2];
+    Target::new().run(&report, &bytes, &mut reply);
     let squares: f64 = values.iter().map(|value| value * value).sum();
     let weighted: f64 = values.iter().zip([1.5, -2.0, 0.25].iter().cycle()).map(|(a, b)| a * b).sum();
-    assert_eq!(answer, [squares, weighted]);
+    assert_eq!(reply, [squares, weighted]);
 }
 
 #[test]
@@ -199,9 +199,9 @@ pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *con
         assert!(report.image.len() < 1024, "{output}: {} bytes", report.image.len());
         let words = [0x0000_0001_u32, 0x1234_5678, 0x8000_0001];
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let mut answer = 0_u32;
-        Target::new().run(&report, &payload, &mut answer);
-        assert_eq!(answer, 0x8000_0000 ^ 0x7856_3412 ^ 0x8000_0001, "{output}");
+        let mut reply = 0_u32;
+        Target::new().run(&report, &payload, &mut reply);
+        assert_eq!(reply, 0x8000_0000 ^ 0x7856_3412 ^ 0x8000_0001, "{output}");
     }
 }
 
@@ -261,9 +261,9 @@ fn the_archive_of_a_distribution_is_taken() {
             bytes: [u8; 4096],
         }
         let mut run = |block: &[u8]| {
-            let mut answer = Answer { size: 0, bytes: [0; 4096] };
-            target.run(&report, block, &mut answer);
-            usize::try_from(answer.size).ok().map(|size| answer.bytes[..size].to_vec())
+            let mut reply = Answer { size: 0, bytes: [0; 4096] };
+            target.run(&report, block, &mut reply);
+            usize::try_from(reply.size).ok().map(|size| reply.bytes[..size].to_vec())
         };
         // Blocks written by hand from the description of the format: literals alone; then one literal `a` and
         // a match of 15 + 4 + 255 + 7 bytes at distance 1, which overlaps itself, and five last literals.

@@ -275,9 +275,9 @@ fn data_in_sections_of_other_names_works_or_is_refused_by_name() {
         // Each linker has its own rules for sections that its script does not name.
         match build(&options) {
             Ok(report) => {
-                let mut answer = 0_i32;
-                Target::new().run(&report, b"", &mut answer);
-                assert_eq!((answer, report.sizes.data), (3, 4), "{linker}");
+                let mut reply = 0_i32;
+                Target::new().run(&report, b"", &mut reply);
+                assert_eq!((reply, report.sizes.data), (3, 4), "{linker}");
             }
             Err(error) => {
                 let text = error.to_string();

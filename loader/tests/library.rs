@@ -223,11 +223,11 @@ fn a_clone_keeps_the_library_open_and_works_on_another_thread() {
     let library = load(&made.path).unwrap();
     let clone = library.clone();
     drop(library);
-    let answer = std::thread::spawn(move || {
+    let reply = std::thread::spawn(move || {
         assert_eq!(clone.images()[0].bytes(), image(&INCREMENT));
         clone.payload_max_size(b"four")
     });
-    assert_eq!(answer.join().unwrap(), 11);
+    assert_eq!(reply.join().unwrap(), 11);
 }
 
 #[test]

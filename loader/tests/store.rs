@@ -374,8 +374,8 @@ fn a_name_that_no_ifunc_can_have_is_refused() {
 #[test]
 fn code_runs_on_another_thread_than_the_one_that_placed_it() {
     let linked = insert(&mut store(), &image(&INCREMENT), "counter", &Resolver::default()).unwrap();
-    let answer = std::thread::spawn(move || run_for(&linked)).join().unwrap();
-    assert_eq!(answer, [1]);
+    let reply = std::thread::spawn(move || run_for(&linked)).join().unwrap();
+    assert_eq!(reply, [1]);
 }
 
 #[test]

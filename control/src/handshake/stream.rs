@@ -115,9 +115,9 @@ impl AwaitedStream {
 
     /// Returns the stream, if it has come. It is encrypted like the control connection, unless both processes
     /// permit a clear one.
-    pub(crate) fn join(self, answer: StreamAnswer, is_sealed: bool) -> Option<Joining> {
-        let sealed = is_sealed && !(self.clear && answer.clear);
-        let shares = sealed.then_some(Shares { target: self.share, source: answer.share });
+    pub(crate) fn join(self, reply: StreamAnswer, is_sealed: bool) -> Option<Joining> {
+        let sealed = is_sealed && !(self.clear && reply.clear);
+        let shares = sealed.then_some(Shares { target: self.share, source: reply.share });
         Some(Joining { descriptor: self.came?, side: Side::Target, token: self.token, shares })
     }
 }
@@ -158,10 +158,10 @@ pub(crate) fn open(
         Ok(_) => return Err(failed(io::ErrorKind::WriteZero.into())),
         Err(error) => return Err(failed(error.into())),
     }
-    let answer = StreamAnswer { share: Share::draw()?, clear: control.is_clear_willing() };
-    let sealed = control.is_sealed() && !(offer.clear && answer.clear);
-    let shares = sealed.then(|| Shares { target: offer.share, source: answer.share.clone() });
-    Ok((Joining { descriptor, side: Side::Source, token: offer.token, shares }, answer))
+    let reply = StreamAnswer { share: Share::draw()?, clear: control.is_clear_willing() };
+    let sealed = control.is_sealed() && !(offer.clear && reply.clear);
+    let shares = sealed.then(|| Shares { target: offer.share, source: reply.share.clone() });
+    Ok((Joining { descriptor, side: Side::Source, token: offer.token, shares }, reply))
 }
 
 #[cfg(test)]

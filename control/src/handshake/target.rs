@@ -140,7 +140,7 @@ enum State {
     /// `Welcome` was sent; waits for `Ready`.
     Welcomed { own_endpoint: LocalEndpoint, peer_machine: Machine },
     /// `Ready` came, with this answer if a stream is awaited; waits for the stream.
-    Ready { connect: Box<Connect>, answer: Option<StreamAnswer> },
+    Ready { connect: Box<Connect>, reply: Option<StreamAnswer> },
     /// The handshake has ended.
     Over,
 }
@@ -345,11 +345,10 @@ impl Arrival {
                     let own_endpoint = self.welcome(control, &offered, transports)?;
                     self.state = State::Welcomed { own_endpoint, peer_machine: Machine(machine) };
                 }
-                (State::Welcomed { own_endpoint, peer_machine }, Message::Ready { end, stream: answer }) => {
-                    if answer.is_some() != own_endpoint.has_stream() {
+                (State::Welcomed { own_endpoint, peer_machine }, Message::Ready { end, stream: reply }) => {
+                    if reply.is_some() != own_endpoint.has_stream() {
                         let transport = own_endpoint.transport().to_owned();
-                        let fault =
-                            ParameterFault::StreamMismatch { has_stream: answer.is_some(), transport };
+                        let fault = ParameterFault::StreamMismatch { has_stream: reply.is_some(), transport };
                         return Err(HandshakeError::Terms { peer: control.peer().to_string(), fault });
                     }
                     let rule = own_endpoint.agree(control.peer(), &end)?;
@@ -365,7 +364,7 @@ impl Arrival {
                         peer_machine,
                         deadline,
                     });
-                    self.state = State::Ready { connect, answer };
+                    self.state = State::Ready { connect, reply };
                     break;
                 }
                 (State::Connected, Message::AdminRequest(request)) => {
@@ -402,12 +401,12 @@ impl Arrival {
             return None;
         }
         match std::mem::replace(&mut self.state, State::Over) {
-            State::Ready { mut connect, answer } => {
+            State::Ready { mut connect, reply } => {
                 // A source that took long to open its endpoint has as much time to connect it as any other.
                 connect.deadline = Instant::now() + self.options.patience;
-                let awaited = self.stream.take().zip(answer);
+                let awaited = self.stream.take().zip(reply);
                 connect.stream =
-                    awaited.and_then(|(awaited, answer)| awaited.join(answer, control.is_sealed()));
+                    awaited.and_then(|(awaited, reply)| awaited.join(reply, control.is_sealed()));
                 Some(connect)
             }
             other => {

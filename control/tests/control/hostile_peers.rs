@@ -28,29 +28,29 @@ const NO_FLAGS: SendFlags = SendFlags::empty();
 /// rejection, unless the liar closed in the middle. Afterwards the same target connects with an honest
 /// source.
 fn error_of(lie: impl FnOnce(&mut UnixStream) + Send) -> HandshakeError {
-    let (error, answer) = answered(lie);
-    assert_eq!(answer[..PREAMBLE.len()], PREAMBLE, "the target does not introduce itself");
+    let (error, response) = replied(lie);
+    assert_eq!(response[..PREAMBLE.len()], PREAMBLE, "the target does not introduce itself");
     error
 }
 
 /// The same, with the bytes that the liar reads behind its lie.
-fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8>) {
+fn replied(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8>) {
     let place = Place::new();
     let listener = place.listener();
-    let (error, answer) = thread::scope(|scope| {
+    let (error, response) = thread::scope(|scope| {
         let liar = scope.spawn(|| {
             let mut stream = UnixStream::connect(place.path()).unwrap();
             lie(&mut stream);
             stream.shutdown(Shutdown::Write).unwrap();
-            let mut answer = Vec::new();
+            let mut response = Vec::new();
             // A close with bytes of ours unread resets the connection; the target's words come before.
-            let _ = stream.read_to_end(&mut answer);
-            answer
+            let _ = stream.read_to_end(&mut response);
+            response
         });
         let error = arrive(&listener).expect_err("the lie was believed");
         (error, liar.join().unwrap())
     });
-    let text = String::from_utf8_lossy(&answer);
+    let text = String::from_utf8_lossy(&response);
     if !matches!(
         error,
         HandshakeError::CutShort { .. } | HandshakeError::PeerGone { .. } | HandshakeError::Refused { .. }
@@ -58,7 +58,7 @@ fn answered(lie: impl FnOnce(&mut UnixStream) + Send) -> (HandshakeError, Vec<u8
         assert!(text.contains(&error.to_string()), "{error}: the liar got only {text:?}");
     }
     handshake_over(&place, &listener);
-    (error, answer)
+    (error, response)
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn ready_told(
         // Dropping it would end the connection for the other copy too.
         std::mem::forget(control);
     };
-    answered(lie).0
+    replied(lie).0
 }
 
 /// Returns the opening's own descriptors: memfd and doorbell.

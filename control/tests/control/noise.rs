@@ -15,7 +15,7 @@ use farjump_fixtures::control::{accept, far, next};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::tcp::{ANSWER, REQUEST, answer_one, asked, key, listener};
+use crate::tcp::{REQUEST, RESPONSE, answer_one, asked, key, listener};
 
 /// Bytes that each process sends before the first message: preamble, length, handshake.
 const SOURCE_SHAKES: usize = 12 + 2 + 48;
@@ -80,8 +80,8 @@ fn between_until(
         let (near_too, far_too) = (near.try_clone().unwrap(), far.try_clone().unwrap());
         let there = scope.spawn(move || copy(near, far, from_source));
         let back = scope.spawn(move || copy(far_too, near_too, from_target));
-        let answered = answer_one(&listener);
-        let outcome = (asking.join().unwrap(), answered);
+        let replied = answer_one(&listener);
+        let outcome = (asking.join().unwrap(), replied);
         (outcome, there.join().unwrap(), back.join().unwrap())
     })
 }
@@ -99,18 +99,18 @@ fn stranger(bytes: &[u8]) -> (HandshakeError, Vec<u8>) {
     stream.write_all(bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let error = asked(accept(&listener).unwrap()).unwrap_err();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // A target that did not read all of it resets the connection, behind its response.
-    let _ = stream.read_to_end(&mut answer);
-    (error, answer)
+    let _ = stream.read_to_end(&mut response);
+    (error, response)
 }
 
 #[test]
 fn who_has_the_key_is_answered_and_nobody_in_between_reads_it() {
     let _watchdog = Watchdog::new();
-    let ((answer, answered), there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
-    assert_eq!(answer.unwrap(), ANSWER);
-    answered.unwrap();
+    let ((response, replied), there, back) = between(&key(1), &key(1), &as_it_is, &as_it_is);
+    assert_eq!(response.unwrap(), RESPONSE);
+    replied.unwrap();
     assert_eq!((&there[..12], &back[..12]), (&KEYED[..], &KEYED[..]));
     // A request in the clear ends in its head and these two bytes; each handshake looks different.
     let open = postcard::to_stdvec(&farjump_control::Message::AdminRequest(REQUEST)).unwrap();
@@ -128,22 +128,22 @@ fn a_message_longer_than_a_packet_arrives_whole() {
     let long = AdminResponse::Store(StoreListing { images: (0..20_000).map(image).collect(), left_out: 1 });
     let listener = listener(&key(9));
     thread::scope(|scope| {
-        let answer =
+        let response =
             scope.spawn(|| admin_request_with(listener.address(), &key(9), AdminRequest::Store, far()));
         let mut connection = asked(accept(&listener).unwrap()).unwrap();
         connection.respond(&long).unwrap();
         while !connection.advance().unwrap() {
             poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();
         }
-        assert_eq!(answer.join().unwrap().unwrap(), long);
+        assert_eq!(response.join().unwrap().unwrap(), long);
     });
 }
 
 #[test]
 fn another_key_is_told_to_both_sides() {
     let _watchdog = Watchdog::new();
-    let (answer, answered) = outcome(&key(1), &key(2));
-    for error in [answer.unwrap_err(), answered.unwrap_err()] {
+    let (response, replied) = outcome(&key(1), &key(2));
+    for error in [response.unwrap_err(), replied.unwrap_err()] {
         assert!(matches!(error, HandshakeError::WrongKey { .. }), "{error}");
         assert!(error.to_string().contains("127.0.0.1:"), "{error}");
     }
@@ -152,23 +152,24 @@ fn another_key_is_told_to_both_sides() {
 #[test]
 fn a_source_without_a_key_gets_nothing_from_a_target_with_one() {
     let _watchdog = Watchdog::new();
-    let ((answer, answered), _, back) = between(&TcpOptions::default(), &key(1), &as_it_is, &as_it_is);
-    let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
+    let ((response, replied), _, back) = between(&TcpOptions::default(), &key(1), &as_it_is, &as_it_is);
+    let (response, replied) = (response.unwrap_err(), replied.unwrap_err());
     assert!(
-        matches!(answer, HandshakeError::KeyWanted { .. }) && answer.to_string().contains("copy of that key"),
-        "{answer}"
+        matches!(response, HandshakeError::KeyWanted { .. })
+            && response.to_string().contains("copy of that key"),
+        "{response}"
     );
-    assert!(matches!(answered, HandshakeError::KeyUnknown { .. }), "{answered}");
+    assert!(matches!(replied, HandshakeError::KeyUnknown { .. }), "{replied}");
     assert_eq!(back, KEYED);
 }
 
 #[test]
 fn a_source_with_a_key_says_nothing_to_a_target_without_one() {
     let _watchdog = Watchdog::new();
-    let ((answer, answered), there, _) = between(&key(1), &TcpOptions::default(), &as_it_is, &as_it_is);
-    let (answer, answered) = (answer.unwrap_err(), answered.unwrap_err());
-    assert!(matches!(answer, HandshakeError::KeyUnknown { .. }), "{answer}");
-    assert!(matches!(answered, HandshakeError::KeyWanted { .. }), "{answered}");
+    let ((response, replied), there, _) = between(&key(1), &TcpOptions::default(), &as_it_is, &as_it_is);
+    let (response, replied) = (response.unwrap_err(), replied.unwrap_err());
+    assert!(matches!(response, HandshakeError::KeyUnknown { .. }), "{response}");
+    assert!(matches!(replied, HandshakeError::KeyWanted { .. }), "{replied}");
     assert_eq!(there.len(), SOURCE_SHAKES);
 }
 
@@ -177,16 +178,16 @@ fn a_connection_cannot_be_talked_down_to_one_without_a_key() {
     let _watchdog = Watchdog::new();
     let plain = |at: usize, byte| if at == 10 { 0 } else { byte };
     // In each direction alone, and in both.
-    let (answer, answered) = between(&key(1), &key(1), &plain, &as_it_is).0;
-    assert!(answer.is_err() && matches!(answered, Err(HandshakeError::KeyUnknown { .. })), "{answered:?}");
-    let (answer, _) = between(&key(1), &key(1), &as_it_is, &plain).0;
-    assert!(matches!(answer, Err(HandshakeError::KeyUnknown { .. })), "{answer:?}");
-    let (answer, answered) = between(&key(1), &key(1), &plain, &plain).0;
-    assert!(answer.is_err() && answered.is_err());
+    let (response, replied) = between(&key(1), &key(1), &plain, &as_it_is).0;
+    assert!(response.is_err() && matches!(replied, Err(HandshakeError::KeyUnknown { .. })), "{replied:?}");
+    let (response, _) = between(&key(1), &key(1), &as_it_is, &plain).0;
+    assert!(matches!(response, Err(HandshakeError::KeyUnknown { .. })), "{response:?}");
+    let (response, replied) = between(&key(1), &key(1), &plain, &plain).0;
+    assert!(response.is_err() && replied.is_err());
     // A source without a key is not admitted by claiming one.
     let keyed = |at: usize, byte| if at == 10 { 1 } else { byte };
-    let (answer, answered) = between(&TcpOptions::default(), &key(1), &keyed, &plain).0;
-    assert!(answer.is_err() && answered.is_err());
+    let (response, replied) = between(&TcpOptions::default(), &key(1), &keyed, &plain).0;
+    assert!(response.is_err() && replied.is_err());
 }
 
 #[test]
@@ -195,9 +196,9 @@ fn a_repeated_connection_comes_to_nothing() {
     let (outcome, there, _) = between(&key(1), &key(1), &as_it_is, &as_it_is);
     outcome.0.unwrap();
     // The first packet is one that the target believes: it proves a key. What follows does not decrypt.
-    let (error, answer) = stranger(&there);
+    let (error, response) = stranger(&there);
     assert!(matches!(error, HandshakeError::Tampered { .. }), "{error}");
-    assert_eq!(answer.len(), TARGET_SHAKES, "it said more than its handshake");
+    assert_eq!(response.len(), TARGET_SHAKES, "it said more than its handshake");
     // The handshake alone does not even make a source: no message came.
     let (error, _) = stranger(&there[..SOURCE_SHAKES]);
     assert!(matches!(error, HandshakeError::PeerGone { .. }), "{error}");
@@ -230,13 +231,13 @@ fn no_bit_of_a_handshake_or_message_can_be_changed_on_the_way() {
     let until = |at| if lengths.contains(&at) { Instant::now() + Duration::from_millis(100) } else { far() };
     for at in 0..there.len() {
         let flip = move |here: usize, byte: u8| if here == at { byte ^ 1 << (at % 8) } else { byte };
-        let (answer, answered) = between_until(until(at), &key(1), &key(1), &flip, &as_it_is).0;
-        assert!(answer.is_err() && answered.is_err(), "byte {at} of the source's");
+        let (response, replied) = between_until(until(at), &key(1), &key(1), &flip, &as_it_is).0;
+        assert!(response.is_err() && replied.is_err(), "byte {at} of the source's");
     }
     for at in 0..back.len() {
         let flip = move |here: usize, byte: u8| if here == at { byte ^ 1 << (at % 8) } else { byte };
-        let (answer, _) = between_until(until(at), &key(1), &key(1), &as_it_is, &flip).0;
-        assert!(answer.is_err(), "byte {at} of the target's");
+        let (response, _) = between_until(until(at), &key(1), &key(1), &as_it_is, &flip).0;
+        assert!(response.is_err(), "byte {at} of the target's");
     }
 }
 
@@ -259,25 +260,25 @@ fn a_handshake_that_is_cut_anywhere_is_cut_short() {
 fn another_version_is_told_to_both_sides_before_any_handshake() {
     let _watchdog = Watchdog::new();
     let newer = |at: usize, byte| if at == 8 { byte + 1 } else { byte };
-    let (_, answered) = between(&key(1), &key(1), &newer, &as_it_is).0;
+    let (_, replied) = between(&key(1), &key(1), &newer, &as_it_is).0;
     assert!(
-        matches!(answered, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
-        "{answered:?}"
+        matches!(replied, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
+        "{replied:?}"
     );
-    let (answer, _) = between(&key(1), &key(1), &as_it_is, &newer).0;
+    let (response, _) = between(&key(1), &key(1), &as_it_is, &newer).0;
     assert!(
-        matches!(answer, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
-        "{answer:?}"
+        matches!(response, Err(HandshakeError::Version { theirs, ours: VERSION, .. }) if theirs == VERSION + 1),
+        "{response:?}"
     );
-    let (_, answer) = stranger(b"FARJUMP\0\x05\0\x01\0");
-    assert_eq!(answer, KEYED);
+    let (_, response) = stranger(b"FARJUMP\0\x05\0\x01\0");
+    assert_eq!(response, KEYED);
 }
 
 #[test]
 fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
     let _watchdog = Watchdog::new();
-    let (error, answer) = stranger(&[b'x'; 100_000]);
-    assert!(matches!(error, HandshakeError::NotFarjump { .. }) && answer.is_empty(), "{error}");
+    let (error, response) = stranger(&[b'x'; 100_000]);
+    assert!(matches!(error, HandshakeError::NotFarjump { .. }) && response.is_empty(), "{error}");
     let long = [&KEYED[..], &[0xff, 0xff], &[0; 100_000]].concat();
     let (error, _) = stranger(&long);
     assert!(
@@ -287,9 +288,9 @@ fn a_stranger_gets_no_more_memory_than_a_handshake_takes_and_no_word() {
         ),
         "{error}"
     );
-    let (error, answer) = stranger(&[&KEYED[..], &48_u16.to_le_bytes(), &[7; 48]].concat());
+    let (error, response) = stranger(&[&KEYED[..], &48_u16.to_le_bytes(), &[7; 48]].concat());
     assert!(matches!(error, HandshakeError::WrongKey { .. }), "{error}");
-    assert_eq!(answer, [&KEYED[..], &[0, 0]].concat());
+    assert_eq!(response, [&KEYED[..], &[0, 0]].concat());
     assert_eq!(stranger(&PREAMBLE).1, KEYED);
 }
 

@@ -29,7 +29,7 @@ fn two_processes_that_sleep_between_frames_lose_none() {
     );
     let mut handshake = arrive(&listener).unwrap();
     assert_eq!(handshake.peer.pid, child.pid().as_raw_nonzero().get().cast_unsigned());
-    let sleeps = Player::new(handshake.endpoint).answer();
+    let sleeps = Player::new(handshake.endpoint).reply();
     assert!(sleeps > ROUNDS / 100, "it slept only {sleeps} times: this shows nothing");
     assert!(matches!(next(&mut handshake.control), Err(HandshakeError::PeerGone { .. })));
     child.succeeds();

@@ -261,8 +261,8 @@ impl Source {
     }
 
     fn ready(&mut self) {
-        let answer = StreamAnswer { share: Share::from_bytes(&[7; 32]), clear: false };
-        self.control.send(&Message::Ready { end: self.end.clone(), stream: Some(answer) }, &[]).unwrap();
+        let response = StreamAnswer { share: Share::from_bytes(&[7; 32]), clear: false };
+        self.control.send(&Message::Ready { end: self.end.clone(), stream: Some(response) }, &[]).unwrap();
     }
 
     fn opening(&self) -> [u8; OPENING_LEN] {
@@ -385,12 +385,12 @@ fn an_opening_is_taken_in_any_pieces_and_to_the_byte() {
         };
         assert!(sent >= OPENING_LEN);
         drop(taken);
-        let mut answer = Vec::new();
-        match stream.read_to_end(&mut answer) {
+        let mut response = Vec::new();
+        match stream.read_to_end(&mut response) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
             read => assert_eq!(read.unwrap(), 0),
         }
-        assert!(answer.is_empty());
+        assert!(response.is_empty());
     }
 }
 
@@ -414,32 +414,32 @@ fn fate(bytes: &[u8], ends: bool, with: &[&OwnedFd]) -> (HandshakeError, Vec<u8>
         }
     };
     drop(arrival);
-    let mut answer = Vec::new();
-    drop(stream.read_to_end(&mut answer));
-    (error, answer)
+    let mut response = Vec::new();
+    drop(stream.read_to_end(&mut response));
+    (error, response)
 }
 
 #[test]
 fn a_stream_that_opens_wrongly_is_closed_without_a_word() {
     let whole = opening(&[9; 32]);
-    let (error, answer) = fate(&whole[..40], true, &[]);
+    let (error, response) = fate(&whole[..40], true, &[]);
     assert!(matches!(error, HandshakeError::CutShort { found: 40, needed: OPENING_LEN, .. }), "{error}");
-    assert!(answer.is_empty());
+    assert!(response.is_empty());
     for len in [12, 63] {
-        let (error, answer) = fate(&whole[..len], false, &[]);
+        let (error, response) = fate(&whole[..len], false, &[]);
         assert!(matches!(error, HandshakeError::TimedOut { awaited: Awaited::StreamOpening, .. }), "{error}");
-        assert!(answer.is_empty());
+        assert!(response.is_empty());
     }
     for at in 12..32 {
         let mut wrong = whole;
         wrong[at] = 1;
-        let (error, answer) = fate(&wrong, false, &[]);
-        assert!(matches!(error, HandshakeError::Garbled { .. }) && answer.is_empty(), "byte {at}: {error}");
+        let (error, response) = fate(&wrong, false, &[]);
+        assert!(matches!(error, HandshakeError::Garbled { .. }) && response.is_empty(), "byte {at}: {error}");
     }
     let (_reader, writer) = rustix::pipe::pipe().unwrap();
-    let (error, answer) = fate(&whole, false, &[&writer]);
+    let (error, response) = fate(&whole, false, &[&writer]);
     assert!(matches!(error, HandshakeError::Descriptors { found: 1, expected: 0, .. }), "{error}");
-    assert!(answer.is_empty());
+    assert!(response.is_empty());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustix::thread::UnshareFlags;
 
 /// The admin request of the tests.
 pub(crate) const REQUEST: AdminRequest = AdminRequest::DropAll;
-pub(crate) const ANSWER: AdminResponse = AdminResponse::Dropped(Dropped { images: 7, kept: 9 });
+pub(crate) const RESPONSE: AdminResponse = AdminResponse::Dropped(Dropped { images: 7, kept: 9 });
 /// A user that is not root.
 const OTHER: u32 = 1234;
 
@@ -36,7 +36,7 @@ pub(crate) fn listener(options: &TcpOptions) -> Listener {
 pub(crate) fn answer_one(listener: &Listener) -> Result<(), HandshakeError> {
     let mut connection = asked(accept(listener)?)?;
     assert_eq!(*connection.request(), REQUEST);
-    connection.respond(&ANSWER)?;
+    connection.respond(&RESPONSE)?;
     while !connection.advance()? {
         poll(&mut [PollFd::new(&connection, PollFlags::OUT)], None).unwrap();
     }
@@ -85,9 +85,10 @@ fn processes_of_one_user_meet_on_loopback_by_v4_v6_and_name() {
         let address = listener.address().clone();
         assert!(matches!(address, PeerAddress::Tcp { port, .. } if port != 0), "{address}");
         thread::scope(|scope| {
-            let answer = scope.spawn(|| admin_request_with(&address, &TcpOptions::default(), REQUEST, far()));
+            let response =
+                scope.spawn(|| admin_request_with(&address, &TcpOptions::default(), REQUEST, far()));
             answer_one(&listener).unwrap();
-            assert_eq!(answer.join().unwrap().unwrap(), ANSWER);
+            assert_eq!(response.join().unwrap().unwrap(), RESPONSE);
         });
     }
 }
@@ -234,7 +235,7 @@ fn another_user_is_refused_on_loopback_unless_both_have_a_key() {
         let source =
             scope.spawn(|| as_other(|| admin_request_with(keyed.address(), &key(3), REQUEST, far())));
         answer_one(&keyed).unwrap();
-        assert_eq!(source.join().unwrap().unwrap(), ANSWER);
+        assert_eq!(source.join().unwrap().unwrap(), RESPONSE);
     });
 }
 
@@ -249,7 +250,7 @@ fn accept_raw(listener: &Listener) -> (TcpStream, std::net::SocketAddr) {
 fn answer_raw(mut stream: TcpStream) {
     use std::io::{Read, Write};
     stream.set_nonblocking(false).unwrap();
-    let bytes = postcard::to_stdvec(&ANSWER).unwrap();
+    let bytes = postcard::to_stdvec(&RESPONSE).unwrap();
     stream.write_all(&beginning(&Message::AdminResponse { bytes })).unwrap();
     // The way in which the peer ends does not matter.
     let _ = stream.read_to_end(&mut Vec::new());

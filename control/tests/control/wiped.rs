@@ -27,7 +27,7 @@ use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
-use crate::tcp::{ANSWER, REQUEST, answer_one, key, listener};
+use crate::tcp::{REQUEST, RESPONSE, answer_one, key, listener};
 
 /// Disguises the wanted keys, so that the search itself has none of them in memory.
 const MASK: u8 = 0x5a;
@@ -86,7 +86,7 @@ fn ask_by(listener: &Listener, key: &Path) -> (Result<(), HandshakeError>, Resul
         let source = scope.spawn(|| {
             let options = TcpOptions::default().with_key(Some(Key::read(key).unwrap()));
             admin_request_with(listener.address(), &options, REQUEST, far())
-                .map(|answer| assert_eq!(answer, ANSWER))
+                .map(|response| assert_eq!(response, RESPONSE))
         });
         let target = answer_one(listener);
         (source.join().unwrap(), target)

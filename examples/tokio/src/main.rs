@@ -158,8 +158,8 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
     }
     let middle = lines.ask("get 50").await?;
     let mut right = 0;
-    while let Some(answered) = calls.join_next().await {
-        let (key, total) = answered??;
+    while let Some(replied) = calls.join_next().await {
+        let (key, total) = replied??;
         let expected: u64 = (key..key + 3).map(|key| key * key).sum();
         if total != Some(expected) {
             return Err(format!("rows {key} to {} sum up to {expected}, not {total:?}", key + 2).into());

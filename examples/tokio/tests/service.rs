@@ -53,9 +53,9 @@ struct Lines(BufReader<TcpStream>);
 impl Lines {
     fn ask(&mut self, line: &str) -> String {
         writeln!(self.0.get_mut(), "{line}").unwrap();
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).unwrap();
-        answer.trim_end().to_owned()
+        let mut reply = String::new();
+        self.0.read_line(&mut reply).unwrap();
+        reply.trim_end().to_owned()
     }
 
     fn woken(&mut self) -> u64 {

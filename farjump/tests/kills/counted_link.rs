@@ -89,7 +89,7 @@ impl<'a> CountedLink<'a> {
     }
 
     fn settled(&self, number: u64, reply: u64, answer: Result<Reply, Error>) -> Result<(), Error> {
-        let Journal { answered, answers, failed, failures, .. } = self.journal;
+        let Journal { replied, replies, failed, failures, .. } = self.journal;
         let add_one = |word: &std::sync::atomic::AtomicU64| word.fetch_add(1, Ordering::AcqRel);
         match answer {
             Ok(bytes) => {
@@ -100,8 +100,8 @@ impl<'a> CountedLink<'a> {
                 assert_eq!(self.ledger.ran_at(found[1]), own, "the log says that another call ran there");
                 assert!((0..).zip(&found[2..]).all(|(word, found)| *found == own + word), "a damaged reply");
                 assert_eq!(failed.load(Ordering::Acquire), 0, "an answer after one that was lost");
-                assert!(number >= answered.swap(number + 1, Ordering::AcqRel), "answers out of order");
-                add_one(answers);
+                assert!(number >= replied.swap(number + 1, Ordering::AcqRel), "answers out of order");
+                add_one(replies);
                 Ok(())
             }
             Err(error) => {

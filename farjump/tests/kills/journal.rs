@@ -42,7 +42,7 @@ pub(crate) struct Journal {
     /// Frames that were sent.
     pub(crate) sent: AtomicU64,
     /// One more than the number of the last call that was answered.
-    pub(crate) answered: AtomicU64,
+    pub(crate) replied: AtomicU64,
     /// Calls that were answered.
     pub(crate) answers: AtomicU64,
     /// One more than the number of the first call whose wait failed; 0 if none did.
@@ -56,7 +56,7 @@ pub(crate) struct Journal {
 pub(crate) struct Outcome {
     pub(crate) links: u64,
     pub(crate) ran: u64,
-    pub(crate) answered: u64,
+    pub(crate) replied: u64,
     pub(crate) failed: u64,
     /// Calls that had begun and not ended.
     pub(crate) cut: u64,
@@ -68,10 +68,10 @@ pub(crate) struct Outcome {
 
 impl std::ops::AddAssign for Outcome {
     fn add_assign(&mut self, other: Outcome) {
-        let Outcome { links, ran, answered, failed, cut, unsent, unmet } = other;
+        let Outcome { links, ran, replied, failed, cut, unsent, unmet } = other;
         self.links += links;
         self.ran += ran;
-        self.answered += answered;
+        self.replied += replied;
         self.failed += failed;
         self.cut += cut;
         self.unsent += unsent;
@@ -130,8 +130,8 @@ impl Ledger {
         let pages = self.pages();
         let links = pages.links.swap(0, Ordering::Relaxed);
         for journal in &pages.journals[..(links as usize + 1).min(LINKS)] {
-            let Journal { started, sent, answered, answers, failed, failures } = journal;
-            for word in [started, sent, answered, answers, failed, failures] {
+            let Journal { started, sent, replied, answers, failed, failures } = journal;
+            for word in [started, sent, replied, answers, failed, failures] {
                 word.store(0, Ordering::Relaxed);
             }
         }
@@ -183,10 +183,10 @@ impl Ledger {
         let mut outcome = Outcome { links, ran: begun, cut: begun - ended, ..Outcome::default() };
         for link in 0..links {
             let journal = self.journal(link);
-            let [started, sent, answered, answers, failed, failures] = [
+            let [started, sent, replied, answers, failed, failures] = [
                 &journal.started,
                 &journal.sent,
-                &journal.answered,
+                &journal.replied,
                 &journal.answers,
                 &journal.failed,
                 &journal.failures,
@@ -194,9 +194,9 @@ impl Ledger {
             .map(|word| word.load(Ordering::Acquire));
             let (ran, whole) = (ran[link as usize], whole[link as usize]);
             let account = format!(
-                "link {link} of {links}: {started} started, {sent} sent, {ran} ran, {whole} to their end; answered {answers} up to {answered}; {failures} failed from {failed} on; {fate:?}"
+                "link {link} of {links}: {started} started, {sent} sent, {ran} ran, {whole} to their end; answered {answers} up to {replied}; {failures} failed from {failed} on; {fate:?}"
             );
-            assert!(answered <= whole, "an answer to what did not run: {account}");
+            assert!(replied <= whole, "an answer to what did not run: {account}");
             match fate {
                 // Only the last messages are lost, and only calls ran whose sending had begun.
                 Fate::TargetKilled if outlives == Outlives::WhatArrived => {
@@ -217,7 +217,7 @@ impl Ledger {
                     assert_eq!(failures, 0, "a call failed: {account}");
                 }
             }
-            outcome.answered += answers;
+            outcome.replied += answers;
             outcome.failed += failures;
             outcome.unsent += started - sent;
         }

@@ -78,22 +78,22 @@ fn asks(address: &str, key: Key) -> Admin {
 fn until<T: std::fmt::Debug>(ask: impl Fn() -> Result<T, Error>, right: impl Fn(&Result<T, Error>) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let answer = ask();
-        if right(&answer) {
+        let reply = ask();
+        if right(&reply) {
             return;
         }
-        assert!(Instant::now() < deadline, "{answer:?}");
+        assert!(Instant::now() < deadline, "{reply:?}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn is_unknown<T>(answer: &Result<T, Error>) -> bool {
-    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::WrongKey { .. }))))
+fn is_unknown<T>(reply: &Result<T, Error>) -> bool {
+    matches!(reply, Err(Error::Connect(ConnectError::Handshake(HandshakeError::WrongKey { .. }))))
 }
 
-fn lacks<T>(answer: &Result<T, Error>, right: &str) -> bool {
+fn lacks<T>(reply: &Result<T, Error>, right: &str) -> bool {
     let text = format!("the right `{right}`");
-    matches!(answer, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: RejectCause::Rights, text: reported, .. }))) if reported.contains(&text))
+    matches!(reply, Err(Error::Connect(ConnectError::Handshake(HandshakeError::Refused { cause: RejectCause::Rights, text: reported, .. }))) if reported.contains(&text))
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_target_that_sleeps_notices_keys_that_come_and_go_and_rights_that_change() {
     b.stats().unwrap();
     ring.put(&format!("{}\n{} allow=drop\n", ring.line("a"), ring.line("b")));
     until(|| a.stats(), Result::is_ok);
-    until(|| b.stats(), |answer| lacks(answer, "observe"));
+    until(|| b.stats(), |reply| lacks(reply, "observe"));
     b.drop_all().unwrap();
 
     // A malformed file, and one that other users may read, change nothing.

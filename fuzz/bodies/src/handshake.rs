@@ -100,8 +100,8 @@ fn join(script: &[u8]) {
             }
             1 => {
                 let Some((end, _)) = &welcome else { continue };
-                let answer = StreamAnswer { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
-                drop(source.send(&Message::Ready { end: end.clone(), stream: Some(answer) }, &[]));
+                let reply = StreamAnswer { share: Share::from_bytes(&[*step; 32]), clear: step & 8 != 0 };
+                drop(source.send(&Message::Ready { end: end.clone(), stream: Some(reply) }, &[]));
                 ready = true;
             }
             // A stream: with the right or almost right token, whole or in two pieces, and with more behind
@@ -189,12 +189,12 @@ fn arrive(sent: &[u8], pace: usize) {
         }
     }
     drop(arrival);
-    let mut answer = Vec::new();
-    match peer.read_to_end(&mut answer) {
+    let mut reply = Vec::new();
+    match peer.read_to_end(&mut reply) {
         Ok(_) => {}
         // Bytes that the target had not read when it closed.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         Err(error) => panic!("reading what the target said: {error}"),
     }
-    assert!(answer.is_empty() || answer.starts_with(&MAGIC), "the target does not introduce itself");
+    assert!(reply.is_empty() || reply.starts_with(&MAGIC), "the target does not introduce itself");
 }

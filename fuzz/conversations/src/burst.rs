@@ -49,13 +49,13 @@ impl Hostile<'_> {
     }
 
     /// Number of messages of a burst that got a response since the last call.
-    fn answers(&mut self) -> u64 {
+    fn replies(&mut self) -> u64 {
         let Some(control) = &mut self.control else { return 0 };
-        let mut answers = 0;
+        let mut replies = 0;
         while let Ok(Some((message, _))) = control.recv() {
-            answers += u64::from(matches!(message, Message::LargeDecline { .. }));
+            replies += u64::from(matches!(message, Message::LargeDecline { .. }));
         }
-        answers
+        replies
     }
 }
 
@@ -81,7 +81,7 @@ pub fn bounded(target: &mut Target<'_>, hostile: &mut Hostile<'_>, seed: u64) ->
             "a poll of {sources} sources that took {frames} frames computed checksums of {done} bytes, and may of {most}"
         );
         target.wait(Duration::ZERO).expect("the target waits");
-        (taken, summed) = (taken + hostile.answers(), summed + done);
+        (taken, summed) = (taken + hostile.replies(), summed + done);
         // Over TCP responses may come late.
         let most = 2 * MESSAGES * polls;
         assert!(

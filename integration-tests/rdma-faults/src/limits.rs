@@ -117,7 +117,7 @@ pub(crate) fn memory(backend: &str) -> Done {
     let source = start_as(&poor, &["source", backend, &target.address]);
     says(&source.hear_after("refused"), &words);
     // Another source has enough.
-    answered(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    replied(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
     // The target's error, which reaches the source. It may not even start to serve, and then reports that
     // itself.
     match Played::start_as(&poor, backend) {
@@ -134,7 +134,7 @@ pub(crate) fn user(backend: &str) -> Done {
     privileged()?;
     let target = Played::start_as(&UNPRIVILEGED, backend).unwrap();
     let mut source = start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
-    answered(&mut source);
+    replied(&mut source);
     Ok(())
 }
 
@@ -153,12 +153,12 @@ pub(crate) fn node(backend: &str) -> Done {
     let source = start_as(&UNPRIVILEGED, &["source", backend, &target.address]);
     says(&source.hear_after("refused"), &["cannot be opened", "/dev/infiniband/uverbs", "ermission"]);
     drop(open);
-    answered(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
+    replied(&mut start_as(&UNPRIVILEGED, &["source", backend, &target.address]));
     Ok(())
 }
 
 /// Makes a source in a process of its own call its target.
-fn answered(source: &mut HelperProcess) {
+fn replied(source: &mut HelperProcess) {
     source.hear_after("connected");
     for _ in 0..3 {
         source.order("call");

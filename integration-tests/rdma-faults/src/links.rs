@@ -66,7 +66,7 @@ pub(crate) fn target_killed(backend: &str) -> Done {
         account.made = calls.len() as u64;
         target.process.kill();
         calls.into_iter().for_each(|call| account.settle(call));
-        assert_eq!((account.lost, account.answered), (3, 0), "{account:?}");
+        assert_eq!((account.lost, account.replied), (3, 0), "{account:?}");
         says(&account.why, &["gone"]);
         let error = link.inject(&counter, &[1]).unwrap_err();
         assert!(matches!(error, Error::Wait(WaitError::PeerGone { .. })), "{error}");
@@ -102,7 +102,7 @@ pub(crate) fn down(backend: &str) -> Done {
     let mut link = link(backend, &target.address).connect().unwrap();
     let mut account = Account::default();
     all_answered(&link, &counter, 8);
-    (account.made, account.answered) = (8, 8);
+    (account.made, account.replied) = (8, 8);
     // No reply comes before the link is down.
     target.process.signal(Signal::STOP);
     let calls: Vec<_> =
@@ -132,21 +132,20 @@ pub(crate) fn down_in_the_middle(backend: &str) -> Done {
     let mut link = link(backend, &target.address).connect().unwrap();
     for ahead in [1, 12] {
         let before = target.count().0;
-        let answers = AtomicU64::new(0);
+        let replies = AtomicU64::new(0);
         let account = thread::scope(|scope| {
             let downer = scope.spawn(|| {
-                while answers.load(Ordering::Relaxed) < 20 {
+                while replies.load(Ordering::Relaxed) < 20 {
                     thread::yield_now();
                 }
                 machine.down()
             });
-            let account =
-                stream(&link, &counter, ahead, |answered| answers.store(answered, Ordering::Relaxed));
+            let account = stream(&link, &counter, ahead, |replied| replies.store(replied, Ordering::Relaxed));
             drop(downer.join().unwrap());
             account
         });
         says(&account.why, PORT_DOWN);
-        assert!(account.answered >= 20 && account.lost > 0, "{account:?}");
+        assert!(account.replied >= 20 && account.lost > 0, "{account:?}");
         target.gone();
         account.balances(target.count().0 - before);
         link.reconnect().unwrap();

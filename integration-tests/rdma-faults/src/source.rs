@@ -19,7 +19,7 @@ pub(crate) const LENGTHS: [usize; 4] = [10, 1000, 20_000, 300_000];
 pub(crate) struct Account {
     /// Injected.
     pub(crate) made: u64,
-    pub(crate) answered: u64,
+    pub(crate) replied: u64,
     /// Reported as lost.
     pub(crate) lost: u64,
     /// The reason for the first lost one.
@@ -37,7 +37,7 @@ impl Account {
         match call.wait(FOREVER) {
             Ok(_) => {
                 assert_eq!(self.lost, 0, "a call is answered behind one that was lost");
-                self.answered += 1;
+                self.replied += 1;
             }
             Err(Error::Wait(WaitError::PeerGone { cause, .. })) => {
                 if self.lost == 0 {
@@ -52,8 +52,8 @@ impl Account {
     /// Checks that every call is accounted for, and that the target ran no others, and all those with
     /// replies.
     pub(crate) fn balances(&self, ran: u64) {
-        assert_eq!(self.made, self.answered + self.lost, "{self:?}");
-        assert!((self.answered..=self.made).contains(&ran), "{ran} have run: {self:?}");
+        assert_eq!(self.made, self.replied + self.lost, "{self:?}");
+        assert!((self.replied..=self.made).contains(&ran), "{ran} have run: {self:?}");
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn all_answered(link: &Link, counter: &Library, count: u64) {
 }
 
 /// Injects until an error, `ahead` calls before the first reply. Calls `answered` for each reply.
-pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered: impl FnMut(u64)) -> Account {
+pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut replied: impl FnMut(u64)) -> Account {
     let mut account = Account::default();
     let mut calls = VecDeque::new();
     while account.lost == 0 {
@@ -84,7 +84,7 @@ pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut answered:
             && let Some(call) = calls.pop_front()
         {
             account.settle(call);
-            answered(account.answered);
+            replied(account.replied);
         }
     }
     calls.into_iter().for_each(|call| account.settle(call));
@@ -103,8 +103,8 @@ pub(crate) fn play(backend: &str, address: &str) {
     for order in std::io::stdin().lock().lines().map_while(Result::ok) {
         match &*order {
             "stream" => {
-                let account = stream(&link, &counter, 8, |answered| {
-                    if answered == 10 {
+                let account = stream(&link, &counter, 8, |replied| {
+                    if replied == 10 {
                         say("streams");
                     }
                 });

@@ -104,7 +104,7 @@ pub(crate) fn down(backend: &str) -> Done {
         all_answered(&link, &counter, 4);
         order(Duration::from_secs(15));
         let account = crate::source::stream(&link, &counter, 4, |_| {});
-        account.balances(account.answered);
+        account.balances(account.replied);
         let error = link.inject(&counter, &[1]).unwrap_err();
         drop(link);
         all_answered(&connect(backend), &counter, 4);
@@ -127,7 +127,7 @@ pub(crate) fn down_for_a_while(backend: &str) -> Done {
     order(Duration::from_secs(2));
     // The peer does not time out meanwhile: it returns, and reports the fate of its endpoint itself.
     let account = crate::source::stream(&link, &counter, 4, |_| {});
-    account.balances(account.answered);
+    account.balances(account.replied);
     says(&account.why, CUT);
     drop(link);
     all_answered(&connect(backend), &counter, 4);

@@ -98,8 +98,8 @@ fn each_mistake_at_run_time_gives_the_message_in_the_guide() {
         let built = build_block(code, "c", folder.path()).unwrap().library;
         // SAFETY: the mistakes in this process are noticed (the canary) or reported.
         let library = unsafe { Library::load(built) }.unwrap();
-        let answer = link.inject(&library, b"abc").and_then(|call| call.wait(PATIENCE));
-        answer.expect_err(code).to_string()
+        let reply = link.inject(&library, b"abc").and_then(|call| call.wait(PATIENCE));
+        reply.expect_err(code).to_string()
     });
     target.stop().unwrap();
 }

@@ -147,7 +147,7 @@ fn without_barriers_two_sides_that_sleep_lose_nothing_either() {
     let (one, other) = (one.connect(to_other, 1).unwrap(), other.connect(to_one, 1).unwrap());
     let Endpoint::OneSided { remote, .. } = &one else { panic!("shm is one-sided") };
     assert!(!remote.store_load_ordered());
-    let answering = thread::spawn(move || Player::new(other).answer());
+    let answering = thread::spawn(move || Player::new(other).reply());
     let sleeps = Player::new(one).begin() + answering.join().unwrap();
     assert!(sleeps > ROUNDS / 100, "they slept only {sleeps} times: this shows nothing");
 }

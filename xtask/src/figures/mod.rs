@@ -245,21 +245,21 @@ impl Programs {
 
 /// Today, in UTC.
 fn date(interrupt: &Interrupt) -> Result<String, Failed> {
-    answer(Run::new("date", interrupt).args(["-u", "+%Y-%m-%d"]))
+    reply(Run::new("date", interrupt).args(["-u", "+%Y-%m-%d"]))
 }
 
 /// farjump's version, and its compiler. Results do not count as changes, committed or not.
 fn built(interrupt: &Interrupt) -> Result<String, Failed> {
-    let git = |args: &[&str]| answer(Run::new("git", interrupt).args(args).directory(root()));
+    let git = |args: &[&str]| reply(Run::new("git", interrupt).args(args).directory(root()));
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!benches"])?;
     let changed = if changed.is_empty() { "" } else { " with changes" };
-    let compiler = answer(Run::new("rustc", interrupt).args(["--version"]).directory(root()))?;
+    let compiler = reply(Run::new("rustc", interrupt).args(["--version"]).directory(root()))?;
     Ok(format!("farjump {} at {commit}{changed}, built by {compiler}", env!("CARGO_PKG_VERSION")))
 }
 
 /// A program's output of one line.
-fn answer(run: Run<'_>) -> Result<String, Failed> {
+fn reply(run: Run<'_>) -> Result<String, Failed> {
     Ok(run.quiet().run()?.output.trim().to_owned())
 }
 

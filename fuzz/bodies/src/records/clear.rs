@@ -73,7 +73,7 @@ impl Reader {
     }
 
     /// Reads more bytes. The receiver has sent `answered` bytes of messages.
-    pub(super) fn read(&mut self, bytes: &[u8], answered: u32) {
+    pub(super) fn read(&mut self, bytes: &[u8], replied: u32) {
         self.bytes.extend(bytes);
         let mut at = 0;
         while let (false, Some(head)) = (self.lie, self.bytes.get(at..at + HEAD)) {
@@ -101,7 +101,7 @@ impl Reader {
                 self.begun = Some((len, Vec::new()));
                 self.total += len;
             }
-            self.may_end |= consumed < self.consumed || consumed > answered || window > 1 << 31;
+            self.may_end |= consumed < self.consumed || consumed > replied || window > 1 << 31;
             self.consumed = consumed;
             at += HEAD + body.len();
             if let Some((_, came)) = &mut self.begun {

@@ -108,7 +108,7 @@ struct Middleman {
     /// Bytes sent by the endpoint under test, for the honest one.
     back: VecDeque<u8>,
     /// Bytes of messages that it has sent.
-    answered: u32,
+    replied: u32,
     /// Messages of it that the honest endpoint should still get.
     answers: u32,
     lent: Option<Lent>,
@@ -138,7 +138,7 @@ impl Middleman {
             passed: Vec::new(),
             reader: Reader::new(window),
             back: VecDeque::new(),
-            answered: 0,
+            replied: 0,
             answers: 0,
             lent: None,
             taken: Vec::new(),
@@ -159,7 +159,7 @@ impl Middleman {
                 let _ = self.look();
             }
             5 => self.release(),
-            6 => self.answer(LENGTHS[some % LENGTHS.len()]),
+            6 => self.reply(LENGTHS[some % LENGTHS.len()]),
             7 => self.bring_back(),
             8 => {
                 // A bit of the waiting bytes, usually near their beginning.
@@ -175,8 +175,8 @@ impl Middleman {
                 let again = self.passed[from..].to_vec();
                 self.insert(&again);
             }
-            11 => self.insert(&credit(self.answered, arg).repeat(8 * some)),
-            12 => self.insert(&message(self.answered, LENGTHS[some % LENGTHS.len()], arg)),
+            11 => self.insert(&credit(self.replied, arg).repeat(8 * some)),
+            12 => self.insert(&message(self.replied, LENGTHS[some % LENGTHS.len()], arg)),
             13 => self.insert(&vec![arg; some % 40]),
             14 if some % 8 == 0 => self.shut(),
             14 => {
@@ -255,7 +255,7 @@ impl Middleman {
                 Err(error) => panic!("the end under test takes nothing: {error}"),
             };
             let part: Vec<u8> = self.queue.drain(..written).collect();
-            self.reader.read(&part, self.answered);
+            self.reader.read(&part, self.replied);
             self.passed.extend(part);
             left -= written;
             looks += 1;
@@ -315,7 +315,7 @@ impl Middleman {
     }
 
     /// Makes the endpoint under test send a message, if it has credit. Without credit it receives.
-    fn answer(&mut self, len: usize) {
+    fn reply(&mut self, len: usize) {
         let own = &mut self.own;
         let (sent, held) = measured(self.held, self.window, || {
             let space = own.reserve(len)?;
@@ -327,7 +327,7 @@ impl Middleman {
         match sent {
             Ok(()) => {
                 // A message to a closed socket is not sent, and no error yet.
-                self.answered = self.answered.wrapping_add(len as u32);
+                self.replied = self.replied.wrapping_add(len as u32);
                 self.answers += 1;
             }
             Err(error) => assert_words(&error),

@@ -250,7 +250,7 @@ impl<'s> Conversation<'s> {
                 let asked = &*hostile;
                 let asked = asked.request(kind);
                 match self.meanwhile(asked) {
-                    Ok(answered) => self.outcome.answers += u64::from(answered),
+                    Ok(replied) => self.outcome.answers += u64::from(replied),
                     Err(what) => panic!("{what}"),
                 }
             }

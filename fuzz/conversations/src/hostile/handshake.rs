@@ -82,22 +82,22 @@ impl Hostile<'_> {
         let request = OpenRequest::new(region_len(4096), 4096);
         let mut own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
         own.adapt_to(control.peer(), &theirs).ok()?;
-        let answer = || streams.answer();
+        let reply = || streams.reply();
         let kept = &mut self.kept;
         own.with_info(|end, borrowed| match kind {
             HandshakeKind::OddEnd(seed) => {
-                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: answer() }, borrowed);
+                let _ = control.send(&Message::Ready { end: changed(end, seed), stream: reply() }, borrowed);
             }
             HandshakeKind::OddDescriptors(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, end.region_len);
-                let _ = control.send(&Message::Ready { end, stream: answer() }, &odd.borrowed());
+                let _ = control.send(&Message::Ready { end, stream: reply() }, &odd.borrowed());
                 kept.extend(odd.kept);
             }
             HandshakeKind::Spoilt(seed) => {
-                let bytes = spoken::spoilt(&Message::Ready { end, stream: answer() }, seed);
+                let bytes = spoken::spoilt(&Message::Ready { end, stream: reply() }, seed);
                 spoken::write(control, &bytes, borrowed);
             }
-            _ => drop(control.send(&Message::Ready { end, stream: answer() }, borrowed)),
+            _ => drop(control.send(&Message::Ready { end, stream: reply() }, borrowed)),
         });
         let copies = descriptors.iter().filter_map(|descriptor| descriptor.as_fd().try_clone_to_owned().ok());
         kept.extend(copies);

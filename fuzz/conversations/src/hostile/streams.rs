@@ -128,7 +128,7 @@ impl Streams {
     }
 
     /// The part of Ready about the stream.
-    pub(crate) fn answer(&self) -> Option<StreamAnswer> {
+    pub(crate) fn reply(&self) -> Option<StreamAnswer> {
         let share = Share::from_bytes(&[OWN_SHARE; Share::LEN]);
         self.offer.is_some().then_some(StreamAnswer { share, clear: false })
     }

@@ -19,7 +19,7 @@ use side::{Side, Step};
 const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 200_000 };
 /// Bytes of the right endpoint's ring, of the left one's, and of the large mailbox.
 const RING: usize = 8192;
-const ANSWERS: usize = 4096;
+const REPLIES: usize = 4096;
 const LARGE: usize = 65_536;
 
 /// Stands for the content of the control connection. Only notices order the two threads' accesses.
@@ -67,8 +67,8 @@ fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicB
 fn converse(has_large: bool) {
     plant();
     let step = move |token| Step::drawn(token, has_large);
-    let mut ends = Ends::new([ANSWERS, RING]);
-    let mut second = has_large.then(|| Ends::new([ANSWERS, LARGE]));
+    let mut ends = Ends::new([REPLIES, RING]);
+    let mut second = has_large.then(|| Ends::new([REPLIES, LARGE]));
     let (left_large, right_large) = match &mut second {
         Some(ends) => (Some(&mut ends.left), Some(&mut ends.right)),
         None => (None, None),

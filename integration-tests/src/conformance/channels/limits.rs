@@ -157,7 +157,7 @@ fn refused(ends: &mut Ends, plan: &Plan<'_>, payload: usize) -> Result<Result<()
     loop {
         match ends.left.reserve(plan, payload) {
             Err(SendError::Full) => {}
-            answer => return Ok(answer.map(drop)),
+            reply => return Ok(reply.map(drop)),
         }
         // The rest of the ring is skipped first, which the other end must see.
         let seen = ends.right.poll()?;

@@ -110,9 +110,9 @@ pub(super) fn start(
         wanted.write(&mut request)?;
         stream.write_all(&request)?;
         // Nothing else comes before the first command, so this reads only its own bytes.
-        let mut answer = String::new();
-        BufReader::new(&stream).take(4 * MAX_LINE).read_line(&mut answer)?;
-        ensure!(answer.trim_end() == STARTED, "{}", answer.trim_end());
+        let mut reply = String::new();
+        BufReader::new(&stream).take(4 * MAX_LINE).read_line(&mut reply)?;
+        ensure!(reply.trim_end() == STARTED, "{}", reply.trim_end());
         Ok(stream.into())
     };
     ask().map_err(place)

@@ -131,14 +131,14 @@ fn answer_all<'a>(
             Asked::Nothing => {}
             Asked::End => return Ok(()),
             Asked::Question(command) => {
-                let answer = answer(target, command, &word);
-                questions.answer(&answer)?;
+                let reply = reply(target, command, &word);
+                questions.reply(&reply)?;
             }
         }
     }
 }
 
-fn answer<'a>(
+fn reply<'a>(
     target: &mut Target<'a>,
     command: Command,
     word: &impl Fn(&mut Target<'a>) -> u64,
@@ -193,7 +193,7 @@ unsafe extern "C" fn printf(
     len: c_int,
     name: *const u8,
     time: *const c_char,
-    answer: c_int,
+    reply: c_int,
 ) -> c_int {
     // SAFETY: hello passes zero-terminated strings, and a name of that length.
     let (format, name, time) = unsafe {
@@ -203,7 +203,7 @@ unsafe extern "C" fn printf(
         .to_string_lossy()
         .replacen("%.*s", &String::from_utf8_lossy(name), 1)
         .replacen("%s", &time.to_string_lossy(), 1)
-        .replacen("%d", &answer.to_string(), 1);
+        .replacen("%d", &reply.to_string(), 1);
     PRINTED.with_borrow_mut(|printed| printed.push(text.trim_end_matches('\n').to_owned()));
     text.len() as c_int
 }

@@ -43,7 +43,7 @@ pub(in crate::conformance) fn calls(fixture: &Fixture) -> Counted {
     let link = host.link()?;
     let echo = &fixture.libraries.echo;
     let mut rng = fastrand::Rng::with_seed(11);
-    let mut answered = 0;
+    let mut replied = 0;
     for round in 0..ROUNDS {
         let mut pending = Vec::new();
         for number in 0..IN_FLIGHT {
@@ -57,13 +57,13 @@ pub(in crate::conformance) fn calls(fixture: &Fixture) -> Counted {
                 1 => same(&poll(call)?, &bytes)?,
                 _ => same(&call.wait(PATIENCE)?, &bytes)?,
             }
-            answered += 1;
+            replied += 1;
         }
         let mut into = Vec::new();
         link.call_into(echo, b"one more", PATIENCE, &mut into)?;
         same(&into, b"one more")?;
     }
-    Ok(answered)
+    Ok(replied)
 }
 
 /// Polls until the reply has come.
@@ -101,7 +101,7 @@ pub(in crate::conformance) fn replies(fixture: &Fixture) -> Counted {
 pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
     let mut host = fixture.host(Args::Word)?;
     let links: Vec<Link> = (0..4).map(|_| host.link()).collect::<Result<_, _>>()?;
-    let answered = std::thread::scope(|scope| {
+    let replied = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
             .zip(links)
             .map(|(seed, link)| {
@@ -117,7 +117,7 @@ pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
             .collect();
         threads.into_iter().try_fold(0, |sum, thread| {
             let one = thread.join().unwrap_or_else(|_| Err(Failure::new("a source's thread panicked")));
-            one.map(|answered| sum + answered)
+            one.map(|replied| sum + replied)
         })
     })?;
     // The four are gone with their threads.
@@ -129,7 +129,7 @@ pub(in crate::conformance) fn sources(fixture: &Fixture) -> Counted {
         matches!(late, Ok(_) | Err(Error::Wait(WaitError::TimedOut { .. }))),
         "an answer that is not waited for gives {late:?}"
     );
-    Ok(answered + 1)
+    Ok(replied + 1)
 }
 
 /// Waits until a condition holds.

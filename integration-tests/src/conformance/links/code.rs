@@ -80,7 +80,7 @@ pub(in crate::conformance) fn restart(fixture: &Fixture) -> Counted {
             .on_peer_gone(move |_| _ = ends.fetch_add(1, Relaxed))
     })?;
     let echo = &fixture.libraries.echo;
-    let mut answered = 0;
+    let mut replied = 0;
     for round in 1..=RESTARTS {
         let epoch = link.epoch();
         same(&link.inject(echo, b"before")?.wait(PATIENCE)?, b"before")?;
@@ -108,12 +108,12 @@ pub(in crate::conformance) fn restart(fixture: &Fixture) -> Counted {
         for number in 0..10 {
             let bytes = pattern::bytes(100, round, number);
             same(&link.inject(echo, &bytes)?.wait(PATIENCE)?, &bytes)?;
-            answered += 1;
+            replied += 1;
         }
         let asked = asked.load(Relaxed);
         let due = if fixture.mode() == Mode::Cached { round } else { 0 };
         ensure!(asked == due, "{round} new targets asked for the code {asked} times");
     }
     travelled(&link, 1, fixture.mode())?;
-    Ok(answered)
+    Ok(replied)
 }

@@ -65,11 +65,11 @@ fn a_source_whose_frame_never_ends_loses_its_link_and_others_are_served_meanwhil
     let injector = FaultInjector::new(Box::new(FakeOneSided::new(Rule::InOrder, 2)), 3, faults);
     let handle = injector.handle();
     let (stalled, healthy) = (place.link(Box::new(injector)), place.link(shm()));
-    let mut answered = 0;
+    let mut replied = 0;
     while handle.total() == 0 {
         stalled.send(&place.libraries.echo, b"never whole").unwrap();
-        answered += 1;
-        assert!(answered < 1000, "nothing is held back");
+        replied += 1;
+        assert!(replied < 1000, "nothing is held back");
     }
     let mut served = 0;
     let end = loop {
@@ -128,13 +128,13 @@ fn under_checked_a_call_is_answered_rightly_or_its_link_is_cut() {
     let faults = Faults { flip_bit: PerMille(30), spare: 4, ..Faults::NONE };
     let target = place.target(None);
     let seed = AtomicU64::new(0);
-    let (mut answered, mut cut) = (0, 0);
-    while answered < 200 || cut < 5 {
+    let (mut replied, mut cut) = (0, 0);
+    while replied < 200 || cut < 5 {
         let injector = FaultInjector::new(shm(), seed.fetch_add(1, Relaxed), faults);
         let link = place.link(Box::new(injector.offering(ArrivalRules::CHECKED)));
         for number in 0..100 {
             match place.echo(&link, number) {
-                Ok(()) => answered += 1,
+                Ok(()) => replied += 1,
                 Err(Error::Wait(WaitError::PeerGone { .. })) => {
                     cut += 1;
                     break;
@@ -142,7 +142,7 @@ fn under_checked_a_call_is_answered_rightly_or_its_link_is_cut() {
                 Err(error) => panic!("{error}"),
             }
         }
-        assert!(seed.load(Relaxed) < 300, "{answered} answered, {cut} cut");
+        assert!(seed.load(Relaxed) < 300, "{replied} answered, {cut} cut");
     }
     place.echo(&place.link(shm()), 1).unwrap();
     drop(target);
