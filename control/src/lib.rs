@@ -48,10 +48,11 @@ pub use error::{
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;
 pub use handshake::negotiation::{Direction, Handshake, Joined};
+pub use handshake::options::ArrivalOptions;
 pub use handshake::second::SecondEndpoint;
 pub use handshake::source::{SourceOptions, connect_target};
 pub use handshake::stream::IncomingStream;
-pub use handshake::target::{Arrival, ArrivalOptions, Progress};
+pub use handshake::target::{Arrival, Progress};
 pub use key::Key;
 pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};

@@ -12,6 +12,7 @@
 
 pub(crate) mod first_bytes;
 pub(crate) mod negotiation;
+pub(crate) mod options;
 pub(crate) mod second;
 pub(crate) mod source;
 pub(crate) mod stream;

@@ -1,11 +1,11 @@
 //! The second connection of a link: the link it joins, in any order of events, and the end of unawaited ones.
 
+mod streamed;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,7 @@ use farjump_control::{
     OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer,
     TcpOptions, connect_target,
 };
-use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Side,
-    Stream, Transport, TransportError, UnconnectedEndpoint,
-};
+use farjump_core::transport::{Side, Stream};
 use farjump_fixtures::by_hand::{opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
@@ -25,71 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{SendFlags, sockopt};
 
 use crate::tcp::{key, listener};
-
-/// A transport whose frames travel on a stream. It keeps the streams that it gets, and moves nothing.
-#[derive(Clone, Default)]
-struct Streamed(Arc<Mutex<Vec<Stream>>>);
-
-struct UnconnectedStreamed(Streamed);
-
-struct Still;
-
-impl Streamed {
-    fn one(&self) -> Vec<Box<dyn Transport>> {
-        vec![Box::new(self.clone())]
-    }
-
-    /// Returns the only stream that it got.
-    fn stream(&self) -> Stream {
-        let mut streams = self.0.lock().unwrap();
-        assert_eq!(streams.len(), 1);
-        streams.remove(0)
-    }
-}
-
-impl Transport for Streamed {
-    fn name(&self) -> &str {
-        "streamed"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        let mut can = Capabilities::new(InboxKind::TwoSided, ArrivalRules::DELIVERED, 1 << 20);
-        can.stream = true;
-        can
-    }
-
-    fn open(&mut self, _: &OpenRequest) -> Result<Box<dyn UnconnectedEndpoint>, TransportError> {
-        Ok(Box::new(UnconnectedStreamed(self.clone())))
-    }
-}
-
-impl UnconnectedEndpoint for UnconnectedStreamed {
-    fn address(&self) -> LocalAddress<'_> {
-        LocalAddress::default()
-    }
-
-    fn connect(self: Box<Self>, peer: Address, _: u32) -> Result<Endpoint, TransportError> {
-        self.0.0.lock().unwrap().push(peer.stream.expect("no stream was given"));
-        Ok(Endpoint::TwoSided(Box::new(Still)))
-    }
-}
-
-// SAFETY: it lends nothing: `reserve` and `poll` are not called here.
-unsafe impl Messages for Still {
-    fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> {
-        unreachable!()
-    }
-
-    fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> {
-        unreachable!()
-    }
-
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
-        Ok(None)
-    }
-
-    fn release(&mut self) {}
-}
+use streamed::Streamed;
 
 fn wait(arrival: &Arrival) {
     let mut events = PollFlags::IN;
@@ -145,7 +78,7 @@ fn meet_next(listener: &Listener, target: &Streamed) -> Handshake {
 }
 
 /// Runs a handshake, and returns the transports' streams: (the source's, the target's).
-fn connected(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
+fn stream_pair(listener: &Listener, source_tcp: TcpOptions) -> (Stream, Stream) {
     let (source, target) = (Streamed::default(), Streamed::default());
     let (address, theirs) = (listener.address().clone(), source.clone());
     let arrival = thread::spawn(move || {
@@ -191,18 +124,18 @@ fn clear(options: TcpOptions) -> TcpOptions {
 #[test]
 fn both_transports_get_the_ends_of_one_stream_and_a_secret_where_both_sides_have_a_key() {
     let place = Place::new();
-    let (source, target) = connected(&place.listener(), TcpOptions::default());
+    let (source, target) = stream_pair(&place.listener(), TcpOptions::default());
     joined(&source, &target);
     assert!(secrets(&source, &target).is_none(), "there is no key on a Unix socket");
 
-    let (source, target) = connected(&listener(&TcpOptions::default()), TcpOptions::default());
+    let (source, target) = stream_pair(&listener(&TcpOptions::default()), TcpOptions::default());
     joined(&source, &target);
     assert!(secrets(&source, &target).is_none(), "there is none");
 
     let keyed = listener(&key(1));
     let mut seen = Vec::new();
     for _ in 0..2 {
-        let (source, target) = connected(&keyed, key(1));
+        let (source, target) = stream_pair(&keyed, key(1));
         joined(&source, &target);
         let (ours, theirs) = secrets(&source, &target).expect("both have a key");
         assert_eq!(ours, theirs);
@@ -220,7 +153,7 @@ fn a_stream_is_clear_only_where_both_sides_are_willing() {
     let _watchdog = Watchdog::new();
     for (target_is, source_is) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = |is: bool| if is { clear(key(1)) } else { key(1) };
-        let (source, target) = connected(&listener(&options(target_is)), options(source_is));
+        let (source, target) = stream_pair(&listener(&options(target_is)), options(source_is));
         assert_eq!(secrets(&source, &target).is_none(), target_is && source_is);
     }
 }
@@ -228,7 +161,7 @@ fn a_stream_is_clear_only_where_both_sides_are_willing() {
 #[test]
 fn a_peer_that_takes_its_time_is_not_cut_off_the_stream_by_the_system() {
     let _watchdog = Watchdog::new();
-    let (source, target) = connected(&listener(&TcpOptions::default()), TcpOptions::default());
+    let (source, target) = stream_pair(&listener(&TcpOptions::default()), TcpOptions::default());
     for stream in [source, target] {
         assert_eq!(sockopt::tcp_user_timeout(&stream.descriptor), Ok(0));
     }
