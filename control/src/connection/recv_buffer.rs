@@ -47,13 +47,13 @@ pub(crate) struct Received {
 }
 
 /// Reads once from a nonblocking `socket`, and takes the descriptors that come beside the bytes.
-pub(crate) fn receive(socket: BorrowedFd<'_>, space: &mut [u8]) -> Received {
+pub(crate) fn receive(socket: BorrowedFd<'_>, into: &mut [u8]) -> Received {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DELIVERED))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let read = loop {
-        let mut space = [IoSliceMut::new(space)];
+        let mut into = [IoSliceMut::new(into)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        match recvmsg(socket, &mut space, &mut ancillary, flags) {
+        match recvmsg(socket, &mut into, &mut ancillary, flags) {
             Err(Errno::INTR) => {}
             read => break read,
         }

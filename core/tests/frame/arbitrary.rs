@@ -81,16 +81,16 @@ proptest! {
 
     #[test]
     fn parts_that_pass_the_check_are_inside_apart_and_aligned(
-        header in header(), code in code_words(), line in 0_usize..64, space in length(), limit in length(),
+        header in header(), code in code_words(), line in 0_usize..64, left in length(), limit in length(),
     ) {
-        let (base, space, limit) = (line * LINE, space as usize, limit as usize);
+        let (base, left, limit) = (line * LINE, left as usize, limit as usize);
         let mut asked = false;
-        let result = header.check(base, space, limit, || { asked = true; code });
+        let result = header.check(base, left, limit, || { asked = true; code });
         prop_assert!(!asked || header.kind.names_code());
         let Ok(parts) = result else { return Ok(()) };
-        prop_assert!(header.frame_len as usize <= space);
+        prop_assert!(header.frame_len as usize <= left);
         if header.kind == Kind::Skip {
-            prop_assert_eq!((header.frame_len as usize, header.payload_len), (space, 0));
+            prop_assert_eq!((header.frame_len as usize, header.payload_len), (left, 0));
         } else {
             prop_assert!(header.frame_len as usize <= limit);
             prop_assert_eq!(parts.code.is_some(), header.kind.names_code());

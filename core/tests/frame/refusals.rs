@@ -77,7 +77,7 @@ fn lengths_of_zero_and_between_lines_are_refused() {
 #[test]
 fn frames_past_the_end_of_the_mailbox_are_refused() {
     for len in [4096 + 64, 8192, 1 << 31, u32::MAX - 63] {
-        assert_eq!(call(|header| header.frame_len = len), Err(FrameError::PastEnd { len, rest: 4096 }));
+        assert_eq!(call(|header| header.frame_len = len), Err(FrameError::PastEnd { len, left: 4096 }));
     }
 }
 
@@ -97,7 +97,7 @@ fn a_skip_takes_exactly_the_rest_and_has_no_payload() {
     for len in [64, 4032] {
         assert_eq!(skip(len, 0), Err(FrameError::Length { len, least: 4096 }));
     }
-    assert_eq!(skip(4160, 0), Err(FrameError::PastEnd { len: 4160, rest: 4096 }));
+    assert_eq!(skip(4160, 0), Err(FrameError::PastEnd { len: 4160, left: 4096 }));
     for len in [1, u32::MAX] {
         assert_eq!(skip(4096, len), Err(FrameError::Payload { offset: 24, len, frame: 4096 }));
     }

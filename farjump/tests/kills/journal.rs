@@ -44,7 +44,7 @@ pub(crate) struct Journal {
     /// One more than the number of the last call that was answered.
     pub(crate) replied: AtomicU64,
     /// Calls that were answered.
-    pub(crate) answers: AtomicU64,
+    pub(crate) replies: AtomicU64,
     /// One more than the number of the first call whose wait failed; 0 if none did.
     pub(crate) failed: AtomicU64,
     /// Calls whose wait failed.
@@ -130,8 +130,8 @@ impl Ledger {
         let pages = self.pages();
         let links = pages.links.swap(0, Ordering::Relaxed);
         for journal in &pages.journals[..(links as usize + 1).min(LINKS)] {
-            let Journal { started, sent, replied, answers, failed, failures } = journal;
-            for word in [started, sent, replied, answers, failed, failures] {
+            let Journal { started, sent, replied, replies, failed, failures } = journal;
+            for word in [started, sent, replied, replies, failed, failures] {
                 word.store(0, Ordering::Relaxed);
             }
         }
@@ -183,18 +183,18 @@ impl Ledger {
         let mut outcome = Outcome { links, ran: begun, cut: begun - ended, ..Outcome::default() };
         for link in 0..links {
             let journal = self.journal(link);
-            let [started, sent, replied, answers, failed, failures] = [
+            let [started, sent, replied, replies, failed, failures] = [
                 &journal.started,
                 &journal.sent,
                 &journal.replied,
-                &journal.answers,
+                &journal.replies,
                 &journal.failed,
                 &journal.failures,
             ]
             .map(|word| word.load(Ordering::Acquire));
             let (ran, whole) = (ran[link as usize], whole[link as usize]);
             let account = format!(
-                "link {link} of {links}: {started} started, {sent} sent, {ran} ran, {whole} to their end; answered {answers} up to {replied}; {failures} failed from {failed} on; {fate:?}"
+                "link {link} of {links}: {started} started, {sent} sent, {ran} ran, {whole} to their end; answered {replies} up to {replied}; {failures} failed from {failed} on; {fate:?}"
             );
             assert!(replied <= whole, "an answer to what did not run: {account}");
             match fate {
@@ -217,7 +217,7 @@ impl Ledger {
                     assert_eq!(failures, 0, "a call failed: {account}");
                 }
             }
-            outcome.replied += answers;
+            outcome.replied += replies;
             outcome.failed += failures;
             outcome.unsent += started - sent;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use farjump::{Error, InjectError, Link, Mode, WaitError};
 
 use crate::support::chronicle::Chronicle;
-use crate::support::{Pair, Place, answer, id_of, library, to_words, words};
+use crate::support::{Pair, Place, id_of, library, outcome_of, to_words, words};
 
 /// Longest message that shares a frame.
 const LONGEST: usize = 256;
@@ -123,7 +123,7 @@ fn what_else_is_sent_on_the_link_goes_behind_the_messages_before_it() {
     batch.send(&sequence, &number()).unwrap();
     batch.finish().unwrap();
     let mut reply = reply;
-    assert_eq!(*answer(&mut pair.target, &mut reply).unwrap(), *b"y");
+    assert_eq!(*outcome_of(&mut pair.target, &mut reply).unwrap(), *b"y");
     drop(reply);
     pair.serve();
     assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [10, 0]);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use farjump::{Awaited, Error, InjectError, RefusalCause, WaitError, WaitPolicy};
 
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, answer, library, meanwhile, panicked, poll_until, refused, serve,
-    timed_out, to_words, while_polling, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, library, meanwhile, outcome_of, panicked, poll_until, refused,
+    serve, timed_out, to_words, while_polling, words,
 };
 
 #[test]
@@ -48,7 +48,7 @@ fn a_wait_ends_at_its_deadline_and_the_late_answer_reaches_nobody() {
         assert!(error.contains(&place.address()), "{error}");
         let mut next = pair.link.inject(&echo, b"next").unwrap();
         assert_eq!(serve(&mut pair.target), 2, "a call whose wait ended runs all the same");
-        assert_eq!(*answer(&mut pair.target, &mut next).unwrap(), *b"next");
+        assert_eq!(*outcome_of(&mut pair.target, &mut next).unwrap(), *b"next");
     }
 }
 
@@ -130,7 +130,7 @@ fn a_full_mailbox_is_said_at_once_or_waited_for_up_to_the_limit_and_loses_nothin
     assert!(matches!(&error, Error::Wait(WaitError::TimedOut { awaited: Awaited::Credit, .. })), "{error}");
     assert_eq!(pair.link.stats().frames, sent, "what did not fit does not count");
     for mut call in calls {
-        answer(&mut pair.target, &mut call).unwrap();
+        outcome_of(&mut pair.target, &mut call).unwrap();
     }
     assert_eq!(to_words(&pair.call(&sequence, b"").unwrap()), [sent, 0]);
 }
@@ -165,12 +165,12 @@ fn replies_wait_for_room_and_hold_up_only_their_own_source() {
     // These replies are not taken yet, and the other source is served as before.
     for round in 0..300_u64 {
         let mut call = other.inject(&echo, &round.to_ne_bytes()).unwrap();
-        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
+        assert_eq!(*outcome_of(&mut pair.target, &mut call).unwrap(), round.to_ne_bytes());
     }
     let ran = pair.target.stats().calls;
     assert!(ran < 400, "{ran} calls ran, though the replies of 100 have no space");
     for mut call in calls {
-        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), message);
+        assert_eq!(*outcome_of(&mut pair.target, &mut call).unwrap(), message);
     }
 }
 
@@ -227,7 +227,7 @@ fn what_a_source_sent_before_it_went_runs_once_each_though_nobody_can_be_told() 
         let Pair { link, mut target } = Pair::new(&place);
         // Bound, so that messages share a frame.
         let mut call = link.inject(&speech, &words(&[1, 1])).unwrap();
-        answer(&mut target, &mut call).unwrap();
+        outcome_of(&mut target, &mut call).unwrap();
         drop(call);
         if together {
             let mut batch = link.batch();
@@ -256,15 +256,15 @@ fn a_link_has_32768_calls_in_flight_and_not_one_more_until_an_answer_is_taken() 
     too_many(pair.link.inject(&tally, b"").map(drop));
     too_many(pair.link.flush(PATIENCE));
     pair.link.send(&tally, b"").unwrap();
-    let first = answer(&mut pair.target, &mut calls[0]).unwrap();
+    let first = outcome_of(&mut pair.target, &mut calls[0]).unwrap();
     assert_eq!(to_words(&first), [1]);
     {
         let mut again = pair.link.inject(&tally, b"").unwrap();
-        assert_eq!(to_words(&answer(&mut pair.target, &mut again).unwrap()), [32_770]);
+        assert_eq!(to_words(&outcome_of(&mut pair.target, &mut again).unwrap()), [32_770]);
     }
     // Backwards, so that slots are freed in another order than they were taken.
     for (number, mut call) in calls.into_iter().enumerate().skip(1).rev() {
-        assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [number as u64 + 1]);
+        assert_eq!(to_words(&outcome_of(&mut pair.target, &mut call).unwrap()), [number as u64 + 1]);
     }
     for number in 32_771..100_000 {
         assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [number], "slots are used again");

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU64;
 use farjump::{Error, Library, Link, RefusalCause, WaitError};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, id_of, library, meanwhile, refused, serve, to_words, while_polling,
-    words,
+    PATIENCE, Pair, Place, Seen, id_of, library, meanwhile, outcome_of, refused, serve, to_words,
+    while_polling, words,
 };
 
 extern "C" fn store_get(_store: *mut u64, key: u64) -> u64 {
@@ -37,7 +37,7 @@ fn code_travels_once_on_a_link_and_later_frames_carry_none() {
     assert_eq!(pair.target.stats().images_linked, 2);
     // Another link has to send it again, and the target recognises it.
     let other = while_polling(&mut pair.target, || place.link().connect()).unwrap();
-    answer(&mut pair.target, &mut other.inject(&echo, b"y").unwrap()).unwrap();
+    outcome_of(&mut pair.target, &mut other.inject(&echo, b"y").unwrap()).unwrap();
     assert_eq!(other.stats().code_bytes, len_of(&echo));
     assert_eq!(pair.target.stats().images_linked, 2);
 }
@@ -69,7 +69,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     for round in 0..10 {
         assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [2 * round + 1]);
         let mut call = other.inject(&tally, b"").unwrap();
-        assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2 * round + 2]);
+        assert_eq!(to_words(&outcome_of(&mut pair.target, &mut call).unwrap()), [2 * round + 2]);
     }
     let id = id_of(&tally);
     assert_eq!(pair.target.images().iter().map(|held| held.id).collect::<Vec<_>>(), [id]);
@@ -79,7 +79,7 @@ fn sources_share_one_copy_of_statics_until_the_target_forgets_the_code() {
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1], "statics are as they were at first");
     assert_eq!((asked.all(), reported.all()), (vec![id], vec!["tally".to_owned()]));
     let mut call = other.inject(&tally, b"").unwrap();
-    assert_eq!(to_words(&answer(&mut pair.target, &mut call).unwrap()), [2]);
+    assert_eq!(to_words(&outcome_of(&mut pair.target, &mut call).unwrap()), [2]);
     assert_eq!(asked.all(), [id, id], "the other link is asked for itself");
     assert_eq!(pair.target.stats().images_linked, 2);
 }
@@ -93,7 +93,7 @@ fn code_of_one_name_from_two_sources_runs_each_its_own() {
     for _ in 0..10 {
         assert_eq!(*pair.call(&one, b"").unwrap(), *b"one");
         let mut call = other.inject(&two, b"").unwrap();
-        assert_eq!(*answer(&mut pair.target, &mut call).unwrap(), *b"the other");
+        assert_eq!(*outcome_of(&mut pair.target, &mut call).unwrap(), *b"the other");
     }
     // And two of one source.
     assert_eq!(*pair.call(&two, b"").unwrap(), *b"the other");
@@ -120,7 +120,7 @@ fn an_unresolved_import_refuses_every_call_with_the_symbol_and_what_was_perhaps_
     assert_eq!(pair.link.stats().frames_with_code, 1);
     let mut texts = Vec::new();
     for mut call in calls {
-        let outcome = answer(&mut pair.target, &mut call);
+        let outcome = outcome_of(&mut pair.target, &mut call);
         texts.push(refused(outcome, "lookup", RefusalCause::UnresolvedImport));
     }
     let expected = "the target refused `lookup`: it exports no `store_get` (it offers farjump_forward, farjump_panic, \
@@ -227,8 +227,8 @@ fn a_restarted_target_asks_for_code_while_what_is_behind_waits_and_all_runs_in_o
     assert_eq!(serve(&mut pair.target), 1, "the first frame waits for its code, and the others behind it");
     assert_eq!(pair.target.stats().calls, 0);
     for (number, mut counted, mut echoed) in calls {
-        assert_eq!(to_words(&answer(&mut pair.target, &mut counted).unwrap()), [number + 1, 0]);
-        assert_eq!(*answer(&mut pair.target, &mut echoed).unwrap(), *words(&[number]));
+        assert_eq!(to_words(&outcome_of(&mut pair.target, &mut counted).unwrap()), [number + 1, 0]);
+        assert_eq!(*outcome_of(&mut pair.target, &mut echoed).unwrap(), *words(&[number]));
     }
     let ids = [&sequence, &echo].map(id_of);
     assert_eq!(asked.all(), ids, "each is asked for once");
@@ -249,7 +249,7 @@ fn a_restarted_target_that_cannot_run_the_code_any_more_says_so_once_for_each_ca
     let mut pair = restart(pair, &place, place.target().on_code_missing(move |_, _| note_asked(())));
     let calls: Vec<_> = (0..3).map(|key| pair.link.inject(&lookup, &words(&[key])).unwrap()).collect();
     for mut call in calls {
-        refused(answer(&mut pair.target, &mut call), "lookup", RefusalCause::UnresolvedImport);
+        refused(outcome_of(&mut pair.target, &mut call), "lookup", RefusalCause::UnresolvedImport);
     }
     assert_eq!(asked.all().len(), 1);
     // A target with the export runs it.
@@ -326,5 +326,5 @@ fn many_sources_share_a_target_at_once() {
     assert_eq!(target.stats().images_linked, 2);
     let link = while_polling(&mut target, || place.link().connect()).unwrap();
     let mut call = link.inject(&tally, b"").unwrap();
-    assert_eq!(to_words(&answer(&mut target, &mut call).unwrap()), [8 * 200 + 1]);
+    assert_eq!(to_words(&outcome_of(&mut target, &mut call).unwrap()), [8 * 200 + 1]);
 }

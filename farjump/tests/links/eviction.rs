@@ -3,7 +3,7 @@
 use farjump::{Library, RefusalCause, TargetBuilder};
 
 use crate::support::{
-    Pair, Place, Seen, library, poll_until, refused, reply, to_words, while_polling, words,
+    Pair, Place, Seen, library, outcome_of, poll_until, refused, to_words, while_polling, words,
 };
 
 fn bytes_of(library: &Library) -> usize {
@@ -65,7 +65,7 @@ fn two_links_with_all_calls_sent_at_once_to_a_store_of_one_image_run_each_once_i
         }
     }
     for mut call in calls {
-        reply(&mut pair.target, &mut call).unwrap();
+        outcome_of(&mut pair.target, &mut call).unwrap();
     }
     let stats = pair.target.stats();
     assert_eq!((stats.calls, stats.refusals(), stats.store.images), (4 * ROUNDS, 0, 1));
@@ -85,9 +85,9 @@ fn code_that_the_frames_waiting_in_another_mailbox_name_may_go_and_is_asked_for_
     let waiting: Vec<_> = (0..200).map(|_| pair.link.inject(&tally, b"").unwrap()).collect();
     let mut one = other.inject(&echo, b"between").unwrap();
     let mut counts = Vec::new();
-    assert_eq!(*reply(&mut pair.target, &mut one).unwrap(), *b"between");
+    assert_eq!(*outcome_of(&mut pair.target, &mut one).unwrap(), *b"between");
     for mut call in waiting {
-        counts.extend(to_words(&reply(&mut pair.target, &mut call).unwrap()));
+        counts.extend(to_words(&outcome_of(&mut pair.target, &mut call).unwrap()));
     }
     let anew = counts.iter().position(|count| *count == 1).expect("the code was dropped between two calls");
     assert!(anew > 0, "some ran before");
@@ -150,7 +150,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
     // It is no longer the target's own, and is dropped like any other.
     assert!(pair.target.remove_local("tally"));
     let echo_again = while_polling(&mut pair.target, || place.link().connect()).unwrap();
-    assert_eq!(*reply(&mut pair.target, &mut echo_again.inject(&echo, b"in").unwrap()).unwrap(), *b"in");
+    assert_eq!(*outcome_of(&mut pair.target, &mut echo_again.inject(&echo, b"in").unwrap()).unwrap(), *b"in");
     // A function that is added while the target runs replaces the code that came.
     pair.target.set_local(&tally).unwrap();
     assert_eq!(names(&pair), ["tally"]);

@@ -32,7 +32,7 @@ fn a_forked_child_that_drops_a_target_and_a_link_takes_nothing_from_its_parent()
     let other = while_polling(&mut pair.target, || place.link().connect().unwrap());
     let replied = {
         let mut pending = other.inject(&echo, b"new").unwrap();
-        crate::support::reply(&mut pair.target, &mut pending).unwrap()
+        crate::support::outcome_of(&mut pair.target, &mut pending).unwrap()
     };
     assert_eq!(*replied, *b"new");
     assert_eq!(pair.target.sources(), 2);

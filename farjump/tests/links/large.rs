@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::helper::start_target;
 use crate::support::chronicle::{Chronicle, pattern};
 use crate::support::{
-    FOREVER, PATIENCE, Pair, Place, Seen, id_of, library, meanwhile, reply, timed_out, to_words, words,
+    FOREVER, PATIENCE, Pair, Place, Seen, id_of, library, meanwhile, outcome_of, timed_out, to_words, words,
 };
 
 /// Default limit of payloads at a target, in bytes.
@@ -188,7 +188,7 @@ fn trying_to_send_a_large_frame_never_waits() {
         link.progress().unwrap();
     };
     assert!(tries > 0, "a mailbox of 4 KiB holds 100,000 bytes");
-    assert_eq!(*reply(&mut target, &mut pending).unwrap(), *payload);
+    assert_eq!(*outcome_of(&mut target, &mut pending).unwrap(), *payload);
     // Now the mailbox exists, and has space for two and not for more.
     let full =
         (0..10).find(|_| matches!(link.try_send(&echo, &payload), Err(Error::Inject(InjectError::Full))));

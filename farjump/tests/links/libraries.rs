@@ -6,7 +6,7 @@ use farjump::buffer::{AlignedBuffer, FrameWriter};
 use farjump::core::signal::LinkKey;
 use farjump::{Error, Library};
 
-use crate::support::{Pair, answer, id_of, library, library_path, words};
+use crate::support::{Pair, id_of, library, library_path, outcome_of, words};
 
 /// A command for `shrinking`: ask for 8 bytes, write 8, and report 8 as used.
 fn wish() -> Vec<u8> {
@@ -63,6 +63,6 @@ fn a_link_keeps_no_library_loaded_that_it_has_called_and_its_code_can_be_asked_f
     assert!(mapped());
     drop(loaded);
     assert!(!mapped(), "the link keeps the library loaded");
-    let reply = answer(&mut pair.target, &mut pending).unwrap();
+    let reply = outcome_of(&mut pair.target, &mut pending).unwrap();
     assert_eq!(*reply, words(&[8])[..]);
 }

@@ -13,8 +13,8 @@ use farjump_loader::code_id;
 use farjump_transports::shm::Shm;
 
 use crate::support::{
-    PATIENCE, Pair, Place, answer, id_of, image_of, library, meanwhile, poll_until, refused, serve, to_words,
-    while_polling, words,
+    PATIENCE, Pair, Place, id_of, image_of, library, meanwhile, outcome_of, poll_until, refused, serve,
+    to_words, while_polling, words,
 };
 
 /// The error that a source raises itself for a size over the limit: the quantity, its size and its limit.
@@ -345,7 +345,7 @@ fn a_source_brings_code_up_to_its_memory_and_no_further_until_some_is_forgotten(
         let address = place.address();
         let other = while_polling(&mut pair.target, || Link::connect(&address)).unwrap();
         let mut brought = other.inject(&two, b"").unwrap();
-        answer(&mut pair.target, &mut brought).unwrap();
+        outcome_of(&mut pair.target, &mut brought).unwrap();
         pair.call(&two, b"").unwrap();
         // Forgotten code returns its price, and no more.
         assert!(pair.target.drop_code(&id_of(&one)));
@@ -372,8 +372,8 @@ fn an_answer_that_may_not_wait_is_lost_with_a_reason_and_the_source_is_served_on
         let mut first = pair.link.inject(&echo, &long).unwrap();
         let mut second = pair.link.inject(&echo, &long).unwrap();
         serve(&mut pair.target);
-        assert_eq!(*answer(&mut pair.target, &mut first).unwrap(), *long);
-        let late = answer(&mut pair.target, &mut second);
+        assert_eq!(*outcome_of(&mut pair.target, &mut first).unwrap(), *long);
+        let late = outcome_of(&mut pair.target, &mut second);
         drop((first, second));
         if kept {
             assert_eq!(*late.unwrap(), *long);

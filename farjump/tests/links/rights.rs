@@ -7,8 +7,8 @@ use farjump_control::{Message, RejectCause};
 use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 
 use crate::support::{
-    PATIENCE, Pair, Place, alongside, answer, id_of, image_of, library, meanwhile, refused, rejected, serve,
-    to_words, while_polling,
+    PATIENCE, Pair, Place, alongside, id_of, image_of, library, meanwhile, outcome_of, refused, rejected,
+    serve, to_words, while_polling,
 };
 
 const CALLERS: Rights = Rights::OBSERVE.union(Rights::CALL);
@@ -223,7 +223,7 @@ fn a_link_made_anew_has_the_rights_of_its_new_target() {
     let (echo, tally) = (library("echo"), library("tally"));
     let Pair { mut link, mut target } = Pair::new(&place);
     let call = |link: &Link, target: &mut Target<'_>, library: &Library| {
-        answer(target, &mut link.inject(library, b"x")?)
+        outcome_of(target, &mut link.inject(library, b"x")?)
     };
     assert_eq!(*call(&link, &mut target, &echo).unwrap(), *b"x");
     link.set_mode(Mode::Always);

@@ -15,7 +15,7 @@ use farjump_fixtures::by_hand::{PREAMBLE, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Watchdog, alongside, answer, library, peer_gone, serve, sleep_until, to_words,
+    PATIENCE, Pair, Place, Watchdog, alongside, library, outcome_of, peer_gone, serve, sleep_until, to_words,
     while_polling,
 };
 
@@ -34,7 +34,7 @@ fn pair<'a>(place: &Place) -> Pair<'a> {
 /// Number of calls that `tally` has had, this one included.
 fn tallied(link: &Link, target: &mut Target<'_>) -> u64 {
     let mut pending = link.inject(&library("tally"), b"").unwrap();
-    to_words(&answer(target, &mut pending).unwrap())[0]
+    to_words(&outcome_of(target, &mut pending).unwrap())[0]
 }
 
 #[test]

@@ -9,7 +9,7 @@ use farjump::{Error, Link, RefusalCause, Target, WaitPolicy};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::support::{
-    PATIENCE, Pair, Place, Seen, answer, library, meanwhile, poll_until, refused, serve, to_words,
+    PATIENCE, Pair, Place, Seen, library, meanwhile, outcome_of, poll_until, refused, serve, to_words,
     while_polling, words,
 };
 
@@ -250,7 +250,7 @@ fn a_source_that_was_idle_among_many_is_heard_by_polls_alone() {
     let links: Vec<_> =
         (0..10).map(|_| while_polling(&mut target, || place.link().connect()).unwrap()).collect();
     for link in &links {
-        answer(&mut target, &mut link.inject(&echo, b"here").unwrap()).unwrap();
+        outcome_of(&mut target, &mut link.inject(&echo, b"here").unwrap()).unwrap();
     }
     // Long enough for all of them to count as idle.
     (0..20_000).for_each(|_| {

@@ -174,7 +174,7 @@ impl<'a> Pair<'a> {
     /// Injects, has the target run, and takes the outcome.
     pub(crate) fn call(&mut self, library: &Library, args: &[u8]) -> Result<Reply, Error> {
         let mut pending = self.link.inject(library, args)?;
-        answer(&mut self.target, &mut pending)
+        outcome_of(&mut self.target, &mut pending)
     }
 
     /// Waits until all sent frames have run.
@@ -203,7 +203,7 @@ pub(crate) fn poll_until(target: &mut Target<'_>, is_so: impl Fn(&Target<'_>) ->
 }
 
 /// Polls source and target until the outcome has come.
-pub(crate) fn answer(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Result<Reply, Error> {
+pub(crate) fn outcome_of(target: &mut Target<'_>, pending: &mut Pending<'_>) -> Result<Reply, Error> {
     loop {
         target.poll().unwrap();
         if let Some(reply) = pending.poll()? {

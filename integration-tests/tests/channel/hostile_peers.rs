@@ -235,10 +235,10 @@ fn a_peer_that_breaks_the_protocol_gets_an_error_that_says_how() {
     let cases: [(Header, FrameError); 7] = [
         (header(|header| header.frame_len = 0), FrameError::Length { len: 0, least: 64 }),
         (header(|header| header.frame_len = 96), FrameError::Length { len: 96, least: 64 }),
-        (header(|header| header.frame_len = 4160), FrameError::PastEnd { len: 4160, space: 4096 }),
+        (header(|header| header.frame_len = 4160), FrameError::PastEnd { len: 4160, left: 4096 }),
         (
             header(|header| header.frame_len = u32::MAX - 63),
-            FrameError::PastEnd { len: u32::MAX - 63, space: 4096 },
+            FrameError::PastEnd { len: u32::MAX - 63, left: 4096 },
         ),
         (header(|header| header.payload_len = 41), FrameError::Payload { offset: 24, len: 41, frame: 64 }),
         (header(|header| header.flags |= Flags::TRAILER), FrameError::Flags(0x23)),

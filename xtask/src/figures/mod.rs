@@ -1,6 +1,6 @@
 //! `cargo xtask figures`: the paper's figures and the page of results, measured on this machine.
 //!
-//! `figures.toml` lists the runs ([`sections`]) and the bounds on their figures ([`goals`]); [`section_file`]
+//! `figures.toml` lists the runs ([`mod@sections`]) and the bounds on their figures ([`mod@goals`]); [`section_file`]
 //! stores each run, [`results`] writes the page. The page is made from the stored runs: a section that is run
 //! alone changes nothing of the others.
 

@@ -14,7 +14,7 @@ use farjump_control::{
     OPENING_LEN, ParameterFault, PeerAddress, Progress, RejectCause, Share, StreamAnswer, StreamOffer,
     TcpOptions, connect_target,
 };
-use farjump_core::transport::{Side, Stream};
+use farjump_core::transport::{ArrivalRules, Side, Stream};
 use farjump_fixtures::by_hand::{opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
@@ -292,7 +292,7 @@ fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
     // The token died with it.
     let _stream = connected(&place, &source.opening());
     assert!(!arrival.awaits(&incoming(&listener)));
-    assert!(target.0.lock().unwrap().is_empty());
+    assert!(target.has_none());
 }
 
 #[test]

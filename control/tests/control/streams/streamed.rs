@@ -22,6 +22,11 @@ impl Streamed {
         vec![Box::new(self.clone())]
     }
 
+    /// Returns whether it got no stream.
+    pub(super) fn has_none(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
+    }
+
     /// Returns the only stream that it got.
     pub(super) fn stream(&self) -> Stream {
         let mut streams = self.0.lock().unwrap();

@@ -47,15 +47,15 @@ impl Messages {
         if header.flags.contains(Flags::WANTS_REPLY) {
             return Err(FrameError::Flags(header.flags.bits()));
         }
-        let rest = (header.payload_len as usize).checked_sub(MESSAGES_HEAD_LEN);
-        let word = if rest.is_some() { word() } else { 0 };
+        let left = (header.payload_len as usize).checked_sub(MESSAGES_HEAD_LEN);
+        let word = if left.is_some() { word() } else { 0 };
         let messages = Messages { len: word as u32, count: (word >> 32) as u32 };
         let Messages { len, count } = messages;
         let wrong = FrameError::Messages { len, count, payload: header.payload_len };
-        let Some(rest) = rest else { return Err(wrong) };
+        let Some(left) = left else { return Err(wrong) };
         // Neither factor is over 2^33, so the product fits 64 bits.
         let needed = u64::from(count) * (u64::from(len).max(1).next_multiple_of(8));
-        if count == 0 || count > MAX_BATCH || needed > rest as u64 {
+        if count == 0 || count > MAX_BATCH || needed > left as u64 {
             return Err(wrong);
         }
         Ok(messages)

@@ -37,12 +37,12 @@ pub enum FrameError {
         limit: usize,
     },
     /// A frame that would reach past the end of the ring.
-    #[error("frame of {len} bytes reaches past the end of the mailbox, {rest} bytes on")]
+    #[error("frame of {len} bytes reaches past the end of the mailbox, {left} bytes on")]
     PastEnd {
         /// Length in the frame.
         len: u32,
         /// Bytes up to the end.
-        rest: usize,
+        left: usize,
     },
     /// A number that is no [`Kind`](super::Kind).
     #[error("frame kind {0} is unknown")]

@@ -240,7 +240,7 @@ impl Header {
 
     /// The fast path for most frames: reads and checks, as [`Header::check`] does, the two words behind the
     /// signal of a frame that names no code and has no trailer. `None` for every other frame and for all
-    /// errors, which the general path names. `rest` is the rest of the ring, at least a line.
+    /// errors, which the general path names. `left` is the rest of the ring, at least a line.
     ///
     /// Its values stay in registers. The general path distinguishes some twenty errors and passes its values
     /// through memory.
@@ -248,13 +248,13 @@ impl Header {
     pub(crate) fn plain(
         [lengths, rest]: [u64; 2],
         base: usize,
-        rest: usize,
+        left: usize,
         limit: usize,
     ) -> Option<(Header, u32)> {
         let flags = (rest >> 8) as u8 & !Flags::WANTS_REPLY.union(Flags::ALONE).bits();
         let header = Header::of_checked([lengths, rest]);
         let len = header.frame_len as usize;
-        let most = if rest < limit { rest } else { limit };
+        let most = if left < limit { left } else { limit };
         if !matches!(rest as u8, 2 | 5 | 6 | 10) || len == 0 || !len.is_multiple_of(LINE) || len > most {
             return None;
         }
@@ -295,7 +295,7 @@ impl Header {
     pub fn check(
         &self,
         base: usize,
-        rest: usize,
+        left: usize,
         limit: usize,
         code: impl FnOnce() -> [u64; 5],
     ) -> Result<Parts, FrameError> {
@@ -303,12 +303,12 @@ impl Header {
         if !len.is_multiple_of(LINE) || len == 0 {
             return Err(FrameError::Length { len: self.frame_len, least: LINE as u64 });
         }
-        if len > rest {
-            return Err(FrameError::PastEnd { len: self.frame_len, rest });
+        if len > left {
+            return Err(FrameError::PastEnd { len: self.frame_len, left });
         }
         if self.kind == Kind::Skip {
-            if len != rest {
-                return Err(FrameError::Length { len: self.frame_len, least: rest as u64 });
+            if len != left {
+                return Err(FrameError::Length { len: self.frame_len, least: left as u64 });
             }
             if self.payload_len != 0 {
                 let offset = HEADER_LEN as u64;

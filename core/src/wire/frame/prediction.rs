@@ -48,12 +48,12 @@ impl CodeHeader {
     }
 
     /// The header of a frame with these two words behind the signal, if it matches the prediction and fits
-    /// the `rest` left in the ring. `code` returns the five words at 24.
+    /// the `left` bytes to the end of the ring. `code` returns the five words at 24.
     #[inline(always)]
     pub(crate) fn predicted(
         &self,
         words: [u64; 2],
-        rest: usize,
+        left: usize,
         limit: usize,
         code: impl FnOnce() -> [u64; 5],
     ) -> Option<Header> {
@@ -61,7 +61,7 @@ impl CodeHeader {
         let header = Header::of_checked(words);
         let len = header.frame_len as usize;
         let fits =
-            len >= prediction.least.get() as usize && len <= rest.min(limit) && len.is_multiple_of(LINE);
+            len >= prediction.least.get() as usize && len <= left.min(limit) && len.is_multiple_of(LINE);
         let same = header.payload_len == prediction.payload_len && words[1] & !CALLS_OWN == prediction.rest;
         (fits && same && code() == self.words).then_some(header)
     }
@@ -123,7 +123,7 @@ mod tests {
         fn what_is_like_a_checked_frame_is_what_the_check_would_say_it_is(
             kind in prop::sample::select(alloc::vec![Kind::CallCode, Kind::CallLocal]),
             (name_len, image_len, payload_len) in (0_u16..60, 1_u32..200, 0_u32..200),
-            (lines, again_lines, rest_lines, limit) in (1_u32..16, 0_u32..16, 1_usize..16, 0_usize..1100),
+            (lines, again_lines, lines_left, limit) in (1_u32..16, 0_u32..16, 1_usize..16, 0_usize..1100),
             (flags, again_flags) in (0_u8..=255, 0_u8..=255),
             (token, again_token) in any::<(u32, u32)>(),
             (line, again_line) in (0_usize..64, 0_usize..64),
@@ -155,15 +155,15 @@ mod tests {
             if let Some((which, value)) = changed {
                 if which < 2 { again[which] = value } else { code[which - 2] = value }
             }
-            let rest = rest_lines * 64;
-            let Some(header) = seen.predicted(again, rest, limit, || code) else {
+            let left = lines_left * 64;
+            let Some(header) = seen.predicted(again, left, limit, || code) else {
                 // A matching frame that fits is accepted.
-                let fits = |len: u32| len >= least && len as usize <= rest.min(limit);
+                let fits = |len: u32| len >= least && len as usize <= left.min(limit);
                 prop_assert!(changed.is_some() || !fits(again_lines * 64));
                 return Ok(());
             };
             prop_assert_eq!(Header::from_words(again), Ok(header));
-            let checked = header.check(again_line * LINE, rest, limit, || code).unwrap();
+            let checked = header.check(again_line * LINE, left, limit, || code).unwrap();
             prop_assert_eq!((checked.payload, checked.code), (seen.payload(), Some(seen.part())));
         }
     }

@@ -22,7 +22,7 @@ proptest! {
     #[test]
     fn the_quick_way_takes_what_the_long_way_takes_and_says_the_same_of_it(
         (frame_len, payload_len, limit) in (length(), length(), length()),
-        rest in length().prop_map(|rest| rest & !63).prop_filter("a frame starts on a line of the ring", |rest| *rest != 0),
+        left in length().prop_map(|left| left & !63).prop_filter("a frame starts on a line of the ring", |left| *left != 0),
         kind in 0_u8..10,
         flags in prop_oneof![6 => select(vec![0x03_u8, 0x16, 0x06, 0x1c, 0x53]), 2 => any::<u8>()],
         index: u16,
@@ -33,15 +33,15 @@ proptest! {
             u64::from(frame_len) | u64::from(payload_len) << 32,
             u64::from(kind) | u64::from(flags) << 8 | u64::from(index) << 16 | u64::from(token) << 32,
         ];
-        let (base, rest, limit) = (line * LINE, rest as usize, limit as usize);
+        let (base, left, limit) = (line * LINE, left as usize, limit as usize);
         let long = Header::from_words(words).ok().filter(|header| {
             !header.kind.names_code() && !matches!(header.kind, Kind::Skip | Kind::Large) && !header.flags.contains(Flags::TRAILER)
         });
         let long = long.and_then(|header| {
-            let parts = header.check(base, rest, limit, || panic!("it names no code")).ok()?;
+            let parts = header.check(base, left, limit, || panic!("it names no code")).ok()?;
             Some((header, parts.payload))
         });
-        prop_assert_eq!(Header::plain(words, base, rest, limit), long);
+        prop_assert_eq!(Header::plain(words, base, left, limit), long);
     }
 
     #[test]

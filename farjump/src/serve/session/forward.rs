@@ -49,14 +49,14 @@ impl Session {
     /// Sends the source the outcome of a forwarded call. An outcome without credit comes back.
     pub(in super::super) fn relay(
         &mut self,
-        outcome: Returned,
+        returned: Returned,
         shared: &mut Shared,
     ) -> Result<Option<Returned>, Stop> {
         // A source returns credit in memory only.
         self.progress(true, shared)?;
-        let Returned { caller, outcome } = &outcome;
+        let Returned { caller, outcome } = &returned;
         let sent = match outcome {
-            _ if self.control.wants_write() => return Ok(Some(outcome)),
+            _ if self.control.wants_write() => return Ok(Some(returned)),
             Outcome::Done(bytes) if bytes.len() > self.replies.max_len => {
                 let text = format!(
                     "the function replied {} bytes at a destination of the target, and this link takes {} at most: connect with a larger reply mailbox",
@@ -81,7 +81,7 @@ impl Session {
         match sent {
             Ok((status, bytes)) => {
                 match self.channel.send_bytes(&reply(caller.token, status, false), bytes) {
-                    Err(SendError::Full) => return Ok(Some(outcome)),
+                    Err(SendError::Full) => return Ok(Some(returned)),
                     Err(SendError::Failed(error)) => return Err(error.into()),
                     // An outcome that is too large was replaced above.
                     Ok(()) | Err(SendError::TooLarge { .. }) => {}

@@ -132,7 +132,7 @@ fn answer_all<'a>(
             Asked::End => return Ok(()),
             Asked::Question(command) => {
                 let reply = reply(target, command, &word);
-                questions.reply(&reply)?;
+                questions.answer(&reply)?;
             }
         }
     }
