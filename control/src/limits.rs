@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 ///
 /// In the handshake only `payload` and `image` travel: a source checks these before it sends. The other
 /// fields of a received value are defaults.
+// The two that a source checks for each call come first, side by side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[repr(C)]
 pub struct Limits {
     /// Longest payload that runs. Default: none.
     #[serde(with = "optional")]

@@ -74,12 +74,16 @@ impl<'a> Waker<'a> {
         library: &Library,
     ) -> Result<Waker<'a>, Failure> {
         let mut pair = start(setting)?;
-        let way = pair.sleep(EndpointSpec::Baseline(against))?.and_then(|_offer| match against {
+        let way = match pair.sleep(EndpointSpec::Baseline(against))? {
+            Err(why) => Way::Missing(why),
             #[cfg(feature = "ucx")]
-            Against::UcxWait => ucx::Sending::connect(&_offer).map(Way::Ucx).map_err(|why| why.to_string()),
-            _ => Ok(Way::Futex),
-        });
-        let (way, args) = (way.unwrap_or_else(Way::Missing), vec![7; setting.options.sizes.longest()]);
+            Ok(offer) if against == Against::UcxWait => match ucx::Sending::connect(&offer) {
+                Ok(sending) => Way::Ucx(sending),
+                Err(why) => Way::Missing(why.to_string()),
+            },
+            Ok(_) => Way::Futex,
+        };
+        let args = vec![7; setting.options.sizes.longest()];
         let (name, library) = (against.name(), library.clone());
         Ok(Waker { name, transport: None, sources: 1, way, pair, library, args })
     }

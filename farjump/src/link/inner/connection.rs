@@ -43,13 +43,15 @@ pub(super) struct TargetControl {
 }
 
 /// What is known of the target by the handshake.
+// The fields that calls use come first, side by side.
+#[repr(C)]
 pub(super) struct TargetInfo {
-    /// The target's limits.
-    pub(super) limits: Limits,
+    pub(super) epoch: u64,
+    pub(super) machine: Machine,
     /// This source's rights there.
     pub(super) rights: Rights,
-    pub(super) machine: Machine,
-    pub(super) epoch: u64,
+    /// The target's limits.
+    pub(super) limits: Limits,
     /// Name of the transport taken.
     pub(super) transport: String,
     /// Transports preferred to the one taken, and why they were not.
