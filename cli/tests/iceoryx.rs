@@ -21,7 +21,6 @@ fn a_program_without_iceoryx2_says_how_to_build_one_that_has_it() {
 #[cfg(feature = "iceoryx2")]
 mod with_it {
     use std::fs;
-    use std::process::Stdio;
 
     use rustix::process::Signal;
 

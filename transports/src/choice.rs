@@ -124,6 +124,7 @@ fn why_not_to(
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(all(feature = "shm", feature = "tcp"))]
     use crate::registry::available;
 
     #[cfg(feature = "shm")]
