@@ -49,7 +49,7 @@ pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;
 pub use handshake::negotiation::{Direction, Handshake, Joined};
 pub use handshake::options::ArrivalOptions;
-pub use handshake::second::SecondEndpoint;
+pub use handshake::second_endpoint::SecondEndpoint;
 pub use handshake::source::{SourceOptions, connect_target};
 pub use handshake::stream::IncomingStream;
 pub use handshake::target::{Arrival, Progress};

@@ -21,9 +21,9 @@ pub mod arena;
 #[cfg(feature = "build")]
 pub mod builder;
 pub mod bundle;
-mod carried;
 mod code_id;
 mod error;
+mod file_contents;
 pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;

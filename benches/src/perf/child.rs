@@ -8,9 +8,9 @@ use std::process::Stdio;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::across::Across;
 use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, Talk};
 use super::liveness::Watch;
+use super::network_namespaces::Across;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
 use crate::program::workspace::{Stage, this_program};

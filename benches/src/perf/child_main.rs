@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 
 use farjump::Library;
 
-use super::across;
 use super::baselines::injection::Polls;
 use super::baselines::{self, Connected, Unconnected};
 use super::child_protocol::{EndpointSpec, Order, Played, Set, Talk};
@@ -15,6 +14,7 @@ use super::first_call;
 use super::ifuncs;
 use super::liveness::Watch;
 use super::machine::pin;
+use super::network_namespaces;
 use super::options::PerfOther;
 use super::role::Receiver;
 use super::scaling::Caller;
@@ -38,7 +38,7 @@ pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let watch = Watch::of(&socket).map_err(failed)?;
     let memory = Memory::inherit(arguments.memory)?;
-    arguments.namespace.as_deref().map_or(Ok(()), across::enter)?;
+    arguments.namespace.as_deref().map_or(Ok(()), network_namespaces::enter)?;
     let mut talk = Talk::new(socket).map_err(failed)?;
     let Some(Order::Set(set)) = talk.hear()? else { return Ok(()) };
     let is_ended = match obey(&set, &mut talk, &memory, &watch) {

@@ -6,7 +6,6 @@
 //! `plot` draws it. With a target on another machine there is one process, and farjump is the only baseline
 //! (`remote_target`).
 
-mod across;
 mod baselines;
 mod case;
 mod checks;
@@ -23,6 +22,7 @@ mod liveness;
 mod machine;
 mod measurement;
 mod metric;
+mod network_namespaces;
 mod options;
 mod payload_size;
 mod perftest;

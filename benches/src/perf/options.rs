@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use farjump::Mode;
 
-use super::across::{Across, parse_across};
 use super::baselines::ring::parse_slot;
 use super::image::parse_images;
 use super::machine::{AskedCpus, parse_cpus};
 use super::metric::{Against, Metric};
+use super::network_namespaces::{Across, parse_across};
 use super::payload_size::{Sizes, parse_sizes};
 use super::picture_file::{PictureFile, parse_picture_file};
 use super::remote_target::parse_address;

@@ -1,10 +1,10 @@
 //! The parts of a run that every metric needs.
 
-use super::across::Across;
 use super::baselines::ring::Layout;
 use super::child_protocol::{EndpointSpec, Set};
 use super::ifuncs::Libraries;
 use super::machine::Cpus;
+use super::network_namespaces::Across;
 use super::options::Perf;
 use crate::program::workspace::Stage;
 

@@ -13,7 +13,7 @@
 pub(crate) mod first_bytes;
 pub(crate) mod negotiation;
 pub(crate) mod options;
-pub(crate) mod second;
+pub(crate) mod second_endpoint;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod target;

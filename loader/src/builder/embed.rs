@@ -18,7 +18,7 @@ use super::objects::{LITTLE, read};
 use super::relocations::Rules;
 use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
-use crate::carried::IS_ARGS;
+use crate::file_contents::IS_ARGS;
 
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
 /// called.

@@ -12,7 +12,7 @@ use super::error::{BuildError, Pointee};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
 use super::relocations::{Relocation, Rules};
 use crate::bundle::Sizes;
-use crate::carried::COPY_ARGS;
+use crate::file_contents::COPY_ARGS;
 
 /// Address at which the linker script puts sections that do not travel.
 const META: u64 = 0x5000_0000;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use farjump_core::image::{ImageError, ImageView};
 
 use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
-use crate::carried::Carrier;
 use crate::code_id;
+use crate::file_contents::Carrier;
 
 pub use symbols::{Symbols, symbols};
 

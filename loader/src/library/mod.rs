@@ -13,8 +13,8 @@ use std::sync::{Arc, Weak};
 use farjump_core::image::Machine;
 
 use crate::bundle::{self, Bundle, BundleError};
-use crate::carried::{Carrier, IS_ARGS};
 use crate::error::Error;
+use crate::file_contents::{Carrier, IS_ARGS};
 use crate::shared_library::Loaded;
 pub use image::LibraryImage;
 use image::check_images;

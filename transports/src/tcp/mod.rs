@@ -8,7 +8,7 @@
 mod buffers;
 mod closing;
 mod credit;
-mod forks;
+mod fork_count;
 mod head;
 mod inbound;
 mod keys;

@@ -8,7 +8,7 @@ use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
 use super::credit::RecvCredit;
-use super::forks;
+use super::fork_count;
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
 use super::socket::Socket;
@@ -49,7 +49,7 @@ enum Waiting {
 
 impl Outbound {
     pub(super) fn new(keys: Option<Keys>) -> Outbound {
-        Outbound { keys: keys.map(Box::new), waiting: None, broken: None, forks: forks::count() }
+        Outbound { keys: keys.map(Box::new), waiting: None, broken: None, forks: fork_count::count() }
     }
 
     pub(super) fn keys(&self) -> Option<&Keys> {
@@ -77,7 +77,7 @@ impl Outbound {
     /// Whether this is a forked child's copy of its parent's link, which has used the keys.
     #[inline]
     pub(super) fn is_copy(&self) -> bool {
-        self.forks != forks::count()
+        self.forks != fork_count::count()
     }
 
     /// Sets another number of records for a key.

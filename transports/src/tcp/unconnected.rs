@@ -13,7 +13,7 @@ use super::keys::{Cipher, Keys, has_aes};
 use super::messages::{Parts, TcpMessages};
 use super::outbound::Outbound;
 use super::socket::Socket;
-use super::{error, forks};
+use super::{error, fork_count};
 
 /// Version of the address, and of the protocol after it.
 const VERSION: u8 = 1;
@@ -93,7 +93,7 @@ impl UnconnectedTcp {
         let cipher = Cipher::agree(self.0.aes, peer_address.aes);
         let keys = secret.map(|secret| scrubbed(|| Keys::pair(cipher, side, &token, &secret)));
         let (out, into) = keys.map_or((None, None), |[out, into]| (Some(out), Some(into)));
-        forks::watch();
+        fork_count::watch();
         let socket = Socket::new(descriptor).map_err(|errno| Cause::System(errno.to_string()))?;
         let parts = Parts {
             socket,

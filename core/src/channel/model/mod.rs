@@ -6,7 +6,7 @@
 //! Only the doorbell wakes it, so a lost wake-up is a deadlock, which loom reports. (Real sleepers also wake
 //! by themselves once a second.) Each model has variants with a mistake that loom must find.
 
-mod ends;
+mod both_directions;
 mod large;
 mod membarrier;
 mod notice;

@@ -7,7 +7,7 @@ use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
 use super::Conversation;
 use crate::functions::honest;
 use crate::step::Way;
-use crate::ways::transport;
+use crate::transports::transport;
 
 /// Timeout of an honest source: much longer than anything takes on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);

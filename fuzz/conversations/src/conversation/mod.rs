@@ -17,7 +17,7 @@ use crate::burst;
 use crate::functions::{functions, honest};
 use crate::hostile::Hostile;
 use crate::step::{Ending, HandshakeKind, Settings, Step, Way};
-use crate::ways::transport;
+use crate::transports::transport;
 pub use holdings::Holdings;
 pub use outcome::Outcome;
 

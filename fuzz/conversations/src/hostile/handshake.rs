@@ -14,7 +14,7 @@ use super::streams::Streams;
 use super::{Hostile, HostileLink};
 use crate::descriptors::Odd;
 use crate::functions::functions;
-use crate::spoken;
+use crate::messages;
 use crate::step::{Ending, HandshakeKind};
 use crate::wire::Wire;
 
@@ -48,25 +48,25 @@ impl Hostile<'_> {
         match kind {
             HandshakeKind::Stops(0) => return None,
             HandshakeKind::Bytes(seed) => {
-                spoken::write(control, &spoken::random(seed, 1..500), &[]);
+                messages::write(control, &messages::random(seed, 1..500), &[]);
             }
             HandshakeKind::Undue(0, kind) => {
-                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let message = messages::any(kind, functions()[0].id(), functions()[0].image());
                 let _ = control.send(&message, &[]);
             }
             HandshakeKind::Spoilt(seed) if seed % 2 == 0 => {
-                spoken::write(control, &spoken::spoilt(&hello, seed), &[])
+                messages::write(control, &messages::spoilt(&hello, seed), &[])
             }
             HandshakeKind::DescriptorsWithHello(seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, 8192);
                 let _ = control.flush();
-                spoken::write(control, &spoken::bytes_of(&hello), &odd.borrowed());
+                messages::write(control, &messages::bytes_of(&hello), &odd.borrowed());
                 self.kept.extend(odd.kept);
             }
             _ => drop(control.send(&hello, &[])),
         }
         let (welcome, descriptors) = await_message(control, turn)?;
-        let share = spoken::share_of(&welcome);
+        let share = messages::share_of(&welcome);
         let Message::Welcome { epoch, end: theirs, stream: offer, .. } = welcome else { return None };
         let offered = offer.is_some();
         let mut streams = Streams::new(self, offer, share, kind, turn);
@@ -74,7 +74,7 @@ impl Hostile<'_> {
         match kind {
             HandshakeKind::Stops(_) => return None,
             HandshakeKind::Undue(_, kind) => {
-                let message = spoken::any(kind, functions()[0].id(), functions()[0].image());
+                let message = messages::any(kind, functions()[0].id(), functions()[0].image());
                 let _ = control.send(&message, &[]);
             }
             _ => {}
@@ -94,8 +94,8 @@ impl Hostile<'_> {
                 kept.extend(odd.kept);
             }
             HandshakeKind::Spoilt(seed) => {
-                let bytes = spoken::spoilt(&Message::Ready { end, stream: reply() }, seed);
-                spoken::write(control, &bytes, borrowed);
+                let bytes = messages::spoilt(&Message::Ready { end, stream: reply() }, seed);
+                messages::write(control, &bytes, borrowed);
             }
             _ => drop(control.send(&Message::Ready { end, stream: reply() }, borrowed)),
         });

@@ -19,9 +19,9 @@ use fastrand::Rng;
 
 use crate::descriptors::{MAY_BLOCK, Odd};
 use crate::functions::{ALIGNED, NAMES, functions, id_of, made_up};
-use crate::spoken;
+use crate::messages;
 use crate::step::{Code, Ending, Epoch, FrameStep, Index, Saying, Settings};
-use crate::ways::Opened;
+use crate::transports::Opened;
 use crate::wire::{Came, Wire};
 pub(crate) use handshake::{await_message, changed};
 
@@ -247,15 +247,15 @@ impl<'s> Hostile<'s> {
                 }
             }
             Saying::Bye => drop(control.send(&Message::Bye, &[])),
-            Saying::Undue(kind) => drop(control.send(&spoken::any(kind, echo.id(), echo.image()), &[])),
+            Saying::Undue(kind) => drop(control.send(&messages::any(kind, echo.id(), echo.image()), &[])),
             Saying::Spoilt(kind, seed) => {
-                let bytes = spoken::spoilt(&spoken::any(kind, echo.id(), echo.image()), seed);
-                spoken::write(control, &bytes, &[]);
+                let bytes = messages::spoilt(&messages::any(kind, echo.id(), echo.image()), seed);
+                messages::write(control, &bytes, &[]);
             }
             Saying::Bytes(seed, len) => {
                 let mut rng = Rng::with_seed(seed);
                 let bytes: Vec<u8> = (0..len).map(|_| rng.u8(..)).collect();
-                spoken::write(control, &bytes, &[]);
+                messages::write(control, &bytes, &[]);
             }
             Saying::Often(kind, times) => {
                 // Requests for mailboxes, and messages without a response, come in numbers.
@@ -303,12 +303,12 @@ impl<'s> Hostile<'s> {
         let odd = Odd::some(seed, 8192);
         let echo = &functions()[0];
         let kinds = [2, 8, 9, 10, 13, 15, 20, 17];
-        let message = spoken::any(kinds[usize::from(kind) % kinds.len()], echo.id(), echo.image());
-        let mut bytes = spoken::bytes_of(&message);
+        let message = messages::any(kinds[usize::from(kind) % kinds.len()], echo.id(), echo.image());
+        let mut bytes = messages::bytes_of(&message);
         let body = bytes.split_off(8);
         let claimed = if seed.is_multiple_of(5) { (seed >> 16) as usize % 20 } else { odd.passed.len() };
-        let whole = [&spoken::head(body.len(), claimed)[..], &body].concat();
-        spoken::write(control, &whole, &odd.borrowed());
+        let whole = [&messages::head(body.len(), claimed)[..], &body].concat();
+        messages::write(control, &whole, &odd.borrowed());
         self.kept.extend(odd.kept);
     }
 
@@ -378,12 +378,12 @@ impl<'s> Hostile<'s> {
             }
             1 => {
                 let _ = control.flush();
-                spoken::write(&control, &spoken::spoilt(&ask, seed), &[]);
+                messages::write(&control, &messages::spoilt(&ask, seed), &[]);
             }
             2 => {
                 let _ = control.flush();
-                let bytes = spoken::bytes_of(&ask);
-                spoken::write(&control, &bytes[..bytes.len() / 2], &[]);
+                let bytes = messages::bytes_of(&ask);
+                messages::write(&control, &bytes[..bytes.len() / 2], &[]);
             }
             3 => {
                 let library = vec![0x7f; 70_000];

@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use crate::descriptors::Odd;
 use crate::functions::functions;
 use crate::hostile::changed;
-use crate::spoken;
+use crate::messages;
 use crate::step::{HandshakeKind, Signal, Way, any_handshake};
-use crate::ways::transport;
+use crate::transports::transport;
 use crate::wire::Wire;
 use source::Source;
 
@@ -230,10 +230,10 @@ impl<'s> Liar<'s> {
             return None;
         }
         if let HandshakeKind::Bytes(seed) = kind {
-            spoken::write(control, &spoken::random(seed, 1..500), &[]);
+            messages::write(control, &messages::random(seed, 1..500), &[]);
         }
         if let HandshakeKind::Undue(_, kind) = kind {
-            let _ = control.send(&spoken::any(kind, functions()[0].id(), &[1; 40]), &[]);
+            let _ = control.send(&messages::any(kind, functions()[0].id(), &[1; 40]), &[]);
         }
         let request = OpenRequest::new(region_len(1 << 14), 1 << 14);
         let own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
@@ -258,7 +258,7 @@ impl<'s> Liar<'s> {
             }
             HandshakeKind::Spoilt(seed) => {
                 let _ = control.flush();
-                spoken::write(control, &spoken::spoilt(&welcome(end), seed), borrowed);
+                messages::write(control, &messages::spoilt(&welcome(end), seed), borrowed);
             }
             _ => drop(control.send(&welcome(end), borrowed)),
         });
@@ -379,19 +379,23 @@ impl<'s> Liar<'s> {
                 let _ = control.send(&Message::NeedCode { index: seed as u16 % 4, id }, &[]);
                 let _ = wire.channel().notify();
             }
-            Turn::Says(kind) => drop(control.send(&spoken::any(kind, echo.id(), &[0; 64]), &[])),
+            Turn::Says(kind) => drop(control.send(&messages::any(kind, echo.id(), &[0; 64]), &[])),
             Turn::Spoilt(kind, seed) => {
-                spoken::write(control, &spoken::spoilt(&spoken::any(kind, echo.id(), &[0; 64]), seed), &[]);
+                messages::write(
+                    control,
+                    &messages::spoilt(&messages::any(kind, echo.id(), &[0; 64]), seed),
+                    &[],
+                );
             }
             Turn::SaysWith(kind, seed) if control.carries_descriptors() => {
                 let odd = Odd::some(seed, 8192);
-                let bytes = spoken::bytes_of(&spoken::any(kind, echo.id(), &[0; 64]));
-                let whole = [&spoken::head(bytes.len() - 8, odd.passed.len())[..], &bytes[8..]].concat();
-                spoken::write(control, &whole, &odd.borrowed());
+                let bytes = messages::bytes_of(&messages::any(kind, echo.id(), &[0; 64]));
+                let whole = [&messages::head(bytes.len() - 8, odd.passed.len())[..], &bytes[8..]].concat();
+                messages::write(control, &whole, &odd.borrowed());
                 self.kept.extend(odd.kept);
             }
             Turn::SaysWith(..) => {}
-            Turn::Bytes(seed) => spoken::write(control, &spoken::random(seed, 1..100), &[]),
+            Turn::Bytes(seed) => messages::write(control, &messages::random(seed, 1..100), &[]),
             Turn::Offers(seed) => self.offers(seed),
             Turn::Rewrites(seed) => wire.rewrite(seed, seed.is_multiple_of(2)),
             Turn::Returns(seed) => wire.write_return_line(seed),

@@ -9,7 +9,7 @@ use farjump_control::Key;
 use super::{CONNECTING, Script};
 use crate::functions::functions;
 use crate::step::Way;
-use crate::ways::transport;
+use crate::transports::transport;
 
 /// Timeout of each wait of the source.
 const PATIENCE: Duration = Duration::from_millis(20);

@@ -5,15 +5,15 @@
 //! `cargo xtask test tsan` runs this under ThreadSanitizer: once as it is, and once for each race that can be
 //! planted (`FARJUMP_PLANTED`), which it must find. Only the channels and atomics connect the threads.
 
-mod ends;
-mod side;
+mod endpoints;
+mod peer;
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use ends::Ends;
-use side::{Side, Step};
+use endpoints::Endpoints;
+use peer::{Peer, Step};
 
 /// Frames of one run. ThreadSanitizer takes some twenty times as long for each.
 const FRAMES: u32 = if cfg!(farjump_planted) { 20_000 } else { 200_000 };
@@ -67,16 +67,16 @@ fn run(left: impl FnOnce() + Send, right: impl FnOnce() + Send, failed: &AtomicB
 fn converse(has_large: bool) {
     plant();
     let step = move |token| Step::drawn(token, has_large);
-    let mut ends = Ends::new([REPLIES, RING]);
-    let mut second = has_large.then(|| Ends::new([REPLIES, LARGE]));
+    let mut ends = Endpoints::new([REPLIES, RING]);
+    let mut second = has_large.then(|| Endpoints::new([REPLIES, LARGE]));
     let (left_large, right_large) = match &mut second {
         Some(ends) => (Some(&mut ends.left), Some(&mut ends.right)),
         None => (None, None),
     };
     let control = &Control(UnsafeCell::new(0));
     let failed = &AtomicBool::new(false);
-    let mut left = Side::new(&mut ends.left, left_large, failed);
-    let mut right = Side::new(&mut ends.right, right_large, failed);
+    let mut left = Peer::new(&mut ends.left, left_large, failed);
+    let mut right = Peer::new(&mut ends.right, right_large, failed);
     let sending = move || {
         let (mut due, mut calls) = (0, Vec::new());
         for token in 0..FRAMES {

@@ -1,10 +1,10 @@
 //! Checks of two endpoints in one process, and of the frames between them.
 
 mod addresses;
+mod back_pressure;
 mod connect;
 #[cfg(test)]
 mod faults;
-mod full;
 mod laps;
 mod limits;
 mod peer_gone;
@@ -30,7 +30,7 @@ pub(super) const CHECKS: [Check; 9] = [
     ("sizes", laps::sizes),
     ("laps", laps::laps),
     ("threads", laps::threads),
-    ("full", full::full),
+    ("full", back_pressure::full),
     ("sleeping", sleeping::sleeping),
     ("peer gone", peer_gone::peer_gone),
 ];

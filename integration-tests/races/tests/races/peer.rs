@@ -101,7 +101,7 @@ fn answer_len(token: u32) -> usize {
     token as usize % 700
 }
 
-pub(crate) struct Side<'c> {
+pub(crate) struct Peer<'c> {
     pub(crate) channel: &'c mut Channel,
     pub(crate) second: Option<&'c mut Channel>,
     /// Set when the other side failed.
@@ -114,13 +114,13 @@ pub(crate) struct Side<'c> {
     pub(crate) heard: Vec<u64>,
 }
 
-impl<'c> Side<'c> {
+impl<'c> Peer<'c> {
     pub(crate) fn new(
         channel: &'c mut Channel,
         second: Option<&'c mut Channel>,
         failed: &'c AtomicBool,
-    ) -> Side<'c> {
-        Side { channel, second, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
+    ) -> Peer<'c> {
+        Peer { channel, second, failed, spins: 0, idle: 0, answers: 0, heard: Vec::new() }
     }
 
     /// Sends a call. While there is no credit, takes replies.

@@ -27,7 +27,7 @@ struct SameMapping {
 // examines.
 unsafe impl Send for SameMapping {}
 
-// SAFETY: the region is the peer's own, and its `LocalMemory` gives the same guarantees. `Ends` keeps both
+// SAFETY: the region is the peer's own, and its `LocalMemory` gives the same guarantees. `Endpoints` keeps both
 // channels until no thread uses either.
 unsafe impl RemoteMemory for SameMapping {
     fn len(&self) -> usize {
@@ -60,15 +60,15 @@ unsafe impl RemoteMemory for SameMapping {
 }
 
 /// The two channels of a link. Must outlive both threads.
-pub(crate) struct Ends {
+pub(crate) struct Endpoints {
     pub(crate) left: Channel,
     pub(crate) right: Channel,
 }
 
-impl Ends {
+impl Endpoints {
     /// Makes a link whose rings have these lengths in bytes: that of the left endpoint, then that of the
     /// right one.
-    pub(crate) fn new(rings: [usize; 2]) -> Ends {
+    pub(crate) fn new(rings: [usize; 2]) -> Endpoints {
         let requests = rings.map(|ring| OpenRequest::new(region_len(ring), ring));
         let [left, right] = requests.map(|request| Shm::new().open(&request).unwrap());
         let to_right = left.address().try_to_owned().unwrap();
@@ -92,7 +92,7 @@ impl Ends {
             let remote = Box::new(SameMapping { inner: remote, base: bases[1 - own] });
             Channel::new(Endpoint::OneSided { local, remote }, terms).unwrap()
         };
-        Ends { left: end(left, 0), right: end(right, 1) }
+        Endpoints { left: end(left, 0), right: end(right, 1) }
     }
 }
 
