@@ -196,7 +196,7 @@ fn a_payload_routine_that_fails_is_named_with_what_it_returned() {
 }
 
 #[test]
-fn a_payload_routine_that_says_it_took_more_than_the_room_is_an_error() {
+fn a_payload_routine_that_says_it_took_more_than_its_space_is_an_error() {
     let made = good(SHRINK);
     let error = init(&load(&made.path).unwrap(), &mut [0; 10], b"+").unwrap_err();
     assert!(matches!(error, Error::PayloadOverrun { used: 11, space: 10, .. }));

@@ -14,6 +14,7 @@ use farjump_core::frame::{Kind, Plan};
 use farjump_core::image::Machine;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
+use farjump_fixtures::raw_target::reply_plan;
 use fastrand::Rng;
 use tempfile::TempDir;
 
@@ -337,19 +338,10 @@ impl<'s> Liar<'s> {
     fn takes(&mut self, turn: Turn) {
         let (Some(control), Some(wire)) = (&mut self.control, &mut self.wire) else { return };
         let echo = &functions()[0];
-        let reply = |token: u32, status: u16| Plan {
-            kind: Kind::Reply,
-            wants_reply: false,
-            alone: false,
-            index: status,
-            token,
-            align_log2: 0,
-            code: None,
-        };
         match turn {
             Turn::Answers => {
                 for (token, payload) in self.due.drain(..) {
-                    wire.send(&reply(token, 0), &payload, None, Signal::Due);
+                    wire.send(&reply_plan(token, 0), &payload, None, Signal::Due);
                 }
             }
             Turn::Replies(seed) => {
@@ -358,12 +350,12 @@ impl<'s> Liar<'s> {
                 let bytes = vec![0x5b; rng.usize(..3000)];
                 let spoil = rng.bool().then(|| (rng.u64(..), false));
                 let signal = if rng.u8(..4) == 0 { Signal::Other(64) } else { Signal::Due };
-                wire.send(&reply(token, rng.u16(..3)), &bytes, spoil, signal);
+                wire.send(&reply_plan(token, rng.u16(..3)), &bytes, spoil, signal);
             }
             Turn::Frame(seed) => {
                 let mut rng = Rng::with_seed(seed);
                 let kinds = [Kind::Call, Kind::Flush, Kind::CallBatch, Kind::Large];
-                let plan = Plan { kind: kinds[rng.usize(..4)], ..reply(self.last, rng.u16(..)) };
+                let plan = Plan { kind: kinds[rng.usize(..4)], ..reply_plan(self.last, rng.u16(..)) };
                 wire.send(&plan, &vec![1; rng.usize(..300)], None, Signal::Due);
             }
             Turn::Refuses(seed) => {
