@@ -1,5 +1,6 @@
-//! RDMA verbs, opened at run time.
+#![doc = include_str!("../README.md")]
 //!
+//! # Bindings
 //! [`Verbs::open`] loads `libibverbs.so.1` of rdma-core. Its functions have the names, types and rules of
 //! `infiniband/verbs.h` of rdma-core 44. Building needs no rdma-core; without it, an error names the missing
 //! library and its package. `docs/decisions/rdma-sys.md` says why no published crate is used.
@@ -7,13 +8,6 @@
 //! The header's inline functions and macros are here too, under the same names. [`ibv_post_send`],
 //! [`ibv_poll_cq`] and others go through the operations table of the device's context and call no library.
 //! The header also wraps [`Verbs::query_port`] and [`Verbs::query_gid_ex`].
-//!
-//! ```
-//! match farjump_rdma_sys::Verbs::open() {
-//!     Ok(_) => println!("there is a libibverbs"),
-//!     Err(error) => println!("{error}"),
-//! }
-//! ```
 
 // Made by bindgen from the header, which documents every name; `tests/bindings.rs` compares.
 #[allow(

@@ -1,5 +1,6 @@
-//! UCX, opened at run time.
+#![doc = include_str!("../README.md")]
 //!
+//! # Bindings
 //! [`Ucx::open`] loads `libucp.so.0`, or the file that `FARJUMP_UCX` names. Its functions have the names,
 //! types and rules of UCX's own header `ucp/api/ucp.h` of 1.13. Building needs no UCX; without it, an error
 //! names the missing library and its package. `docs/decisions/ucx-sys.md` says why no published crate is
@@ -7,13 +8,6 @@
 //!
 //! The header's macros and inline functions are here too, under the same names: [`UCS_PTR_IS_ERR`],
 //! [`UCS_PTR_IS_PTR`], [`UCS_PTR_STATUS`], [`ucp_dt_make_contig`], [`Ucx::ucp_init`].
-//!
-//! ```
-//! match farjump_ucx_sys::Ucx::open() {
-//!     Ok(ucx) => println!("UCX {}", ucx.version()),
-//!     Err(error) => println!("{error}"),
-//! }
-//! ```
 
 // Made by bindgen from UCX's header, which documents every name; `tests/bindings.rs` compares.
 #[allow(

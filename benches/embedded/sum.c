@@ -1,0 +1,1 @@
+../../farjump/examples/sum.c
