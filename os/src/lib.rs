@@ -1,18 +1,24 @@
-//! Services of one process that control connections and backends share.
+#![doc = include_str!("../README.md")]
 //!
+//! # Contents
 //! | item | about |
 //! |---|---|
 //! | [`deferred_close`] | closes descriptors whose close(2) may block, in threads of its own |
+//! | [`fork_count`] | the number of forks, by which a child knows what is its parent's |
 //! | [`PerProcess`] | a value that a forked child makes anew |
+//! | [`open_without_waiting`] | opens a file without waiting for a pipe's writer |
+//! | [`limits`] | names the limit of the process behind a failed call |
 //! | [`scrubbed`] | clears the stack behind work with keys |
-//!
-//! A part of the `farjump` crate, with no stable interface of its own.
 
 #![deny(missing_docs)]
 
 pub mod deferred_close;
+pub mod fork_count;
+pub mod limits;
+mod open;
 mod per_process;
 mod scrub;
 
+pub use open::open_without_waiting;
 pub use per_process::PerProcess;
 pub use scrub::scrubbed;

@@ -1,14 +1,8 @@
-//! Transports: the backends that move frames.
+#![doc = include_str!("../README.md")]
 //!
+//! # Backends
 //! Each backend is a folder with its own feature and implements the contract in [`farjump_core::transport`].
 //! [`available`] lists all backends, whether or not this build contains them.
-//!
-//! | feature | backends |
-//! |---|---|
-//! | `shm` (default) | `shm`: memory shared between processes of one machine |
-//! | `ucx` (default) | `ucx-put`: UCX memory that the peer writes; `ucx-am`: UCX active messages. The library is opened at run time |
-//! | `tcp` (default) | `tcp`: an encrypted stream between any two machines. It has no requirements |
-//! | `verbs` (default) | `verbs-write`: registered memory that the peer's RDMA device writes; `verbs-send`: messages. The library is opened at run time |
 
 mod choice;
 mod error;

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use farjump_core::transport::Cause;
 use farjump_os::deferred_close::DeferredFd;
+use farjump_os::limits;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType,
@@ -123,7 +124,7 @@ impl Button {
 }
 
 fn failed(doing: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}"))
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
 }
 
 /// Repeats a call that a signal interrupted.

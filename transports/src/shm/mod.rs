@@ -9,6 +9,7 @@
 //! (`u64`). Two descriptors travel with it: the region's memfd and the socket that wakes this process.
 
 mod doorbell;
+mod fork;
 mod region;
 
 use std::os::fd::BorrowedFd;

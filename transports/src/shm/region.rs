@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use farjump_core::transport::Cause;
 use farjump_os::deferred_close::DeferredFd;
+use farjump_os::limits;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
@@ -12,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::fork::Listed;
 use super::{MAX_REGION, PAGE};
 
 /// File system type that `fstatfs` reports for memory without huge pages (`TMPFS_MAGIC`, statfs(2)).
@@ -27,8 +29,10 @@ const POPULATED: usize = 8 << 20;
 pub(super) const ALLOCATED: usize = 64 << 10;
 
 /// Shared memory mapped here for reading and writing. It cannot shrink, so no access to it lies behind its
-/// end.
+/// end. A forked child has private copies of the pages that it writes.
 pub(super) struct Region {
+    /// Before the mapping and its descriptor, so that it is dropped first.
+    _listed: Listed,
     map: MmapRaw,
     memfd: DeferredFd,
 }
@@ -41,6 +45,10 @@ impl Region {
         let at_once = at_once.max(ALLOCATED).min(len);
         let failed =
             |what: &str, errno: Errno| system(&format!("{what} shared memory of {len} bytes"), errno);
+        // Sizing it would end this process (SIGXFSZ).
+        if let Some(advice) = limits::too_long(len as u64) {
+            return Err(Cause::System(format!("shared memory of {len} bytes is not allowed: {advice}")));
+        }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = match memfd_create("farjump", flags | MemfdFlags::NOEXEC_SEAL) {
             // Linux before 6.3 does not support the flag.
@@ -56,7 +64,7 @@ impl Region {
             .map_err(|errno| failed("allocating", errno))?;
         fcntl_add_seals(&memfd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|errno| failed("sealing", errno))?;
-        Ok(Region { map, memfd: memfd.into() })
+        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd: memfd.into() })
     }
 
     /// Maps a region of a peer, whose length it claims to be `len` bytes. Trusts nothing about it.
@@ -64,7 +72,7 @@ impl Region {
         let allocated = check_peers(memfd.as_fd(), len, || ())?;
         let map = map(memfd.as_fd(), len)?;
         advise(&map, allocated, Advice::PopulateRead);
-        Ok(Region { map, memfd })
+        Ok(Region { _listed: Listed::new(&map, memfd.as_fd()), map, memfd })
     }
 
     /// Start of the region.
@@ -139,10 +147,12 @@ fn check_peers(memfd: BorrowedFd<'_>, len: usize, mut between: impl FnMut()) -> 
 }
 
 fn map(memfd: BorrowedFd<'_>, len: usize) -> Result<MmapRaw, Cause> {
-    MmapOptions::new()
-        .len(len)
-        .map_raw(&memfd)
-        .map_err(|error| Cause::System(format!("mapping {len} bytes of shared memory failed: {error}")))
+    MmapOptions::new().len(len).map_raw(&memfd).map_err(|error| {
+        Cause::System(format!(
+            "mapping {len} bytes of shared memory failed: {error}{}",
+            limits::behind(&error)
+        ))
+    })
 }
 
 /// Maps the pages of the first `len` bytes now instead of at first touch, [`POPULATED`] at most; large pages
@@ -156,14 +166,14 @@ fn advise(map: &MmapRaw, len: usize, populate: Advice) {
 }
 
 fn system(doing: &str, errno: Errno) -> Cause {
-    Cause::System(format!("{doing} failed: {errno}"))
+    Cause::System(format!("{doing} failed: {errno}{}", limits::behind(&errno.into())))
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::fd::OwnedFd;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -401,5 +411,34 @@ mod tests {
             assert!(matches!(Region::create(len, len), Err(Cause::System(_))), "{len}");
         }
         assert!(matches!(Region::create(MAX_REGION + PAGE, 0), Err(Cause::TooLarge { max: MAX_REGION, .. })));
+    }
+
+    #[test]
+    fn what_a_forked_child_writes_reaches_no_peer() {
+        let region = create(2 * PAGE);
+        let peers = Region::of_peer(region.memfd().try_clone_to_owned().unwrap().into(), 2 * PAGE).unwrap();
+        let byte = |region: &Region| {
+            // SAFETY: the region is mapped; nothing else uses it.
+            unsafe { AtomicU8::from_ptr(region.base().as_ptr()) }.load(Ordering::SeqCst)
+        };
+        let write = |value| {
+            // SAFETY: the region is mapped; nothing else uses it.
+            unsafe { AtomicU8::from_ptr(region.base().as_ptr()) }.store(value, Ordering::SeqCst);
+        };
+        write(1);
+        // SAFETY: the child writes to memory and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let before = byte(&region);
+            write(2);
+            // SAFETY: it ends the child without the test program's exit code.
+            unsafe { libc::_exit(i32::from((before, byte(&region)) != (1, 2))) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is valid to be written.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!((status, byte(&region), byte(&peers)), (0, 1, 1));
+        write(3);
+        assert_eq!(byte(&peers), 3, "the parent's region is shared as before");
     }
 }

@@ -8,7 +8,6 @@
 mod buffers;
 mod closing;
 mod credit;
-mod fork_count;
 mod head;
 mod inbound;
 mod keys;

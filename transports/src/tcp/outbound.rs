@@ -8,10 +8,10 @@ use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
 use super::credit::RecvCredit;
-use super::fork_count;
 use super::head::{BODY, HEAD, Head, TAG};
 use super::keys::Keys;
 use super::socket::Socket;
+use farjump_os::fork_count;
 
 /// Records of a long message that are encrypted and passed to the system together: 512 KiB.
 const BATCH: usize = 32;

@@ -8,12 +8,13 @@ use farjump_core::transport::{
 use farjump_os::scrubbed;
 
 use super::credit::{MOST, RecvCredit, SendCredit};
+use super::error;
 use super::inbound::{Inbound, Windows};
 use super::keys::{Cipher, Keys, has_aes};
 use super::messages::{Parts, TcpMessages};
 use super::outbound::Outbound;
 use super::socket::Socket;
-use super::{error, fork_count};
+use farjump_os::fork_count;
 
 /// Version of the address, and of the protocol after it.
 const VERSION: u8 = 1;

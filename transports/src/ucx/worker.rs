@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
+use farjump_os::limits;
 use farjump_ucx_sys::{
     UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
@@ -194,13 +195,16 @@ pub(super) fn status_of(ucx: &Ucx, returned: *mut c_void) -> ucs_status_t {
     }
 }
 
-/// The statuses are UCX's for a full /dev/shm, and for a value that one of its devices does not take.
+/// UCX reports many shortages alike: a limit of the process is looked for first. The statuses are UCX's for a
+/// full /dev/shm, and for a value that one of its devices does not take.
 fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
+    let shortage = limits::shortage().map(|limit| format!(": {limit}"));
     let mend = match status {
+        UCS_ERR_INVALID_PARAM => ": mend the variable of UCX's that its log names",
+        _ if shortage.is_some() => shortage.as_deref().unwrap_or_default(),
         UCS_ERR_NO_MEMORY | UCS_ERR_NO_RESOURCE => {
             ": is /dev/shm full? Each link takes over 4 MiB of it in either process; free some, or exclude it by UCX_TLS=^posix"
         }
-        UCS_ERR_INVALID_PARAM => ": mend the variable of UCX's that its log names",
         _ => "",
     };
     Cause::System(format!("UCX makes no worker: {}{mend}", words(ucx, status)))

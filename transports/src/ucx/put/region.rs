@@ -5,6 +5,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use farjump_core::transport::Cause;
+use farjump_os::limits;
 use farjump_ucx_sys::{
     UCP_MEM_ATTR_FIELD_ADDRESS, UCP_MEM_ATTR_FIELD_LENGTH, UCP_MEM_MAP_ALLOCATE,
     UCP_MEM_MAP_PARAM_FIELD_FLAGS, UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCS_ERR_NO_MEMORY, UCS_OK, ucp_mem_attr_t,
@@ -36,7 +37,9 @@ impl Region {
         }
         let ucx = context.ucx;
         let failed = |what: &str, status: ucs_status_t| {
+            let shortage = limits::shortage().map(|limit| format!(": {limit}"));
             let hint = match status {
+                _ if shortage.is_some() => shortage.as_deref().unwrap_or_default(),
                 UCS_ERR_NO_MEMORY => {
                     ": is /dev/shm full, or a limit of shared memory (kernel.shmmax, kernel.shmall) reached?"
                 }

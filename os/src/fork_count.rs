@@ -1,12 +1,13 @@
-//! The number of forks of this process: a child has its parent's keys, and must encrypt nothing by them.
+//! The number of forks between this process and its ancestors: a child has its parent's links and keys, and must
+//! use neither. Unlike a process id, it can be had without a system call.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Counts forks from now on.
-pub(super) fn watch() {
+/// Counts forks from now on, in this process and its children.
+pub fn watch() {
     static WATCH: Once = Once::new();
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
@@ -23,6 +24,6 @@ pub(super) fn watch() {
 
 /// Number of forks between this process and the first that called [`watch`].
 #[inline]
-pub(super) fn count() -> u64 {
+pub fn count() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }

@@ -1,0 +1,137 @@
+//! Limits of the process (getrlimit(2)) behind failed calls, in words that name them and what to do.
+
+use std::fmt::Write;
+use std::io;
+
+use rustix::fd::BorrowedFd;
+use rustix::io::{Errno, fcntl_getfd};
+use rustix::process::{Resource, getrlimit};
+
+/// Descriptor numbers that are looked at. A process with a higher limit counts as having enough.
+const LOOKED_AT: u64 = 4096;
+/// Free descriptors below which a library's unexplained failure is put down to their lack: UCX opens some ten
+/// for a worker, and closes them again before it reports the failure.
+const FEW: usize = 16;
+
+/// Returns advice for a failed system call, to append to its error: a colon, a blank and the limit that it
+/// met; nothing if there is none.
+pub fn behind(error: &io::Error) -> String {
+    let advice = match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => Some(of_descriptors()),
+        Some(Errno::NFILE) => Some("the machine has no more open files: raise fs.file-max".to_owned()),
+        Some(Errno::NOMEM) => of_addresses(),
+        Some(Errno::FBIG) => of_files(),
+        _ => None,
+    };
+    advice.map(|advice| format!(": {advice}")).unwrap_or_default()
+}
+
+/// As [`behind`], for a thread that could not be started.
+pub fn behind_thread(error: &io::Error) -> String {
+    if Errno::from_io_error(error) != Some(Errno::AGAIN) {
+        return behind(error);
+    }
+    let mut advice = ": the system gives this user or this container no more threads: raise ".to_owned();
+    let _ = match getrlimit(Resource::Nproc).current {
+        Some(limit) => write!(
+            advice,
+            "the limit of processes, {limit} (`ulimit -u`, LimitNPROC= of systemd), or pids.max of the control group"
+        ),
+        None => write!(advice, "pids.max of the control group, or kernel.threads-max"),
+    };
+    advice
+}
+
+/// Returns the limit that is most likely behind a failure whose system call is not known; `None` if this
+/// process is near none.
+pub fn shortage() -> Option<String> {
+    if free_descriptors(FEW) < FEW {
+        return Some(of_descriptors());
+    }
+    of_files().or_else(of_addresses)
+}
+
+/// Returns how many descriptors this process may still open, `most` at most.
+pub fn free_descriptors(most: usize) -> usize {
+    let Some(limit) = descriptors().filter(|limit| *limit <= LOOKED_AT) else { return most };
+    let is_free = |number: &i32| {
+        // SAFETY: the number is only asked about; one that is not open is an error, and no other call uses
+        // the borrow.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(*number) };
+        fcntl_getfd(descriptor) == Err(Errno::BADF)
+    };
+    (0..limit as i32).filter(is_free).take(most).count()
+}
+
+/// Returns the most descriptors that this process may have, or `None` if there is no limit.
+pub fn descriptors() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Returns the longest file, and shared memory, that this process may make, in bytes; `None` if there is no
+/// limit. A call beyond it ends a process that does not ignore SIGXFSZ.
+pub fn file_size() -> Option<u64> {
+    getrlimit(Resource::Fsize).current
+}
+
+/// Returns the most bytes of addresses that this process may have, and those that it has; `None` if there is
+/// no limit.
+pub fn address_space() -> Option<(u64, u64)> {
+    let limit = getrlimit(Resource::As).current?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let used = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+    let used: u64 = used.and_then(|used| used.parse().ok()).unwrap_or(0);
+    Some((limit, used * 1024))
+}
+
+/// Returns the advice about a file of `len` bytes if it is longer than this process may make.
+pub fn too_long(len: u64) -> Option<String> {
+    file_size().filter(|limit| *limit < len).and_then(|_| of_files())
+}
+
+fn of_descriptors() -> String {
+    let limit = descriptors().map_or("no limit".to_owned(), |limit| limit.to_string());
+    format!("the limit of descriptors is {limit}: raise it (`ulimit -n`, LimitNOFILE= of systemd)")
+}
+
+fn of_addresses() -> Option<String> {
+    let (limit, used) = address_space()?;
+    let (limit, used) = (limit / 1024, used / 1024);
+    Some(format!(
+        "the limit of address space is {limit} KiB, of which {used} are in use: raise it (`ulimit -v`, LimitAS= of systemd)"
+    ))
+}
+
+fn of_files() -> Option<String> {
+    let limit = file_size()?;
+    Some(format!(
+        "the limit of file sizes is {limit} bytes, for shared memory too: raise it (`ulimit -f`, LimitFSIZE= of systemd)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_descriptors_are_counted_up_to_the_number_asked_for() {
+        assert_eq!(free_descriptors(0), 0);
+        assert_eq!(free_descriptors(3), 3);
+        let Some(limit) = descriptors().filter(|limit| *limit <= LOOKED_AT) else {
+            return eprintln!("skipped: more than {LOOKED_AT} descriptors are allowed");
+        };
+        let before = free_descriptors(limit as usize);
+        let files: Vec<_> = (0..5).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        assert_eq!(free_descriptors(limit as usize), before - files.len());
+    }
+
+    #[test]
+    fn a_limit_is_named_with_what_raises_it_and_other_errors_get_no_advice() {
+        let of = |errno: Errno| behind(&errno.into());
+        assert!(of(Errno::MFILE).contains("ulimit -n"), "{}", of(Errno::MFILE));
+        assert!(of(Errno::NFILE).contains("fs.file-max"));
+        assert_eq!(of(Errno::PERM), "");
+        let text = behind_thread(&Errno::AGAIN.into());
+        assert!(text.contains("pids.max"), "{text}");
+    }
+}
