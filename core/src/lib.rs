@@ -1,12 +1,8 @@
-//! The core of farjump: frames, signals, mailboxes, images and the transport contract.
+#![doc = include_str!("../README.md")]
 //!
-//! It is `no_std` with `alloc`, uses no operating system and allocates nothing for a frame. Embed it in a
-//! runtime of your own, or write a transport against it. Programs that only inject functions want the
-//! `farjump` crate. The feature `std` makes the file descriptors of the transport contract those of the
-//! standard library; transports with descriptors or a doorbell require it. Start with [`channel`], then
-//! [`frame`], [`mailbox`] and [`transport`].
-//!
-//! Only `memory`, `shared` and `channel` touch memory that a peer writes.
+//! # Modules
+//! Start with [`channel`], then [`frame`], [`mailbox`] and [`transport`]. Only `memory`, `shared` and `channel`
+//! touch memory that a peer writes.
 
 #![no_std]
 #![deny(missing_docs)]
@@ -16,6 +12,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod channel;
+mod counted;
 mod descriptor;
 pub mod icache;
 pub mod mailbox;
@@ -27,6 +24,7 @@ pub mod wait;
 mod wire;
 mod worded;
 
+pub use counted::counted;
 pub use wire::{frame, image, signal};
 
 /// Planted races, for the tests which show that races are found.

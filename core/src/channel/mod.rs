@@ -215,6 +215,17 @@ impl Channel {
         !matches!(&self.path, Path::OneSided(path) if path.is_mapped())
     }
 
+    /// Sends the peer the number of the processor that this thread runs on, `own`, and returns whether the
+    /// peer last said that it runs there too. Then polling keeps the peer from running: yield. For endpoints
+    /// that have waited for a while. `None` where the peer's memory is not mapped: neither process knows. The
+    /// peer may lie, or have moved since.
+    pub fn shares_processor(&mut self, own: usize) -> Option<bool> {
+        match &mut self.path {
+            Path::OneSided(path) => path.shares_processor(own),
+            Path::TwoSided(_) => None,
+        }
+    }
+
     /// Sends the peer a notice: something for it is on the control connection.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | 0 | 8 | credit line: position up to which the writer of this region has consumed the owner's frames |
 //! | 8 | 8 | credit line: state of the writer, asleep or awake, and its notices |
+//! | 64 | 8 | processor that the writer runs on, plus one; 0 if unknown |
 //! | 4096 | a power of two | the ring of frames from the writer to the owner |
 //!
 //! Each peer owns one region, which only the other one writes. `Outbound` and `Inbound` are the halves of a
@@ -36,6 +37,8 @@ pub(crate) const CONSUMED_AT: usize = 0;
 /// Offset of the state in the credit line. The low half counts falling asleep and waking up, odd while
 /// asleep. The high half counts notices. `Waker` and `Sleeper` are the two roles in going to sleep.
 pub(crate) const STATE_AT: usize = 8;
+/// Offset of the writer's processor in the control page, in a line of its own: the credit line is hot.
+pub(crate) const PROCESSOR_AT: usize = 64;
 
 /// Length of the region for a ring of `ring_len` bytes, rounded up to a power of two. `usize::MAX`, an
 /// impossible allocation, if the length cannot be expressed.

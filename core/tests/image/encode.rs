@@ -11,11 +11,19 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
     const TEXT: [u8; 256] = [0xc3; 256];
     const DATA: [u8; 96] = [0x77; 96];
     static SPANS: ([u8; 256], [u8; 96]) = (TEXT, DATA);
-    (1..=256_usize, 0..=96_usize, 0..100_u32, 0..=12_u8, select(vec![0_u8, 3, 6, 12])).prop_flat_map(
-        |(text, data, bss_len, align_log2, payload_align_log2)| {
+    let unaligned = prop_oneof![Just(0_u32), 1..=8_u32];
+    let aligns = (0..=12_u8, select(vec![0_u8, 3, 6, 12]));
+    (1..=256_usize, 0..=96_usize, 0..100_u32, aligns, unaligned).prop_flat_map(
+        |(text, data, bss_len, (align_log2, payload_align_log2), unaligned)| {
             let span2 = data + bss_len as usize;
-            let sites = |len: usize, place: fn(u32) -> Place| {
-                (0..len / 8).map(move |word| place(word as u32 * 8)).collect::<Vec<_>>()
+            // Where relative sites lie anywhere, each site has twice the space.
+            let step = if unaligned == 0 { 8 } else { 16 };
+            let sites = move |len: usize, place: fn(u32) -> Place| {
+                (0..len / step).map(move |number| place((number * step) as u32)).collect::<Vec<_>>()
+            };
+            let moved = move |site| match site {
+                Place::Span1(offset) => Place::Span1(offset + unaligned),
+                Place::Span2(offset) => Place::Span2(offset + unaligned),
             };
             let mut all = sites(text, Place::Span1);
             all.extend(sites(span2, Place::Span2));
@@ -35,7 +43,7 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
                     for (site, what) in sites.into_iter().zip(what) {
                         match what {
                             Ok((name, addend, weak)) => imports.push(Import { site, name, addend, weak }),
-                            Err(to) => relatives.push(Relative { site, to }),
+                            Err(to) => relatives.push(Relative { site: moved(site), to }),
                         }
                     }
                     ImageParts {

@@ -19,7 +19,10 @@ fn alone<'a>() -> ImageParts<'a> {
             import(40, "table", -24, false),
             import(56, "maybe", 3, true),
         ],
-        relatives: vec![Relative { site: Place::Span1(16), to: Place::Span1(64) }],
+        relatives: vec![
+            Relative { site: Place::Span1(16), to: Place::Span1(64) },
+            Relative { site: Place::Span1(27), to: Place::Span1(5) },
+        ],
         ..parts()
     }
 }
@@ -34,7 +37,7 @@ fn an_image_patched_where_it_lies_is_what_it_is_when_placed_there_whatever_its_s
         let mut placed = vec![0; view.span1().len()];
         view.place(Space { span1: &mut placed, span2: &mut [], address: ADDRESS }, resolve).unwrap();
         let patches = Patches::of(&view, resolve).unwrap();
-        assert_eq!(patches.sites(), 4);
+        assert_eq!(patches.sites(), 5);
         // Words, so that the copy is aligned.
         let mut lap = [0_u64; 8];
         for (word, bytes) in lap.iter_mut().zip(view.span1().chunks_exact(8)) {
@@ -43,6 +46,9 @@ fn an_image_patched_where_it_lies_is_what_it_is_when_placed_there_whatever_its_s
         for site in [1, 2, 5, 7] {
             lap[site] = !0;
         }
+        // The site at 27.
+        lap[3] |= 0xffff_ffff_ff00_0000_u64.to_le();
+        lap[4] |= 0x00ff_ffff_u64.to_le();
         let span1 = NonNull::from(&mut lap).cast();
         // SAFETY: 64 bytes aligned to 8, as long as span 1, which nothing else uses.
         unsafe { patches.apply(span1, ADDRESS) };

@@ -14,6 +14,7 @@ use crate::sync::{Handover, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
 use crate::wire::layout::frame::LENGTHS;
 
+mod processor;
 mod sleep;
 
 // What a poll touches comes first, then what each send touches.

@@ -66,10 +66,10 @@ pub enum ImageError {
         /// Length of that span in bytes.
         len: u64,
     },
-    /// A site that is not a multiple of 8.
-    #[error("image site {index} ({place}) is not aligned to 8 bytes")]
+    /// The site of an import that is not a multiple of 8.
+    #[error("image site {index} ({place}) is an import's and is not aligned to 8 bytes")]
     Unaligned {
-        /// Number among imports and then relative sites.
+        /// Number among imports.
         index: usize,
         /// The location.
         place: Place,

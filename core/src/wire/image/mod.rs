@@ -84,6 +84,16 @@ impl Place {
         if word & SPAN2 == 0 { Place::Span1(word) } else { Place::Span2(word & !SPAN2) }
     }
 
+    /// Whether a word here lies wholly behind one at `other`.
+    fn is_behind(self, other: Place) -> bool {
+        match (other, self) {
+            (Place::Span1(other), Place::Span1(own)) | (Place::Span2(other), Place::Span2(own)) => {
+                u64::from(own) >= u64::from(other) + 8
+            }
+            _ => self > other,
+        }
+    }
+
     fn to_word(self) -> u32 {
         match self {
             Place::Span1(offset) => offset,
@@ -118,7 +128,7 @@ pub struct Import<'a> {
 /// A word that needs an address inside the image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relative {
-    /// Location of the word; a multiple of 8.
+    /// Location of the word, at any offset: an instruction may hold it.
     pub site: Place,
     /// The location that it points at.
     pub to: Place,
@@ -286,10 +296,10 @@ impl<'a> ImageView<'a> {
             let offset = match site {
                 Place::Span1(offset) | Place::Span2(offset) => offset,
             };
-            if !offset.is_multiple_of(8) {
+            if take_import && !offset.is_multiple_of(8) {
                 return Err(ImageError::Unaligned { index, place: site });
             }
-            if last.is_some_and(|last| site <= last) {
+            if last.is_some_and(|last| !site.is_behind(last)) {
                 return Err(ImageError::Overlap { index, place: site });
             }
             last = Some(site);

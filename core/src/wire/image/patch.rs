@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ImageView, Import, Place, PlaceError, SPAN_DISTANCE};
+use crate::shared;
 
 /// The sites of one image with the word for each. Made once from a checked copy of the image. After that, a
 /// few stores make every other copy in executable memory ready to run, and none of it is read.
@@ -15,6 +16,8 @@ pub struct Patches {
     imports: Box<[(u32, u64)]>,
     /// Offset of the site in span 1, and the distance that it points from the start of span 1.
     relatives: Box<[(u32, u64)]>,
+    /// The same for sites that are no multiples of 8: addresses in instructions.
+    unaligned: Box<[(u32, u64)]>,
     span1_len: usize,
 }
 
@@ -52,16 +55,19 @@ impl Patches {
             Place::Span2(offset) => SPAN_DISTANCE + u64::from(offset),
         };
         let relatives = image.relatives().map(|relative| (offset(relative.site), distance(relative.to)));
+        let (relatives, unaligned): (Vec<_>, Vec<_>) =
+            relatives.partition(|(site, _)| site.is_multiple_of(8));
         Ok(Patches {
             imports: imports?.into_boxed_slice(),
-            relatives: relatives.collect(),
+            relatives: relatives.into_boxed_slice(),
+            unaligned: unaligned.into_boxed_slice(),
             span1_len: image.span1().len(),
         })
     }
 
     /// Number of sites.
     pub fn sites(&self) -> usize {
-        self.imports.len() + self.relatives.len()
+        self.imports.len() + self.relatives.len() + self.unaligned.len()
     }
 
     /// Writes every site of the copy whose span 1 is writable at `span1` and runs at `address`.
@@ -72,8 +78,8 @@ impl Patches {
     pub unsafe fn apply(&self, span1: NonNull<u8>, address: u64) {
         let patch = |site: u32, word: u64| {
             debug_assert!(site as usize + 8 <= self.span1_len && site.is_multiple_of(8));
-            // SAFETY: the sites of a checked image are multiples of 8 and whole in the span, which the caller
-            // keeps valid (see Safety). Other processes may write the word; an atomic store tears nothing.
+            // SAFETY: these sites are multiples of 8 and whole in the span, which the caller keeps valid (see
+            // Safety). Other processes may write the word; an atomic store tears nothing.
             let at = unsafe { AtomicU64::from_ptr(span1.as_ptr().add(site as usize).cast()) };
             at.store(word.to_le(), Ordering::Relaxed);
         };
@@ -82,6 +88,13 @@ impl Patches {
         }
         for &(site, distance) in &self.relatives {
             patch(site, address.wrapping_add(distance));
+        }
+        for &(site, distance) in &self.unaligned {
+            debug_assert!(site as usize + 8 <= self.span1_len);
+            let word = address.wrapping_add(distance).to_le_bytes();
+            // SAFETY: the sites of a checked image are whole in the span, which the caller keeps valid (see
+            // Safety). `copy_in` allows for other processes that write there.
+            unsafe { shared::copy_in(word.as_ptr(), span1.as_ptr().add(site as usize), word.len()) };
         }
     }
 }
