@@ -4,17 +4,19 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use farjump_core::transport::Transport;
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
 
 use crate::AddressError;
 
 /// Longest path of a Unix socket, in bytes: `sun_path` of unix(7) less its closing zero.
 pub const MAX_PATH: usize = 107;
 
-/// The address of a target: `unix:PATH` or `tcp:HOST:PORT`.
+/// The address of a target: `unix:PATH`, `unix:@NAME` or `tcp:HOST:PORT`.
 ///
 /// ```
 /// use farjump_control::PeerAddress;
@@ -27,6 +29,10 @@ pub const MAX_PATH: usize = 107;
 pub enum PeerAddress {
     /// A Unix socket at this path, absolute or relative to the working directory.
     Unix(PathBuf),
+    /// An abstract Unix socket (unix(7)) of this name, which has no file: it belongs to the network namespace,
+    /// and is gone with its listener. Any process there may take a free name, and connect. So the users that
+    /// the system reports decide alone, in both directions.
+    Abstract(String),
     /// A TCP port. A peer needs a key, or is a process of the same user over loopback
     /// ([`TcpOptions`](crate::TcpOptions)).
     Tcp {
@@ -38,12 +44,16 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// Returns the address of a Unix socket at `path`.
+    /// Returns the address of a Unix socket at `path`. A relative path that begins with `@` is a file like any
+    /// other, and is displayed as `./@…`.
     ///
     /// # Errors
     /// [`AddressError::EmptyPath`], [`AddressError::PathTooLong`], [`AddressError::PathZero`].
     pub fn unix(path: impl Into<PathBuf>) -> Result<PeerAddress, AddressError> {
-        let path = path.into();
+        let mut path = path.into();
+        if path.as_os_str().as_bytes().starts_with(b"@") {
+            path = Path::new(".").join(path);
+        }
         let bytes = path.as_os_str().as_bytes();
         match bytes.len() {
             0 => Err(AddressError::EmptyPath),
@@ -53,9 +63,32 @@ impl PeerAddress {
         }
     }
 
+    /// Returns the address of the abstract Unix socket `name`.
+    ///
+    /// # Errors
+    /// [`AddressError::EmptyName`], [`AddressError::NameTooLong`], [`AddressError::PathZero`].
+    pub fn abstract_unix(name: impl Into<String>) -> Result<PeerAddress, AddressError> {
+        let name = name.into();
+        match name.len() {
+            0 => Err(AddressError::EmptyName),
+            len if len > MAX_PATH => Err(AddressError::NameTooLong { name, len }),
+            _ if name.contains('\0') => Err(AddressError::PathZero { path: name.into() }),
+            _ => Ok(PeerAddress::Abstract(name)),
+        }
+    }
+
+    /// The address for the system's calls, of a Unix socket; an error for TCP.
+    pub(crate) fn socket_address(&self) -> Result<SocketAddrUnix, Errno> {
+        match self {
+            PeerAddress::Unix(path) => SocketAddrUnix::new(path),
+            PeerAddress::Abstract(name) => SocketAddrUnix::new_abstract_name(name.as_bytes()),
+            PeerAddress::Tcp { .. } => Err(Errno::AFNOSUPPORT),
+        }
+    }
+
     /// Returns whether connections to this address carry file descriptors.
     pub fn carries_descriptors(&self) -> bool {
-        matches!(self, PeerAddress::Unix(_))
+        matches!(self, PeerAddress::Unix(_) | PeerAddress::Abstract(_))
     }
 
     /// Returns whether `transport` can be set up over this address: only Unix sockets carry descriptors.
@@ -66,7 +99,7 @@ impl PeerAddress {
     /// Returns whether the text names this machine: a Unix socket, or loopback.
     pub fn is_this_machine(&self) -> bool {
         match self {
-            PeerAddress::Unix(_) => true,
+            PeerAddress::Unix(_) | PeerAddress::Abstract(_) => true,
             PeerAddress::Tcp { host, .. } => {
                 host == "localhost"
                     || host.parse::<IpAddr>().is_ok_and(|number| number.to_canonical().is_loopback())
@@ -77,7 +110,7 @@ impl PeerAddress {
     /// Returns whether it is a number of a device here. Packets to it stay here, unless a port is forwarded.
     pub fn is_own_device(&self) -> bool {
         match self {
-            PeerAddress::Unix(_) => false,
+            PeerAddress::Unix(_) | PeerAddress::Abstract(_) => false,
             // The system binds a socket only to an address of its own. Nothing is sent.
             PeerAddress::Tcp { host, .. } => {
                 host.parse::<IpAddr>().is_ok_and(|number| UdpSocket::bind((number, 0)).is_ok())
@@ -90,6 +123,9 @@ impl FromStr for PeerAddress {
     type Err = AddressError;
 
     fn from_str(given: &str) -> Result<PeerAddress, AddressError> {
+        if let Some(name) = given.strip_prefix("unix:@") {
+            return PeerAddress::abstract_unix(name);
+        }
         if let Some(path) = given.strip_prefix("unix:") {
             return PeerAddress::unix(OsStr::new(path));
         }
@@ -112,6 +148,7 @@ impl fmt::Display for PeerAddress {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PeerAddress::Unix(path) => write!(out, "unix:{}", path.display()),
+            PeerAddress::Abstract(name) => write!(out, "unix:@{name}"),
             PeerAddress::Tcp { host, port } if host.contains(':') => write!(out, "tcp:[{host}]:{port}"),
             PeerAddress::Tcp { host, port } => write!(out, "tcp:{host}:{port}"),
         }
@@ -124,7 +161,9 @@ mod tests {
 
     #[test]
     fn what_is_displayed_parses_to_the_same_address() {
-        for text in ["unix:a", "unix:/run/user/0/x y.sock", "tcp:node7:7471", "tcp:[::1]:1"] {
+        for text in
+            ["unix:a", "unix:@a", "unix:./@a", "unix:/run/user/0/x y.sock", "tcp:node7:7471", "tcp:[::1]:1"]
+        {
             assert_eq!(text.parse::<PeerAddress>().unwrap().to_string(), text);
         }
     }
@@ -133,6 +172,7 @@ mod tests {
     fn unix_sockets_and_loopback_are_on_this_machine() {
         for (text, expected) in [
             ("unix:a", true),
+            ("unix:@a", true),
             ("tcp:localhost:1", true),
             ("tcp:127.0.0.2:1", true),
             ("tcp:[::1]:1", true),
@@ -170,10 +210,28 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_107_bytes_is_taken_and_one_of_108_is_refused_with_its_length() {
+        let longest = format!("unix:@{}", "x".repeat(MAX_PATH));
+        assert_eq!(longest.parse::<PeerAddress>().unwrap().to_string(), longest);
+        let error = format!("{longest}x").parse::<PeerAddress>().unwrap_err();
+        assert!(matches!(error, AddressError::NameTooLong { len: 108, .. }), "{error}");
+        assert!(error.to_string().contains("108") && error.to_string().contains("107"), "{error}");
+    }
+
+    #[test]
+    fn a_path_that_begins_with_at_is_a_file_and_displayed_as_one() {
+        let address = PeerAddress::unix("@a").unwrap();
+        assert_eq!(address.to_string(), "unix:./@a");
+        assert_eq!("unix:@a".parse(), PeerAddress::abstract_unix("a"));
+    }
+
+    #[test]
     fn each_way_to_mistype_an_address_has_its_own_error() {
         let error = |text: &str| text.parse::<PeerAddress>().unwrap_err();
         assert!(matches!(error("unix:"), AddressError::EmptyPath));
+        assert!(matches!(error("unix:@"), AddressError::EmptyName));
         assert!(matches!(error("unix:a\0b"), AddressError::PathZero { .. }));
+        assert!(matches!(error("unix:@a\0b"), AddressError::PathZero { .. }));
         for text in ["store.sock", "", "udp:x:1", "UNIX:a"] {
             assert!(matches!(error(text), AddressError::Scheme { .. }), "{text}");
         }

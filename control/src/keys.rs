@@ -1,7 +1,7 @@
 //! The keys of a target: several in one file, each with a name and rights.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -73,8 +73,8 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeyError::FileMode`] when users other than the file's owner may read or write it, or its owner is
-    /// not this process's user; [`KeyError::File`] when it holds something else; [`KeyError::System`] when it
-    /// cannot be read; [`KeyError::FeatureMissing`].
+    /// not this process's user; [`KeyError::File`] when it holds something else, or is a pipe, a terminal or
+    /// another file whose bytes need not come; [`KeyError::System`] when it cannot be read; [`KeyError::FeatureMissing`].
     pub fn read(path: &Path) -> Result<Keys, KeyError> {
         Keys::read_stamped(path).map(|(keys, _)| keys)
     }
@@ -240,8 +240,11 @@ pub(crate) fn require_key_feature(path: Option<&Path>) -> Result<(), KeyError> {
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Stamp), KeyError> {
     require_key_feature(Some(path))?;
     let failed = |error: io::Error| KeyError::from(system(Operation::ReadKey, path.display(), error));
-    let file = File::open(path).map_err(failed)?;
+    let file = farjump_os::open_without_waiting(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(KeyError::File { path: path.to_owned(), fault: KeyFault::NotRegular });
+    }
     let own = rustix::process::geteuid().as_raw();
     if metadata.mode() & OTHERS != 0 || metadata.uid() != own {
         let (path, mode, uid) = (path.to_owned(), metadata.mode() & 0o7777, metadata.uid());

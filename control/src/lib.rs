@@ -1,12 +1,12 @@
-//! Control connections: the handshake of two processes, and the messages beside their frames.
+#![doc = include_str!("../README.md")]
 //!
+//! # Handshake
 //! A target's [`Listener`] drives an [`Arrival`] for each process that connects, and never waits. A source
 //! calls [`connect_target`], which waits up to a deadline. Both get [`Handshake`]: a connected [`Endpoint`],
 //! the terms of each direction, and the [`Control`] connection. **The end of the control connection is the
 //! peer's death**, whatever the transport sees. An admin request ([`admin_request`], [`AdminConnection`])
 //! uses its own connection and makes no link. Everything received is checked before use. Bad, partial or
-//! missing data costs the target at most 64 KiB and 16 descriptors, for a bounded time. TCP needs the feature
-//! `key`.
+//! missing data costs the target at most 64 KiB and 16 descriptors, for a bounded time.
 //!
 //! [`Endpoint`]: farjump_core::transport::Endpoint
 
@@ -26,6 +26,7 @@ mod loopback_owner;
 mod peer_identity;
 mod refusal;
 mod rights;
+mod socket_file;
 mod tcp;
 
 pub use address::{MAX_PATH, PeerAddress};
@@ -42,8 +43,8 @@ pub use connection::message::{
 pub use connection::preamble::{MAGIC, PREFIX_LEN, VERSION};
 pub use connection::stream_offer::{OPENING_LEN, Share, StreamAnswer, StreamOffer};
 pub use error::{
-    AddressError, Awaited, ConnectError, HandshakeError, KeyError, KeyFault, KeyLineFault, MessageFault,
-    NoListener, Operation, ParameterFault, ReservedBytes, SystemError,
+    AddressError, Awaited, ConnectError, FileKind, HandshakeError, KeyError, KeyFault, KeyLineFault,
+    MessageFault, NoListener, Operation, ParameterFault, ReservedBytes, SystemError,
 };
 pub use farjump_core::transport::PassedOver;
 pub use farjump_os::deferred_close::DeferredFd;
@@ -57,8 +58,9 @@ pub use key::Key;
 pub use key_file::KeyFile;
 pub use keys::{Keys, MAX_KEYS, NamedKey};
 pub use limits::Limits;
-pub use listener::Listener;
+pub use listener::{Listener, remove_stale_socket};
 pub use peer_identity::{PeerIdentity, admit, plain};
 pub use refusal::{RefusalCause, RejectCause};
 pub use rights::{MissingRights, Rights};
+pub use socket_file::end_process;
 pub use tcp::TcpOptions;

@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farjump_os::deferred_close;
+use farjump_os::{deferred_close, limits};
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,10 +22,11 @@ use crate::connection::socket::ControlSocket;
 use crate::connection::{Control, Role};
 use crate::keys::Keys;
 use crate::refusal::RejectCause;
+use crate::socket_file::{SocketFile, folder_of};
 use crate::tcp::{self, TcpOptions};
 
 use crate::error::{require_key_feature, system};
-use crate::{ConnectError, HandshakeError, Operation};
+use crate::{ConnectError, FileKind, HandshakeError, Operation};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: i32 = 128;
@@ -34,15 +36,18 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(5);
 
 /// A socket that sources connect to. A Unix socket admits only processes of the same user: its file has mode
-/// 0600 from its creation, and each connection is checked again. A TCP port admits holders of the key, or
+/// 0600 from its creation, and each connection is checked again. An abstract one has the check alone. A TCP port admits holders of the key, or
 /// without a key processes of the same user on this machine.
 #[derive(Debug)]
 pub struct Listener {
-    /// Set for a Unix socket. Dropped first: while the socket listens, no other process takes the file over.
-    file: Option<SocketFile>,
+    /// Set for a Unix socket with a path. Dropped first: while the socket listens, no other process takes the
+    /// file over.
+    _file: Option<SocketFile>,
     socket: ListeningSocket,
     address: PeerAddress,
     options: TcpOptions,
+    /// A descriptor to give up when there are no more, for telling one process so.
+    spare: Mutex<Option<OwnedFd>>,
 }
 
 /// A listening socket. Closing a Unix socket closes its unaccepted connections and descriptors sent there.
@@ -51,16 +56,6 @@ struct ListeningSocket {
     descriptor: ManuallyDrop<OwnedFd>,
     is_unix: bool,
     /// The process that listens. A forked child has a copy, and must not stop the listening.
-    process: u32,
-}
-
-/// The file of a Unix socket, removed when this is dropped.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode: another file at the path is not removed.
-    id: (u64, u64),
-    /// The process that listens: a forked child that drops its copy leaves the file.
     process: u32,
 }
 
@@ -77,13 +72,15 @@ impl Listener {
     /// TCP host it takes the first that works; without a key all of them must be loopback.
     ///
     /// # Errors
-    /// [`ConnectError::InUse`] or [`ConnectError::PortTaken`] when a process listens there,
-    /// [`ConnectError::NotASocket`] when something else is there (it is left alone),
+    /// [`ConnectError::InUse`], [`ConnectError::NameTaken`] or [`ConnectError::PortTaken`] when a process
+    /// listens there, [`ConnectError::NotASocket`] when something else is there (it is left alone),
+    /// [`ConnectError::NoFolder`] or [`ConnectError::FolderDenied`] when no file can be made there,
     /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`], [`ConnectError::Denied`],
     /// [`ConnectError::System`].
     pub fn bind_with(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
         match address {
             PeerAddress::Unix(path) => Listener::bind_unix(address, path, options),
+            PeerAddress::Abstract(_) => Listener::bind_abstract(address, options),
             PeerAddress::Tcp { host, port } => Listener::bind_tcp(address, host, *port, options),
         }
     }
@@ -110,12 +107,41 @@ impl Listener {
         })?;
         let address = PeerAddress::Tcp { host: host.to_owned(), port };
         let socket = ListeningSocket::new(socket, false);
-        Ok(Listener { socket, address, file: None, options })
+        Ok(Listener::new(None, socket, address, options))
+    }
+
+    fn new(
+        file: Option<SocketFile>,
+        socket: ListeningSocket,
+        address: PeerAddress,
+        options: TcpOptions,
+    ) -> Listener {
+        let spare = Mutex::new(spare_descriptor());
+        Listener { _file: file, socket, address, options, spare }
+    }
+
+    fn bind_abstract(address: &PeerAddress, options: TcpOptions) -> Result<Listener, ConnectError> {
+        let bound = || -> Result<OwnedFd, Errno> {
+            let socket = stream_socket()?;
+            bind(&socket, &address.socket_address()?)?;
+            listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let socket = bound().map_err(|errno| match errno {
+            Errno::ADDRINUSE => ConnectError::NameTaken { address: address.clone() },
+            errno => system(Operation::Listen, address, errno).into(),
+        })?;
+        let socket = ListeningSocket::new(socket, true);
+        Ok(Listener::new(None, socket, address.clone(), options))
     }
 
     fn bind_unix(address: &PeerAddress, path: &Path, options: TcpOptions) -> Result<Listener, ConnectError> {
         let failed = |operation, error: io::Error| ConnectError::from(system(operation, address, error));
-        let name = SocketAddrUnix::new(path).map_err(|error| failed(Operation::Listen, error.into()))?;
+        let name = address.socket_address().map_err(|error| failed(Operation::Listen, error.into()))?;
+        let folder = folder_of(path);
+        if !folder.is_dir() {
+            return Err(ConnectError::NoFolder { address: address.clone(), folder: folder.to_owned() });
+        }
         // Between `bind` and `listen`, and between finding a stale file and removing it, another target that
         // starts would take this one's file for stale.
         let _lock = lock_directory(path);
@@ -127,16 +153,18 @@ impl Listener {
             bind(&socket, &name)?;
             Ok(socket)
         };
-        let socket = match new_socket() {
-            Ok(socket) => socket,
+        let (socket, file) = match SocketFile::make(path, new_socket) {
+            Ok(made) => made,
             Err(Errno::ADDRINUSE) => return Err(ConnectError::InUse { address: address.clone() }),
+            // The folder is there, so ENOENT is a file system's word for this.
+            Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOENT)) => {
+                let (address, folder) = (address.clone(), folder.to_owned());
+                return Err(ConnectError::FolderDenied { address, folder, source: error.into() });
+            }
             Err(error) => return Err(failed(Operation::Listen, error.into())),
         };
-        let metadata = fs::symlink_metadata(path).map_err(|error| failed(Operation::ReadMetadata, error))?;
-        let id = (metadata.dev(), metadata.ino());
-        let file = SocketFile { path: path.to_owned(), id, process: std::process::id() };
         let socket = ListeningSocket::new(socket, true);
-        let listener = Listener { socket, address: address.clone(), file: Some(file), options };
+        let listener = Listener::new(Some(file), socket, address.clone(), options);
         listen(&listener.socket, BACKLOG).map_err(|error| failed(Operation::Listen, error.into()))?;
         Ok(listener)
     }
@@ -146,11 +174,12 @@ impl Listener {
     /// # Errors
     /// The listener stays usable after each. [`HandshakeError::OtherUser`] for a process of another user,
     /// which is rejected with this cause. [`HandshakeError::OwnerUnknown`] or
-    /// [`HandshakeError::OwnUserUnknown`] when its user is not known. [`HandshakeError::System`], for example
-    /// when this process has no file descriptors left, or cannot close those that peers passed; the listener
-    /// stays readable.
+    /// [`HandshakeError::OwnUserUnknown`] when its user is not known. [`HandshakeError::NoDescriptors`] for a
+    /// process that was rejected because this one has no descriptors left. [`HandshakeError::System`], for
+    /// example when there is not even one to reject it with, or when those that peers passed cannot be closed;
+    /// the listener stays readable.
     pub fn accept(&self) -> Result<Option<Control>, HandshakeError> {
-        if self.file.is_some() && deferred_close::is_clogged() {
+        if self.socket.is_unix && deferred_close::is_clogged() {
             let object = format!(
                 "{}, while {} descriptors or more that peers passed cannot be closed,",
                 self.address,
@@ -158,9 +187,10 @@ impl Listener {
             );
             return Err(system(Operation::Accept, object, Errno::MFILE).into());
         }
+        self.keep_spare();
         let mut control = loop {
             match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok(socket) if self.file.is_some() => break Control::new(socket)?,
+                Ok(socket) if self.socket.is_unix => break Control::new(socket)?,
                 Ok(socket) => match Control::over_tcp(socket, &self.options, Role::Target) {
                     Ok(control) => break control,
                     // The peer is gone already.
@@ -168,6 +198,7 @@ impl Listener {
                 },
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(error) if is_of_one_connection(error) => {}
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => return self.turn_away(error),
                 Err(error) => {
                     return Err(system(Operation::Accept, &self.address, error).into());
                 }
@@ -193,6 +224,48 @@ impl Listener {
         };
         control.reject(RejectCause::OtherUser, &text);
         Err(error)
+    }
+
+    /// Accepts a process on the spare descriptor, says why it is rejected, and closes. `errno` is the error
+    /// without the spare one.
+    #[cold]
+    fn turn_away(&self, errno: Errno) -> Result<Option<Control>, HandshakeError> {
+        let failed = |errno| system(Operation::Accept, &self.address, errno).into();
+        if self.spare().take().is_none() {
+            return Err(failed(errno));
+        }
+        let socket = match accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            // Another thread of this process was quicker, or the process that connected has left.
+            Err(again) => {
+                self.keep_spare();
+                return if again == Errno::AGAIN { Ok(None) } else { Err(failed(again)) };
+            }
+        };
+        let control = match self.socket.is_unix {
+            true => Control::new(socket)?,
+            false => Control::over_tcp(socket, &self.options, Role::Target)?,
+        };
+        let peer = control.peer().to_string();
+        control.reject(
+            RejectCause::Full,
+            "it has no file descriptors left for one more source: connect again later, or have its limit of \
+             descriptors raised (`ulimit -n`)",
+        );
+        self.keep_spare();
+        Err(HandshakeError::NoDescriptors { peer, advice: limits::behind(&errno.into()) })
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a spare descriptor, if there is none and the system gives one.
+    fn keep_spare(&self) {
+        let mut spare = self.spare();
+        if spare.is_none() {
+            *spare = spare_descriptor();
+        }
     }
 
     /// Accepts only these keys from now on, from sources that connect over TCP.
@@ -238,27 +311,13 @@ impl Drop for ListeningSocket {
                 match accept_with(&descriptor, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                     Ok(waiting) => drop(ControlSocket::unix(waiting)),
                     Err(error) if is_of_one_connection(error) => {}
-                    // Shut down and empty.
-                    Err(Errno::INVAL) => return drop(descriptor),
+                    // Shut down and empty: closed now, so that an abstract name is free at once.
+                    Err(Errno::INVAL | Errno::AGAIN) => return drop(descriptor),
                     Err(_) => break,
                 }
             }
         }
         deferred_close::close(descriptor);
-    }
-}
-
-impl Drop for SocketFile {
-    /// Removes the file if it is still this listener's.
-    fn drop(&mut self) {
-        if self.process != std::process::id() {
-            return;
-        }
-        let same = fs::symlink_metadata(&self.path)
-            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.id);
-        if same && let Err(error) = fs::remove_file(&self.path) {
-            log::warn!("{}: could not be removed: {error}", self.path.display());
-        }
     }
 }
 
@@ -284,6 +343,17 @@ fn stream_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
+/// Removes the socket file at `path` if no process listens on it: one that a killed process left.
+///
+/// # Errors
+/// [`ConnectError::InUse`] when a process listens there; otherwise those of [`Listener::bind`]. The file stays.
+pub fn remove_stale_socket(path: &Path) -> Result<(), ConnectError> {
+    let address = PeerAddress::Unix(path.to_owned());
+    let name = SocketAddrUnix::new(path).map_err(|error| system(Operation::Listen, &address, error))?;
+    let _lock = lock_directory(path);
+    remove_stale(&address, path, &name)
+}
+
 /// Removes a socket file on which no process listens. Anything else there is an error and stays.
 fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Result<(), ConnectError> {
     let metadata = match fs::symlink_metadata(path) {
@@ -292,7 +362,8 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
         Err(error) => return Err(system(Operation::ReadMetadata, path.display(), error).into()),
     };
     if !metadata.file_type().is_socket() {
-        return Err(ConnectError::NotASocket { path: path.to_owned() });
+        let found = FileKind::at(path).unwrap_or_else(|| FileKind::of(metadata.file_type()));
+        return Err(ConnectError::NotASocket { path: path.to_owned(), found });
     }
     // A listening process can send descriptors at once, so closing this socket must not block either.
     let attempt = stream_socket().and_then(ControlSocket::unix).map(|socket| connect(&socket, name));
@@ -318,15 +389,15 @@ fn remove_stale(address: &PeerAddress, path: &Path, name: &SocketAddrUnix) -> Re
     }
 }
 
+fn spare_descriptor() -> Option<OwnedFd> {
+    File::open("/").ok().map(OwnedFd::from)
+}
+
 /// Locks the directory of a path against other targets that take a path there. The lock ends with the file,
 /// and leaves nothing behind. Returns `None` without the lock: two targets that start at the same instant on
 /// the same stale path may then both believe that they have it, which is no reason not to start.
 fn lock_directory(path: &Path) -> Option<File> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let directory = File::open(directory).ok()?;
+    let directory = File::open(folder_of(path)).ok()?;
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {

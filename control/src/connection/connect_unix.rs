@@ -1,27 +1,28 @@
 //! Connecting to a Unix socket.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::address::PeerAddress;
 use crate::error::system;
-use crate::{Awaited, ConnectError, NoListener, Operation};
+use crate::socket_file::folder_of;
+use crate::{Awaited, ConnectError, FileKind, NoListener, Operation};
 
 /// Delay before connecting again to a target whose backlog is full.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Connects to the Unix socket at `path`, which is `address`, waiting up to `deadline` for backlog space.
-pub(crate) fn connect_unix(
-    address: &PeerAddress,
-    path: &Path,
-    deadline: Instant,
-) -> Result<OwnedFd, ConnectError> {
+/// Connects to the Unix socket at `address`, waiting up to `deadline` for backlog space.
+pub(crate) fn connect_unix(address: &PeerAddress, deadline: Instant) -> Result<OwnedFd, ConnectError> {
     let failed = |errno: Errno| system(Operation::Connect, address, errno);
-    let name = SocketAddrUnix::new(path).map_err(failed)?;
+    let name = address.socket_address().map_err(failed)?;
+    let path = match address {
+        PeerAddress::Unix(path) => Some(path.as_path()),
+        _ => None,
+    };
+    let has_folder = || path.is_none_or(|path| folder_of(path).is_dir());
     loop {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed)?;
@@ -38,8 +39,17 @@ pub(crate) fn connect_unix(
                     awaited: Awaited::Backlog,
                 });
             }
-            Err(Errno::NOENT) => NoListener::NoFile,
-            Err(Errno::CONNREFUSED) => NoListener::Ended,
+            Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED)) => {
+                if let Some(found) = path.and_then(FileKind::at) {
+                    return Err(ConnectError::NoSocket { address: address.clone(), found });
+                }
+                match (path, error) {
+                    (None, _) => NoListener::NoName,
+                    (_, Errno::CONNREFUSED) => NoListener::Ended,
+                    _ if !has_folder() => NoListener::NoFolder,
+                    _ => NoListener::NoFile,
+                }
+            }
             Err(Errno::PROTOTYPE) => NoListener::OtherSocket,
             Err(Errno::ACCESS) => return Err(ConnectError::Denied { address: address.clone() }),
             Err(error) => return Err(failed(error).into()),

@@ -87,24 +87,26 @@ impl Control {
     /// space. With a key nothing is sent over TCP without it; without a key only loopback is tried.
     ///
     /// # Errors
-    /// [`ConnectError::NobodyListens`], [`ConnectError::Denied`], [`ConnectError::KeyMissing`],
-    /// [`ConnectError::FeatureMissing`], [`ConnectError::TimedOut`], [`ConnectError::System`].
+    /// [`ConnectError::NobodyListens`], [`ConnectError::NoSocket`], [`ConnectError::Denied`],
+    /// [`ConnectError::KeyMissing`], [`ConnectError::FeatureMissing`],
+    /// [`ConnectError::TimedOut`], [`ConnectError::System`].
     pub fn connect_with(
         address: &PeerAddress,
         options: &TcpOptions,
         deadline: Instant,
     ) -> Result<Control, ConnectError> {
-        let path = match address {
-            PeerAddress::Unix(path) => path,
+        match address {
+            PeerAddress::Unix(_) | PeerAddress::Abstract(_) => {
+                Ok(Control::new(connect_unix(address, deadline)?)?)
+            }
             PeerAddress::Tcp { host, port } => {
                 require_key_feature(address)?;
                 let addresses = tcp::resolve(host, *port, Some(deadline))?;
                 options.check(address, &addresses)?;
                 let socket = tcp::connect_any(address, &addresses, deadline)?;
-                return Ok(Control::over_tcp(socket, options, Role::Source)?);
+                Ok(Control::over_tcp(socket, options, Role::Source)?)
             }
-        };
-        Ok(Control::new(connect_unix(address, path, deadline)?)?)
+        }
     }
 
     /// Makes a control connection of a connected socket, for example one of a pair made before a fork. The

@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use farjump_core::counted;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zeroize::Zeroize;
@@ -77,8 +78,11 @@ impl Outgoing {
     ) -> Result<(), HandshakeError> {
         let most = message.max_descriptors();
         if descriptors.len() > most {
-            let object =
-                format!("{} with {} descriptors, {most} at most,", message.name(), descriptors.len());
+            let object = format!(
+                "{} with {}, {most} at most,",
+                message.name(),
+                counted(descriptors.len(), "descriptor")
+            );
             return Err(system(Operation::Encode, object, Errno::INVAL).into());
         }
         // A message with a secret must not move while it is encoded.

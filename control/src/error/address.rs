@@ -1,15 +1,18 @@
 //! Errors of addresses.
 
+use farjump_core::debug_in_words;
 use std::path::PathBuf;
 
 use crate::MAX_PATH;
 
 /// A malformed address.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// An unknown scheme.
-    #[error("`{given}` is no address: write unix:PATH, for example unix:store.sock, or tcp:HOST:PORT")]
+    #[error(
+        "`{given}` is no address: write unix:PATH, for example unix:store.sock, unix:@NAME, or tcp:HOST:PORT"
+    )]
     Scheme {
         /// The text given.
         given: String,
@@ -28,13 +31,26 @@ pub enum AddressError {
         /// Length in bytes.
         len: usize,
     },
-    /// A path with a zero byte.
+    /// A path or a name with a zero byte.
     #[error(
-        "the socket's path {path:?} contains a zero byte, which no file name can have: choose another path"
+        "the socket's path or name {path:?} contains a zero byte, which it cannot have: choose another one"
     )]
     PathZero {
-        /// The path.
+        /// The path or the name.
         path: PathBuf,
+    },
+    /// `unix:@` without a name.
+    #[error("`unix:@` names no abstract socket: write unix:@NAME, for example unix:@store")]
+    EmptyName,
+    /// The name of an abstract socket that does not fit the system's socket address.
+    #[error(
+        "the abstract socket's name has {len} bytes and the system takes at most {MAX_PATH}: use a shorter name instead of @{name}"
+    )]
+    NameTooLong {
+        /// The name.
+        name: String,
+        /// Length in bytes.
+        len: usize,
     },
     /// `tcp:` without host or port.
     #[error("`{given}` is no TCP address: write tcp:HOST:PORT, for example tcp:node7:7471")]
@@ -43,3 +59,13 @@ pub enum AddressError {
         given: String,
     },
 }
+
+debug_in_words!(AddressError {
+    Scheme { given },
+    EmptyPath,
+    PathTooLong { path, len },
+    PathZero { path },
+    EmptyName,
+    NameTooLong { name, len },
+    Tcp { given },
+});

@@ -1,7 +1,9 @@
 //! Errors of listening on an address and of connecting to one.
 
 use farjump_core::worded;
-use std::path::PathBuf;
+use std::fs::{self, FileType};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use super::{Awaited, SystemError};
 use crate::PeerAddress;
@@ -30,6 +32,14 @@ pub enum ConnectError {
         /// The address.
         address: PeerAddress,
     },
+    /// A process listens on the name of an abstract socket; possibly one of another user.
+    #[error(
+        "{address}: a process of this network namespace has this name: end that process, or listen on another name"
+    )]
+    NameTaken {
+        /// The address.
+        address: PeerAddress,
+    },
     /// Another program listens on the port.
     #[error(
         "{address}: another program listens there: stop it, or listen on another port (0 has the system choose one)"
@@ -39,10 +49,44 @@ pub enum ConnectError {
         address: PeerAddress,
     },
     /// The path exists and is not a socket. It was not touched.
-    #[error("{} exists and is no socket: it was left alone; listen on another path or move it away", path.display())]
+    #[error(
+        "{} exists and is no socket but {found}: it was left alone; listen on another path or move it away",
+        path.display()
+    )]
     NotASocket {
         /// The path.
         path: PathBuf,
+        /// What is there.
+        found: FileKind,
+    },
+    /// The path to connect to exists and is not a socket.
+    #[error("{address} names no socket but {found}: name the socket that the target listens on")]
+    NoSocket {
+        /// The address.
+        address: PeerAddress,
+        /// What is there.
+        found: FileKind,
+    },
+    /// The folder of a path to listen on does not exist, or is no folder.
+    #[error("{address}: there is no folder {}: make it, or name a path in another one", folder.display())]
+    NoFolder {
+        /// The address.
+        address: PeerAddress,
+        /// The folder of the path.
+        folder: PathBuf,
+    },
+    /// A folder in which this process may make no socket.
+    #[error(
+        "{address}: this process may make no file in {} ({}): listen in a folder that it may write to, for example in $XDG_RUNTIME_DIR",
+        folder.display(), source
+    )]
+    FolderDenied {
+        /// The address.
+        address: PeerAddress,
+        /// The folder of the path.
+        folder: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
     },
     /// No process listens on the address.
     #[error(
@@ -55,7 +99,9 @@ pub enum ConnectError {
         found: NoListener,
     },
     /// The file's permissions deny this process.
-    #[error("{address} belongs to another user: a target admits processes of its own user only")]
+    #[error(
+        "no permission to connect to {address}: it belongs to another user, or a folder of its path is closed to this process; a target admits processes of its own user only"
+    )]
     Denied {
         /// The address.
         address: PeerAddress,
@@ -74,11 +120,62 @@ pub enum ConnectError {
 }
 
 worded! {
+    /// A kind of file that is no socket.
+    #[non_exhaustive]
+    FileKind {
+        /// A regular file.
+        Regular = "a regular file",
+        /// A folder.
+        Folder = "a folder",
+        /// A named pipe.
+        Pipe = "a named pipe",
+        /// A character or block device.
+        Device = "a device",
+        /// A symbolic link whose end does not exist, or is in a circle.
+        DanglingLink = "a symbolic link to nothing",
+        /// A symbolic link to another kind of file, or to a socket.
+        Link = "a symbolic link",
+        /// Something else.
+        Other = "a file of an unknown kind",
+    }
+}
+
+impl FileKind {
+    /// Returns the kind of the file at `path`, following symbolic links; `None` for a socket, and where there
+    /// is no file.
+    pub(crate) fn at(path: &Path) -> Option<FileKind> {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.file_type().is_socket() => None,
+            Ok(metadata) => Some(FileKind::of(metadata.file_type())),
+            Err(_) => fs::symlink_metadata(path)
+                .is_ok_and(|metadata| metadata.file_type().is_symlink())
+                .then_some(FileKind::DanglingLink),
+        }
+    }
+
+    /// Returns the kind of a file that is no socket.
+    pub(crate) fn of(kind: FileType) -> FileKind {
+        match () {
+            () if kind.is_file() => FileKind::Regular,
+            () if kind.is_dir() => FileKind::Folder,
+            () if kind.is_fifo() => FileKind::Pipe,
+            () if kind.is_char_device() || kind.is_block_device() => FileKind::Device,
+            () if kind.is_symlink() => FileKind::Link,
+            () => FileKind::Other,
+        }
+    }
+}
+
+worded! {
     /// What is at an address where no process listens.
     #[non_exhaustive]
     NoListener {
         /// Nothing: the path does not exist.
         NoFile = "there is no such file",
+        /// Not even the folder of the path.
+        NoFolder = "there is no such folder",
+        /// No abstract socket has this name.
+        NoName = "no process of this network namespace has this name",
         /// The socket of a process that has ended.
         Ended = "the one that did has ended",
         /// A socket of another kind.

@@ -1,13 +1,13 @@
 //! Faults of a peer: in the bytes that it sent, and in what it offered.
 
-use farjump_core::worded;
+use farjump_core::{counted, worded};
 
 /// A fault in bytes that are not a message.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageFault {
     /// A body that does not decode.
-    #[error("its {len} bytes do not decode ({cause})")]
+    #[error("what it sent, {}, does not decode ({cause})", counted(*len, "byte"))]
     Undecodable {
         /// Length of the body in bytes.
         len: usize,
@@ -15,7 +15,7 @@ pub enum MessageFault {
         cause: postcard::Error,
     },
     /// Bytes behind the end of a message.
-    #[error("{len} bytes follow a whole {message}")]
+    #[error("it goes on for {} behind a whole {message}", counted(*len, "byte"))]
     Excess {
         /// Their number.
         len: usize,
@@ -99,7 +99,7 @@ pub enum ParameterFault {
         found: usize,
     },
     /// File descriptors for a transport that uses none.
-    #[error("its endpoint has {count} descriptors, and {transport} uses none")]
+    #[error("its endpoint has {}, and {transport} uses none", counted(*count, "descriptor"))]
     Descriptors {
         /// Their number.
         count: usize,

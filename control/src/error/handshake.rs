@@ -1,5 +1,6 @@
 //! Errors of a control connection: its handshake, its messages, its admin requests.
 
+use farjump_core::counted;
 use farjump_core::transport::{ArrivalRules, PassedOver, TransportError};
 
 use super::{Awaited, ConnectError, MessageFault, ParameterFault, SystemError};
@@ -75,6 +76,14 @@ pub enum HandshakeError {
         /// The address of the handshake.
         address: PeerAddress,
     },
+    /// A process was rejected because this one has no file descriptors left.
+    #[error("{peer} was rejected: there are no file descriptors left{advice}")]
+    NoDescriptors {
+        /// The peer.
+        peer: String,
+        /// The limit, and what to do about it; begins with a colon.
+        advice: String,
+    },
     /// The peer runs as another user.
     #[error(
         "{peer} runs as user {uid} and this process as user {own}: only processes of one user may connect"
@@ -137,7 +146,7 @@ pub enum HandshakeError {
         fault: MessageFault,
     },
     /// A number of file descriptors other than allowed or announced. All were closed.
-    #[error("{peer} sent {found} file descriptors with a message that may have {expected}")]
+    #[error("{peer} sent {} with a message that may have {expected}", counted(*found, "file descriptor"))]
     Descriptors {
         /// The peer.
         peer: String,
@@ -200,7 +209,8 @@ pub enum HandshakeError {
     },
     /// A source that the target rejects because it takes no more of them.
     #[error(
-        "this target takes {limit} sources at a time: end another link, or have it take more (TargetBuilder::max_sources)"
+        "this target takes {} at a time: end another link, or have it take more (TargetBuilder::max_sources)",
+        counted(*limit, "source")
     )]
     Full {
         /// Most sources of the target at a time.

@@ -1,13 +1,13 @@
 //! Errors of keys and key files.
 
-use farjump_core::worded;
+use farjump_core::{debug_in_words, worded};
 use std::path::{Path, PathBuf};
 
 use super::SystemError;
 use crate::keys::MAX_NAME;
 
 /// A key that cannot be drawn, read or written.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// A build without the feature `key`.
@@ -53,6 +53,14 @@ pub enum KeyError {
     System(#[from] SystemError),
 }
 
+debug_in_words!(KeyError {
+    FeatureMissing { path },
+    File { path, fault },
+    FileMode { path, mode, uid, own },
+    FileExists { path },
+    System(inner),
+});
+
 /// A fault of a key file, or of a key that is to be added to it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,6 +79,9 @@ pub enum KeyFault {
         /// Its fault.
         fault: KeyLineFault,
     },
+    /// A pipe, a device or a directory. It was not read: its end might never come.
+    #[error("it is no regular file: write the key to one, for yourself alone")]
+    NotRegular,
     /// No key, where one is needed.
     #[error("it holds none: make one with `farjump key FILE`")]
     Empty,

@@ -9,7 +9,7 @@ mod key;
 mod system;
 
 pub use address::AddressError;
-pub use connect::{ConnectError, NoListener};
+pub use connect::{ConnectError, FileKind, NoListener};
 pub use fault::{MessageFault, ParameterFault, ReservedBytes};
 pub use handshake::HandshakeError;
 pub use key::{KeyError, KeyFault, KeyLineFault};

@@ -1,12 +1,17 @@
 //! Failed system calls, and events that were waited for.
 
 use farjump_core::worded;
+use farjump_os::limits;
 use std::fmt;
 use std::io;
 
 /// A system call that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation}{}{object} failed: {source}", if object.is_empty() { "" } else { " " })]
+#[error(
+    "{operation}{}{object} failed: {source}{}",
+    if object.is_empty() { "" } else { " " },
+    limits::behind(source)
+)]
 pub struct SystemError {
     /// The operation attempted.
     pub operation: Operation,

@@ -136,8 +136,8 @@ pub(crate) fn open(
     deadline: Instant,
 ) -> Result<(Joining, StreamAnswer), HandshakeError> {
     let descriptor = match (address, control.peer().address) {
-        (PeerAddress::Unix(path), None) => {
-            let socket = connect_unix(address, path, deadline)?;
+        (PeerAddress::Unix(_) | PeerAddress::Abstract(_), None) => {
+            let socket = connect_unix(address, deadline)?;
             // Nothing is sent to another user's process.
             let peer = PeerIdentity::of(socket.as_fd())?;
             check_owner(peer.uid, &peer)?;

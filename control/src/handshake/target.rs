@@ -154,11 +154,11 @@ impl Arrival {
                 Ok(Progress::Handshake(Box::new(handshake)))
             }
             // No other expected message has such a length.
-            Err(HandshakeError::MessageTooLong { len: ..=MAX_MESSAGE, .. })
-                if matches!(self.state, State::Connected)
-                    && let Err(missing) = self.may(&control, Rights::EXPORT) =>
+            Err(error @ HandshakeError::MessageTooLong { len: ..=MAX_MESSAGE, .. })
+                if matches!(self.state, State::Connected) =>
             {
-                Err(send_reason(control, missing))
+                let missing = self.may(&control, Rights::EXPORT).err();
+                Err(send_reason(control, missing.unwrap_or(error)))
             }
             Err(error) => Err(send_reason(control, error)),
         }

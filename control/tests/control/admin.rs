@@ -115,7 +115,7 @@ fn questions_that_are_none_are_refused_in_words() {
         ("two at once", two, "sent AdminRequest where nothing more was due"),
         ("one that nobody knows", framed_body(&[18, 9], 0), "malformed"),
         ("one that is cut short", framed_body(&[18, 1, 7], 0), "malformed"),
-        ("one with more behind it", framed_body(&[18, 0, 0], 0), "follow a whole AdminRequest"),
+        ("one with more behind it", framed_body(&[18, 0, 0], 0), "behind a whole AdminRequest"),
         ("an answer", framed_body(&[19, 1, 0], 0), "sent AdminResponse where Hello or AdminRequest was due"),
     ];
     for (what, bytes, words) in cases {
@@ -190,8 +190,8 @@ fn an_answer_that_does_not_come_or_is_none_is_an_error_that_says_so() {
         ("another program", b"220 mail.example\r\n".to_vec(), "does not speak farjump"),
         ("nothing", vec![], "is gone"),
         ("half an answer", answering(&[19, 4, 1, 0, 0, 0])[..PREAMBLE.len() + 11].to_vec(), "in the middle"),
-        ("nonsense", answering(&[19, 2, 99, 99]), "do not decode"),
-        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "1 bytes follow a whole response"),
+        ("nonsense", answering(&[19, 2, 99, 99]), "does not decode"),
+        ("too much", answering(&[19, 4, 1, 0, 0, 0]), "goes on for 1 byte behind a whole response"),
         ("something else", answering(&[3]), "sent Go where AdminResponse was due"),
         ("a refusal", answering(&[4, 7, 4, b'b', b'u', b's', b'y']), "refused: busy"),
     ];

@@ -139,7 +139,7 @@ fn bytes_that_are_no_message_are_refused() {
         bytes[0] += 3;
         stream.write_all(&[&PREAMBLE[..], &bytes, &[0; 3]].concat()).unwrap();
     });
-    assert!(error.to_string().contains("3 bytes follow a whole Hello"), "{error}");
+    assert!(error.to_string().contains("goes on for 3 bytes behind a whole Hello"), "{error}");
 }
 
 #[test]

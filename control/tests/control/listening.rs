@@ -1,14 +1,16 @@
 //! Listening targets: permissions, stale files, files of others.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use farjump_control::{ConnectError, Control, HandshakeError, Listener, PeerAddress};
+use farjump_control::{ConnectError, Control, FileKind, HandshakeError, Listener, NoListener, PeerAddress};
 use farjump_fixtures::control::{Place, far, handshake_over, handshake_pair};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 
 #[test]
@@ -81,18 +83,29 @@ fn a_socket_of_another_kind_is_in_use() {
 }
 
 #[test]
-fn what_is_no_socket_is_left_alone() {
+fn what_is_no_socket_is_named_and_left_alone() {
     let place = Place::new();
-    fs::write(place.path(), "precious").unwrap();
-    let error = Listener::bind(&place.address()).unwrap_err();
-    assert!(matches!(error, ConnectError::NotASocket { .. }), "{error}");
-    assert_eq!(fs::read_to_string(place.path()).unwrap(), "precious");
-    assert!(matches!(Control::connect(&place.address(), far()), Err(ConnectError::NobodyListens { .. })));
-
-    fs::remove_file(place.path()).unwrap();
-    fs::create_dir(place.path()).unwrap();
-    assert!(matches!(Listener::bind(&place.address()), Err(ConnectError::NotASocket { .. })));
-    assert!(place.path().is_dir());
+    let path = place.path();
+    let make: [(&dyn Fn(), FileKind); 5] = [
+        (&|| fs::write(&path, "precious").unwrap(), FileKind::Regular),
+        (&|| fs::create_dir(&path).unwrap(), FileKind::Folder),
+        (&|| mknodat(CWD, &path, FileType::Fifo, Mode::RUSR, 0).unwrap(), FileKind::Pipe),
+        (&|| symlink("nowhere", &path).unwrap(), FileKind::DanglingLink),
+        (&|| symlink("/dev/null", &path).unwrap(), FileKind::Device),
+    ];
+    for (make, kind) in make {
+        make();
+        let before = fs::symlink_metadata(&path).unwrap();
+        let error = Listener::bind(&place.address()).unwrap_err();
+        assert!(matches!(error, ConnectError::NotASocket { found, .. } if found == kind), "{error}");
+        assert!(error.to_string().contains(&kind.to_string()), "{error}");
+        let error = Control::connect(&place.address(), far()).unwrap_err();
+        assert!(matches!(error, ConnectError::NoSocket { found, .. } if found == kind), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&kind.to_string()) && !text.contains("serve --listen"), "{text}");
+        assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before.ino());
+        if before.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+    }
 }
 
 #[test]
@@ -108,11 +121,61 @@ fn a_listener_removes_its_own_file_only() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named() {
+fn a_folder_that_is_not_there_or_is_none_is_named() {
     let place = Place::new();
-    let address = PeerAddress::unix(place.folder.path().join("missing/t.sock")).unwrap();
-    let text = Listener::bind(&address).unwrap_err().to_string();
-    assert!(text.contains("missing/t.sock") && text.contains("No such file"), "{text}");
+    fs::write(place.folder.path().join("file"), "").unwrap();
+    for folder in ["missing", "file"] {
+        let folder = place.folder.path().join(folder);
+        let address = PeerAddress::unix(folder.join("t.sock")).unwrap();
+        let error = Listener::bind(&address).unwrap_err();
+        assert!(matches!(error, ConnectError::NoFolder { .. }), "{error}");
+        let named = format!("there is no folder {}: make it", folder.display());
+        assert!(error.to_string().contains(&named), "{error}");
+        let error = Control::connect(&address, far()).unwrap_err();
+        assert!(matches!(error, ConnectError::NobodyListens { found: NoListener::NoFolder, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_in_which_no_file_can_be_made_is_named() {
+    // Root may write everywhere else.
+    let address: PeerAddress = "unix:/proc/t.sock".parse().unwrap();
+    let error = Listener::bind(&address).unwrap_err();
+    assert!(matches!(error, ConnectError::FolderDenied { .. }), "{error}");
+    assert!(error.to_string().contains("may make no file in /proc"), "{error}");
+    if rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: root may write to any folder");
+    }
+    let place = Place::new();
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let error = Listener::bind(&place.address()).unwrap_err();
+    fs::set_permissions(place.folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(matches!(error, ConnectError::FolderDenied { .. }), "{error}");
+}
+
+/// An abstract address that no other process uses.
+fn name_of(test: &str) -> PeerAddress {
+    PeerAddress::abstract_unix(format!("farjump-{test}-{}", std::process::id())).unwrap()
+}
+
+#[test]
+fn an_abstract_socket_makes_no_file_and_is_free_again_after_its_listener() {
+    let address = name_of("free");
+    let PeerAddress::Abstract(name) = &address else { panic!("{address}") };
+    for _ in 0..2 {
+        let error = Control::connect(&address, far()).unwrap_err();
+        assert!(matches!(error, ConnectError::NobodyListens { found: NoListener::NoName, .. }), "{error}");
+        let listener = Listener::bind(&address).unwrap();
+        assert!(!Path::new(&format!("@{name}")).exists() && !Path::new(name).exists());
+        let taken = Listener::bind(&address).unwrap_err();
+        assert!(matches!(taken, ConnectError::NameTaken { .. }), "{taken}");
+        assert!(taken.to_string().contains(&address.to_string()), "{taken}");
+        let source = Control::connect(&address, far()).unwrap();
+        assert!(source.carries_descriptors());
+        assert_eq!(source.peer().pid, std::process::id());
+        let accepted = listener.accept().unwrap().expect("it has connected");
+        assert_eq!(accepted.peer().pid, std::process::id());
+    }
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Two real processes: this test program starts itself again, with a variable that gives the child its role.
 
+use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::exit;
 
@@ -9,6 +12,7 @@ use farjump_core::transport::Endpoint;
 use farjump_fixtures::control::{Place, accept, arrive, connect, far, handshake_over, next};
 use farjump_fixtures::doorbells::{Player, ROUNDS};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
+use farjump_fixtures::watchdog::Watchdog;
 
 fn address(path: PathBuf) -> PeerAddress {
     PeerAddress::unix(path).unwrap()
@@ -159,4 +163,56 @@ fn the_file_of_another_users_target_keeps_others_out() {
     )
     .succeeds();
     assert!(listener.accept().unwrap().is_none());
+}
+
+/// The abstract address that a helper process was started for, if this is one.
+fn name_of_helper() -> Option<(PeerAddress, Watchdog)> {
+    let (name, watchdog) = path_of_helper()?;
+    Some((PeerAddress::abstract_unix(name.to_str().unwrap()).unwrap(), watchdog))
+}
+
+#[test]
+fn an_abstract_name_lets_no_process_of_another_user_in() {
+    if let Some((address, _watchdog)) = name_of_helper() {
+        become_other();
+        let error = connect(&address).unwrap_err();
+        assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        assert!(matches!(Listener::bind(&address), Err(ConnectError::NameTaken { .. })));
+        exit(DONE);
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let name = format!("farjump-others-{}", std::process::id());
+    let listener = Listener::bind(&PeerAddress::abstract_unix(&*name).unwrap()).unwrap();
+    let test = "processes::an_abstract_name_lets_no_process_of_another_user_in";
+    let child = HelperProcess::of_test(test, &[&name]);
+    let error = accept(&listener).unwrap_err();
+    assert!(matches!(error, HandshakeError::OtherUser { uid: OTHER, own: 0, .. }), "{error}");
+    child.succeeds();
+}
+
+#[test]
+fn a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone() {
+    if let Some((address, _watchdog)) = name_of_helper() {
+        become_other();
+        let error = connect(&address).unwrap_err();
+        assert!(matches!(error, HandshakeError::OtherUser { uid: 0, own: OTHER, .. }), "{error}");
+        exit(DONE);
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a process of another user");
+        return;
+    }
+    let name = format!("farjump-squatted-{}", std::process::id());
+    let squatter = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let test = "processes::a_process_of_another_user_that_took_an_abstract_name_is_sent_a_refusal_alone";
+    let child = HelperProcess::of_test(test, &[&name]);
+    let mut received = Vec::new();
+    squatter.accept().unwrap().0.read_to_end(&mut received).unwrap();
+    let text = String::from_utf8_lossy(&received);
+    assert!(text.ends_with("only processes of one user may connect"), "{text:?}");
+    assert!(received.len() < 200, "more than a refusal was sent: {text:?}");
+    child.succeeds();
 }
