@@ -17,6 +17,8 @@ pub const SYMBOL: &str = "farjump_bundle";
 /// linked at address 0. The image's code id, in hexadecimal digits, follows. The section is not allocated: it
 /// exists only in the file, and `llvm-strip` and `strip -R '.farjump.symbols.*'` remove it.
 pub const SYMBOLS_SECTION: &str = ".farjump.symbols.";
+/// In these symbols, sections at this address and above are not placed with the image.
+pub(crate) const NOT_PLACED: u64 = 0x5000_0000;
 /// Alignment of a bundle, and of each image in it, in bytes.
 pub const ALIGN: usize = 64;
 /// Longest name of an ifunc, in bytes.

@@ -4,13 +4,16 @@ use std::io;
 use std::path::PathBuf;
 
 use farjump_core::image::{ImageError, Machine, PlaceError};
-use farjump_core::worded;
+use farjump_core::{debug_in_words, worded};
+use farjump_os::limits::address_space;
 
+use crate::arena_layout::addresses;
 use crate::bundle::BundleError;
+use crate::signature::Shape;
 
 /// Failures in opening a library, calling its routines, and making or using an arena. Code that a target
 /// refuses has causes of its own, see [`crate::Refused`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No file at the path.
@@ -45,6 +48,24 @@ pub enum Error {
         path: PathBuf,
         /// The machine that it was built for.
         machine: Machine,
+    },
+    /// A type that the function does not have.
+    #[error(transparent)]
+    OtherType(Box<OtherType>),
+    /// A type that needs more alignment than payloads of the function have.
+    #[error(
+        "a `{type_name}` is aligned to {needed} bytes, and payloads of `{name}` to {given} at least: build the function with \
+         FARJUMP_PAYLOAD_ALIGN({name}, {needed})"
+    )]
+    TypeAlign {
+        /// Name of the ifunc.
+        name: String,
+        /// The program's type.
+        type_name: &'static str,
+        /// Its alignment in bytes.
+        needed: usize,
+        /// The least alignment of a payload in bytes.
+        given: usize,
     },
     /// The dynamic linker refused the library.
     #[error("cannot load `{}`: {message}", path.display())]
@@ -90,6 +111,12 @@ pub enum Error {
     /// A shared library that carries no images.
     #[error("`{}` is a shared library, but carries no images: was it built with `farjump build`?", path.display())]
     NoBundle {
+        /// The path as it was opened.
+        path: PathBuf,
+    },
+    /// An ifunc library without symbols for debuggers.
+    #[error("`{}` keeps no symbols of its images: was it stripped, or not built with `farjump build`?", path.display())]
+    NoSymbols {
         /// The path as it was opened.
         path: PathBuf,
     },
@@ -165,7 +192,7 @@ pub enum Error {
     },
     /// The system has no memory or addresses for an arena.
     #[error(
-        "no memory for an arena of {len} bytes ({step}: {source}): request a smaller one, or raise the limit"
+        "no memory for an arena of {len} bytes ({step}: {source}): {}", arena_advice(*len)
     )]
     ArenaMemory {
         /// Requested length.
@@ -207,12 +234,72 @@ pub enum Error {
     Place(#[from] PlaceError),
 }
 
+debug_in_words!(Error {
+    NoSuchFile { path },
+    Unreadable { path, source },
+    NotALibrary { path, found },
+    ForeignLibrary { path, machine },
+    OtherType(inner),
+    TypeAlign { name, type_name, needed, given },
+    Load { path, message },
+    Soname { name },
+    Malformed { path, problem },
+    TooLong { path, max },
+    NotLoaded { name, path },
+    NoBundle { path },
+    Bundle { path, source },
+    Image { path, index, source },
+    MissingRoutine { path, routine },
+    TwoInits { path, name },
+    NoImage { name, machine, offered },
+    PayloadInit { name, value },
+    PayloadOverrun { name, used, space },
+    ArenaLength { len, max },
+    ArenaMemory { len, step, source },
+    ExecForbidden { source },
+    ArenaFull { needed, largest, used, capacity },
+    ArenaForked,
+    NoSymbols { path },
+    Place(inner),
+});
+
+/// A type that a function does not have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{name}` is `{text}`: its {part} {stated}, and `{type_name}` is {passed}: call it with the type that it has"
+)]
+#[non_exhaustive]
+pub struct OtherType {
+    /// Name of the ifunc.
+    pub name: String,
+    /// The function's declaration.
+    pub text: String,
+    /// Arguments or reply.
+    pub part: TypedPart,
+    /// The function's own.
+    pub stated: Shape,
+    /// The program's.
+    pub passed: Shape,
+    /// The program's type.
+    pub type_name: &'static str,
+}
+
+worded! {
+    /// A part of a typed call.
+    TypedPart {
+        /// What the call passes.
+        Arguments = "arguments are",
+        /// What the call gives.
+        Reply = "reply is",
+    }
+}
+
 worded! {
     /// A file that is no 64-bit little-endian ELF shared library.
     #[non_exhaustive]
     FileKind {
         /// A directory, a device or a pipe.
-        NoFile = "a directory or a device",
+        NoFile = "a directory, a device or a pipe",
         /// A file without bytes.
         Empty = "an empty file",
         /// A static archive.
@@ -245,4 +332,20 @@ worded! {
         /// Have the system provide its pages.
         Populate = "backing it with memory",
     }
+}
+
+/// Says what to do where an arena of `len` bytes gets no memory or no addresses.
+fn arena_advice(len: usize) -> String {
+    const SMALLER: &str = "make it smaller (TargetBuilder::arena_size)";
+    let Some((limit, used)) = address_space() else { return format!("free memory, or {SMALLER}") };
+    let needed = used + addresses(len) as u64;
+    let text = format!(
+        "the limit of address space is {} KiB, of which {} are in use, and an arena takes twice its length and 1 GiB \
+         more: raise the limit to {} KiB at least (`ulimit -v`, LimitAS= of systemd)",
+        limit / 1024,
+        used / 1024,
+        needed.div_ceil(1024)
+    );
+    // A smaller arena helps only where there is space for the part that all have.
+    if used + addresses(1) as u64 <= limit { format!("{text}, or {SMALLER}") } else { text }
 }

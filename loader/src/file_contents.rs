@@ -4,6 +4,7 @@ use object::read::elf::{ElfFile64, ProgramHeader, Sym};
 use object::{LittleEndian, elf};
 
 use crate::bundle;
+use crate::signature::{self, Signature};
 
 /// Suffixes of NAME in the symbols of routines, in listing order.
 const ROUTINES: [&str; 5] =
@@ -12,7 +13,7 @@ const ROUTINES: [&str; 5] =
 #[cfg(feature = "build")]
 pub(crate) const COPY_ARGS: &str = "_copy_args";
 /// Suffix of NAME in the symbol by which a library says that its payloads are the arguments unchanged: its
-/// payload routines are those of `FARJUMP_COPY_ARGS`, or of `ifunc!` without `payload:`.
+/// payload routines are those of `FARJUMP_COPY_ARGS`, or of `#[ifunc]` without `payload`.
 pub(crate) const IS_ARGS: &str = "_payload_is_args";
 
 /// A shared library that is read but not loaded.
@@ -37,7 +38,21 @@ impl<'a> Carrier<'a> {
     /// # Errors
     /// A segment that lies outside the file.
     pub(crate) fn bundle(&self) -> Result<Option<&'a [u8]>, String> {
-        let Some(symbol) = self.symbol(bundle::SYMBOL) else { return Ok(None) };
+        self.bytes_at(bundle::SYMBOL)
+    }
+
+    /// The signature of the ifunc of this name; `None` if the library states none that can be read.
+    ///
+    /// # Errors
+    /// A segment that lies outside the file.
+    pub(crate) fn signature(&self, name: &str) -> Result<Option<Signature>, String> {
+        let stated = self.bytes_at(&format!("{name}{}", signature::SUFFIX))?;
+        Ok(stated.and_then(Signature::parse))
+    }
+
+    /// The bytes from this exported symbol to the end of its loaded segment; `None` without one.
+    fn bytes_at(&self, name: &str) -> Result<Option<&'a [u8]>, String> {
+        let Some(symbol) = self.symbol(name) else { return Ok(None) };
         let address = symbol.st_value(LittleEndian);
         for segment in self.0.elf_program_headers() {
             let (start, len) = (segment.p_vaddr(LittleEndian), segment.p_filesz(LittleEndian));

@@ -70,7 +70,7 @@ impl InPlace {
         }
         let offer = resolver.offer(&view, name)?;
         let patches = Patches::of(&view, |import| offer.resolve(import))
-            .map_err(|error| refusal(Error::Place(error), &view, name, resolver))?;
+            .map_err(|error| refusal(Error::Place(error), &view, name, &offer))?;
         Ok(InPlace {
             id: claimed,
             name: name.into(),

@@ -1,8 +1,9 @@
-//! Images and ifunc libraries: opened by a source, and stored in a target.
+#![doc = include_str!("../README.md")]
 //!
+//! # Modules
 //! Source: [`library`] (routines and images), [`bundle`] (their bytes). Target: [`resolve`] (imports),
 //! [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox), [`address_map`] (code
-//! at an address, for signal handlers), [`arena`] (memory for code). Authors: `builder`, `inspect` (feature
+//! at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`] (memory for code). Authors: `builder`, `inspect` (feature
 //! `build`).
 //!
 //! Native code in a process is trusted code: loading a library runs its author's code, and so does calling
@@ -18,25 +19,36 @@ compile_error!(
 
 pub mod address_map;
 pub mod arena;
+mod arena_layout;
 #[cfg(feature = "build")]
 pub mod builder;
 pub mod bundle;
 mod code_id;
+pub mod debugger;
+mod elf_file;
 mod error;
 mod file_contents;
+mod import_causes;
 pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;
 pub mod library;
 mod refusal;
 pub mod resolve;
+mod sealed;
 mod shared_library;
+mod signature;
 pub mod store;
+mod typed;
 
 pub use arena::{Arena, Need};
 pub use code_id::{CodeHasher, code_id};
-pub use error::{ArenaStep, Error, FileKind};
+pub use debugger::Symbols;
+pub use error::{ArenaStep, Error, FileKind, OtherType, TypedPart};
+pub use import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
+pub use signature::{Shape, Signature};
 pub use store::{Capacity, LinkedImage, Refused, Store, Usage};
+pub use typed::{TypedArgs, TypedFunction, TypedReply};

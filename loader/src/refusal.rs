@@ -1,8 +1,10 @@
 //! The reasons why a target refuses code, in words for the source's user.
 
+use farjump_core::counted;
 use farjump_core::image::{CodeId, ImageError, Machine};
 
 use crate::error::Error;
+use crate::import_causes::MissingImports;
 
 /// The reason why code was not linked. The text is a whole sentence that names the ifunc, says that the
 /// target refused it, and what to do. It travels to the source unchanged.
@@ -59,36 +61,37 @@ pub enum Refused {
         /// The missing support.
         reason: &'static str,
     },
-    /// An import that the target does not offer.
+    /// Imports that the target does not offer.
     #[error(
-        "the target refused `{ifunc}`: it exports no `{symbol}` (it offers {offered}{}). Have the target export it \
-         (Target::export, TargetBuilder::export_library).",
-        DidYouMean(suggestion)
+        "the target refused `{ifunc}`: it {} (it offers {offered}{}).{}", missing.not_exported(),
+        DidYouMean(suggestion, missing), missing.cures("(Target::export, TargetBuilder::export_library)")
     )]
     UnresolvedImport {
         /// Name of the ifunc.
         ifunc: String,
-        /// Name of the symbol.
-        symbol: String,
-        /// The export with the most similar name, if one is similar.
-        suggestion: Option<String>,
+        /// The imports.
+        missing: Box<MissingImports>,
+        /// One of them, and the export with the most similar name, if one is similar.
+        suggestion: Option<Box<(String, String)>>,
         /// The target's offers, shortened if the list is long.
         offered: String,
     },
     /// Imports that the target does not offer, from wanted libraries that the target does not open.
     #[error(
-        "the target refused `{ifunc}`: it imports `{symbol}`, which the target does not offer, and wants {}, which the \
-         target does not open: have the target open {} (TargetBuilder::wanted_library), or export what it needs",
-        missing.join(" and "),
-        if missing.len() == 1 { "it" } else { "them" }
+        "the target refused `{ifunc}`: it imports {}, which the target does not offer, and wants {}, which the target \
+         does not open: have the target open {} (TargetBuilder::wanted_library), or export what it needs{}",
+        missing.names,
+        libraries.join(" and "),
+        if libraries.len() == 1 { "it" } else { "them" },
+        missing.known_cures()
     )]
     WantedLibraries {
         /// Name of the ifunc.
         ifunc: String,
-        /// The first symbol that is not offered.
-        symbol: String,
+        /// The symbols that are not offered.
+        missing: Box<MissingImports>,
         /// Sonames of the wanted libraries that the target does not open, ascending.
-        missing: Vec<String>,
+        libraries: Vec<String>,
     },
     /// Imports that the target does not offer, from a wanted library that the target may open but cannot.
     #[error("the target refused `{ifunc}`, which wants a library: {source}; install it at the target")]
@@ -126,8 +129,9 @@ pub enum Refused {
     },
     /// The store is full of code that is in use.
     #[error(
-        "the target refused `{ifunc}`: its store is full, with {images} images of {bytes} bytes; have it drop code, or \
-         give it a larger one (TargetBuilder::store_capacity)"
+        "the target refused `{ifunc}`: its store is full, with {} of {bytes} bytes; have it drop code, or give it a \
+         larger one (TargetBuilder::store_capacity)",
+        counted(*images, "image")
     )]
     StoreFull {
         /// Name of the ifunc.
@@ -139,8 +143,9 @@ pub enum Refused {
     },
     /// Code to run in place that has statics.
     #[error(
-        "the target refused `{ifunc}`: it has {len} bytes of writable statics, for which a mailbox has no space; send \
-         it in mode cached or always"
+        "the target refused `{ifunc}`: it has {} of writable statics, for which a mailbox has no space; send it in \
+         mode cached or always",
+        counted(*len, "byte")
     )]
     Statics {
         /// Name of the ifunc.
@@ -169,12 +174,13 @@ pub enum Refused {
     },
 }
 
-struct DidYouMean<'a>(&'a Option<String>);
+struct DidYouMean<'a>(&'a Option<Box<(String, String)>>, &'a MissingImports);
 
 impl std::fmt::Display for DidYouMean<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            Some(name) => write!(out, "; did you mean {name}?"),
+            Some(pair) if self.1.names.len() == 1 => write!(out, "; did you mean {}?", pair.1),
+            Some(pair) => write!(out, "; did you mean {} by `{}`?", pair.1, pair.0),
             None => Ok(()),
         }
     }

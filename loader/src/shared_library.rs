@@ -1,61 +1,150 @@
 //! A shared library in this process, and the symbols that it defines itself.
 
 use std::ffi::{OsStr, c_int, c_void};
+use std::fs::File;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use farjump_core::image::CodeId;
 use libloading::os::unix;
+
+use crate::sealed::{self, LibraryFile, said};
 
 /// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So naming
 /// a library in a policy offers that library, and not all of libc with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded(Arc<Opened>);
+
 #[derive(Debug)]
-pub(crate) struct Loaded {
+struct Opened {
     library: unix::Library,
-    extent: Range<usize>,
+    /// The addresses of its loaded segments.
+    segments: Vec<Range<usize>>,
 }
 
+/// A library that was opened by its path.
+struct ByPath {
+    path: PathBuf,
+    /// The hash of the file's contents.
+    id: CodeId,
+    opened: Weak<Opened>,
+}
+
+/// The libraries that were opened by their paths, and some that are closed. The dynamic linker knows a library
+/// by its path, and would take the old one for a file that was rebuilt.
+static BY_PATH: Mutex<Vec<ByPath>> = Mutex::new(Vec::new());
+
+fn by_path() -> MutexGuard<'static, Vec<ByPath>> {
+    // Nothing panics while it holds the lock.
+    let mut all = BY_PATH.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.len() == all.capacity() {
+        all.retain(|library| library.opened.strong_count() != 0);
+    }
+    all
+}
+
+/// The libraries that stay until the process ends, each once.
+static KEPT: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+
 impl Loaded {
-    /// Opens a library by `dlopen`, with all symbols bound at once and none offered to other libraries. Runs
-    /// its constructors.
+    /// Keeps it loaded until the process ends.
+    pub(crate) fn keep(&self) {
+        // Nothing panics while it holds the lock.
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.iter().any(|other| Arc::ptr_eq(&other.0, &self.0)) {
+            kept.push(self.clone());
+        }
+    }
+
+    /// Opens a library, with all symbols bound at once and none offered to other libraries. Runs its
+    /// constructors. A name with a slash is a path, and a sealed copy of the file is loaded ([`sealed`]); one
+    /// without is searched for in the system as `dlopen` does.
     ///
     /// # Errors
-    /// The dynamic linker's message.
+    /// The reason, or the dynamic linker's message.
     ///
     /// # Safety
     /// The constructors of the library and its dependencies must be sound to run now, and its destructors
     /// when the last handle on it goes.
     pub(crate) unsafe fn open(name: &OsStr) -> Result<Loaded, String> {
+        if name.as_encoded_bytes().contains(&b'/') {
+            // SAFETY: the caller trusts the library (see Safety).
+            return unsafe { Loaded::open_file(Path::new(name)) };
+        }
         // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
-        let handle = library.map_err(said)?.into_raw();
+        Loaded::of(library.map_err(said)?)
+    }
+
+    /// Opens the library at a path. Files with the same path and contents are one library while it is open.
+    ///
+    /// # Errors
+    /// The reason.
+    ///
+    /// # Safety
+    /// The conditions of [`Loaded::open`].
+    unsafe fn open_file(path: &Path) -> Result<Loaded, String> {
+        let file = LibraryFile::read(path)?;
+        let (path, id) = file.identity();
+        let path = path.to_owned();
+        let of_path: Vec<_> = by_path()
+            .iter()
+            .filter(|library| library.path == path)
+            .filter_map(|library| Some((library.id, library.opened.upgrade()?)))
+            .collect();
+        if let Some((_, opened)) = of_path.iter().find(|(other, _)| *other == id) {
+            return Ok(Loaded(Arc::clone(opened)));
+        }
+        // Not under the lock: constructors may load libraries.
+        // SAFETY: the caller trusts the library (see Safety).
+        let loaded = Loaded::of(unsafe { file.load(!of_path.is_empty()) }?)?;
+        by_path().push(ByPath { path, id, opened: Arc::downgrade(&loaded.0) });
+        Ok(loaded)
+    }
+
+    /// Opens the library of these bytes, from a copy that nothing can change. `name` is for `/proc/PID/maps`.
+    /// As long as the file returned is open, gdb can read the library.
+    ///
+    /// # Errors
+    /// The reason, or the dynamic linker's message.
+    ///
+    /// # Safety
+    /// The conditions of [`Loaded::open`].
+    pub(crate) unsafe fn open_bytes(name: &str, bytes: &[u8]) -> Result<(Loaded, File), String> {
+        // SAFETY: the caller trusts the library (see Safety).
+        let (library, file) = unsafe { sealed::load_bytes(name, bytes) }?;
+        Ok((Loaded::of(library)?, file))
+    }
+
+    fn of(library: unix::Library) -> Result<Loaded, String> {
+        let handle = library.into_raw();
         // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
         let library = unsafe { unix::Library::from_raw(handle) };
-        let extent = extent_of(handle).ok_or("the dynamic linker does not say where it put it")?;
-        Ok(Loaded { library, extent })
+        let segments = segments_of(handle).ok_or("the dynamic linker does not say where it put it")?;
+        Ok(Loaded(Arc::new(Opened { library, segments })))
     }
 
     /// Address of `name` if this library defines it itself.
     pub(crate) fn symbol(&self, name: &str) -> Option<NonNull<c_void>> {
-        let address = find(&self.library, name)?;
-        self.extent.contains(&address.addr().get()).then_some(address)
+        let address = find(&self.0.library, name)?;
+        self.segment_of(address.addr().get()).map(|_| address)
     }
 
     /// Address of `name` if this library or a dependency defines it.
     pub(crate) fn symbol_or_dependencies(&self, name: &str) -> Option<NonNull<c_void>> {
-        find(&self.library, name)
+        find(&self.0.library, name)
     }
 
-    /// Bytes of the library from `address`, a result of [`Loaded::symbol`], to its end.
+    /// Bytes from `address`, a result of [`Loaded::symbol`], to the end of the mapped segment that holds it.
     pub(crate) fn bytes_from(&self, address: NonNull<c_void>) -> usize {
-        self.extent.end.saturating_sub(address.addr().get())
+        let address = address.addr().get();
+        self.segment_of(address).map_or(0, |segment| segment.end - address)
     }
-}
 
-/// The dynamic linker's message.
-fn said(error: libloading::Error) -> String {
-    match error {
-        libloading::Error::DlOpen { source } => source.to_string(),
-        other => other.to_string(),
+    fn segment_of(&self, address: usize) -> Option<&Range<usize>> {
+        self.0.segments.iter().find(|segment| segment.contains(&address))
     }
 }
 
@@ -74,8 +163,8 @@ struct LinkMap {
     dynamic: *const c_void,
 }
 
-/// The addresses of the library with this handle.
-fn extent_of(handle: *mut c_void) -> Option<Range<usize>> {
+/// The addresses of the loaded segments of the library with this handle.
+fn segments_of(handle: *mut c_void) -> Option<Vec<Range<usize>>> {
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument
     // points (dlinfo(3)).
@@ -94,12 +183,12 @@ fn extent_of(handle: *mut c_void) -> Option<Range<usize>> {
 
 struct Search {
     address: usize,
-    found: Option<Range<usize>>,
+    found: Option<Vec<Range<usize>>>,
 }
 
 /// Stops at the object whose loaded segments contain the address.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: `extent_of` passes a `Search` that only this call uses.
+    // SAFETY: `segments_of` passes a `Search` that only this call uses.
     let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: dl_iterate_phdr(3) passes a valid description, with the address and number of the program
     // headers.
@@ -107,17 +196,17 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
         let info = &*info;
         (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)))
     };
-    let (mut start, mut end) = (usize::MAX, 0);
-    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
-        let segment = bias.wrapping_add(header.p_vaddr as usize);
-        start = start.min(segment);
-        end = end.max(segment.wrapping_add(header.p_memsz as usize));
-    }
-    let extent = start..end;
-    if !extent.contains(&search.address) {
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let segments: Vec<Range<usize>> = loaded
+        .map(|header| {
+            let start = bias.wrapping_add(header.p_vaddr as usize);
+            start..start.wrapping_add(header.p_memsz as usize)
+        })
+        .collect();
+    if !segments.iter().any(|segment| segment.contains(&search.address)) {
         return 0;
     }
-    search.found = Some(extent);
+    search.found = Some(segments);
     1
 }
 
@@ -130,19 +219,19 @@ mod tests {
         // SAFETY: a library of the system.
         let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         assert!(libm.symbol("log2").is_some());
-        assert!(find(&libm.library, "getpid").is_some(), "dlsym looks into libc, which libm depends on");
+        assert!(find(&libm.0.library, "getpid").is_some(), "dlsym looks into libc, which libm depends on");
         assert!(libm.symbol("getpid").is_none());
         assert!(libm.symbol("no_such_symbol").is_none());
         assert!(libm.symbol("log2\0").is_some(), "a name may carry its own end");
     }
 
     #[test]
-    fn the_bytes_behind_a_symbol_end_with_the_library() {
+    fn the_bytes_behind_a_symbol_end_with_its_segment() {
         // SAFETY: a library of the system.
         let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         let log2 = libm.symbol("log2").unwrap();
         let behind = libm.bytes_from(log2);
-        assert_eq!(log2.addr().get() + behind, libm.extent.end);
+        assert!(libm.0.segments.iter().any(|segment| log2.addr().get() + behind == segment.end));
         assert!(behind > 0);
     }
 

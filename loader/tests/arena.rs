@@ -165,8 +165,16 @@ fn images_stand_a_line_apart() {
     }
 }
 
+/// Calls the code of a counter of calls, which has a static.
+fn count(linked: &LinkedImage) -> u64 {
+    let mut number = 0_u64;
+    // SAFETY: the code writes one word to its arguments.
+    unsafe { (linked.main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
+    number
+}
+
 #[test]
-fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
+fn a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them() {
     let arena = Arena::new(64 * 1024).unwrap();
     let mut store = Store::new(arena.clone());
     let span1 = static_counter();
@@ -179,11 +187,16 @@ fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
         .find(|mapped| mapped.object == at(&ours, code).object && mapped.rights == "rw-s")
         .map(|mapped| mapped.start)
         .unwrap();
+    assert_eq!(count(&linked), 1);
+    let kept = Arc::clone(&linked);
 
     let exit_code = child::fork(|| {
         let theirs = maps();
-        let mapped = |address| theirs.iter().any(|mapped| (mapped.start..mapped.end).contains(&address));
-        if mapped(code) || mapped(data) || mapped(writable_alias) {
+        let rights = |address| {
+            let mapped = theirs.iter().find(|mapped| (mapped.start..mapped.end).contains(&address));
+            mapped.map_or("", |mapped| &*mapped.rights)
+        };
+        if (rights(code), rights(data), rights(writable_alias)) != ("r-xp", "rw-p", "") {
             return 1;
         }
         let view = ImageView::new_checked(&bytes).unwrap();
@@ -195,32 +208,54 @@ fn a_forked_child_has_nothing_of_the_arena_and_can_drop_it() {
         if !matches!(refused, Err(Refused::Arena { source: Error::ArenaForked, .. })) {
             return 3;
         }
-        // Another mapping at the code's address: it must outlive the arena. SAFETY: nothing is mapped there,
-        // so no mapping is replaced.
-        let new = unsafe {
-            libc::mmap(
-                code as usize as *mut libc::c_void,
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
-                -1,
-                0,
-            )
-        };
-        if new.addr() as u64 != code {
+        // A child of its own has the same.
+        if count(&linked) != 2 || child::fork(|| i32::from(count(&linked) != 3)) != 0 || count(&linked) != 3 {
             return 4;
         }
-        drop((linked, store, arena));
-        if !maps().iter().any(|mapped| (mapped.start..mapped.end).contains(&code)) {
+        drop((linked, kept, store, arena));
+        if maps().iter().any(|mapped| [code, data].iter().any(|at| (mapped.start..mapped.end).contains(at))) {
             return 5;
         }
         let mut own = Store::new(Arena::new(64 * 1024).unwrap());
-        let mut number = 0_u64;
-        // SAFETY: the code writes one word to its arguments.
-        unsafe { (insert(&mut own, &bytes).main())(std::ptr::null_mut(), 0, (&raw mut number).cast()) };
-        if number == 1 { 0 } else { 6 }
+        if count(&insert(&mut own, &bytes)) == 1 { 0 } else { 6 }
     });
     assert_eq!(exit_code, 0);
+}
+
+#[test]
+fn code_that_the_parent_drops_and_replaces_stays_in_the_child_and_its_statics_are_its_own() {
+    code_stays_in_a_child_of(Arena::new(64 * 1024).unwrap());
+    code_stays_in_a_child_of(Arena::for_debuggers(64 * 1024).unwrap());
+}
+
+fn code_stays_in_a_child_of(arena: Arena) {
+    let mut store = Store::new(arena);
+    let span1 = static_counter();
+    let bytes = ImageParts { bss_len: 8, ..text(&span1) }.encode().unwrap();
+    let linked = insert(&mut store, &bytes);
+    let (id, address) = (linked.id(), linked.block().address());
+    assert_eq!(count(&linked), 1);
+    let (mut dropped, mut tell) = std::io::pipe().unwrap();
+    // SAFETY: the child calls, reads and ends; it takes no lock of another thread.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it only ends the child if it hangs.
+        unsafe { libc::alarm(60) };
+        let read = std::io::Read::read(&mut dropped, &mut [0]).ok();
+        let code = if read == Some(1) && count(&linked) == 2 { 0 } else { 1 };
+        // SAFETY: it ends the child without the test program's exit code.
+        unsafe { libc::_exit(code) };
+    }
+    assert_eq!(count(&linked), 2);
+    drop(linked);
+    assert!(store.forget(&id));
+    let other = insert(&mut store, &image(&DECREMENT));
+    assert_eq!(other.block().address(), address, "its space is used again");
+    std::io::Write::write_all(&mut tell, &[1]).unwrap();
+    let mut status = 0;
+    // SAFETY: `status` is valid to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's code or statics changed");
 }
 
 #[test]

@@ -236,9 +236,9 @@ fn sources_of_several_languages_make_one_ifunc() {
     let rust = fixture.write(
         "t.rs",
         "#![no_std]
-farjump_ifunc::ifunc! { name: t, main: run, target: *mut u32 }
 unsafe extern \"C\" { fn from_c(number: u32) -> u32; }
-fn run(payload: &farjump_ifunc::Payload, out: *mut u32) {
+#[farjump_ifunc::ifunc]
+fn t(payload: &farjump_ifunc::Payload, out: *mut u32) {
     // SAFETY: the test passes a word, and the function is in the C source beside this.
     unsafe { *out = from_c(payload.len() as u32) };
 }",

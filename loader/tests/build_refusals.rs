@@ -7,6 +7,7 @@ mod fixture;
 use std::fs;
 
 use farjump_loader::builder::{BuildError, Options, build};
+use farjump_loader::inspect::inspect;
 use fixture::{Fixture, Target, is_there};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
@@ -324,7 +325,7 @@ fn what_a_compiler_refuses_is_shown() {
     let rust = fixture.write("t.rs", "#![no_std]\nfn main() { let x: u8 = \"\"; }");
     let text = fixture.refusal(build(&fixture.options("t", &[rust])));
     assert!(text.contains("t.rs:2:"), "{text}");
-    let with_std = "farjump_ifunc::ifunc! { name: t, main: t }\nfn t(_payload: &farjump_ifunc::Payload) {}";
+    let with_std = "#[farjump_ifunc::ifunc]\nfn t() {}";
     let text = fixture.refusal(build(&fixture.options("t", &[fixture.write("t.rs", with_std)])));
     assert!(text.contains("start the file with #![no_std]"), "{text}");
 }
@@ -380,4 +381,66 @@ fn a_crate_without_a_library_is_refused() {
     fixture.write("p/src/main.rs", "fn main() {}");
     let text = fixture.refusal(build(&fixture.options("t", &[fixture.path("p")])));
     assert!(text.contains("no library targets found"), "{text}");
+}
+
+#[test]
+fn imports_of_sanitizers_and_other_flags_are_explained_when_the_library_is_built_and_when_it_is_refused() {
+    let body =
+        "int *at = args; for (size_t i = 0; i < size; i++) at[i % 4] += at[(i + 1) % 4] / ((int)i - 7);";
+    for (flags, cause, cure) in [
+        (&["-fsanitize=address"][..], "AddressSanitizer", "-fsanitize=address"),
+        (&["-fsanitize=undefined"], "UndefinedBehaviorSanitizer", "-fsanitize-trap=undefined"),
+        (&["-fsanitize=thread"], "ThreadSanitizer", "-fsanitize=thread"),
+        (&["-finstrument-functions"], "start and end of each function", "-finstrument-functions"),
+        (&["--coverage"], "coverage", "--coverage"),
+        (&["-fstack-protector-all"], "stack protector", "-fno-stack-protector"),
+    ] {
+        let fixture = Fixture::new();
+        let input = fixture.write("t.c", &source("", body));
+        let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        // Some register functions to run before everything else, which is refused for the same cause.
+        let report = match build(&Options { cflags, ..fixture.options("t", &[input]) }) {
+            Ok(report) => report,
+            Err(error @ BuildError::Constructor { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains(cause) && text.contains(cure), "{flags:?}: {text}");
+                continue;
+            }
+            Err(error) => panic!("{flags:?}: {error}"),
+        };
+        let shown = inspect(&report.library).unwrap().to_string();
+        let note =
+            shown.lines().find(|line| line.starts_with("  note ")).unwrap_or_else(|| panic!("{shown}"));
+        assert!(note.contains(cause) && note.contains(cure), "{flags:?}: {shown}");
+        let refused = Target::new().refuse(&report);
+        assert!(refused.contains(&note["  note      ".len()..]), "{flags:?}: {refused}\n{note}");
+    }
+}
+
+#[test]
+fn imports_of_rusts_std_are_explained() {
+    if !is_there("rustc") {
+        println!("skipped: rustc is not installed");
+        return;
+    }
+    let fixture = Fixture::new();
+    let routines = fixture.write("routines.c", &format!("{HEADER}FARJUMP_COPY_ARGS(t)\n"));
+    fixture.write(
+        "t.rs",
+        "#[unsafe(no_mangle)] pub extern \"C\" fn t_main(_: *mut u8, size: usize, args: *mut usize) {\n\
+         let all: Vec<usize> = (0..size).collect(); println!(\"{all:?}\"); unsafe { *args = all.len() } }\n",
+    );
+    fixture.run(
+        "rustc",
+        &["--edition=2024", "--crate-type=lib", "--emit=obj=t.o", "-Cpanic=abort", "-O", "t.rs"],
+    );
+    let report = match build(&fixture.options("t", &[routines, fixture.path("t.o")])) {
+        Ok(report) => report,
+        Err(error) => panic!("{error}"),
+    };
+    let refused = Target::new().refuse(&report);
+    for part in ["exports none of ", "Rust's memory allocation", "Rust's std", "#![no_std]"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(!refused.contains("Have the target export"), "{refused}");
 }

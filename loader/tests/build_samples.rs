@@ -229,10 +229,7 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
 fn a_panic_in_rust_code_sends_its_place_and_message() {
     let fixture = Fixture::new();
     let source = "#![no_std]
-farjump_ifunc::ifunc! {
-    name: picky,
-    main: picky,
-}
+#[farjump_ifunc::ifunc]
 fn picky(payload: &farjump_ifunc::Payload) {
     let mut bytes = [0; 2];
     let len = payload.copy_to(0, &mut bytes);
@@ -249,9 +246,9 @@ fn picky(payload: &farjump_ifunc::Payload) {
     let (sender, panics) = channel();
     *PANICS.lock().unwrap() = Some(sender);
     let cases: [(&'static [u8], &str); 3] = [
-        (&[], "panicked at picky.rs:10: nothing in it"),
-        (&[0], "panicked at picky.rs:11: attempt to divide by zero"),
-        (&[9, 9], "panicked at picky.rs:12"),
+        (&[], "panicked at picky.rs:7: nothing in it"),
+        (&[0], "panicked at picky.rs:8: attempt to divide by zero"),
+        (&[9, 9], "panicked at picky.rs:9"),
     ];
     for (payload, expected) in cases {
         let linked = linked.clone();
@@ -278,17 +275,10 @@ fn a_crate_is_built_by_cargo_with_payload_routines_and_alignment_of_its_own() {
     fixture.write(
         "sum/src/lib.rs",
         "#![no_std]
-use farjump_ifunc::{Payload, ifunc, reply_value};
 mod parse;
-ifunc! {
-    name: sum,
-    main: sum,
-    payload: { max_size: parse::space, init: parse::words },
-    payload_align: 512,
-}
-fn sum(payload: &Payload) {
-    let sum: u64 = payload.chunks().map(u64::from_le_bytes).fold(0, u64::wrapping_add);
-    let _ = reply_value(&sum);
+#[farjump_ifunc::ifunc(payload(max_size = parse::space, init = parse::words), payload_align = 512)]
+fn sum(words: &[u64]) -> u64 {
+    words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
 }",
     );
     fixture.write(
@@ -311,13 +301,14 @@ pub fn words(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         let library = unsafe { Library::load(&report.library) }.unwrap();
         assert!(!report.payload_is_args);
         assert_eq!(library.images()[0].payload_align_log2(), 9);
-        assert!(report.image.len() < 512, "parsing travels too: {} bytes", report.image.len());
+        assert!(report.image.len() < 640, "parsing travels too: {} bytes", report.image.len());
         let mut space = vec![0; library.payload_max_size(b"1 2 39")];
         // SAFETY: the vector has the stated length.
         let mut init = |args: &[u8]| unsafe { library.payload_init(space.as_mut_ptr(), space.len(), args) };
         assert_eq!(init(b"1 2 39").unwrap(), 24);
         assert!(init(b"1 2 x").unwrap_err().to_string().contains("failed with 8"));
         init(b"1 2 39").unwrap();
-        assert_eq!(Target::new().run(&report, &space[..24], &mut 0_u8), 42_u64.to_le_bytes());
+        let mut target = Target::offering("farjump_panic", farjump_panic as *const c_void);
+        assert_eq!(target.run(&report, &space[..24], &mut 0_u8), 42_u64.to_le_bytes());
     }
 }

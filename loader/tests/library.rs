@@ -241,7 +241,7 @@ fn opening_a_library_runs_nothing_of_it_and_maps_nothing() {
     );
     let made = make(&[&constructor, MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT)]));
     let ran = || std::fs::read_to_string(witness.path()).unwrap();
-    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(made.path.to_str().unwrap());
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:libsum.so ");
     let library = Library::open(&made.path).unwrap();
     assert_eq!(library.images()[0].bytes(), image(&INCREMENT));
     assert!(ran().is_empty() && !mapped(), "opening it runs its constructor");
@@ -310,7 +310,7 @@ fn a_file_that_is_too_long_is_not_read() {
 #[test]
 fn a_library_that_is_dropped_is_unloaded() {
     let made = good(INIT);
-    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(made.path.to_str().unwrap());
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:libsum.so ");
     let library = load(&made.path).unwrap();
     assert!(mapped());
     drop(library);
@@ -466,4 +466,41 @@ fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
     assert!(matches!(error, Error::Load { .. }));
     let text = error.to_string();
     assert!(text.starts_with("cannot load `/") && text.contains("absent_function"), "{text}");
+}
+
+#[test]
+fn a_library_that_was_rebuilt_is_loaded_anew_while_the_old_one_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("libsum.so");
+    let build = |extra: &str| {
+        let max_size = MAX_SIZE.replace("size + 7", &format!("size + {extra}"));
+        let bundle = carrying(&bundle_of(&[&image(&INCREMENT)]));
+        let counted = format!(
+            "{max_size}int loads; __attribute__((constructor)) static void on(void) {{ loads++; }}\n"
+        );
+        compile(&directory.path().join("new.so"), &[MAIN, &counted, INIT, &bundle].concat(), &[]);
+    };
+    let space = |library: &Library| library.payload_max_size(b"abc");
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("libsum.so").count();
+    let mut open = Vec::new();
+    for (extra, in_place) in [(1, false), (2, false), (3, true), (4, true), (5, false)] {
+        build(&extra.to_string());
+        if in_place {
+            let bytes = std::fs::read(directory.path().join("new.so")).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+        } else {
+            std::fs::rename(directory.path().join("new.so"), &path).unwrap();
+        }
+        let library = load(&path).unwrap();
+        let once = mapped();
+        // The same file again is the same library.
+        let again = load(&path).unwrap();
+        assert_eq!((space(&library), space(&again), mapped()), (3 + extra, 3 + extra, once));
+        let mains = [&library, &again].map(|library| library.main().unwrap() as *const () as usize);
+        assert!(mains[0] == mains[1] && !library.is(&again));
+        open.push(library);
+    }
+    assert_eq!(open.iter().map(space).collect::<Vec<_>>(), [4, 5, 6, 7, 8], "the old ones stay");
+    drop(open);
+    assert_eq!(mapped(), 0);
 }

@@ -296,8 +296,8 @@ fn an_import_that_is_not_offered_is_refused_by_name_with_the_nearest_one() {
     let mut store = store();
     let (resolver, _) = offering("kv_get");
     let result = insert(&mut store, &importing("store_get"), "sum", &resolver);
-    assert!(matches!(&result, Err(Refused::UnresolvedImport { symbol, suggestion: Some(near), .. })
-        if symbol == "store_get" && near == "kv_get"));
+    assert!(matches!(&result, Err(Refused::UnresolvedImport { missing, suggestion: Some(near), .. })
+        if missing.names.first() == "store_get" && near.1 == "kv_get"));
     refused(
         &mut store,
         result,

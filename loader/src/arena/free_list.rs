@@ -90,6 +90,11 @@ impl FreeList {
         }
     }
 
+    /// Start of the part that was never allocated.
+    pub(crate) fn high_water(&self) -> usize {
+        self.high_water
+    }
+
     /// Free bytes.
     pub(crate) fn free(&self) -> usize {
         self.gaps.iter().map(ExactSizeIterator::len).sum()

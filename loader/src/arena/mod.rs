@@ -9,47 +9,40 @@
 //! Every byte of code outside an image is a trap: a call through an address that outlived its code ends the
 //! program at once, and never runs other code.
 
+mod fork;
 mod free_list;
+mod memory;
 mod need;
 
-use std::ffi::c_void;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use farjump_core::icache;
-use farjump_core::image::{ImageView, Import, SPAN_DISTANCE, Space};
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use farjump_core::image::{ImageView, Import, Space};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::free_list::FreeList;
+use self::memory::Memory;
 pub use self::need::Need;
-use crate::error::{ArenaStep, Error};
+use crate::error::Error;
 
-/// Lengths are multiples of this many bytes: the largest Linux page on the machines that farjump supports.
-const GRANULE: usize = 64 * 1024;
-const DISTANCE: usize = SPAN_DISTANCE as usize;
 /// `int3` on x86-64.
 const TRAP: u8 = 0xcc;
-/// Value of the mark; in a forked child it reads 0.
-const OURS: u8 = 1;
-
 /// Memory in which images are placed. A clone is another handle on the same memory, which lasts until the
 /// last handle and the last [`Block`] are gone. Threads can share it; placing and freeing take a lock,
 /// running does not.
 ///
-/// A forked child has none of it: there, placing fails with [`Error::ArenaForked`], calling code faults, and
-/// dropping handles and blocks does nothing.
+/// A forked child has a copy of code and statics as they were at the fork, and can call the code. Nothing can
+/// be placed or freed there: placing fails with [`Error::ArenaForked`], and dropping blocks does nothing. A
+/// child made without the handlers of fork(3) (`_Fork`, clone(2)), or without memory for the copy, has no
+/// code, and calling it faults.
 ///
 /// The code span is anonymous shared memory, mapped a second time by `mremap` with an old size of 0.
 /// `mprotect` then makes one of the two mappings executable. A memfd would do the same, but needs no less
 /// privilege, is subject to the policies on memfds, and perf does not attribute samples in it. Data lies
-/// [`SPAN_DISTANCE`] above the code that uses it, so an image has the same offset in both, and no page of
-/// code is ever written by the code in it.
+/// [`SPAN_DISTANCE`](farjump_core::image::SPAN_DISTANCE) above the code that uses it, so an image has the
+/// same offset in both, and no page of code is ever written by the code in it.
 #[derive(Clone)]
 pub struct Arena(Arc<Memory>);
 
@@ -59,11 +52,28 @@ impl Arena {
     /// never waits for a page. Kernels before 5.14 provide each page of data at its first use.
     ///
     /// # Errors
-    /// [`Error::ArenaLength`] at 0 and above [`SPAN_DISTANCE`] bytes, [`Error::ArenaMemory`] if the system
-    /// has too little memory, [`Error::ExecForbidden`] if this process may not run code from memory that it
-    /// wrote.
+    /// [`Error::ArenaLength`] at 0 and above [`SPAN_DISTANCE`](farjump_core::image::SPAN_DISTANCE) bytes,
+    /// [`Error::ArenaMemory`] if the system has too little memory, [`Error::ExecForbidden`] if this process
+    /// may not run code from memory that it wrote.
     pub fn new(len: usize) -> Result<Arena, Error> {
-        Memory::map(len).map(|memory| Arena(Arc::new(memory)))
+        Ok(Arena::of(Memory::map(len, false)?))
+    }
+
+    /// As [`Arena::new`], for code that a debugger sets breakpoints in: ptrace(2) writes to private memory,
+    /// and not to shared memory that is mapped without the right to write. The code has one private mapping.
+    /// Each image has pages of its own, 4 KiB at least. They are written first, and executable afterwards:
+    /// no address is ever both. Placing and freeing cost two system calls each.
+    ///
+    /// # Errors
+    /// Those of [`Arena::new`].
+    pub fn for_debuggers(len: usize) -> Result<Arena, Error> {
+        Ok(Arena::of(Memory::map(len, true)?))
+    }
+
+    fn of(memory: Memory) -> Arena {
+        let memory = Arc::new(memory);
+        fork::keep(&memory);
+        Arena(memory)
     }
 
     /// Length of the code span in bytes, and of the data span.
@@ -78,12 +88,14 @@ impl Arena {
 
     /// Whether [`Arena::place`] would find space for an image now.
     pub(crate) fn fits(&self, need: &Need) -> bool {
-        self.0.free().fits(need.span, need.align)
+        let (span, align) = self.0.unit(need.span, need.align);
+        self.0.free().fits(span, align)
     }
 
     /// Whether an image would fit into the empty arena.
     pub(crate) fn ever_fits(&self, need: &Need) -> bool {
-        FreeList::new(self.0.len).fits(need.span, need.align)
+        let (span, align) = self.0.unit(need.span, need.align);
+        FreeList::new(self.0.len).fits(span, align)
     }
 
     /// Places an image in the first gap that fits both its spans, patches its sites by `resolve`, and makes
@@ -91,15 +103,16 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did
-    /// not find. The space is free again then.
+    /// not find; [`Error::ArenaMemory`] in an arena for debuggers. The space is free again then.
     pub fn place(
         &self,
         image: &ImageView<'_>,
         resolve: impl FnMut(&Import<'_>) -> Option<u64>,
     ) -> Result<Block, Error> {
         let mut block = self.allocate(image)?;
-        block.entry = image.place(block.space(), resolve)?;
-        block.publish();
+        let space = block.space()?;
+        block.entry = image.place(space, resolve)?;
+        block.publish()?;
         Ok(block)
     }
 
@@ -110,8 +123,9 @@ impl Arena {
         }
         let (span1, span2) = (image.span1().len(), image.span2_len());
         let needed = span1.max(span2);
+        let (span, align) = memory.unit(needed, 1 << image.align_log2());
         let mut free = memory.free();
-        let taken = free.take(needed, 1 << image.align_log2()).ok_or_else(|| Error::ArenaFull {
+        let taken = free.take(span, align).ok_or_else(|| Error::ArenaFull {
             needed,
             largest: free.largest(),
             used: free.used(),
@@ -152,9 +166,10 @@ impl Block {
         self.entry
     }
 
-    /// Address of span 1 where it is executed; span 2 is [`SPAN_DISTANCE`] above it.
+    /// Address of span 1 where it is executed; span 2 is
+    /// [`SPAN_DISTANCE`](farjump_core::image::SPAN_DISTANCE) above it.
     pub fn address(&self) -> u64 {
-        (self.memory.reservation.start.addr().get() + self.range.start) as u64
+        self.memory.code(self.range.start).addr().get() as u64
     }
 
     /// Length of span 1 in bytes.
@@ -168,25 +183,23 @@ impl Block {
     }
 
     /// Writable views of both spans.
-    fn space(&mut self) -> Space<'_> {
-        let start = self.range.start;
-        // SAFETY: the range lies inside both spans and belongs to this block alone until it is dropped. The
-        // alias and the data stay mapped writable as long as the arena's memory, which the block
-        // holds. No code runs there yet: callers get the block from `Arena::place`, which calls this before
-        // it returns.
+    ///
+    /// # Errors
+    /// [`Error::ArenaMemory`] in an arena for debuggers.
+    fn space(&mut self) -> Result<Space<'_>, Error> {
+        // SAFETY: the range belongs to this block alone until it is dropped, and no code runs there yet:
+        // callers get the block from `Arena::place`, which calls this before it returns.
+        let code = unsafe { self.memory.make_writable(&self.range) }?;
+        let data = self.memory.data(self.range.start);
+        // SAFETY: both spans lie inside the range, which belongs to this block alone. They stay mapped
+        // writable as long as the views: `publish` takes the block.
         let (span1, span2) = unsafe {
             (
-                std::slice::from_raw_parts_mut(
-                    self.memory.writable_alias.start.add(start).as_ptr(),
-                    self.span1,
-                ),
-                std::slice::from_raw_parts_mut(
-                    self.memory.reservation.start.add(DISTANCE + start).as_ptr(),
-                    self.span2,
-                ),
+                std::slice::from_raw_parts_mut(code.as_ptr(), self.span1),
+                std::slice::from_raw_parts_mut(data.as_ptr(), self.span2),
             )
         };
-        Space { span1, span2, address: self.address() }
+        Ok(Space { span1, span2, address: self.address() })
     }
 
     /// Makes the code executable on every core.
@@ -194,24 +207,38 @@ impl Block {
     /// In reused space a processor may still have parts of the earlier code decoded. x86-64 guarantees the
     /// new code only after a serialising instruction (Intel SDM volume 3, 9.1.3), and any thread of this
     /// process may run it. `membarrier` makes each of them execute one (membarrier(2), "sync core").
-    fn publish(&self) {
+    ///
+    /// # Errors
+    /// [`Error::ArenaMemory`] in an arena for debuggers.
+    fn publish(&mut self) -> Result<(), Error> {
+        // SAFETY: the range is this block's, no code runs there yet, and the views of `space` are gone: they
+        // borrowed the block.
+        unsafe { self.memory.make_executable(&self.range) }?;
         icache::publish(self.address(), self.span1);
         if self.reused && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
             icache::serialise();
+        }
+        Ok(())
+    }
+
+    /// Turns the code into traps.
+    fn bury(&mut self) -> Result<(), Error> {
+        // SAFETY: the range belongs to this block alone. Every caller of the code holds the block, so none is
+        // left. `make_writable` returns an address at which all of the range is writable.
+        unsafe {
+            let code = self.memory.make_writable(&self.range)?;
+            code.write_bytes(TRAP, self.range.len());
+            self.memory.make_executable(&self.range)
         }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if !self.memory.is_ours() {
-            return;
+        // What the system does not protect again is never used again.
+        if self.memory.is_ours() && self.bury().is_ok() {
+            self.memory.free().give_back(self.range.clone());
         }
-        // SAFETY: the range belongs to this block alone, inside the writable alias, which stays mapped
-        // writable as long as the memory that the block still holds. Every caller of the code holds the
-        // block, so none is left.
-        unsafe { self.memory.writable_alias.start.add(self.range.start).write_bytes(TRAP, self.range.len()) };
-        self.memory.free().give_back(self.range.clone());
     }
 }
 
@@ -222,167 +249,5 @@ impl fmt::Debug for Block {
             .field("code_len", &self.span1)
             .field("data_len", &self.span2)
             .finish_non_exhaustive()
-    }
-}
-
-struct Memory {
-    reservation: ManuallyDrop<Mapping>,
-    writable_alias: ManuallyDrop<Mapping>,
-    len: usize,
-    free: Mutex<FreeList>,
-}
-
-// SAFETY: the mappings belong to no particular thread. `free`, under its lock, and ownership of blocks
-// decide which thread may touch which part.
-unsafe impl Send for Memory {}
-// SAFETY: the mappings belong to no particular thread; `free` is behind a lock, and blocks own their parts.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn map(asked: usize) -> Result<Memory, Error> {
-        let length = Error::ArenaLength { len: asked, max: DISTANCE };
-        if asked == 0 || asked > DISTANCE {
-            return Err(length);
-        }
-        let len = asked.next_multiple_of(GRANULE);
-        let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
-
-        let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
-            .map_err(failed(ArenaStep::Reserve))?;
-        let writable = ProtFlags::READ | ProtFlags::WRITE;
-        let writable_alias =
-            Mapping::new(len, writable, MapFlags::SHARED).map_err(failed(ArenaStep::MapCode))?;
-        let (code, data) = (reservation.start, reservation.at(DISTANCE));
-        let mark = reservation.at(DISTANCE + len);
-        // SAFETY: the writable alias is shared memory of `len` bytes, so an old size of 0 makes a second
-        // mapping of it (mremap(2)). It replaces the start of the reservation, which is this function's and
-        // unused.
-        unsafe {
-            rustix::mm::mremap_fixed(
-                address(writable_alias.start),
-                0,
-                len,
-                MremapFlags::MAYMOVE,
-                address(code),
-            )
-        }
-        .map_err(failed(ArenaStep::MapCodeAgain))?;
-        // The second mapping is writable like the first, and becomes executable in one step. SAFETY: these
-        // `len` bytes belong to this function, and no reference into them exists.
-        unsafe { rustix::mm::mprotect(address(code), len, MprotectFlags::READ | MprotectFlags::EXEC) }
-            .map_err(|errno| match errno {
-                Errno::ACCESS | Errno::PERM => Error::ExecForbidden { source: errno.into() },
-                _ => failed(ArenaStep::MakeExecutable)(errno),
-            })?;
-        // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without
-        // references.
-        unsafe {
-            let protection = MprotectFlags::READ | MprotectFlags::WRITE;
-            rustix::mm::mprotect(address(data), len + GRANULE, protection)
-                .map_err(failed(ArenaStep::MapData))?;
-        }
-        advise(reservation.start, DISTANCE + len, Advice::LinuxDontFork)
-            .and_then(|()| advise(writable_alias.start, len, Advice::LinuxDontFork))
-            .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
-            .map_err(failed(ArenaStep::KeepFromChildren))?;
-
-        // Populated before the first write: missing memory is an error here, and would be a fault later.
-        populate(writable_alias.start, len, Advice::LinuxPopulateWrite)
-            .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
-            .map_err(failed(ArenaStep::Populate))?;
-        // SAFETY: the writable alias and the mark are mapped writable, and nothing else has their addresses
-        // yet.
-        unsafe {
-            writable_alias.start.write_bytes(TRAP, len);
-            mark.write(OURS);
-        }
-        populate(code, len, Advice::LinuxPopulateRead).map_err(failed(ArenaStep::Populate))?;
-
-        // If the system refuses, reused space is published only to the placing thread, see `Block::publish`.
-        let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
-        Ok(Memory {
-            reservation: ManuallyDrop::new(reservation),
-            writable_alias: ManuallyDrop::new(writable_alias),
-            len,
-            free: Mutex::new(FreeList::new(len)),
-        })
-    }
-
-    fn free(&self) -> MutexGuard<'_, FreeList> {
-        // Nothing panics while it holds the lock, so the list is consistent even after a panic.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mark(&self) -> NonNull<u8> {
-        self.reservation.at(DISTANCE + self.len)
-    }
-
-    /// Whether this is the process that mapped the arena. A forked child has only the mark, and finds it
-    /// zero.
-    fn is_ours(&self) -> bool {
-        // SAFETY: the mark is mapped as long as `self`, in children too, and never written after `map`.
-        unsafe { AtomicU8::from_ptr(self.mark().as_ptr()) }.load(Ordering::Relaxed) == OURS
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        if self.is_ours() {
-            // SAFETY: each is dropped once, here, and not used afterwards. No block is left: blocks hold the
-            // memory.
-            unsafe {
-                ManuallyDrop::drop(&mut self.reservation);
-                ManuallyDrop::drop(&mut self.writable_alias);
-            }
-        } else {
-            // In a forked child other mappings may be at these addresses.
-            drop(Mapping { start: self.mark(), len: GRANULE });
-        }
-    }
-}
-
-/// Anonymous memory, unmapped when dropped.
-struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-impl Mapping {
-    fn new(len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
-        // SAFETY: the system chooses an unused address.
-        let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
-        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Mapping { start, len })
-    }
-
-    fn at(&self, offset: usize) -> NonNull<u8> {
-        debug_assert!(offset < self.len);
-        // SAFETY: `offset` lies inside the mapping, which every caller ensures.
-        unsafe { self.start.add(offset) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this value owns the mapping. The call fails only for arguments that `mmap` did not return.
-        let _ = unsafe { rustix::mm::munmap(address(self.start), self.len) };
-    }
-}
-
-fn address(start: NonNull<u8>) -> *mut c_void {
-    start.as_ptr().cast()
-}
-
-fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), Errno> {
-    // SAFETY: none of the advice in this file changes the memory's contents for this process.
-    unsafe { rustix::mm::madvise(address(start), len, advice) }
-}
-
-/// Populates `len` bytes now, if the system can (Linux 5.14).
-fn populate(start: NonNull<u8>, len: usize, how: Advice) -> Result<(), Errno> {
-    match advise(start, len, how) {
-        Err(Errno::INVAL) => Ok(()),
-        other => other,
     }
 }

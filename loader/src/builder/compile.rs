@@ -9,7 +9,7 @@ use super::objects::Linkable;
 use super::relocations::Rules;
 use super::{Options, Scratch, run_tool, rust};
 
-const HEADER: &str = include_str!("../../../ifuncs/include/farjump_ifunc.h");
+const HEADER: &str = include_str!("../../embedded/farjump_ifunc.h");
 
 /// The remedy where the C or C++ driver does not start.
 pub(super) const CC_ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";

@@ -19,6 +19,7 @@ use super::relocations::Rules;
 use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::file_contents::IS_ARGS;
+use crate::signature;
 
 /// The personality routine that Rust's core names in tables of landing pads. With panic=abort it is never
 /// called.
@@ -29,10 +30,12 @@ pub(super) struct Carried<'a> {
     pub(super) bundle: &'a Bundle<'a>,
     /// Code id of the image.
     pub(super) id: CodeId,
-    /// The linked ELF file that the image was made of, for debuggers.
+    /// A linked ELF file with the contents of the image, for debuggers.
     pub(super) linked: &'a [u8],
     /// Whether the payload is the arguments unchanged; the library then says so.
     pub(super) payload_is_args: bool,
+    /// Whether the author's objects state a signature, which the library then exports.
+    pub(super) has_signature: bool,
 }
 
 impl Carried<'_> {
@@ -59,11 +62,10 @@ pub(super) fn write_library(
     folder: &Scratch,
 ) -> Result<(), BuildError> {
     let carrier = folder.write("bundle.o", &carrier(carried, rules)?)?;
-    let versions = folder.write(
-        "library.map",
-        format!("{{ global: {}; {}; local: *; }};\n", routines.join("; "), carried.symbols().join("; "))
-            .as_bytes(),
-    )?;
+    let signature = carried.has_signature.then(|| format!("{}{}", carried.bundle.name, signature::SUFFIX));
+    let exported: Vec<String> = routines.iter().cloned().chain(carried.symbols()).chain(signature).collect();
+    let versions = format!("{{ global: {}; local: *; }};\n", exported.join("; "));
+    let versions = folder.write("library.map", versions.as_bytes())?;
     let library = folder.path("library.so");
     let cc = compile::cc(options);
     let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use farjump_core::image::{ImageError, Machine};
 
 use crate::bundle::BundleError;
+use crate::import_causes::ImportCause;
 
 /// A location in the input: an object and one of its sections.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +124,7 @@ pub enum BuildError {
     /// Code compiled for one fixed address.
     #[error(
         "injected code runs at any address, and this is not position-independent. Compile it with -fPIC (without \
-         -fno-pic, -fPIE or a large code model). `{linker}` says:\n{messages}"
+         -fno-pic and -fPIE). `{linker}` says:\n{messages}"
     )]
     NotPositionIndependent {
         /// The program.
@@ -250,15 +251,27 @@ pub enum BuildError {
         /// Name and number of the relocation's type.
         relocation: String,
     },
-    /// An address at a location that cannot be patched.
+    /// The address of an import in an instruction.
     #[error(
-        "{} has an address that is not at a multiple of 8 bytes, in or near `{symbol}`: do not pack structures that \
-         hold pointers", place(.site)
+        "{} has the address of `{symbol}` in an instruction, as code for the large code model does: an image takes the \
+         addresses of imports from a table. Compile it with -mcmodel=small -fPIC (without -mcmodel=large; rustc: \
+         -C code-model=small; LLVM's and Numba's JIT: code model small, PIC)", place(.site)
+    )]
+    AddressInCode {
+        /// Its location, if found.
+        site: Option<Site>,
+        /// The import.
+        symbol: String,
+    },
+    /// The address of an import at a location that cannot be patched.
+    #[error(
+        "{} has the address of `{symbol}`, which is the target's, in data that is not at a multiple of 8 bytes: do not \
+         pack structures that hold pointers", place(.site)
     )]
     Unaligned {
         /// Its location, if found.
         site: Option<Site>,
-        /// The symbol that contains it.
+        /// The import.
         symbol: String,
     },
     /// A pointer to something that does not travel.
@@ -287,11 +300,12 @@ pub enum BuildError {
     },
     /// A function that should run before `NAME_main`, or after everything.
     #[error(
-        "{} registers `{symbol}` to run before or after everything else: nothing calls it at the target. Make \
-         the variable a constant, set it up in NAME_main, or keep source-only code in a shared library of its own",
-        place(.site)
+        "{} registers `{symbol}` to run before or after everything else: nothing calls it at the target. {}",
+        place(.site), constructor_advice(.cause)
     )]
     Constructor {
+        /// The compiler's flag that added the function, if it is known to be one.
+        cause: Option<ImportCause>,
         /// Its location, if found.
         site: Option<Site>,
         /// The function.
@@ -317,6 +331,14 @@ pub enum BuildError {
         name: String,
         /// The requested alignment.
         bytes: u64,
+    },
+    /// A signature that no compiler of ours has made.
+    #[error(
+        "`{name}_signature` is no signature: declare the function by #[farjump_ifunc::ifunc], of this version of farjump"
+    )]
+    Signature {
+        /// Name of the ifunc.
+        name: String,
     },
     /// The parts do not form an image.
     #[error("the linked code makes no image: {0}")]
@@ -353,6 +375,17 @@ fn list(inputs: &[String]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
+}
+
+fn constructor_advice(cause: &Option<ImportCause>) -> String {
+    cause.as_ref().map_or_else(
+        || {
+            "Make the variable a constant, set it up in NAME_main, or keep source-only code in a shared library of \
+             its own"
+                .to_owned()
+        },
+        |cause| format!("A flag of the compiler added it: {cause}"),
+    )
 }
 
 fn missing_advice(name: &str, mains: &[(String, String)]) -> String {

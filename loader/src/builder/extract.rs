@@ -11,11 +11,10 @@ use object::read::elf::{SectionHeader, Sym};
 use super::error::{BuildError, Pointee};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
 use super::relocations::{Relocation, Rules};
-use crate::bundle::Sizes;
+use crate::bundle::{NOT_PLACED, Sizes};
 use crate::file_contents::COPY_ARGS;
+use crate::signature::{self, Signature};
 
-/// Address at which the linker script puts sections that do not travel.
-const META: u64 = 0x5000_0000;
 /// The sections at that address, except initialisers and thread-local storage, which are refused.
 const KNOWN_META: [&str; 7] =
     [".farjump", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
@@ -33,6 +32,8 @@ pub(super) struct Extracted {
     pub(super) wanted: Vec<String>,
     /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) payload_is_args: bool,
+    /// Whether the author's objects state a signature.
+    pub(super) has_signature: bool,
 }
 
 /// Makes the image of `name` from the linker's output. `find_wanted` returns the libraries that define the
@@ -63,7 +64,7 @@ pub(super) fn extract(
     let (mut data, span2_len) = linked.contents(&sections, SPAN_DISTANCE);
     let (mut imports, mut relatives) = (Vec::new(), Vec::new());
     for patch in &patches {
-        let site = linked.site(patch.address)?;
+        let site = linked.site(patch)?;
         match site {
             Place::Span1(offset) => blank(&mut span1, offset),
             Place::Span2(offset) => blank(&mut data, offset),
@@ -103,6 +104,7 @@ pub(super) fn extract(
         imports: names,
         wanted,
         payload_is_args: linked.symbol(&format!("{name}{COPY_ARGS}")).is_some(),
+        has_signature: linked.has_signature()?,
     })
 }
 
@@ -157,12 +159,14 @@ impl<'a> LinkedElf<'a> {
             }
             match name.as_str() {
                 ".init_array" | ".fini_array" => {
-                    return Err(BuildError::Constructor { site: None, symbol: name });
+                    return Err(BuildError::Constructor { site: None, symbol: name, cause: None });
                 }
-                known if address >= META && KNOWN_META.contains(&known) => continue,
+                known if address >= NOT_PLACED && KNOWN_META.contains(&known) => continue,
                 _ => {}
             }
-            if address >= META || (address < SPAN_DISTANCE && writable) || (address >= SPAN_DISTANCE && code)
+            if address >= NOT_PLACED
+                || (address < SPAN_DISTANCE && writable)
+                || (address >= SPAN_DISTANCE && code)
             {
                 return Err(BuildError::Section { site: None, section: name });
             }
@@ -293,11 +297,19 @@ impl<'a> LinkedElf<'a> {
         (bytes, end - start)
     }
 
-    fn site(&self, address: u64) -> Result<Place, BuildError> {
-        if !address.is_multiple_of(8) {
-            return Err(BuildError::Unaligned { site: None, symbol: self.symbol_at(address) });
+    fn site(&self, patch: &Patch) -> Result<Place, BuildError> {
+        let address = patch.address;
+        if let Word::Import { name, .. } = &patch.word {
+            let symbol = name.clone();
+            // At any alignment: whether such code works must not depend on where an instruction comes to lie.
+            if self.is_code(address) {
+                return Err(BuildError::AddressInCode { site: None, symbol });
+            }
+            if !address.is_multiple_of(8) {
+                return Err(BuildError::Unaligned { site: None, symbol });
+            }
         }
-        if address >= META {
+        if address >= NOT_PLACED {
             let pointee = Pointee::Metadata { address };
             return Err(BuildError::Outside { site: None, symbol: self.symbol_at(address), pointee });
         }
@@ -317,20 +329,42 @@ impl<'a> LinkedElf<'a> {
 
     /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.
     fn payload_align_log2(&self) -> Result<u8, BuildError> {
-        let Some(symbol) = self.symbol(&format!("{}_payload_align", self.name)) else { return Ok(0) };
+        let Some(stated) = self.stated("_payload_align")? else { return Ok(0) };
+        let bytes = stated.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+        if !bytes.is_power_of_two() || !(8..=4096).contains(&bytes) {
+            return Err(BuildError::PayloadAlign { name: self.name.to_owned(), bytes: u64::from(bytes) });
+        }
+        Ok(bytes.trailing_zeros() as u8)
+    }
+
+    /// Whether there is a signature, which the attribute of `farjump-ifunc` defines. Checks it.
+    fn has_signature(&self) -> Result<bool, BuildError> {
+        match self.stated(signature::SUFFIX)? {
+            Some(stated) if Signature::parse(stated).is_none() => {
+                Err(BuildError::Signature { name: self.name.to_owned() })
+            }
+            stated => Ok(stated.is_some()),
+        }
+    }
+
+    /// The contents from the symbol NAME`suffix` to the end of its section: a fact about the image that does
+    /// not travel.
+    fn stated(&self, suffix: &str) -> Result<Option<&'a [u8]>, BuildError> {
+        let Some(symbol) = self.symbol(&format!("{}{suffix}", self.name)) else { return Ok(None) };
         let sections = self.elf.elf_section_table();
         let home = sections.section(object::read::SectionIndex(usize::from(symbol.st_shndx(LITTLE).0)));
         let home = home.map_err(malformed)?;
         let offset = symbol.st_value(LITTLE).wrapping_sub(home.sh_addr(LITTLE)) as usize;
         let contents = home.data(LITTLE, self.elf.data()).map_err(malformed)?;
-        let bytes = contents
-            .get(offset..)
-            .and_then(|rest| rest.first_chunk())
-            .map_or(0, |word| u32::from_le_bytes(*word));
-        if !bytes.is_power_of_two() || !(8..=4096).contains(&bytes) {
-            return Err(BuildError::PayloadAlign { name: self.name.to_owned(), bytes: u64::from(bytes) });
-        }
-        Ok(bytes.trailing_zeros() as u8)
+        Ok(Some(contents.get(offset..).unwrap_or_default()))
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.elf.elf_section_table().iter().any(|header| {
+            let start = header.sh_addr(LITTLE);
+            header.sh_flags(LITTLE).contains(elf::SHF_ALLOC | elf::SHF_EXECINSTR)
+                && (start..start + header.sh_size(LITTLE)).contains(&address)
+        })
     }
 
     fn symbol(&self, name: &str) -> Option<&'a elf::Sym64<object::LittleEndian>> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::error::BuildError;
+use super::locate_symbol::constructor_cause;
 use super::objects::{Linkable, Objects};
 use super::relocations::Rules;
 use super::{Scratch, run_tool};
@@ -24,6 +25,20 @@ pub(super) struct Linker {
     program: OsString,
     /// The first line of its version text.
     pub(super) version: String,
+}
+
+/// The inputs of the link that makes an image.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) files: &'a [Linkable],
+    /// The same, as read.
+    pub(super) objects: &'a Objects,
+    /// NAME of the routines.
+    pub(super) name: &'a str,
+    /// The compiler's support routines.
+    pub(super) runtime: Option<&'a Path>,
+    pub(super) rules: &'a Rules,
+    pub(super) scratch: &'a Scratch,
 }
 
 impl Linker {
@@ -52,20 +67,17 @@ impl Linker {
             .ok_or(BuildError::NoLinker)
     }
 
-    /// Links the code that `name`_main reaches. Returns the bytes of the linked ELF file, and the linker's
-    /// warnings.
+    /// Links the code that `NAME_main` reaches. Returns the bytes of the linked ELF file, and the linker's
+    /// warnings. With `relocations` the file also keeps the relocations of its debugging information.
     ///
     /// # Errors
     /// The linker's error, explained if its cause is known.
     pub(super) fn link_image(
         &self,
-        files: &[Linkable],
-        objects: &Objects,
-        name: &str,
-        runtime: Option<&Path>,
-        rules: &Rules,
-        scratch: &Scratch,
+        inputs: &Inputs<'_>,
+        relocations: bool,
     ) -> Result<(Vec<u8>, String), BuildError> {
+        let &Inputs { files, objects, name, runtime, rules, scratch } = inputs;
         let script = scratch.write("image.ld", SCRIPT.as_bytes())?;
         let versions =
             scratch.write("image.map", format!("{{ global: {name}_main; local: *; }};\n").as_bytes())?;
@@ -73,7 +85,19 @@ impl Linker {
         let mut command = Command::new(&self.program);
         command
             .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
-            .args(["-z", "now", "-z", "norelro", "--hash-style=gnu", "--build-id=none", "--no-eh-frame-hdr"])
+            // Addresses in instructions are patched as all others are; the image is refused if they are imports.
+            .args([
+                "-z",
+                "now",
+                "-z",
+                "norelro",
+                "-z",
+                "notext",
+                "--hash-style=gnu",
+                "--build-id=none",
+                "--no-eh-frame-hdr",
+            ])
+            .args(relocations.then_some("--emit-relocs"))
             .args(["-u", &format!("{name}_main"), "-e", &format!("{name}_main")])
             .arg(run_tool::option("--version-script=", &versions))
             .arg("-T")
@@ -105,7 +129,8 @@ impl Linker {
             return BuildError::ThreadLocal { site: Some(found.site.clone()), symbol: found.symbol.clone() };
         }
         if let Some((site, symbol)) = objects.initialisers(&root).into_iter().next() {
-            return BuildError::Constructor { site: Some(site), symbol };
+            let cause = constructor_cause(objects, &site, &symbol);
+            return BuildError::Constructor { site: Some(site), symbol, cause };
         }
         if let Some(found) = uses.iter().find(|found| found.symbol == "__cxa_atexit") {
             return BuildError::Unwinding { site: Some(found.site.clone()), symbol: found.symbol.clone() };

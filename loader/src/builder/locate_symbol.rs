@@ -2,14 +2,16 @@
 
 use super::error::{BuildError, Site};
 use super::objects::{Objects, Use};
+use crate::import_causes::{ImportCause, import_causes};
 
 /// Adds the site to `error`, if it is found in the code and data that `name`_main reaches.
 pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> BuildError {
     let root = format!("{name}_main");
     let find = |wanted: &dyn Fn(&Use) -> bool| objects.uses(&root).into_iter().find(wanted);
     match &mut error {
-        BuildError::Constructor { site, symbol } => {
+        BuildError::Constructor { site, symbol, cause } => {
             if let Some((found, function)) = objects.initialisers(&root).into_iter().next() {
+                *cause = constructor_cause(objects, &found, &function);
                 (*site, *symbol) = (Some(found), function);
             }
         }
@@ -21,14 +23,32 @@ pub(super) fn locate(mut error: BuildError, objects: &Objects, name: &str) -> Bu
             let named = find(&|found| found.symbol == *symbol);
             fill(site, symbol, named);
         }
-        BuildError::Unaligned { site, symbol } | BuildError::Outside { site, symbol, .. } => {
-            *site = objects.home(symbol);
+        BuildError::AddressInCode { site, symbol } | BuildError::Unaligned { site, symbol } => {
+            let named = find(&|found| found.symbol == *symbol && found.absolute);
+            fill(site, symbol, named);
         }
+        BuildError::Outside { site, symbol, .. } => *site = objects.home(symbol),
         BuildError::MainIsNoCode { site, .. } => *site = objects.home(&root),
         BuildError::Section { site, section } => *site = objects.section(section),
         _ => {}
     }
     error
+}
+
+/// The compiler's flag that added a function to run before or after everything else, if its name is that of
+/// a compiler's own: sanitizers and measurements of coverage register themselves.
+pub(super) fn constructor_cause(objects: &Objects, site: &Site, function: &str) -> Option<ImportCause> {
+    // gcc's, clang's, LLVM's profiles.
+    let is_compilers = function.starts_with("_sub_I_0")
+        || function.starts_with("_sub_D_0")
+        || function.contains(".module_ctor")
+        || function.contains(".module_dtor")
+        || function.starts_with("__llvm_");
+    if !is_compilers {
+        return None;
+    }
+    let undefined = objects.undefined(&site.object);
+    import_causes(undefined.iter().map(|name| &**name)).into_iter().next()
 }
 
 fn fill(site: &mut Option<Site>, symbol: &mut String, found: Option<Use>) {

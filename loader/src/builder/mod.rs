@@ -103,8 +103,18 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
 
     let linker = link::Linker::find(options.linker.as_deref())?;
     let runtime = link::runtime_library(compile::cc(options));
-    let (linked, messages) =
-        linker.link_image(&compiled.files, &objects, &name, runtime.as_deref(), rules, &scratch)?;
+    let inputs = link::Inputs {
+        files: &compiled.files,
+        objects: &objects,
+        name: &name,
+        runtime: runtime.as_deref(),
+        rules,
+        scratch: &scratch,
+    };
+    let (linked, messages) = linker.link_image(&inputs, false)?;
+    // A target that shows code to debuggers adds the code's address to each address in these symbols.
+    let symbols =
+        if options.debug { linker.link_image(&inputs, true).ok().map(|(linked, _)| linked) } else { None };
     compiled.say(&messages);
     let wanted = |imports: &[String]| wanted::find(options, &compiled, imports, rules, &scratch);
     let extracted = extract::extract(&linked, &name, rules, wanted)
@@ -114,7 +124,13 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let id = code_id(&extracted.image);
     let bundle = Bundle { name: &name, images: vec![image] };
     let payload_is_args = extracted.payload_is_args;
-    let carried = embed::Carried { bundle: &bundle, id, linked: &linked, payload_is_args };
+    let symbols = symbols.filter(|symbols| {
+        let again = extract::extract(symbols, &name, rules, |_| Ok(extracted.wanted.clone()));
+        again.is_ok_and(|again| again.image == extracted.image)
+    });
+    let linked = symbols.as_deref().unwrap_or(&linked);
+    let has_signature = extracted.has_signature;
+    let carried = embed::Carried { bundle: &bundle, id, linked, payload_is_args, has_signature };
     embed::write_library(options, &mut compiled, &routines, &carried, &extracted.imports, rules, &scratch)?;
     Ok(BuildReport {
         library: options.output.clone(),

@@ -61,6 +61,8 @@ pub(super) struct Use {
     pub(super) thread_local: bool,
     /// An ELF indirect function (`STT_GNU_IFUNC`).
     pub(super) indirect: bool,
+    /// The reference is an absolute address of 64 bits.
+    pub(super) absolute: bool,
 }
 
 impl Objects {
@@ -157,7 +159,7 @@ impl Objects {
         while let Some((index, section)) = queue.pop_front() {
             let (member, elf) = &parsed[index];
             let site = Site { object: member.label.clone(), section: section_name(elf, section) };
-            for (symbol_index, _) in relocations(elf, section) {
+            for Reference { symbol: symbol_index, absolute, .. } in relocations(elf, section) {
                 let Ok(symbol) = elf.elf_symbol_table().symbol(symbol_index) else { continue };
                 let name = symbol_name(elf, symbol);
                 let (home, definition) = if symbol.is_undefined(LITTLE) {
@@ -171,6 +173,7 @@ impl Objects {
                     symbol: name,
                     thread_local: symbol.st_type() == elf::STT_TLS || kind == Ok(elf::STT_TLS),
                     indirect: kind == Ok(elf::STT_GNU_IFUNC),
+                    absolute,
                 });
                 if let Some(section) = section_of(&parsed[home].1, definition) {
                     visit(&mut queue, (home, section));
@@ -191,6 +194,17 @@ impl Objects {
             let section = section_of(&elf, index)?;
             Some(Site { object: member.label.clone(), section: section_name(&elf, section) })
         })
+    }
+
+    /// Names of the symbols that this object needs of others.
+    pub(super) fn undefined(&self, object: &str) -> Vec<String> {
+        let parsed = self.parsed().filter(|(member, _)| member.label == object);
+        let names = parsed.flat_map(|(_, elf)| {
+            let symbols = elf.elf_symbol_table();
+            let undefined = symbols.iter().filter(|symbol| symbol.is_undefined(LITTLE));
+            undefined.map(|symbol| symbol_name(&elf, symbol)).collect::<Vec<_>>()
+        });
+        names.collect()
     }
 
     /// The first object that has a section of this name.
@@ -214,7 +228,7 @@ impl Objects {
                 if !is_initialiser(&name) || header.sh_size(LITTLE) == 0 {
                     continue;
                 }
-                for (symbol, addend) in relocations(elf, section) {
+                for Reference { symbol, addend, .. } in relocations(elf, section) {
                     let site = Site { object: member.label.clone(), section: name.clone() };
                     found.push((site, function_at(elf, symbol, addend)));
                 }
@@ -304,14 +318,26 @@ fn section_of(elf: &Elf<'_>, symbol: SymbolIndex) -> Option<SectionIndex> {
     symbols.symbol_section(LITTLE, symbols.symbol(symbol).ok()?, symbol).ok()?
 }
 
-/// Symbol and addend of each relocation of a section.
-fn relocations(elf: &Elf<'_>, section: SectionIndex) -> Vec<(SymbolIndex, i64)> {
+/// A relocation of a section.
+struct Reference {
+    symbol: SymbolIndex,
+    addend: i64,
+    /// It stands for an absolute address of 64 bits.
+    absolute: bool,
+}
+
+/// The relocations of a section.
+fn relocations(elf: &Elf<'_>, section: SectionIndex) -> Vec<Reference> {
     let Some(index) = elf.elf_relocation_sections().get(section) else { return Vec::new() };
     let rela = elf.elf_section_table().section(index).and_then(|header| header.rela(LITTLE, elf.data()));
     let Ok(Some((entries, _))) = rela else { return Vec::new() };
     entries
         .iter()
-        .map(|entry| (SymbolIndex(entry.r_sym(LITTLE, false) as usize), entry.r_addend.get(LITTLE)))
+        .map(|entry| Reference {
+            symbol: SymbolIndex(entry.r_sym(LITTLE, false) as usize),
+            addend: entry.r_addend.get(LITTLE),
+            absolute: entry.r_type(LITTLE, false) == elf::R_X86_64_64,
+        })
         .collect()
 }
 

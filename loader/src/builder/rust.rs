@@ -2,6 +2,7 @@
 //! give a static library, from which the image's link takes the code that `NAME_main` reaches.
 
 use std::env;
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,16 +10,20 @@ use std::process::Command;
 use super::error::BuildError;
 use super::{run_tool, temp_folder};
 
-/// The author crate, `farjump-ifunc`, as files of one folder.
-const AUTHOR_CRATE: [(&str, &str); 6] = [
-    ("lib.rs", include_str!("../../../ifuncs/rust/src/lib.rs")),
-    ("data.rs", include_str!("../../../ifuncs/rust/src/data.rs")),
-    ("macros.rs", include_str!("../../../ifuncs/rust/src/macros.rs")),
-    ("panic.rs", include_str!("../../../ifuncs/rust/src/panic.rs")),
-    ("payload.rs", include_str!("../../../ifuncs/rust/src/payload.rs")),
-    ("shared.rs", include_str!("../../../ifuncs/rust/src/shared.rs")),
-];
-/// Set while an ifunc is compiled for injection: the macro of the author crate then adds its panic handler.
+/// The source files of a crate, by their names in one folder.
+macro_rules! sources {
+    ($folder:literal: $($file:literal)*) => {
+        &[$(($file, include_str!(concat!("../../embedded/", $folder, "/", $file)))),*]
+    };
+}
+
+/// The author crate, `farjump-ifunc`.
+const AUTHOR_CRATE: &[(&str, &str)] = sources! {
+    "farjump-ifunc": "lib.rs" "data.rs" "macros.rs" "panic.rs" "parameters.rs" "payload.rs" "plain.rs" "shared.rs" "signature.rs"
+};
+/// Its attributes, `farjump-ifunc-macros`.
+const MACROS_CRATE: &[(&str, &str)] = sources! { "farjump-ifunc-macros": "lib.rs" "ifunc.rs" "imports.rs" "plain.rs" "target_args.rs" "tokens.rs" };
+/// Set while an ifunc is compiled for injection: the attribute of the author crate then adds its panic handler.
 const CFG: &str = "farjump_ifunc";
 const ADVICE: &str = "Install Rust (rustup.rs), or build from C or from objects";
 
@@ -36,22 +41,28 @@ pub(super) struct Built {
 /// # Errors
 /// No rustc, or its error.
 pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Result<Built, BuildError> {
-    let author = temp_folder::folder(folder.join("author"))?;
-    for (name, contents) in AUTHOR_CRATE {
-        temp_folder::write(author.join(name), contents.as_bytes())?;
-    }
+    let macros = folder.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
+    let mut command = rustc();
+    command.args(["--crate-type", "proc-macro", "--crate-name", "farjump_ifunc_macros"]);
+    command.args(["--extern", "proc_macro"]);
+    compile_own(command, MACROS_CRATE, &folder.join("macros"), &macros, source)?;
+
     let rlib = folder.join("libfarjump_ifunc.rlib");
     let mut command = rustc();
-    command.args(["--crate-type", "rlib", "--crate-name", "farjump_ifunc", "--cap-lints", "allow"]);
-    command.arg("-o").arg(&rlib).arg(author.join("lib.rs")).arg(remap(&author, "farjump-ifunc"));
-    run_rustc(&mut command, source)?;
+    command.args(SLICED).args(FRAME_POINTERS);
+    command.args(["--crate-type", "rlib", "--crate-name", "farjump_ifunc"]);
+    command.arg("--extern").arg(run_tool::option("farjump_ifunc_macros=", &macros));
+    compile_own(command, AUTHOR_CRATE, &folder.join("author"), &rlib, source)?;
 
     let archive = folder.join("ifunc.a");
     let mut command = rustc();
+    command.args(SLICED).args(FRAME_POINTERS);
     command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
     command.args(debug.then_some("-g"));
     command.arg("--extern").arg(run_tool::option("farjump_ifunc=", &rlib));
+    // The compiler looks for the attributes there.
+    command.arg("-L").arg(run_tool::option("dependency=", folder));
     command.arg("-o").arg(&archive).arg(source);
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         command.arg(remap(parent, ""));
@@ -59,6 +70,26 @@ pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Resul
     let messages = run_rustc(&mut command, source)?;
     Ok(Built { archive, messages })
 }
+
+/// Compiles a crate of farjump's own, whose files go to `folder`, to the file `output`.
+fn compile_own(
+    mut command: Command,
+    files: &[(&str, &str)],
+    folder: &Path,
+    output: &Path,
+    source: &Path,
+) -> Result<(), BuildError> {
+    let folder = temp_folder::folder(folder.to_owned())?;
+    for (name, contents) in files {
+        temp_folder::write(folder.join(name), contents.as_bytes())?;
+    }
+    command.args(["--cap-lints", "allow"]);
+    command.arg("-o").arg(output).arg(folder.join("lib.rs")).arg(remap(&folder, "farjump-ifunc"));
+    run_rustc(&mut command, source).map(drop)
+}
+
+/// Options for code that travels. One codegen unit, so that all of the program is sliced alike.
+const SLICED: [&str; 6] = ["-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"];
 
 /// Frame pointers let a target see the frames that a panic would skip; code of the standard library has them
 /// too.
@@ -105,12 +136,10 @@ fn static_library(line: &str) -> Option<PathBuf> {
     files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".a")).map(PathBuf::from)
 }
 
-/// The compiler with the flags of both compilations. One codegen unit, so that all of the program is sliced
-/// alike.
+/// The compiler, for the edition of all files.
 fn rustc() -> Command {
     let mut command = Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    command.args(["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=z", "-C", "codegen-units=1"]);
-    command.args(FRAME_POINTERS);
+    command.args(["--edition", "2024"]);
     command
 }
 
@@ -121,7 +150,10 @@ fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError>
         return Ok(messages);
     }
     if messages.contains("`panic_impl`") {
-        messages.push_str("\nAn ifunc is no_std: start the file with #![no_std].");
+        messages.push_str(match messages.contains("crate `std`") {
+            true => "\nAn ifunc is no_std: start the file with #![no_std].",
+            false => "\nA file or crate has one #[ifunc]: put the other into a file of its own.",
+        });
     }
     Err(BuildError::Compile { tool: run_tool::program(command), path: source.to_owned(), messages })
 }

@@ -3,15 +3,18 @@
 mod symbols;
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use farjump_core::image::{ImageError, ImageView};
 
 use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
 use crate::code_id;
+use crate::elf_file;
+use crate::error::FileKind;
 use crate::file_contents::Carrier;
+use crate::import_causes::import_causes;
+use crate::signature::Signature;
 
 pub use symbols::{Symbols, symbols};
 
@@ -26,6 +29,8 @@ pub struct Report {
     /// Whether its payloads are the arguments unchanged. If not, its author's routines make them, and a
     /// source must load the library.
     pub payload_is_args: bool,
+    /// Size and alignment of arguments and reply, if the library states them.
+    pub signature: Option<Signature>,
     /// One for each architecture.
     pub images: Vec<ImageReport>,
 }
@@ -47,6 +52,8 @@ pub struct ImageReport {
     pub payload_align: Option<u32>,
     /// The symbols that it needs of the target, ascending by location.
     pub imports: Vec<ImportReport>,
+    /// The causes of imports that hardly any target offers, and what to do: a clause each.
+    pub import_causes: Vec<String>,
     /// Sonames of the libraries that define some of the imports, ascending.
     pub wanted: Vec<String>,
     /// Number of words that hold addresses of the image itself.
@@ -127,6 +134,7 @@ pub enum InspectError {
 pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
     let path = path.as_ref();
     look_into(path, |carrier, bundle| {
+        let malformed = |problem| InspectError::NotALibrary { path: path.to_owned(), problem };
         let images = bundle.images.iter().enumerate();
         let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
         Ok(Report {
@@ -134,6 +142,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
             images: images.collect::<Result<_, _>>()?,
             routines: carrier.routines(bundle.name),
             payload_is_args: carrier.payload_is_args(bundle.name),
+            signature: carrier.signature(bundle.name).map_err(malformed)?,
         })
     })
 }
@@ -143,8 +152,11 @@ fn look_into<T>(
     path: &Path,
     look: impl FnOnce(&Carrier<'_>, &Bundle<'_>) -> Result<T, InspectError>,
 ) -> Result<T, InspectError> {
-    let bytes =
-        fs::read(path).map_err(|source| InspectError::Unreadable { path: path.to_owned(), source })?;
+    let unreadable = |source| InspectError::Unreadable { path: path.to_owned(), source };
+    let no_file = || unreadable(io::Error::other(format!("it is {}", FileKind::NoFile)));
+    let mut file = elf_file::open(path).map_err(unreadable)?.ok_or_else(no_file)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(unreadable)?;
     let malformed = |problem| InspectError::NotALibrary { path: path.to_owned(), problem };
     let carrier = Carrier::parse(&bytes).map_err(malformed)?;
     let no_bundle = || InspectError::NoBundle { path: path.to_owned() };
@@ -167,6 +179,8 @@ impl ImageReport {
             weak: import.weak,
             site: import.site.to_string(),
         });
+        let needed = view.imports().filter(|import| !import.weak);
+        let import_causes = import_causes(needed.map(|import| import.name));
         let payload_align = view.payload_align_log2();
         Ok(ImageReport {
             machine: view.machine().to_string(),
@@ -176,6 +190,7 @@ impl ImageReport {
             align: 1 << view.align_log2(),
             payload_align: (payload_align != 0).then(|| 1 << payload_align),
             imports: imports.collect(),
+            import_causes: import_causes.iter().map(ToString::to_string).collect(),
             wanted: view.wanted().map(str::to_owned).collect(),
             relative_sites: view.relatives().len(),
         })
@@ -192,6 +207,9 @@ impl fmt::Display for Report {
             "made by routines of its own, for which a source has to load it"
         };
         writeln!(out, "  payload   {payload}")?;
+        if let Some(signature) = &self.signature {
+            writeln!(out, "  function  {}", signature.text)?;
+        }
         for image in &self.images {
             image.fmt(out)?;
         }
@@ -217,6 +235,9 @@ impl fmt::Display for ImageReport {
             write!(out, "  {import}")?;
         }
         writeln!(out)?;
+        for cause in &self.import_causes {
+            writeln!(out, "  note      {cause}")?;
+        }
         if !self.wanted.is_empty() {
             writeln!(out, "  wants     {}", self.wanted.join("  "))?;
         }

@@ -13,19 +13,23 @@ use std::sync::{Arc, Weak};
 use farjump_core::image::Machine;
 
 use crate::bundle::{self, Bundle, BundleError};
+use crate::elf_file::HEAD_LEN;
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
+use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
+use crate::signature::Signature;
 pub use image::LibraryImage;
 use image::check_images;
-use read::{HEAD_LEN, MAX_FILE, copy_bundle, in_folder, read_elf, whole_bundle};
+pub(crate) use read::read_whole;
+use read::{MAX_FILE, copy_bundle, copy_signature, in_folder, read_elf, whole_bundle};
 pub use routines::MainRoutine;
 use routines::{Init, MaxSizeRoutine, check_routines, find_routines, no_routine};
 
 /// An ifunc library built by `farjump build`: its images, and the routines for its payloads.
 ///
 /// [`Library::open`] reads the file and runs none of its code. Payloads are then the arguments, byte for
-/// byte, as most libraries request (`FARJUMP_COPY_ARGS`, `ifunc!` without `payload:`). Payload routines of
+/// byte, as most libraries request (`FARJUMP_COPY_ARGS`, `#[ifunc]` without `payload`). Payload routines of
 /// the author's run only if the library is loaded into this process, by [`Library::load`]. If such a library
 /// was only opened, calls of its function are refused with [`Error::NotLoaded`].
 ///
@@ -39,7 +43,7 @@ pub struct Library(Arc<Opened>);
 pub struct LibraryIdentity {
     address: usize,
     /// Keeps the address from becoming that of another library, but keeps nothing of the library open.
-    _reserved: Weak<Opened>,
+    reserved: Weak<Opened>,
 }
 
 impl LibraryIdentity {
@@ -47,6 +51,11 @@ impl LibraryIdentity {
     #[inline(always)]
     pub fn is(&self, library: &Library) -> bool {
         self.address == Arc::as_ptr(&library.0).addr()
+    }
+
+    /// Whether a handle on the library is left.
+    pub fn is_open(&self) -> bool {
+        self.reserved.strong_count() != 0
     }
 }
 
@@ -66,6 +75,7 @@ struct Opened {
     /// The function itself, if the library is loaded.
     main: Option<MainRoutine>,
     images: Vec<LibraryImage>,
+    signature: Option<Signature>,
     /// Last, so that it is unloaded after everything that points into it is gone.
     _loaded: Option<Loaded>,
 }
@@ -85,6 +95,7 @@ impl Library {
         let path = in_folder(path.as_ref());
         let file = read_elf(&path, MAX_FILE + 1)?;
         let malformed = |problem| Error::Malformed { path: path.clone(), problem };
+        check_complete(&file).map_err(malformed)?;
         let carrier = Carrier::parse(&file).map_err(malformed)?;
         let carried = carrier.bundle().map_err(malformed)?;
         let carried = carried.ok_or_else(|| Error::NoBundle { path: path.clone() })?;
@@ -95,17 +106,21 @@ impl Library {
         let exported = carrier.routines(&name);
         check_routines(&name, &path, |routine| exported.iter().any(|other| other == routine))?;
         let is_args = carrier.payload_is_args(&name);
+        let signature = carrier.signature(&name).map_err(malformed)?;
         let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
-        let opened = Opened { name, path, is_args, max_size, init, main, images, _loaded: None };
+        let opened = Opened { name, path, is_args, max_size, init, main, images, signature, _loaded: None };
         Ok(Library(Arc::new(opened)))
     }
 
     /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other
     /// libraries), finds its routines and checks its images. This runs the library's constructors.
     ///
+    /// A sealed copy in memory is loaded, and copies of the libraries that it needs and that its RUNPATH leads
+    /// to: nothing that happens to the files changes what is loaded. The copy has the file's path as its name.
+    ///
     /// A path without a slash is a file of the current directory: unlike `dlopen`, nothing is searched for.
-    /// While a library is loaded the dynamic linker identifies it by its path. Loading a file that was
-    /// rebuilt under the same path gives the old one until its last handle is gone.
+    /// Loading a file again that did not change gives the same library, and runs no constructor. A file that
+    /// was rebuilt is another library, with its own variables, also while the old one is still loaded.
     ///
     /// # Errors
     /// Those of [`Library::open`], and [`Error::Load`] if the dynamic linker refuses the file.
@@ -114,7 +129,6 @@ impl Library {
     /// The library is native code that runs in this process: you must trust its author.
     /// * Its constructors, and those of its dependencies, must be sound to run now, and its destructors on
     ///   the thread that drops the last handle.
-    /// * The file must not be changed in place while the library is loaded: its pages are mapped.
     /// * `NAME_payload_get_max_size` or `NAME_payload_bound`, `NAME_payload_init` and
     ///   `NAME_payload_init_shrink` must have the types of `farjump_ifunc.h`, and
     ///   - read at most `source_args_size` bytes at `source_args`, and write none there; with a size of 0
@@ -149,7 +163,7 @@ impl Library {
     /// # Safety
     /// The conditions of [`Library::load`].
     pub unsafe fn load_named(path: impl AsRef<Path>, name: &str) -> Result<Library, Error> {
-        let path = path.as_ref().to_path_buf();
+        let path = in_folder(path.as_ref());
         if !bundle::is_name(name) {
             return Err(Error::Bundle { path, source: BundleError::Name });
         }
@@ -180,7 +194,9 @@ impl Library {
         // SAFETY: the caller trusts the library's routines (see Safety).
         let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
         let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
-        let opened = Opened { name, path, is_args, max_size, init, main, images, _loaded: Some(loaded) };
+        let signature = copy_signature(&loaded, &name);
+        let opened =
+            Opened { name, path, is_args, max_size, init, main, images, signature, _loaded: Some(loaded) };
         Ok(Library(Arc::new(opened)))
     }
 
@@ -216,6 +232,12 @@ impl Library {
         })
     }
 
+    /// Size and alignment of its arguments and its reply, if the library states them: those built from Rust by
+    /// the attribute of `farjump-ifunc` do. [`Library::typed`] compares them.
+    pub fn signature(&self) -> Option<&Signature> {
+        self.0.signature.as_ref()
+    }
+
     /// The function of this library, to run in this process; `None` if the library was only opened. Valid as
     /// long as this handle or a clone of it.
     pub fn main(&self) -> Option<MainRoutine> {
@@ -242,7 +264,7 @@ impl Library {
 
     /// An identity by which to recognise this library later, without keeping it open.
     pub fn identity(&self) -> LibraryIdentity {
-        LibraryIdentity { address: Arc::as_ptr(&self.0).addr(), _reserved: Arc::downgrade(&self.0) }
+        LibraryIdentity { address: Arc::as_ptr(&self.0).addr(), reserved: Arc::downgrade(&self.0) }
     }
 
     /// The most bytes that a payload made of `args` can need: their length, or the result of

@@ -1,7 +1,6 @@
 //! Libraries that a resolver searches.
 
 use std::ffi::{OsStr, c_void};
-use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -22,7 +21,7 @@ impl Wanted {
             return Ok(library);
         }
         // SAFETY: the caller of `Resolver::allow_wanted` trusted this library (see Safety there).
-        let library = unsafe { Allowed::open(self.soname.as_ref(), self.soname.as_ref()) }?;
+        let library = unsafe { Allowed::open(self.soname.as_ref()) }?;
         Ok(self.library.get_or_init(|| library))
     }
 }
@@ -31,7 +30,7 @@ impl Wanted {
 #[derive(Debug)]
 pub(super) struct Allowed {
     pub(super) name: String,
-    loaded: ManuallyDrop<Loaded>,
+    loaded: Loaded,
     /// Whether symbols of its dependencies are offered too.
     pub(super) dependencies: bool,
 }
@@ -47,23 +46,40 @@ pub(super) enum Interposed {
 impl Interposed {
     pub(super) fn get(&self, name: &str) -> Option<u64> {
         match self {
-            Interposed::Library(library) => Some(library.get(name)?.expose_provenance().get() as u64),
+            Interposed::Library(library) => Some(library.get(name)?.as_ptr().expose_provenance() as u64),
             Interposed::Symbol(other, address) => (other == name).then_some(*address),
         }
     }
 }
 
 impl Allowed {
-    /// Loads the library at the path `at`; messages call it `name`.
+    /// Loads the library of this name, or at this path.
     ///
     /// # Safety
     /// The conditions of [`Loaded::open`].
-    pub(super) unsafe fn open(name: &OsStr, at: &OsStr) -> Result<Allowed, Error> {
+    pub(super) unsafe fn open(name: &OsStr) -> Result<Allowed, Error> {
         // SAFETY: the caller trusts the library (see Safety).
-        let loaded = unsafe { Loaded::open(at) };
+        let loaded = unsafe { Loaded::open(name) };
         let loaded = loaded.map_err(|message| Error::Load { path: Path::new(name).into(), message })?;
-        let name = name.to_string_lossy().into_owned();
-        Ok(Allowed { name, loaded: ManuallyDrop::new(loaded), dependencies: false })
+        Ok(Allowed::of(loaded, name.to_string_lossy().into_owned()))
+    }
+
+    /// Loads the library of these bytes; messages call it `name`.
+    ///
+    /// # Safety
+    /// The conditions of [`Loaded::open`].
+    pub(super) unsafe fn open_bytes(name: &str, bytes: &[u8]) -> Result<Allowed, Error> {
+        // SAFETY: the caller trusts the library (see Safety).
+        let loaded = unsafe { Loaded::open_bytes(name, bytes) };
+        let (loaded, file) = loaded.map_err(|message| Error::Load { path: name.into(), message })?;
+        // The library stays loaded, and its name is a path of this descriptor.
+        std::mem::forget(file);
+        Ok(Allowed::of(loaded, name.to_owned()))
+    }
+
+    fn of(loaded: Loaded, name: String) -> Allowed {
+        loaded.keep();
+        Allowed { name, loaded, dependencies: false }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<NonNull<c_void>> {

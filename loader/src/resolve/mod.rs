@@ -5,16 +5,13 @@ mod exports;
 mod libraries;
 
 use std::ffi::{OsStr, c_void};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
 use farjump_core::image::{ImageView, Import, is_soname};
 use libloading::os::unix;
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::error::Error;
+use crate::import_causes::{MissingImports, import_causes};
 use crate::refusal::Refused;
 use crate::shared_library::find;
 pub use exports::Exports;
@@ -39,6 +36,8 @@ pub struct Resolver {
     libraries: Vec<Allowed>,
     process: Option<unix::Library>,
     wanted: Vec<Wanted>,
+    /// Addresses in libraries and the process, and those given in their place.
+    substitutes: Vec<(u64, u64)>,
 }
 
 /// The symbols that a target offers to one image.
@@ -55,10 +54,31 @@ impl Offer<'_> {
         self.resolver.resolve(import).or_else(|| self.resolve_wanted(import.name))
     }
 
+    /// The refusal of an image of which this offers an import not.
+    #[cold]
+    pub(crate) fn refuse(&self, image: &ImageView<'_>, ifunc: String) -> Refused {
+        let missing: Vec<_> = image
+            .imports()
+            .filter(|import| !import.weak && self.resolve(import).is_none())
+            .map(|import| import.name)
+            .collect();
+        let suggestion = missing.iter().find_map(|import| {
+            let name = self.resolver.suggestion(import)?;
+            import_causes([*import]).is_empty().then(|| Box::new(((*import).to_owned(), name.to_owned())))
+        });
+        let offered = self.resolver.offered();
+        Refused::UnresolvedImport {
+            ifunc,
+            missing: Box::new(MissingImports::new(missing)),
+            suggestion,
+            offered,
+        }
+    }
+
     #[cold]
     fn resolve_wanted(&self, name: &str) -> Option<u64> {
         let address = self.wanted.iter().find_map(|library| library.get(name))?;
-        Some(address.expose_provenance().get() as u64)
+        Some(address.as_ptr().expose_provenance() as u64)
     }
 }
 
@@ -93,7 +113,7 @@ impl Resolver {
     /// destructors when the process ends. Its symbols must have the types that the authors of ifuncs declare.
     pub unsafe fn allow_library(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
         // SAFETY: the caller trusts the library (see Safety).
-        self.libraries.push(unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?);
+        self.libraries.push(unsafe { Allowed::open(name.as_ref()) }?);
         Ok(())
     }
 
@@ -106,7 +126,7 @@ impl Resolver {
     /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn allow_library_and_its_own(&mut self, name: impl AsRef<OsStr>) -> Result<(), Error> {
         // SAFETY: the caller trusts the library (see Safety).
-        let mut library = unsafe { Allowed::open(name.as_ref(), name.as_ref()) }?;
+        let mut library = unsafe { Allowed::open(name.as_ref()) }?;
         library.dependencies = true;
         self.libraries.push(library);
         Ok(())
@@ -156,12 +176,15 @@ impl Resolver {
             }
         }
         missing.retain(|import| !import.weak && offer.resolve_wanted(import.name).is_none());
-        let Some(import) = missing.first() else { return Ok(offer) };
-        let (ifunc, symbol) = (ifunc.to_owned(), import.name.to_owned());
+        if missing.is_empty() {
+            return Ok(offer);
+        }
+        let missing = Box::new(MissingImports::new(missing.iter().map(|import| import.name)));
+        let ifunc = ifunc.to_owned();
         match unopened {
             Some(source) => Err(Refused::WantedUnopened { ifunc, source }),
             None if !unlisted.is_empty() => {
-                Err(Refused::WantedLibraries { ifunc, symbol, missing: unlisted })
+                Err(Refused::WantedLibraries { ifunc, missing, libraries: unlisted })
             }
             None => Ok(offer),
         }
@@ -181,7 +204,7 @@ impl Resolver {
     pub unsafe fn interpose_library(&mut self, name: impl AsRef<OsStr>) -> Result<Vec<String>, Error> {
         let name = name.as_ref();
         // SAFETY: the caller trusts the library (see Safety).
-        let library = unsafe { Allowed::open(name, name) }?;
+        let library = unsafe { Allowed::open(name) }?;
         Ok(self.interposed(library))
     }
 
@@ -195,18 +218,8 @@ impl Resolver {
     /// # Safety
     /// The conditions of [`Resolver::allow_library`].
     pub unsafe fn interpose_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<Vec<String>, Error> {
-        let failed = |error: std::io::Error| Error::Load {
-            path: name.into(),
-            message: format!("its {} bytes cannot be put into a file in memory: {error}", bytes.len()),
-        };
-        let memory = memfd_create("farjump-export", MemfdFlags::CLOEXEC);
-        let mut file = File::from(memory.map_err(|errno| failed(errno.into()))?);
-        file.write_all(bytes).map_err(failed)?;
-        let at = format!("/proc/self/fd/{}", file.as_raw_fd());
         // SAFETY: the caller trusts the library (see Safety).
-        let library = unsafe { Allowed::open(OsStr::new(name), OsStr::new(&at)) }?;
-        // The dynamic linker identifies libraries by path: the descriptor's number must never be reused.
-        std::mem::forget(file);
+        let library = unsafe { Allowed::open_bytes(name, bytes) }?;
         Ok(self.interposed(library))
     }
 
@@ -223,6 +236,15 @@ impl Resolver {
     /// The conditions of [`Exports::insert`].
     pub unsafe fn interpose(&mut self, name: impl Into<String>, address: *const c_void) {
         self.interposed.push(Interposed::Symbol(name.into(), address.expose_provenance() as u64));
+    }
+
+    /// Gives the address `instead` to imports that are found at `function` in an allowed library or in the
+    /// process, whatever their name. Exports and interposed symbols are not replaced.
+    ///
+    /// # Safety
+    /// `instead` must be usable wherever `function` is, for as long as code that is linked from now on.
+    pub unsafe fn substitute(&mut self, function: *const c_void, instead: *const c_void) {
+        self.substitutes.push((function.expose_provenance() as u64, instead.expose_provenance() as u64));
     }
 
     /// Allows imports of every symbol that the program and its loaded libraries export, including all of
@@ -247,7 +269,9 @@ impl Resolver {
         let address = libraries
             .find_map(|allowed| allowed.get(name))
             .or_else(|| self.process.as_ref().and_then(|process| find(process, name)))?;
-        Some(address.expose_provenance().get() as u64)
+        let address = address.as_ptr().expose_provenance() as u64;
+        let substitute = self.substitutes.iter().find(|(function, _)| *function == address);
+        Some(substitute.map_or(address, |(_, instead)| *instead))
     }
 
     /// The export with the most similar name, if one is similar.

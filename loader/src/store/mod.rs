@@ -17,9 +17,10 @@ use crate::address_map::Listing;
 use crate::arena::{Arena, Block, Need};
 use crate::bundle::is_name;
 use crate::code_id::code_id;
+use crate::debugger::{Shown, Symbols};
 use crate::error::Error;
 use crate::library::MainRoutine;
-use crate::resolve::Resolver;
+use crate::resolve::{Offer, Resolver};
 
 pub use self::capacity::Capacity;
 pub use self::usage::Usage;
@@ -41,6 +42,8 @@ pub struct LinkedImage {
     origin: OnceLock<Box<str>>,
     /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
+    /// Likewise.
+    shown: OnceLock<Shown>,
     block: Block,
 }
 
@@ -85,6 +88,14 @@ impl LinkedImage {
     pub fn list(&self) {
         let len = self.block.code_len() as u64;
         self.listing.get_or_init(|| Listing::new(self.block.address(), len, self.id, self.name()));
+    }
+
+    /// Shows the code to debuggers until this value is dropped, with `symbols` if they are those of its
+    /// image. Without, with the name of its main function alone.
+    pub fn show(&self, symbols: Option<&Symbols>) {
+        let (start, len, entry) = (self.block.address(), self.block.code_len() as u64, self.block.entry());
+        let symbols = symbols.filter(|symbols| symbols.id() == self.id);
+        self.shown.get_or_init(|| Shown::new(self.name(), start, len, entry, symbols));
     }
 
     /// Its calls.
@@ -231,7 +242,7 @@ impl Store {
         let offer = resolver.offer(&view, name)?;
         let block = match self.arena.place(&view, |import| offer.resolve(import)) {
             Ok(block) => block,
-            Err(error) => return Err(refusal(error, &view, name, resolver)),
+            Err(error) => return Err(refusal(error, &view, name, &offer)),
         };
         // SAFETY: the entry lies inside the code just placed, which was linked for this machine, and its code
         // id says that it is the source linker's output. An image claims that the function has this
@@ -252,6 +263,7 @@ impl Store {
             usage: Usage::new(),
             origin: OnceLock::new(),
             listing: OnceLock::new(),
+            shown: OnceLock::new(),
             block,
         };
         let linked = Arc::new(linked);
@@ -358,19 +370,11 @@ impl Store {
 
 /// The refusal for an image that could not be placed.
 #[cold]
-pub(crate) fn refusal(error: Error, view: &ImageView<'_>, name: &str, resolver: &Resolver) -> Refused {
+pub(crate) fn refusal(error: Error, view: &ImageView<'_>, name: &str, offer: &Offer<'_>) -> Refused {
     let ifunc = name.to_owned();
     match error {
         Error::ArenaFull { needed, largest, .. } => Refused::ArenaFull { ifunc, needed, largest },
-        Error::Place(PlaceError::Unresolved(index)) => {
-            let symbol = view.imports().nth(index).map_or("", |import| import.name);
-            Refused::UnresolvedImport {
-                ifunc,
-                symbol: symbol.to_owned(),
-                suggestion: resolver.suggestion(symbol).map(str::to_owned),
-                offered: resolver.offered(),
-            }
-        }
+        Error::Place(PlaceError::Unresolved(_)) => offer.refuse(view, ifunc),
         source => Refused::Arena { ifunc, source },
     }
 }

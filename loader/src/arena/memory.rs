@@ -1,0 +1,287 @@
+//! The mappings of an arena.
+
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::TRAP;
+use super::free_list::{FreeList, LINE};
+use crate::arena_layout::{DISTANCE, GRANULE, PAGE};
+use crate::error::{ArenaStep, Error};
+
+/// Value of the mark; in a forked child it reads 0, or [`COPIED`].
+const OURS: u8 = 1;
+/// Value of the mark in a forked child that has a copy of the code.
+const COPIED: u8 = 2;
+const WRITABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::WRITE);
+const EXECUTABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
+
+/// The mappings of an arena, and its gaps.
+pub(super) struct Memory {
+    pub(super) reservation: ManuallyDrop<Mapping>,
+    /// The writable mapping of the code. `None` if the code is private memory, which is made writable page by
+    /// page.
+    pub(super) writable_alias: Option<ManuallyDrop<Mapping>>,
+    pub(super) len: usize,
+    pub(super) free: Mutex<FreeList>,
+}
+
+// SAFETY: the mappings belong to no particular thread. `free`, under its lock, and ownership of blocks
+// decide which thread may touch which part.
+unsafe impl Send for Memory {}
+// SAFETY: the mappings belong to no particular thread; `free` is behind a lock, and blocks own their parts.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Reserves and maps `asked` bytes of code and of data. `private`: the code is private memory, see
+    /// [`Arena::for_debuggers`](super::Arena::for_debuggers).
+    pub(super) fn map(asked: usize, private: bool) -> Result<Memory, Error> {
+        let length = Error::ArenaLength { len: asked, max: DISTANCE };
+        if asked == 0 || asked > DISTANCE {
+            return Err(length);
+        }
+        let len = asked.next_multiple_of(GRANULE);
+        let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
+
+        let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let reservation = Mapping::new(DISTANCE + len + GRANULE, ProtFlags::empty(), reserve)
+            .map_err(failed(ArenaStep::Reserve))?;
+        let (code, data) = (reservation.start, reservation.at(DISTANCE));
+        let mark = reservation.at(DISTANCE + len);
+        let writable_alias = if private { None } else { Some(alias(code, len)?) };
+        let writable = match &writable_alias {
+            Some(alias) => alias.start,
+            None => {
+                // SAFETY: these `len` bytes belong to this function, and no reference into them exists.
+                unsafe { protect(code, len, WRITABLE) }.map_err(failed(ArenaStep::MapCode))?;
+                code
+            }
+        };
+        // SAFETY: data and mark are `len` and `GRANULE` bytes at the end of the reservation, without
+        // references.
+        unsafe { protect(data, len + GRANULE, WRITABLE) }.map_err(failed(ArenaStep::MapData))?;
+        // A child gets its own copy of private memory. The rest is kept from it, see `fork`.
+        let kept = if private { len } else { 0 };
+        advise(reservation.at(kept), DISTANCE - kept, Advice::LinuxDontFork)
+            .and_then(|()| match &writable_alias {
+                Some(alias) => advise(alias.start, len, Advice::LinuxDontFork),
+                None => Ok(()),
+            })
+            .and_then(|()| advise(mark, GRANULE, Advice::LinuxWipeOnFork))
+            .map_err(failed(ArenaStep::KeepFromChildren))?;
+
+        // Populated before the first write: missing memory is an error here, and would be a fault later.
+        populate(writable, len, Advice::LinuxPopulateWrite)
+            .and_then(|()| populate(data, len, Advice::LinuxPopulateWrite))
+            .map_err(failed(ArenaStep::Populate))?;
+        // SAFETY: `writable` and the mark are mapped writable, and nothing else has their addresses yet.
+        unsafe {
+            writable.write_bytes(TRAP, len);
+            mark.write(OURS);
+        }
+        // The code becomes executable in one step, whichever mapping it is. SAFETY: these `len` bytes belong
+        // to this function, and no reference into them exists.
+        unsafe { protect(code, len, EXECUTABLE) }.map_err(|errno| match errno {
+            Errno::ACCESS | Errno::PERM => Error::ExecForbidden { source: errno.into() },
+            _ => failed(ArenaStep::MakeExecutable)(errno),
+        })?;
+        populate(code, len, Advice::LinuxPopulateRead).map_err(failed(ArenaStep::Populate))?;
+
+        // If the system refuses, reused space is published only to the placing thread, see `Block::publish`.
+        let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedSyncCore);
+        Ok(Memory {
+            reservation: ManuallyDrop::new(reservation),
+            writable_alias: writable_alias.map(ManuallyDrop::new),
+            len,
+            free: Mutex::new(FreeList::new(len)),
+        })
+    }
+
+    /// Length and alignment to request of the list of gaps for a span. In private memory, the range is then
+    /// whole pages, with the line behind it.
+    pub(super) fn unit(&self, span: usize, align: usize) -> (usize, usize) {
+        if !self.is_private() {
+            return (span, align);
+        }
+        let whole = span.max(1).saturating_add(LINE).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
+        (whole - LINE, align.max(PAGE))
+    }
+
+    /// Whether the code is private memory.
+    pub(super) fn is_private(&self) -> bool {
+        self.writable_alias.is_none()
+    }
+
+    /// Address of the code at `offset` where it is executed; its data lies [`DISTANCE`] above.
+    pub(super) fn code(&self, offset: usize) -> NonNull<u8> {
+        self.reservation.at(offset)
+    }
+
+    /// Address of the data at `offset`.
+    pub(super) fn data(&self, offset: usize) -> NonNull<u8> {
+        self.reservation.at(DISTANCE + offset)
+    }
+
+    /// Makes the code in `range` writable, and returns the address to write it at. In private memory it
+    /// cannot be executed until [`Memory::make_executable`].
+    ///
+    /// # Errors
+    /// The system's, for private memory alone. The code is as it was then.
+    ///
+    /// # Safety
+    /// No code runs in `range`, which was taken from the list of gaps and not given back.
+    pub(super) unsafe fn make_writable(&self, range: &Range<usize>) -> Result<NonNull<u8>, Error> {
+        match &self.writable_alias {
+            Some(alias) => Ok(alias.at(range.start)),
+            None => {
+                let start = self.code(range.start);
+                // SAFETY: the range is whole pages, as ranges of private memory are, and belongs to the
+                // caller, which runs no code there.
+                unsafe { protect(start, range.len(), WRITABLE) }
+                    .map_err(|errno| self.unprotected(ArenaStep::MapCode, errno))?;
+                Ok(start)
+            }
+        }
+    }
+
+    /// Ends what [`Memory::make_writable`] began.
+    ///
+    /// # Errors
+    /// The system's, for private memory alone. The code stays writable and cannot run then.
+    ///
+    /// # Safety
+    /// As for [`Memory::make_writable`], and no reference into the range exists.
+    pub(super) unsafe fn make_executable(&self, range: &Range<usize>) -> Result<(), Error> {
+        if !self.is_private() {
+            return Ok(());
+        }
+        // SAFETY: the range is whole pages of this arena's code, and the caller's, without references.
+        unsafe { protect(self.code(range.start), range.len(), EXECUTABLE) }
+            .map_err(|errno| self.unprotected(ArenaStep::MakeExecutable, errno))
+    }
+
+    fn unprotected(&self, step: ArenaStep, errno: Errno) -> Error {
+        Error::ArenaMemory { len: self.len, step, source: errno.into() }
+    }
+
+    pub(super) fn free(&self) -> MutexGuard<'_, FreeList> {
+        // Nothing panics while it holds the lock, so the list is consistent even after a panic.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self) -> NonNull<u8> {
+        self.reservation.at(DISTANCE + self.len)
+    }
+
+    /// Whether this is the process that mapped the arena.
+    pub(super) fn is_ours(&self) -> bool {
+        self.read_mark() == OURS
+    }
+
+    fn read_mark(&self) -> u8 {
+        // SAFETY: the mark is mapped as long as `self`, in children too, and written after `map` only by
+        // `has_copy`, before anything else of a child runs.
+        unsafe { AtomicU8::from_ptr(self.mark().as_ptr()) }.load(Ordering::Relaxed)
+    }
+
+    /// Notes in a forked child that it has a copy of the code, for itself and its own children.
+    pub(super) fn has_copy(&self) {
+        // SAFETY: the mark is mapped as long as `self`, in children too.
+        unsafe { AtomicU8::from_ptr(self.mark().as_ptr()) }.store(COPIED, Ordering::Relaxed);
+        let _ = advise(self.mark(), GRANULE, Advice::LinuxKeepOnFork);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: each is dropped once, here, and not used afterwards. No block is left: blocks hold the
+            // memory.
+            unsafe {
+                ManuallyDrop::drop(&mut self.reservation);
+                if let Some(alias) = &mut self.writable_alias {
+                    ManuallyDrop::drop(alias);
+                }
+            }
+        } else {
+            // In a forked child other mappings may be at the addresses of the code, unless its copy is.
+            if self.read_mark() == COPIED {
+                drop(Mapping { start: self.code(0), len: self.len });
+            }
+            drop(Mapping { start: self.data(0), len: self.len + GRANULE });
+        }
+    }
+}
+
+/// Anonymous memory, unmapped when dropped.
+pub(super) struct Mapping {
+    pub(super) start: NonNull<u8>,
+    pub(super) len: usize,
+}
+
+impl Mapping {
+    pub(super) fn new(len: usize, protection: ProtFlags, flags: MapFlags) -> Result<Mapping, Errno> {
+        // SAFETY: the system chooses an unused address.
+        let start = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
+        let start = NonNull::new(start.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { start, len })
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset < self.len);
+        // SAFETY: `offset` lies inside the mapping, which every caller ensures.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping. The call fails only for arguments that `mmap` did not return.
+        let _ = unsafe { rustix::mm::munmap(address(self.start), self.len) };
+    }
+}
+
+/// Maps `len` bytes of shared memory twice: as the result, and instead of what is mapped at `code`.
+fn alias(code: NonNull<u8>, len: usize) -> Result<Mapping, Error> {
+    let failed = |step| move |errno: Errno| Error::ArenaMemory { len, step, source: errno.into() };
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let alias = Mapping::new(len, protection, MapFlags::SHARED).map_err(failed(ArenaStep::MapCode))?;
+    // SAFETY: the alias is shared memory of `len` bytes, so an old size of 0 makes a second mapping of it
+    // (mremap(2)). It replaces the start of the reservation of `Memory::map`, which nothing uses yet.
+    unsafe { rustix::mm::mremap_fixed(address(alias.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
+        .map_err(failed(ArenaStep::MapCodeAgain))?;
+    Ok(alias)
+}
+
+/// Sets the protection of whole pages.
+///
+/// # Safety
+/// They belong to the caller, and nothing uses them in a way that `protection` forbids.
+unsafe fn protect(start: NonNull<u8>, len: usize, protection: MprotectFlags) -> Result<(), Errno> {
+    // SAFETY: this function's caller guarantees it.
+    unsafe { rustix::mm::mprotect(address(start), len, protection) }
+}
+
+pub(super) fn address(start: NonNull<u8>) -> *mut c_void {
+    start.as_ptr().cast()
+}
+
+fn advise(start: NonNull<u8>, len: usize, advice: Advice) -> Result<(), Errno> {
+    // SAFETY: none of the advice in this file changes the memory's contents for this process.
+    unsafe { rustix::mm::madvise(address(start), len, advice) }
+}
+
+/// Populates `len` bytes now, if the system can (Linux 5.14).
+fn populate(start: NonNull<u8>, len: usize, how: Advice) -> Result<(), Errno> {
+    match advise(start, len, how) {
+        Err(Errno::INVAL) => Ok(()),
+        other => other,
+    }
+}
