@@ -65,6 +65,11 @@ extern "C" {
  * also in a one-way call. Returns -1 and appends nothing if the reply would exceed the target's limit. */
 int farjump_reply(const void *bytes, size_t len);
 
+/* Copies len bytes, usually the payload, into memory of the target's that no other process can write. The copy
+ * lies at a multiple of align, a power of two up to 4096. It is valid until NAME_main returns or calls this
+ * again. Returns NULL for another alignment, or if there is no memory. */
+void *farjump_private_copy(const void *bytes, size_t len, size_t align);
+
 /* Forwards this call to another target: injects the running function, with this payload unchanged (the
  * payload routines do not run again), into the target that this one knows as `peer` (peer_len bytes, no zero
  * needed; see Target::set_destination, farjump serve --destination). The reply from there, or from a

@@ -1,64 +1,142 @@
 //! The interface for authors of ifuncs in Rust: functions that are injected into another process.
 //!
-//! An ifunc is a `no_std` source file or crate with one [`ifunc!`], which makes the three routines that
-//! farjump calls. Two run at the source and fill in the payload; `NAME_main` travels and runs at the target.
+//! An ifunc is a `no_std` source file or crate with one function that is marked [`#[ifunc]`](macro@ifunc). The
+//! attribute makes the three routines that farjump calls: two fill in the payload at the source, and
+//! `NAME_main` travels and runs at the target.
 //!
 //! ```
 //! # use core::ffi::{c_char, c_int, c_void};
 //! # #[unsafe(no_mangle)] extern "C" fn farjump_reply(_: *const c_void, _: usize) -> c_int { 0 }
 //! # #[unsafe(no_mangle)] extern "C" fn farjump_panic(_: *const c_char, _: usize) -> ! { std::process::abort() }
-//! // #![no_std]
-//! use farjump_ifunc::{Data, Payload, ifunc, reply};
-//!
-//! ifunc! {
-//!     name: zeroes,
-//!     main: count_zeroes,
-//!     target: &Data,
-//! }
-//!
-//! /// Replies how many bytes of the target's data are zero.
-//! fn count_zeroes(_payload: &Payload, data: &Data) {
-//!     let zeroes = data.iter().filter(|&byte| byte == 0).count() as u64;
-//!     let _ = reply(&zeroes.to_le_bytes());
-//! }
+//! # #[unsafe(no_mangle)] extern "C" fn farjump_private_copy(_: *const c_void, _: usize, _: usize) -> *mut c_void { std::ptr::null_mut() }
+//! # #[unsafe(no_mangle)] extern "C" fn store_get(_: usize, key: u64) -> u64 { key }
 //! # fn main() {}
+//! # mod author {
+//! // #![no_std]
+//! #![forbid(unsafe_code)]
+//! use farjump_ifunc::{ifunc, imports, target_args};
+//!
+//! #[target_args]
+//! struct Store;
+//!
+//! #[imports]
+//! extern "C" {
+//!     fn store_get(store: &Store, key: u64) -> u64;
+//! }
+//!
+//! /// Replies the sum of the rows with these keys.
+//! #[ifunc]
+//! fn sum(keys: &[u64], store: &Store) -> u64 {
+//!     keys.iter().map(|&key| store_get(store, key)).sum()
+//! }
+//! # }
 //! ```
 //! The file starts with `#![no_std]`.
 //!
 //! ```text
-//! $ farjump build zeroes.rs -o libzeroes.so       (a source file: this crate need not be installed)
-//! $ farjump build zeroes/   -o libzeroes.so       (a crate that depends on farjump-ifunc)
+//! $ farjump build sum.rs -o libsum.so       (a source file: this crate need not be installed)
+//! $ farjump build sum/   -o libsum.so       (a crate that depends on farjump-ifunc)
 //! ```
 //!
 //! # What travels
 //! Everything that `NAME_main` reaches: functions, constants, and statics, of which the target has one copy
-//! as long as the code is in its store. Functions declared in an `extern "C"` block are looked up at the
+//! as long as the code is in its store. Functions declared in an [`imports`] block are looked up at the
 //! target. There is no unwinding: a panic ends the call, its message reaches the source, and nothing is
 //! dropped.
 //!
 //! Code that cannot panic is a few hundred bytes. `unwrap` on a `Result`, or a slice index that may be out of
 //! range, adds Rust's formatting: some 10 KB. Iterators and `get` do not.
+//!
+//! # Features
+//! The crate has no features.
 
 #![no_std]
 #![deny(missing_docs)]
 
+// The attributes name this crate from outside, also in its own tests.
+extern crate self as farjump_ifunc;
 #[cfg(test)]
 extern crate std;
 
 mod data;
 mod macros;
 mod panic;
+mod parameters;
 mod payload;
+mod plain;
 mod shared;
+mod signature;
 
 use core::ffi::{c_char, c_int, c_void};
 
 pub use data::Data;
+/// Implements [`trait@Plain`] for a structure.
+pub use farjump_ifunc_macros::Plain;
+/// Makes a function the ifunc of its source file or crate.
+///
+/// The function takes the payload, and then the target's arguments; either may be missing, but the first
+/// parameter is always the payload: [`FromPayload`] has the types. It returns its reply: [`IntoReply`]. The
+/// second parameter is `&T` or `&mut T` of a [`TargetArgs`] type, or `*mut T` of any. A null `target_args`
+/// ends the call with a message where it is a reference.
+///
+/// | argument | what |
+/// |---|---|
+/// | `name = "NAME"` | NAME of the routines; without it, the function's |
+/// | `payload(max_size = PATH, init = PATH)` | routines that make the payload at the source, of `fn(args: &[u8]) -> usize` and `fn(space: &mut Payload, args: &[u8]) -> Result<usize, i32>`. Without them the payload is a copy of the arguments, and a source need not load the library |
+/// | `payload_align = BYTES` | a power of two from 8 to 4096: the payload is placed at a multiple of it |
+///
+/// `init` returns the number of bytes used, or a number other than 0 that is reported as its failure (0
+/// becomes −1). `space` holds bytes of earlier payloads.
+///
+/// The library states the size and alignment of arguments and reply, which a typed call compares with its
+/// own (`Library::typed`).
+///
+/// While `farjump build` compiles (`--cfg farjump_ifunc`), the attribute also brings the panic handler, which
+/// sends message and place of a panic to the source.
+pub use farjump_ifunc_macros::ifunc;
+/// Declares functions that the target exports.
+///
+/// ```
+/// # use farjump_ifunc::{imports, target_args};
+/// # #[target_args] struct Store;
+/// #[imports]
+/// extern "C" {
+///     fn store_get(store: &Store, key: u64) -> u64;
+/// }
+/// ```
+/// The attribute is the promise that the target's functions of these names have these types, and that any
+/// values of these types may be passed. Nothing checks it: the target looks up the name alone, as a linker
+/// does. A function that takes a raw pointer stays `unsafe` to call, and so does one that is written
+/// `unsafe fn`.
+pub use farjump_ifunc_macros::imports;
+/// Declares the type behind `target_args`: the second parameter of an [`#[ifunc]`](macro@ifunc) is a
+/// reference to it.
+///
+/// ```
+/// # use farjump_ifunc::target_args;
+/// #[target_args]
+/// struct Store; // opaque: the function only passes it on
+/// # mod other { use farjump_ifunc::target_args;
+/// #[target_args]
+/// struct Counter { calls: u64 }
+/// # }
+/// ```
+/// The structure is laid out as a C compiler would (`#[repr(C)]`, unless another `repr` is written). The
+/// attribute is the promise of [`TargetArgs`], for every target that the ifunc is sent to. Nothing checks it.
+pub use farjump_ifunc_macros::target_args;
 #[doc(hidden)]
 pub use macros::{filled, payload, source_args, target};
 #[doc(hidden)]
 pub use panic::panicked;
+#[doc(hidden)]
+pub use parameters::ShortCopy;
+pub use parameters::{FromPayload, IntoReply};
 pub use payload::Payload;
+pub use plain::Plain;
+#[doc(hidden)]
+pub use plain::is_plain;
+#[doc(hidden)]
+pub use signature::{Shape, Signature};
 
 // Exports of every target, besides memcpy, memmove, memset and memcmp.
 unsafe extern "C" {
@@ -70,6 +148,7 @@ unsafe extern "C" {
         payload: *const c_void,
         payload_size: usize,
     ) -> c_int;
+    fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void;
 }
 
 /// A reply that would have exceeded the target's limit.
@@ -161,28 +240,18 @@ unsafe fn forward_bytes(peer: &str, payload: *const u8, len: usize) -> Result<()
     }
 }
 
-/// Values that consist of nothing but their bytes.
-///
-/// # Safety
-/// No byte of a value is padding, and it holds no pointer or reference. A structure is `#[repr(C)]`, and its
-/// fields are `Plain` and leave no gaps.
-pub unsafe trait Plain {}
-
-macro_rules! plain {
-    ($($type:ty)*) => {$(
-        // SAFETY: a number has no padding.
-        unsafe impl Plain for $type {}
-    )*};
+/// A copy of the payload, aligned to `align`, a power of two, that no other code of any process uses: valid
+/// until the call ends, and made once in a call.
+fn private_copy(payload: &Payload, align: usize) -> *mut u8 {
+    // SAFETY: the payload is valid for reads of its length, and the target only copies it.
+    let copy = unsafe { farjump_private_copy(payload.as_ptr().cast(), payload.len(), align) };
+    if copy.is_null() {
+        fail("the target has no memory for a copy of the payload")
+    }
+    copy.cast()
 }
 
-plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
-
-// SAFETY: the elements follow each other without gaps, and are plain.
-unsafe impl<T: Plain> Plain for [T] {}
-// SAFETY: the elements follow each other without gaps, and are plain, as in slices.
-unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
-
-/// Types that a target can pass as `target_args`, for an ifunc to name as its `target`.
+/// Types that a target can pass as `target_args`: [`target_args`] declares one.
 ///
 /// # Safety
 /// The implementer guarantees, for every target that the ifunc is sent to, that `target_args` is null or
@@ -251,24 +320,14 @@ mod tests {
         assert_eq!(codes, expected);
     }
 
-    #[repr(transparent)]
+    #[target_args]
     struct Sum(u64);
 
-    // SAFETY: the tests below pass a pointer to a Sum of their own.
-    unsafe impl TargetArgs for Sum {}
-
+    #[ifunc(name = "farjump_test_add", payload(max_size = doubled, init = double), payload_align = 256)]
     fn add(payload: &mut Payload, sum: &mut Sum) {
         sum.0 += payload.iter().map(u64::from).sum::<u64>();
         payload.fill(0);
         let _ = reply_value(&[sum.0, 7]);
-    }
-
-    ifunc! {
-        name: farjump_test_add,
-        main: add,
-        target: &mut Sum,
-        payload: { max_size: doubled, init: double },
-        payload_align: 256,
     }
 
     fn doubled(args: &[u8]) -> usize {
@@ -283,13 +342,9 @@ mod tests {
         Ok(once + space.write_at(once, args))
     }
 
+    #[ifunc(name = "farjump_test_touch")]
     fn touch(payload: &Payload) {
         let _ = payload.reply_from(0);
-    }
-
-    ifunc! {
-        name: farjump_test_touch,
-        main: touch,
     }
 
     unsafe extern "C" {

@@ -1,57 +1,60 @@
-//! The macro that makes the three routines, and the functions that its expansion calls.
+//! The macro that makes the routines of `#[ifunc]`, and the functions that its expansion calls.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use crate::{Payload, TargetArgs, fail};
 
-/// Makes the routines of an ifunc out of ordinary functions. Once in a source file or crate.
-///
-/// | field | what |
-/// |---|---|
-/// | `name:` | NAME of the routines: `NAME_main` and so on |
-/// | `main:` | path of `fn(payload: &mut Payload, target: TARGET)`, or of one that takes `&Payload` ([`Payload`](crate::Payload)); it runs at the target |
-/// | `target:` | optional: the type of `target_args`, `&T` or `&mut T` where `T` is [`TargetArgs`](crate::TargetArgs), or `*mut T` for any `T`. Without it `main` takes the payload alone |
-/// | `payload:` | optional: `{ max_size: path, init: path }`, of `fn(args: &[u8]) -> usize` and of `fn(space: &mut Payload, args: &[u8]) -> Result<usize, i32>`; they run at the source. Without it the payload is a copy of the arguments |
-/// | `payload_align:` | optional: a power of two from 8 to 4096, the payload is placed at a multiple of it |
-///
-/// The fields stand in this order. `init` returns the number of bytes used, or a number other than 0 that is
-/// reported as its failure (0 becomes −1). `space` holds bytes of earlier payloads. A null `target_args`
-/// ends the call with a message where the target's type is a reference.
-///
-/// The payload comes from another process, which may be able to write to it while `main` runs. Reads
-/// return copies; code that does not trust its source reads each value once, and checks the copy.
-///
-/// While `farjump build` compiles (`--cfg farjump_ifunc`), the macro also brings the panic handler, which
-/// sends message and place of a panic to the source.
+/// The routines of an ifunc, from the fields that the attribute reads. Each field is its name and a value in
+/// brackets, in this order.
+#[doc(hidden)]
 #[macro_export]
-macro_rules! ifunc {
+macro_rules! __ifunc {
     (
-        name: $name:ident,
-        main: $main:path
-        $(, target: $target:ty)?
-        $(, payload: { max_size: $max_size:path, init: $init:path $(,)? })?
-        $(, payload_align: $align:literal)?
-        $(,)?
+        name [$name:literal]
+        signature [$signature:literal]
+        main [$main:path]
+        $(payload [$payload:ty])?
+        $(target [$target:ty])?
+        $(returns [$returns:ty])?
+        $(max_size [$max_size:path] init [$init:path])?
+        $(payload_align [$align:expr])?
     ) => {
         const _: () = {
-            #[unsafe(export_name = concat!(stringify!($name), "_main"))]
+            #[unsafe(export_name = concat!($name, "_main"))]
             unsafe extern "C" fn ifunc_main(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: usize,
                 target_args: *mut ::core::ffi::c_void,
             ) {
                 let _ = target_args;
-                $main(
-                    // SAFETY: farjump passes the payload's place and length; it is this call's until it
-                    // returns.
-                    &mut unsafe { $crate::payload(payload, payload_size) },
+                // SAFETY: farjump passes the payload's place and length; it is this call's until it returns.
+                let mut payload = unsafe { $crate::payload(payload, payload_size) };
+                let mut copy = $crate::ShortCopy::new();
+                let _ = (&mut payload, &mut copy);
+                $crate::IntoReply::reply($main(
+                    $(<$payload as $crate::FromPayload<'_>>::from_payload(&mut payload, &mut copy),)?
                     // SAFETY: the type's `TargetArgs` speaks for every target that this is sent to.
                     $(unsafe { $crate::target::<$target>(target_args) },)?
-                )
+                ))
             }
         };
         $crate::__ifunc_payload! { $name $($max_size, $init)? }
+        const _: () = {
+            const TEXT: &str = $signature;
+            #[used]
+            #[unsafe(export_name = concat!($name, "_signature"))]
+            #[unsafe(link_section = ".farjump.signature")]
+            static SIGNATURE: $crate::Signature<{ TEXT.len() }> = $crate::Signature::new(
+                $crate::__first!(
+                    [$($crate::Shape::of_arguments(stringify!($init)))?]
+                    [$(<$payload as $crate::FromPayload<'_>>::SHAPE)?]
+                    [$crate::Shape::ANY]
+                ),
+                $crate::__first!([$(<$returns as $crate::IntoReply>::SHAPE)?] [$crate::Shape::ANY]),
+                TEXT,
+            );
+        };
         $(
             const _: () = {
                 const BYTES: u32 = $align;
@@ -60,7 +63,7 @@ macro_rules! ifunc {
                     "a payload's alignment is a power of two from 8 to 4096"
                 );
                 #[used]
-                #[unsafe(export_name = concat!(stringify!($name), "_payload_align"))]
+                #[unsafe(export_name = concat!($name, "_payload_align"))]
                 #[unsafe(link_section = ".farjump.payload_align")]
                 static ALIGN: u32 = BYTES;
             };
@@ -76,25 +79,33 @@ macro_rules! ifunc {
     };
 }
 
+/// The first value that is there.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __first {
+    ([] $($rest:tt)+) => { $crate::__first!($($rest)+) };
+    ([$($first:tt)+] $($rest:tt)*) => { $($first)+ };
+}
+
 /// The routines that run at the source.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __ifunc_payload {
-    ($name:ident) => {
+    ($name:literal) => {
         const _: () = {
             #[used]
-            #[unsafe(export_name = concat!(stringify!($name), "_copy_args"))]
+            #[unsafe(export_name = concat!($name, "_copy_args"))]
             #[unsafe(link_section = ".farjump.copy_args")]
             static COPY_ARGS: u32 = 1;
         };
         const _: () = {
-            #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
+            #[unsafe(export_name = concat!($name, "_payload_get_max_size"))]
             extern "C" fn ifunc_max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
                 let _ = args;
                 args_size
             }
 
-            #[unsafe(export_name = concat!(stringify!($name), "_payload_init"))]
+            #[unsafe(export_name = concat!($name, "_payload_init"))]
             unsafe extern "C" fn ifunc_init(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: usize,
@@ -109,15 +120,15 @@ macro_rules! __ifunc_payload {
             }
         };
     };
-    ($name:ident $max_size:path, $init:path) => {
+    ($name:literal $max_size:path, $init:path) => {
         const _: () = {
-            #[unsafe(export_name = concat!(stringify!($name), "_payload_get_max_size"))]
+            #[unsafe(export_name = concat!($name, "_payload_get_max_size"))]
             unsafe extern "C" fn ifunc_max_size(args: *mut ::core::ffi::c_void, args_size: usize) -> usize {
                 // SAFETY: farjump passes the arguments with their length.
                 $max_size(unsafe { $crate::source_args(args, args_size) })
             }
 
-            #[unsafe(export_name = concat!(stringify!($name), "_payload_init_shrink"))]
+            #[unsafe(export_name = concat!($name, "_payload_init_shrink"))]
             unsafe extern "C" fn ifunc_init(
                 payload: *mut ::core::ffi::c_void,
                 payload_size: *mut usize,
@@ -182,7 +193,11 @@ pub unsafe fn target<T: Target>(args: *mut c_void) -> T {
     unsafe { T::from_args(args) }
 }
 
-/// Types that `ifunc!` takes for `target`.
+/// Types of the second parameter of an `#[ifunc]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no type of a target's arguments",
+    label = "the second parameter of an ifunc is `&T` or `&mut T` of a `#[target_args]` type, or a raw pointer"
+)]
 pub trait Target {
     /// # Safety
     /// As for [`target`].

@@ -8,6 +8,9 @@ use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 /// The payload of a call: the argument of `NAME_main` at the target, and the buffer that `init` fills in at
 /// the source.
 ///
+/// Most functions take a slice or a value instead, which is a copy ([`FromPayload`](crate::FromPayload)). This
+/// is the payload where it lies, for functions that read only parts of it, write it or send it on.
+///
 /// The source may be able to write it at any time, so there is no slice of it. What is read
 /// is a copy, each byte of which is read once: check the copy, and use it. [`Payload::as_ptr`] is for unsafe
 /// code.
@@ -18,21 +21,17 @@ use crate::{NotForwarded, ReplyTooLong, forward_bytes, reply_bytes};
 /// # fn main() {}
 /// # mod author {
 /// #![forbid(unsafe_code)]
-/// use farjump_ifunc::{Payload, fail, ifunc, reply_value};
-///
-/// ifunc! {
-///     name: dot,
-///     main: dot,
-/// }
+/// use farjump_ifunc::{Payload, fail, ifunc};
 ///
 /// /// The first word says how many the others are.
-/// fn dot(payload: &Payload) {
+/// #[ifunc]
+/// fn dot(payload: &Payload) -> u64 {
 ///     let Some(count) = payload.array_at(0).map(u64::from_le_bytes) else { fail("there is no count") };
 ///     let words = payload.chunks().skip(1).map(u64::from_le_bytes);
 ///     if count != words.len() as u64 {
 ///         fail("there are more words, or fewer, than the payload says")
 ///     }
-///     let _ = reply_value(&words.fold(0_u64, |sum, word| sum.wrapping_add(word.wrapping_mul(word))));
+///     words.fold(0, |sum, word| sum.wrapping_add(word.wrapping_mul(word)))
 /// }
 /// # }
 /// ```
@@ -115,6 +114,16 @@ impl Payload {
         self.shared().copy_to(at, into)
     }
 
+    /// Copies all bytes to `into`.
+    ///
+    /// # Safety
+    /// `into` is valid for writes of as many, which nothing else uses meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_all_to(&self, into: *mut u8) {
+        // SAFETY: these are all bytes, and this function's caller guarantees the place.
+        unsafe { self.shared().copy(0, self.len, into) }
+    }
+
     /// Writes `bytes` at `at`, as many as fit, and returns their number.
     #[inline(never)]
     pub fn write_at(&mut self, at: usize, bytes: &[u8]) -> usize {
@@ -185,29 +194,10 @@ impl fmt::Debug for Payload {
 /// Uses of a payload that safe code cannot make. The doc of [`Payload`] has a program that differs in the
 /// type alone.
 ///
-/// `main` gets no slice of it as its argument:
+/// `init` gets no slice of its buffer:
 /// ```compile_fail,E0308
 /// #![forbid(unsafe_code)]
-/// farjump_ifunc::ifunc! { name: first, main: first }
-/// fn first(payload: &[u8]) {}
-/// # fn main() {}
-/// ```
-/// ```compile_fail,E0308
-/// #![forbid(unsafe_code)]
-/// farjump_ifunc::ifunc! { name: first, main: first }
-/// fn first(payload: &mut [u8]) {}
-/// # fn main() {}
-/// ```
-/// ```
-/// #![forbid(unsafe_code)]
-/// farjump_ifunc::ifunc! { name: first, main: first }
-/// fn first(payload: &farjump_ifunc::Payload) {}
-/// # fn main() {}
-/// ```
-/// nor of `init`:
-/// ```compile_fail,E0308
-/// #![forbid(unsafe_code)]
-/// farjump_ifunc::ifunc! { name: first, main: first, payload: { max_size: max, init: init } }
+/// #[farjump_ifunc::ifunc(payload(max_size = max, init = init))]
 /// fn first(payload: &farjump_ifunc::Payload) {}
 /// fn max(args: &[u8]) -> usize { 8 }
 /// fn init(space: &mut [u8], args: &[u8]) -> Result<usize, i32> { Ok(0) }
@@ -215,7 +205,7 @@ impl fmt::Debug for Payload {
 /// ```
 /// ```
 /// #![forbid(unsafe_code)]
-/// farjump_ifunc::ifunc! { name: first, main: first, payload: { max_size: max, init: init } }
+/// #[farjump_ifunc::ifunc(payload(max_size = max, init = init))]
 /// fn first(payload: &farjump_ifunc::Payload) {}
 /// fn max(args: &[u8]) -> usize { 8 }
 /// fn init(space: &mut farjump_ifunc::Payload, args: &[u8]) -> Result<usize, i32> { Ok(0) }

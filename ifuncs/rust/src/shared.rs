@@ -50,23 +50,39 @@ impl Shared {
         Some(unsafe { self.array(at) })
     }
 
-    /// Not inlined: an image has it once.
-    #[inline(never)]
     pub(crate) fn copy_to(self, at: usize, into: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(at).min(into.len());
-        let (words, rest) = into.get_mut(..len).unwrap_or_default().as_chunks_mut();
-        let mut at = at;
-        for word in words {
-            // SAFETY: that many bytes follow `at`.
-            *word = u64::to_ne_bytes(unsafe { self.read(at) });
-            at += size_of::<u64>();
-        }
-        for byte in rest {
-            // SAFETY: that many bytes follow `at`.
-            *byte = unsafe { self.read(at) };
-            at += 1;
+        if len != 0 {
+            // SAFETY: so many bytes follow `at`, and `into` has as many.
+            unsafe { self.copy(at, len, into.as_mut_ptr()) };
         }
         len
+    }
+
+    /// Copies `len` bytes. Not inlined: an image has it once.
+    ///
+    /// # Safety
+    /// `at` and `len` are no more than the length together. `into` is valid for writes of `len` bytes, which
+    /// nothing else uses meanwhile.
+    #[inline(never)]
+    pub(crate) unsafe fn copy(self, mut at: usize, len: usize, mut into: *mut u8) {
+        let end = at + len;
+        while end - at >= size_of::<u64>() {
+            // SAFETY: this function's caller guarantees both ranges, and so many bytes are left of them.
+            unsafe {
+                into.cast::<Unaligned<u64>>().write(Unaligned(self.read(at)));
+                into = into.add(size_of::<u64>());
+            }
+            at += size_of::<u64>();
+        }
+        while at < end {
+            // SAFETY: as above, for one byte.
+            unsafe {
+                into.write(self.read(at));
+                into = into.add(1);
+            }
+            at += 1;
+        }
     }
 
     /// # Safety

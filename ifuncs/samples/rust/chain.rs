@@ -5,13 +5,6 @@
 
 use farjump_ifunc::{Data, NotForwarded, Payload, fail, ifunc};
 
-ifunc! {
-    name: chain,
-    main: visit,
-    target: &Data,
-    payload: { max_size: space, init: begin },
-}
-
 const MOST: usize = 256;
 const WORD: usize = size_of::<u64>();
 
@@ -35,6 +28,7 @@ fn begin(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
     Ok(space.len())
 }
 
+#[ifunc(name = "chain", payload(max_size = space, init = begin))]
 fn visit(payload: &mut Payload, data: &Data) {
     let Some(visited) = payload.array_at(0).filter(|_| payload.len() % WORD == 0) else {
         fail("the payload is no journey: it is not a row of 64-bit numbers")

@@ -3,21 +3,13 @@
 
 #![no_std]
 
-use farjump_ifunc::{Payload, TargetArgs, ifunc};
+use farjump_ifunc::{Payload, ifunc, target_args};
 
-ifunc! {
-    name: counter,
-    main: count,
-    target: &mut Counter,
-}
-
-#[repr(transparent)]
+/// This function is for targets that pass a 64-bit word of their own, which only injected code touches.
+#[target_args]
 struct Counter(u64);
 
-// SAFETY: this function is for targets that pass a 64-bit word of their own, which only injected code
-// touches.
-unsafe impl TargetArgs for Counter {}
-
+#[ifunc(name = "counter")]
 fn count(_payload: &Payload, counter: &mut Counter) {
     counter.0 = counter.0.wrapping_add(1);
 }

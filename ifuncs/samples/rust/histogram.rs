@@ -5,12 +5,7 @@
 
 use farjump_ifunc::{Data, Payload, ifunc, reply_value};
 
-ifunc! {
-    name: histogram,
-    main: count,
-    target: &Data,
-}
-
+#[ifunc(name = "histogram")]
 fn count(_payload: &Payload, data: &Data) {
     // Four tables: in one, equal bytes in a row would wait for the store of each other's count.
     let mut counts = [[0_u64; 256]; 4];
