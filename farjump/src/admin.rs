@@ -53,7 +53,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// For the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
+    /// For the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
     ///
     /// # Errors
     /// [`crate::ConnectError::Handshake`] when the address is malformed.

@@ -2,7 +2,6 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -10,14 +9,18 @@ use std::path::Path;
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
+use crate::data_files::Listed;
 
 /// A file, mapped for injected functions: give it to [`crate::TargetBuilder::args`], and `NAME_main` gets a
 /// `struct farjump_data *` as its `target_args`. `farjump serve --data FILE` does so.
 ///
+/// [`Data::from_bytes`] is for bytes that lie in memory already.
+///
 /// The mapping is private and read-only. Injected code cannot change the file: code that tries ends the
 /// target with a fault instead of altering the data of later functions. A process that writes to the file may
-/// change the data that functions see. A process that shortens the file while it is mapped ends the target in
-/// the same way (mmap(2), `SIGBUS`).
+/// change the data that functions see. A process that shortens the file while it is mapped ends the target when
+/// the missing bytes are read (mmap(2), `SIGBUS`). With [`crate::TargetBuilder::crash_report`] standard error
+/// then names the file. To change the data, write a new file, rename it to this path, and start a new target.
 ///
 /// ```
 /// # fn main() -> Result<(), farjump::Error> {
@@ -38,14 +41,24 @@ pub struct Data {
     len: usize,
     path: *const c_char,
     // Owners of the memory behind the pointers; moving them moves no byte of it.
-    _mapping: Option<MmapRaw>,
+    owner: Owner,
     name: CString,
+}
+
+/// The memory of the bytes. A vector is not touched before it is given back.
+enum Owner {
+    Bytes(Vec<u8>),
+    /// A mapping, and its place in the list for crash reports, which ends first.
+    Mapping {
+        _listed: Listed,
+        mapping: MmapRaw,
+    },
 }
 
 /// Length of the C structure, in bytes; later versions may only append to it.
 const SIZE: u32 = 32;
 
-// SAFETY: the pointers go to memory that `_mapping` and the path own, and that no thread writes.
+// SAFETY: the pointers go to memory that `owner` and the path own, and that no thread writes.
 unsafe impl Send for Data {}
 // SAFETY: the memory is never written through the value, so shared reads from several threads are sound.
 unsafe impl Sync for Data {}
@@ -58,29 +71,44 @@ impl Data {
     pub fn open(path: impl AsRef<Path>) -> Result<Data, Error> {
         let path = path.as_ref();
         let failed = |source| Error::DataFile { path: path.to_owned(), source };
-        // Checked before opening: opening a pipe would wait for a writer.
-        if !path.metadata().map_err(failed)?.is_file() {
+        let file = farjump_os::open_without_waiting(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
             return Err(failed(io::Error::other("it is no regular file")));
         }
-        let file = File::open(path).map_err(failed)?;
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
         // SAFETY: no reference is made to the pages, which other processes may change by writing the file. A
         // process that shortens the file ends this one with a signal, as the type's docs say.
         let mapping = unsafe { MmapOptions::new().map_copy_read_only(&file) }.map_err(failed)?;
         let mapping = MmapRaw::from(mapping);
-        Ok(Data::new(Some(mapping), name))
+        let listed = Listed::new(mapping.as_ptr(), mapping.len(), path);
+        Ok(Data::new(Owner::Mapping { _listed: listed, mapping }, name))
     }
 
     /// No bytes, and an empty path.
     pub fn empty() -> Data {
-        Data::new(None, CString::default())
+        Data::from_bytes(Vec::new())
     }
 
-    fn new(mapping: Option<MmapRaw>, name: CString) -> Data {
-        // A pointer to no bytes that is not null and must not be read.
-        let nothing = (std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0);
-        let (bytes, len) = mapping.as_ref().map_or(nothing, |mapping| (mapping.as_ptr(), mapping.len()));
-        Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), _mapping: mapping, name }
+    /// Bytes that lie in memory already, and an empty path. They are moved, not copied.
+    pub fn from_bytes(bytes: Vec<u8>) -> Data {
+        Data::new(Owner::Bytes(bytes), CString::default())
+    }
+
+    /// Gives back the bytes of [`Data::from_bytes`], not copied. `None` for a mapped file, which is unmapped.
+    pub fn into_bytes(self) -> Option<Vec<u8>> {
+        match self.owner {
+            Owner::Bytes(bytes) => Some(bytes),
+            Owner::Mapping { .. } => None,
+        }
+    }
+
+    fn new(owner: Owner, name: CString) -> Data {
+        // The pointer to the bytes of no vector or mapping is null, also if there are none.
+        let (bytes, len) = match &owner {
+            Owner::Bytes(bytes) => (bytes.as_ptr(), bytes.len()),
+            Owner::Mapping { mapping, .. } => (mapping.as_ptr(), mapping.len()),
+        };
+        Data { size: SIZE, reserved: 0, bytes, len, path: name.as_ptr(), owner, name }
     }
 
     /// Number of mapped bytes: the file's length when it was opened.
@@ -125,6 +153,7 @@ impl fmt::Debug for Data {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write;
     use std::mem::offset_of;
     use std::process::{Command, Stdio};
@@ -184,6 +213,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_in_memory_are_seen_where_they_lie_and_come_back() {
+        let bytes = b"contents".to_vec();
+        let at = bytes.as_ptr();
+        let data = Data::from_bytes(bytes);
+        assert_eq!((data.as_ptr(), data.len(), data.path()), (at, 8, c""));
+        let bytes = data.into_bytes().unwrap();
+        assert_eq!((bytes.as_ptr(), &bytes[..]), (at, &b"contents"[..]));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "contents").unwrap();
+        assert!(Data::open(&path).unwrap().into_bytes().is_none());
+    }
+
+    #[test]
     fn no_bytes_have_an_address_too() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("empty");
@@ -202,6 +245,10 @@ mod tests {
             error.contains(&*folder.path().to_string_lossy()) && error.contains("no regular file"),
             "{error}"
         );
+        let pipe = folder.path().join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let error = Data::open(&pipe).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
         let error = Data::open(folder.path().join("missing")).unwrap_err().to_string();
         assert!(error.contains("missing"), "{error}");
     }

@@ -1,23 +1,24 @@
-//! farjump injects functions into other processes: machine code and payload go straight into the target's
-//! memory. The target links the code against its own exports and calls it.
+#![doc = include_str!("../README.md")]
 //!
+//! # Contents
 //! | to | see |
 //! |---|---|
 //! | inject | [`Library::open`], [`Link::connect`], [`Link::inject`] |
+//! | call with types | [`Library::typed`], [`Link::call`] |
 //! | be injected into | [`Target::listen`], [`Target::poll`] |
 //! | look into a target that runs | [`admin`] |
 //! | bring frames in a buffer of your own | [`buffer`] |
+//! | await calls, and serve as a task | [`Pending`], [`SharedLink`], [`Target::run_async`], `docs/embedding.md` |
+//! | match on errors | [`error`] |
 //! | write a transport | [`farjump_core::transport`] and `docs/writing-a-transport.md` |
-//!
-//! Native code in a process is trusted code: grant access only to peers you trust with the whole process
-//! (`docs/security.md`).
 
 #![deny(missing_docs)]
 
 pub mod admin;
 pub mod buffer;
 mod data;
-mod error;
+mod data_files;
+pub mod error;
 mod executor;
 mod link;
 mod mode;
@@ -27,21 +28,30 @@ mod refusal;
 mod serve;
 mod stats;
 mod stored_image;
+#[cfg(feature = "tokio")]
+mod tokio;
 pub mod transports;
 mod wait;
 
 pub use data::Data;
 pub use error::{
     Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, InjectError, Limited, Mailbox, Part,
-    ServeError, SystemError, SystemOperation, WaitError,
+    ReplyLength, ServeError, SystemError, SystemOperation, WaitError,
 };
-pub use executor::{CodeTable, Executor, ExecutorBuilder, ExportFn};
-pub use farjump_control::{Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights};
+pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn};
+pub use farjump_control::{
+    Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
+};
 pub use farjump_core::image::{CodeId, Machine};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
-pub use farjump_loader::{Library, LibraryIdentity, LibraryImage};
-pub use link::{Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply};
+pub use farjump_loader::{
+    Library, LibraryIdentity, LibraryImage, OtherType, Shape, Signature, TypedArgs, TypedFunction, TypedPart,
+    TypedReply,
+};
+pub use link::{
+    Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending, TypedPending,
+};
 pub use mode::Mode;
 pub use refusal::Refusal;
 pub use serve::{Stopper, Target, TargetBuilder, TargetThread};
@@ -51,6 +61,9 @@ pub use stored_image::StoredImage;
 pub use farjump_core as core;
 #[cfg(feature = "build")]
 pub use farjump_loader::{builder as build, inspect};
+/// For the types of typed calls: `#[derive(IntoBytes, Immutable)]` for arguments and `#[derive(FromBytes)]` for
+/// replies. The feature `derive` has the derives, which need `#[zerocopy(crate = "farjump::zerocopy")]`.
+pub use zerocopy;
 
 /// The name of this program's executable.
 fn program_name() -> String {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use farjump_control::PeerIdentity;
+use farjump_core::channel::Channel;
 use farjump_core::wait::WaitPolicy;
 use rustix::event::Timespec;
 
@@ -18,6 +20,25 @@ pub(crate) enum Rest {
     Nap,
     /// Until a descriptor reports an event.
     Sleep,
+}
+
+/// Turns without result between looks for a peer on the same processor. Fewer would make a wait of usual
+/// length dearer; more would delay each call over a shared processor.
+pub(crate) const TURNS_TO_YIELD: u32 = 64;
+
+/// Number of the processor that this thread runs on; it may change at any time.
+pub(crate) fn processor() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
+/// Whether the peer of `channel` may be waiting for this thread's processor, `own`. Where the peer's is
+/// not known, a poll is no mere load, so that yielding now and then adds little to it: then any peer on this
+/// machine may be.
+pub(crate) fn may_share(channel: &mut Channel, peer: &PeerIdentity, own: usize) -> bool {
+    channel.shares_processor(own).unwrap_or_else(|| match peer.address {
+        Some(address) => address.ip().to_canonical().is_loopback(),
+        None => true,
+    })
 }
 
 /// Converts a duration for the system; one out of range becomes a day.

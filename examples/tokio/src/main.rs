@@ -10,22 +10,17 @@
 //! the address for lines, and `ADDRESS`. The client fills rows over TCP, has sums of them made by calls that
 //! it awaits all at once, and compares.
 
-mod descriptor;
-mod source;
-mod target;
-
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farjump::{Library, Link, Target};
+use farjump::{Library, Link, Target, export};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-
-use source::Source;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -33,7 +28,7 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Default)]
 struct Store {
     rows: Mutex<BTreeMap<u64, u64>>,
-    /// Number of times that the task of the target has been woken.
+    /// Number of times that the task of the target has been polled.
     woken: AtomicU64,
 }
 
@@ -62,8 +57,8 @@ impl Store {
 }
 
 /// Export for injected functions. It waits for another task no longer than a row takes to read or write.
-extern "C" fn store_get(store: *const Arc<Store>, key: u64) -> u64 {
-    // SAFETY: injected code passes its target_args on, which is the store that the target borrows.
+unsafe extern "C" fn store_get(store: *const Arc<Store>, key: u64) -> u64 {
+    // SAFETY: injected code passes its target_args on, which is the store that the target owns.
     let store = unsafe { &*store };
     store.rows().get(&key).copied().unwrap_or(0)
 }
@@ -73,24 +68,24 @@ async fn serve(address: String, transport: Option<String>) -> Result<(), Failed>
     let store = Arc::new(Store::default());
     let lines = TcpListener::bind("127.0.0.1:0").await?;
     let place = lines.local_addr()?;
-    let (mut target_args, shared) = (Arc::clone(&store), Arc::clone(&store));
-    // A target may move between threads, and so may a task that has one: the runtime runs it on whichever is
-    // free.
+    let mut target =
+        Target::listen(&address).args_owned(Arc::clone(&store)).exports([export!(store_get(_, _))]);
+    if let Some(transport) = transport {
+        target = target.transport(&transport);
+    }
+    let mut target = target.build()?;
+    println!("ready {place} {}", target.address());
+    let polls = Arc::clone(&store);
     let injected = tokio::spawn(async move {
-        let target = {
-            let builder = Target::listen(&address)
-                .args(&mut target_args)
-                .export("store_get", store_get as extern "C" fn(_, _) -> _);
-            match transport {
-                Some(transport) => builder.transport(&transport).build()?,
-                None => builder.build()?,
-            }
-        };
-        println!("ready {place} {}", target.address());
-        target::serve(target, &shared.woken).await
+        let mut run = pin!(target.run_async());
+        poll_fn(|cx| {
+            polls.woken.fetch_add(1, Ordering::Relaxed);
+            run.as_mut().poll(cx)
+        })
+        .await
     });
     tokio::select! {
-        ended = injected => match ended?? {},
+        ended = injected => Ok(ended??),
         ended = serve_lines(lines, store) => ended,
     }
 }
@@ -125,6 +120,11 @@ impl Lines {
     }
 }
 
+/// Keys as `sum` takes them.
+fn to_bytes(keys: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    keys.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
+
 /// Rows that the client fills.
 const ROWS: u64 = 100;
 /// Keys of the longest call: 8 MB, which no socket takes at once.
@@ -137,22 +137,19 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
         lines.ask(&format!("put {key} {}", key * key)).await?;
     }
 
-    // Connecting waits for the peer, so it must not run on a thread of tasks.
     let mut builder = Link::builder(address);
     if let Some(transport) = transport {
         builder = builder.transport(transport);
     }
-    let link = tokio::task::spawn_blocking(|| builder.connect()).await??;
-    let source = Rc::new(Source::new(link)?);
-    let sum = Rc::new(Library::open(library)?);
+    let (link, sum) = (builder.connect_shared().await?, Library::open(library)?);
 
-    // All of them are in flight at the same time, on one link. They stay on the thread of the link.
+    // All of them are in flight at the same time, on one link.
     let mut calls = JoinSet::new();
     for key in 0..ROWS - 2 {
-        let (source, sum) = (Rc::clone(&source), Rc::clone(&sum));
-        calls.spawn_local(async move {
-            let keys: Vec<u8> = [key, key + 1, key + 2].into_iter().flat_map(u64::to_ne_bytes).collect();
-            let reply = tokio::time::timeout(Duration::from_secs(60), source.inject(&sum, &keys)).await??;
+        let (link, sum) = (link.clone(), sum.clone());
+        calls.spawn(async move {
+            let call = link.inject(&sum, &to_bytes([key, key + 1, key + 2])).await?;
+            let reply = tokio::time::timeout(Duration::from_secs(60), call).await??;
             Ok::<_, Failed>((key, reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))))
         });
     }
@@ -169,32 +166,29 @@ async fn ask(address: &str, library: &str, lines: &str, transport: Option<&str>)
     println!("row 50 is {middle}, and {right} sums are right");
 
     lines.ask("put 4 1000").await?;
-    let keys: Vec<u8> = [3_u64, 4, 5].into_iter().flat_map(u64::to_ne_bytes).collect();
-    let reply = source.inject(&sum, &keys).await?;
+    let reply = link.inject(&sum, &to_bytes([3, 4, 5])).await?.await?;
     let total = reply.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("with 1000 in row 4, rows 3, 4 and 5 sum up to {}", total.unwrap_or(0));
 
     // More than is sent at once: the task sleeps until there is credit, and others run meanwhile.
-    let keys: Vec<u8> = (0..MANY).flat_map(|at| (at % ROWS).to_ne_bytes()).collect();
-    let (reply, row) = tokio::join!(source.inject(&sum, &keys), lines.ask("get 4"));
+    let keys = to_bytes((0..MANY).map(|at| at % ROWS));
+    let sends = async { link.inject(&sum, &keys).await?.await };
+    let (reply, row) = tokio::join!(sends, lines.ask("get 4"));
     let total = reply?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
     println!("{MANY} keys, with {} in row 4, sum up to {}", row?, total.unwrap_or(0));
     Ok(())
 }
 
-fn main() -> Result<(), Failed> {
+#[tokio::main(worker_threads = 2)]
+async fn main() -> Result<(), Failed> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
         ["serve", address, ref more @ ..] if more.len() < 2 => {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(serve(address.to_owned(), more.first().map(|name| (*name).to_owned())))
+            serve(address.to_owned(), more.first().map(|name| (*name).to_owned())).await
         }
         ["ask", address, library, lines, ref more @ ..] if more.len() < 2 => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            tokio::task::LocalSet::new()
-                .block_on(&runtime, ask(address, library, lines, more.first().copied()))
+            ask(address, library, lines, more.first().copied()).await
         }
         _ => Err(
             "usage: tokio-service serve ADDRESS [TRANSPORT] | ask ADDRESS LIBSUM.SO HOST:PORT [TRANSPORT]"

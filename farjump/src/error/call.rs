@@ -1,9 +1,12 @@
 //! Outcomes of a call other than a reply.
 
 use farjump_control::RefusalCause;
+use farjump_core::debug_in_words;
+use farjump_loader::Shape;
 
-/// A call that gave no reply: the target refused it, or its function panicked.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// A call that gave no reply of use: the target refused it, its function panicked, or its reply is no value of
+/// the expected type.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The target refused a frame; nothing ran.
@@ -24,4 +27,30 @@ pub enum CallError {
         /// Its message.
         message: String,
     },
+    /// A typed call whose reply has another length than its type. The function ran.
+    #[error(transparent)]
+    ReplyLength(Box<ReplyLength>),
 }
+
+/// A reply of another length than the type of a typed call.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "the reply of `{ifunc}` has {len} bytes, and a `{type_name}` is {shape}: call it with the type of its reply"
+)]
+#[non_exhaustive]
+pub struct ReplyLength {
+    /// Name of the ifunc.
+    pub ifunc: String,
+    /// Bytes of the reply.
+    pub len: usize,
+    /// The program's type.
+    pub type_name: &'static str,
+    /// The bytes of such a value.
+    pub shape: Shape,
+}
+
+debug_in_words!(CallError {
+    Refused { ifunc, cause, text },
+    Panicked { ifunc, message },
+    ReplyLength(inner),
+});

@@ -1,10 +1,10 @@
 //! Errors of connecting to a target, and of listening for sources.
 
 use farjump_control::{AddressError, HandshakeError, KeyError, PassedOver, PeerAddress};
-use farjump_core::worded;
+use farjump_core::{debug_in_words, worded};
 
 /// A link, an admin request or a listener that failed before the first frame.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// A malformed address.
@@ -15,13 +15,13 @@ pub enum ConnectError {
     Key(#[from] KeyError),
     /// No connection, or no listener, at the address.
     #[error(transparent)]
-    Connection(#[from] farjump_control::ConnectError),
+    Connection(#[from] super::ConnectionError),
     /// The handshake or the admin request failed.
     #[error(transparent)]
     Handshake(HandshakeError),
     /// A transport that is not available.
     #[error(transparent)]
-    Unavailable(#[from] farjump_transports::Error),
+    Unavailable(#[from] super::TransportUnavailable),
     /// No transport that works on this machine leads to the address.
     #[error("no transport is usable on {address}: {}", PassedOver::reasons(transports))]
     NoTransport {
@@ -41,6 +41,16 @@ pub enum ConnectError {
         max: usize,
     },
 }
+
+debug_in_words!(ConnectError {
+    Address(inner),
+    Key(inner),
+    Connection(inner),
+    Handshake(inner),
+    Unavailable(inner),
+    NoTransport { address, transports },
+    MailboxSize { mailbox, len, max },
+});
 
 impl From<HandshakeError> for ConnectError {
     /// A failed connection is [`ConnectError::Connection`].

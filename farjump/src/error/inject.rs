@@ -1,10 +1,10 @@
 //! Errors of injecting. Nothing was sent.
 
-use farjump_core::worded;
+use farjump_core::{counted, debug_in_words, worded};
 use std::fmt;
 
 /// A call that was not sent.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InjectError {
     /// The mailbox has no credit now, and the caller did not want to wait.
@@ -44,7 +44,8 @@ pub enum InjectError {
     /// `NAME_payload_init` wrote past the space that `NAME_payload_get_max_size` had asked for. Memory of
     /// this process may be damaged.
     #[error(
-        "`{ifunc}_payload_init` wrote past the {max} bytes that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged"
+        "`{ifunc}_payload_init` wrote past the {} that `{ifunc}_payload_get_max_size` asked for: nothing was sent; mend the library, this process may be damaged",
+        counted(*max, "byte")
     )]
     PayloadOverrun {
         /// Name of the ifunc.
@@ -60,16 +61,34 @@ pub enum InjectError {
         /// The reason.
         fault: InPlaceFault,
     },
+    /// A shared link whose handler or payload routine uses it.
+    #[error(
+        "this link is in use by a handler or payload routine on this thread: use it after that has returned"
+    )]
+    Busy,
     /// Too many pending calls on one link.
     #[error("{max} calls of this link are pending: take some outcomes first")]
     TooManyCalls {
         /// The limit.
         max: usize,
     },
-    /// More different functions than a link can bind.
-    #[error("this link has bound 65,536 different functions: make a new link")]
+    /// More different functions in use than a link can bind.
+    #[error(
+        "this link has bound 65,536 different functions: close libraries that are not used, or make a new link"
+    )]
     TooManyFunctions,
 }
+
+debug_in_words!(InjectError {
+    Full,
+    TooLarge { ifunc, len, max },
+    OverLimit { ifunc, part, len, max },
+    PayloadOverrun { ifunc, max },
+    NotInPlace { ifunc, fault },
+    Busy,
+    TooManyCalls { max },
+    TooManyFunctions,
+});
 
 worded! {
     /// A part of a frame that a target limits.
@@ -101,7 +120,8 @@ impl fmt::Display for InPlaceFault {
                 out.write_str("the link's transport delivers messages, and has no mailbox to run code in")
             }
             InPlaceFault::Statics { len } => {
-                write!(out, "it has {len} bytes of writable statics, which no memory keeps from call to call")
+                let bytes = counted(*len, "byte");
+                write!(out, "it has {bytes} of writable statics, which no memory keeps from call to call")
             }
         }
     }

@@ -1,4 +1,8 @@
-//! Errors by operation, and [`Error`], which holds any of them.
+//! Errors by operation, [`Error`], which holds any of them, and all causes inside, for programs that match.
+//!
+//! The text of an error ([`Display`](std::fmt::Display)) is a sentence that names the fault, its place, the causes
+//! and the remedy. [`Debug`] prints the same, so that a `main` that returns an error shows it; `{:#?}` prints the
+//! structure.
 
 mod call;
 mod connect;
@@ -7,17 +11,30 @@ mod serve;
 mod system;
 mod wait;
 
-pub use call::CallError;
+pub use call::{CallError, ReplyLength};
 pub use connect::{ConnectError, Mailbox};
-use farjump_control::{AddressError, HandshakeError, KeyError, RefusalCause};
-use farjump_core::transport::TransportError;
+pub use farjump_control::{
+    AddressError, Awaited as HandshakeEvent, ConnectError as ConnectionError, HandshakeError, KeyError,
+    KeyFault, KeyLineFault, MessageFault, MissingRights, NoListener, Operation as ControlOperation,
+    ParameterFault, PeerAddress, RefusalCause, RejectCause, ReservedBytes, SystemError as ControlSystemError,
+};
+use farjump_core::debug_in_words;
+pub use farjump_core::image::{ImageError, PlaceError};
+pub use farjump_core::transport::{
+    Cause as TransportCause, Operation as TransportOperation, PassedOver, TransportError,
+};
+#[cfg(feature = "build")]
+pub use farjump_loader::builder::BuildError;
+pub use farjump_loader::bundle::BundleError;
+pub use farjump_loader::{ArenaStep, Error as LibraryError, FileKind};
+pub use farjump_transports::Error as TransportUnavailable;
 pub use inject::{InPlaceFault, InjectError, Part};
 pub use serve::{Limited, ServeError};
 pub use system::{SystemError, SystemOperation};
 pub use wait::{Awaited, GoneCause, WaitError};
 
 /// An error of farjump. Its text names the fault, its place, and the remedy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No link, or no response to an admin request.
@@ -37,7 +54,7 @@ pub enum Error {
     Serve(#[from] ServeError),
     /// An ifunc library or its code.
     #[error(transparent)]
-    Library(#[from] farjump_loader::Error),
+    Library(#[from] LibraryError),
     /// A buffer that is not aligned.
     #[error("the buffer is not aligned to {align} bytes: use an AlignedBuffer, or align it")]
     Misaligned {
@@ -59,6 +76,19 @@ pub enum Error {
     #[error(transparent)]
     System(#[from] SystemError),
 }
+
+debug_in_words!(Error {
+    Connect(inner),
+    Inject(inner),
+    Wait(inner),
+    Call(inner),
+    Serve(inner),
+    Library(inner),
+    Misaligned { align },
+    DataFile { path, source },
+    Transport(inner),
+    System(inner),
+});
 
 impl Error {
     /// Returns the cause of the target's refusal, if this is one.

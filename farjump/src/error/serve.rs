@@ -1,13 +1,16 @@
 //! Errors of making a target or an executor.
 
-use farjump_core::worded;
+use farjump_core::{counted, debug_in_words, worded};
 
 /// A target or an executor that could not be made.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// A limit of the policy that would let nothing in.
-    #[error("a limit of {limit} bytes on {limited} admits nothing: set {least} at least, or leave it out")]
+    #[error(
+        "a limit of {} on {limited} admits nothing: set {least} at least, or leave it out",
+        counted(*limit, "byte")
+    )]
     Limit {
         /// The quantity that it limits.
         limited: Limited,
@@ -25,6 +28,27 @@ pub enum ServeError {
     /// A target that may have no sources.
     #[error("a target with a limit of 0 sources serves none: allow 1 at least, or leave the limit out")]
     NoSources,
+    /// A forked child serves with its parent's target.
+    #[error(
+        "this target is that of the process with pid {parent}, which forked this one: build a target after the fork"
+    )]
+    Forked {
+        /// The process that built it.
+        parent: u32,
+    },
+    /// Too few file descriptors for one source.
+    #[error(
+        "the limit of descriptors is {limit} and leaves {free} to this target, and one source takes {needed}: raise it to {} at least (`ulimit -n`, LimitNOFILE= of systemd)",
+        limit + (needed - free) as u64
+    )]
+    Descriptors {
+        /// The limit of the process.
+        limit: u64,
+        /// Descriptors that it may still open.
+        free: usize,
+        /// Descriptors that a source takes.
+        needed: usize,
+    },
     /// The file that names code for perf cannot be made.
     #[error("cannot write the perf map `{}`: {source}", path.display())]
     PerfMap {
@@ -34,6 +58,15 @@ pub enum ServeError {
         source: std::io::Error,
     },
 }
+
+debug_in_words!(ServeError {
+    Limit { limited, limit, least },
+    InPlaceOfAllowed,
+    NoSources,
+    Forked { parent },
+    Descriptors { limit, free, needed },
+    PerfMap { path, source },
+});
 
 worded! {
     /// A quantity that a policy limits.

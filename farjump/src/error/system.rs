@@ -1,16 +1,29 @@
 //! Failed system calls.
 
 use farjump_core::worded;
-use std::io;
+use farjump_os::limits;
+use std::{fmt, io};
 
 /// A system call that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation}: {source}")]
+#[derive(thiserror::Error)]
+#[error("{operation}: {source}{}", operation.limit_behind(source))]
 pub struct SystemError {
     /// The operation attempted.
     pub operation: SystemOperation,
     /// The system's error.
     pub source: io::Error,
+}
+
+impl fmt::Debug for SystemError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !out.alternate() {
+            return fmt::Display::fmt(self, out);
+        }
+        out.debug_struct("SystemError")
+            .field("operation", &self.operation)
+            .field("source", &self.source)
+            .finish()
+    }
 }
 
 worded! {
@@ -31,5 +44,17 @@ worded! {
         StartThread = "starting a thread",
         /// Connect to a destination in a thread of its own.
         ConnectDestination = "connecting to a destination",
+    }
+}
+
+impl SystemOperation {
+    /// Advice about the limit of this process that the operation met, if it met one.
+    fn limit_behind(self, error: &io::Error) -> String {
+        match self {
+            SystemOperation::StartThread | SystemOperation::ConnectDestination => {
+                limits::behind_thread(error)
+            }
+            _ => limits::behind(error),
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use farjump_control::HandshakeError;
 use farjump_core::transport::TransportError;
-use farjump_core::worded;
+use farjump_core::{debug_in_words, worded};
 
 /// A wait that ended without the awaited event.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// The time was up.
@@ -31,10 +31,31 @@ pub enum WaitError {
         /// The observation that showed it.
         cause: GoneCause,
     },
+    /// An outcome that was taken before, by this future or by one of the same number.
+    #[error("the outcome of this call from {peer} was taken before: await each call once")]
+    Taken {
+        /// The target, as it was addressed.
+        peer: String,
+    },
+    /// A call that is awaited although no task looks for its outcome.
+    #[error(
+        "no task drives the link to {peer}: run Link::drive beside this one, or build farjump with the feature tokio"
+    )]
+    NotDriven {
+        /// The target, as it was addressed.
+        peer: String,
+    },
 }
 
+debug_in_words!(WaitError {
+    TimedOut { awaited, peer, timeout },
+    PeerGone { peer, cause },
+    Taken { peer },
+    NotDriven { peer },
+});
+
 /// The observation that showed that a target is gone.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoneCause {
     /// The target closed the link, and said why.
@@ -53,6 +74,13 @@ pub enum GoneCause {
     #[error("the link was made anew before the outcome came")]
     Reconnected,
 }
+
+debug_in_words!(GoneCause {
+    Closed { text },
+    Control(inner),
+    Transport(inner),
+    Reconnected,
+});
 
 worded! {
     /// An event that a source waits for.

@@ -148,12 +148,15 @@ impl Executor {
         Ok(linked)
     }
 
-    /// Announces a placed image to the perf map and to crash reports.
+    /// Announces a placed image to the perf map, to debuggers and to crash reports.
     fn show(&self, linked: &LinkedImage) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
         if let Some(map) = &self.perf_map {
             map.add(linked);
+        }
+        if let Some(symbols) = &self.debug {
+            linked.show(symbols.get(&linked.id()));
         }
         if self.crash_report {
             linked.list();

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farjump_core::image::CodeId;
-use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Usage};
+use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols, Usage, debugger};
 
 use super::coarse_clock::Clock;
 use super::export::ExportFn;
@@ -18,6 +18,8 @@ use crate::stats::Stats;
 
 /// Default capacity for placed code, in bytes: thousands of images.
 const DEFAULT_ARENA: usize = 16 << 20;
+/// Has the targets of a program that does not say otherwise be debugged.
+const DEBUG_VARIABLE: &str = "FARJUMP_DEBUG";
 /// Default maximum of images: as many as fit the default arena at 2 KiB each.
 const DEFAULT_IMAGES: usize = 8192;
 
@@ -25,11 +27,13 @@ const DEFAULT_IMAGES: usize = 8192;
 #[derive(Debug)]
 pub struct ExecutorBuilder {
     pub(crate) exports: Exports,
-    libraries: Vec<std::path::PathBuf>,
+    libraries: Vec<PathBuf>,
     wanted: Vec<String>,
     process_symbols: bool,
     perf_map: bool,
     crash_report: bool,
+    debug: Option<bool>,
+    debug_symbols: Vec<PathBuf>,
     arena: usize,
     store: Option<Capacity>,
     pub(crate) reply_limit: usize,
@@ -49,6 +53,8 @@ impl Default for ExecutorBuilder {
             process_symbols: false,
             perf_map: false,
             crash_report: false,
+            debug: None,
+            debug_symbols: Vec::new(),
             arena: DEFAULT_ARENA,
             store: None,
             reply_limit: usize::MAX,
@@ -142,6 +148,22 @@ impl ExecutorBuilder {
         self
     }
 
+    /// Whether debuggers can set breakpoints in code and are shown its symbols, see
+    /// [`TargetBuilder::debug`](crate::TargetBuilder::debug). Default: as the variable `FARJUMP_DEBUG` says.
+    #[must_use]
+    pub fn debug(mut self, shown: bool) -> Self {
+        self.debug = Some(shown);
+        self
+    }
+
+    /// Has debuggers know the functions, lines and variables of the code of the ifunc library at `path`, see
+    /// [`TargetBuilder::debug_symbols`](crate::TargetBuilder::debug_symbols).
+    #[must_use]
+    pub fn debug_symbols(mut self, path: impl AsRef<Path>) -> Self {
+        self.debug_symbols.push(path.as_ref().to_owned());
+        self
+    }
+
     /// Capacity for placed code in bytes. Default: 16 MiB. Reserved and touched once.
     #[must_use]
     pub fn arena_size(mut self, bytes: usize) -> Self {
@@ -207,7 +229,7 @@ impl ExecutorBuilder {
     ///
     /// # Errors
     /// In each of these cases: a limit admits nothing; memory cannot be made executable; the architecture is
-    /// not supported; a library or the perf map cannot be opened; the system takes no handler for crashes; a
+    /// not supported; a library or the perf map cannot be opened; a library has no symbols to show; the system takes no handler for crashes; a
     /// local function cannot be linked with the exports.
     pub fn build(self) -> Result<Executor, Error> {
         self.policy.check(self.modes)?;
@@ -226,10 +248,17 @@ impl ExecutorBuilder {
         let perf_map = if self.perf_map { Some(PerfMap::open()?) } else { None };
         if self.crash_report {
             crash::install()?;
+            for (function, instead) in crash::substitutes() {
+                // SAFETY: both end the process with the status that they get, and `instead` stays as long as
+                // this library.
+                unsafe { resolver.substitute(function, instead) };
+            }
         }
         let mut epoch = [0; 8];
         crate::random(&mut epoch)?;
-        let arena = Arena::new(self.arena)?;
+        let debug = self.debug.unwrap_or_else(|| debug_variable(std::env::var_os(DEBUG_VARIABLE)));
+        let debug = if debug { Some(symbols(&self.debug_symbols, &self.local)?) } else { None };
+        let arena = if debug.is_some() { Arena::for_debuggers(self.arena) } else { Arena::new(self.arena) }?;
         let both_spans = 2 * arena.capacity();
         let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
@@ -242,6 +271,7 @@ impl ExecutorBuilder {
             reply_limit: self.reply_limit,
             perf_map,
             crash_report: self.crash_report,
+            debug,
             stats: Stats::default(),
             modes: self.modes,
             policy: self.policy,
@@ -254,5 +284,33 @@ impl ExecutorBuilder {
             executor.set_local(library)?;
         }
         Ok(executor)
+    }
+}
+
+/// Whether a value of `FARJUMP_DEBUG` asks for debugging: any but none and 0.
+fn debug_variable(value: Option<std::ffi::OsString>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// The symbols in these libraries, by code id. Functions of `local` libraries without symbols are known by
+/// name.
+fn symbols(libraries: &[PathBuf], local: &[Library]) -> Result<HashMap<CodeId, Symbols>, Error> {
+    if let Err(why) = debugger::check() {
+        log::warn!("{why}");
+    }
+    let named = libraries.iter().map(Symbols::read).collect::<Result<Vec<_>, _>>()?;
+    let local = local.iter().filter_map(|library| Symbols::read(library.path()).ok());
+    Ok(named.into_iter().chain(local).flatten().map(|symbols| (symbols.id(), symbols)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_switches_debugging_on_and_off() {
+        for (value, on) in [(None, false), (Some(""), false), (Some("0"), false), (Some("1"), true)] {
+            assert_eq!(debug_variable(value.map(Into::into)), on, "{value:?}");
+        }
     }
 }

@@ -156,11 +156,11 @@ impl CodeTable {
 /// The refusal of a call whose code was refused before.
 pub(super) fn again(refusal: &Refusal) -> Refusal {
     if refusal.text.is_empty() {
-        let text = format_args!(
-            "its code was refused before ({}), and so often that the words are gone",
-            refusal.cause
+        let cause = refusal.cause;
+        return Refusal::new(
+            cause,
+            format_args!("its code was refused before ({cause}), and so often that the words are gone"),
         );
-        return Refusal::new(refusal.cause, text);
     }
     refusal.clone()
 }

@@ -2,9 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::ptr;
+use std::ptr::{self, NonNull};
+
+use farjump_core::image::MAX_ALIGN_LOG2;
 
 use super::enter::{self, Foreign, Main};
+use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
 
@@ -28,7 +31,12 @@ pub(crate) struct Context {
     way_out: usize,
     /// Destinations of the call, and whether it is to be forwarded.
     forwarding: Forwarding,
+    /// Memory for the copy that a call asks for, kept for the next one.
+    copy: Vec<u8>,
 }
+
+/// Largest alignment of a copy, in bytes: that of a payload.
+const MAX_ALIGN: usize = 1 << MAX_ALIGN_LOG2;
 
 /// The end of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +53,7 @@ pub(crate) enum Ended {
 
 impl Context {
     pub(crate) fn new() -> Self {
+        fork::watch();
         Context {
             main: 0,
             reply: Vec::new(),
@@ -53,6 +62,7 @@ impl Context {
             panicked: false,
             way_out: 0,
             forwarding: Forwarding::default(),
+            copy: Vec::new(),
         }
     }
 
@@ -119,6 +129,25 @@ pub(crate) fn running() -> Option<u64> {
     Some(unsafe { (&raw const (*context).main).read() })
 }
 
+/// Has the call that runs on this thread end the process when it returns or panics. For a forked child.
+pub(super) fn end_process_with_call() {
+    let context = CURRENT.get();
+    if context.is_null() {
+        return;
+    }
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of
+    // this call, which has not returned: the fork was made inside it. Only this field is read.
+    unsafe { enter::redirect((&raw const (*context).way_out).read(), end_of_child) };
+}
+
+/// The end of a call in a forked child.
+extern "C" fn end_of_child() -> ! {
+    // SAFETY: `enter` was left for this function before `Context::call` could clear `CURRENT`, whose borrow of
+    // the context is idle.
+    let context = unsafe { &*CURRENT.get() };
+    fork::end_child(context.main, context.panicked.then_some(&context.reply))
+}
+
 /// Appends to the reply of the call that runs on this thread. Returns `false` if none runs or the reply gets
 /// too long.
 pub(super) fn append(bytes: LentBytes<'_>) -> bool {
@@ -135,6 +164,24 @@ pub(super) fn append(bytes: LentBytes<'_>) -> bool {
     }
     bytes.append_to(&mut context.reply, usize::MAX);
     true
+}
+
+/// Copies `bytes` to a multiple of `align` bytes in memory of the context's, which is valid until the call that
+/// runs on this thread ends or asks again. `None` if none runs, `align` is no power of two up to
+/// [`MAX_ALIGN`], or there is no memory.
+pub(super) fn copy(bytes: LentBytes<'_>, align: usize) -> Option<NonNull<u8>> {
+    let context = NonNull::new(CURRENT.get())?;
+    if !align.is_power_of_two() || align > MAX_ALIGN {
+        return None;
+    }
+    // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`.
+    let copy = unsafe { &mut (*context.as_ptr()).copy };
+    copy.clear();
+    copy.try_reserve_exact(bytes.len().checked_add(align)?).ok()?;
+    let skip = copy.as_ptr().align_offset(align);
+    copy.resize(skip, 0);
+    bytes.append_to(copy, usize::MAX);
+    NonNull::new(copy.as_mut_ptr().wrapping_add(skip))
 }
 
 /// Forwards the call that runs on this thread to `peer`, once it returns.

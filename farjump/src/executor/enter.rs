@@ -77,6 +77,35 @@ pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
     core::arch::naked_asm!("mov rsp, rdi", "cld", "mov eax, 1", "jmp [rsp]",)
 }
 
+/// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
+/// `enter`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
+    /// Where a call ends: the stack pointer is `way_out`, a multiple of 16, and the function is in the word
+    /// above.
+    #[unsafe(naked)]
+    unsafe extern "C" fn end() {
+        core::arch::naked_asm!("call [rsp + 8]")
+    }
+    let end = end as *const () as usize;
+    let way_out = way_out as *mut usize;
+    // SAFETY: `enter` pushed the word at the way out, where `leave` jumps to, and a copy of it above, which is
+    // only there for the stack's alignment. The call pushed the word below, the return address of `NAME_main`.
+    // The thread is here, deeper in the same stack, so all three are in use, and nothing else reads them.
+    unsafe {
+        way_out.sub(1).write(end);
+        way_out.write(end);
+        way_out.add(1).write(function as *const () as usize);
+    }
+}
+
+/// No code is placed on other machines.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn redirect(_: usize, _: extern "C" fn() -> !) {}
+
 /// A function that is not injected code.
 #[derive(Debug)]
 pub(crate) struct Foreign {

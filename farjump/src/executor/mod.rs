@@ -11,6 +11,7 @@ mod crash;
 mod direct_call;
 mod enter;
 mod export;
+mod fork;
 mod forward_requests;
 mod in_place;
 mod lent_bytes;
@@ -27,7 +28,7 @@ use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Library, LinkedImage, Need, Resolver, Store, Usage};
+use farjump_loader::{Library, LinkedImage, Need, Resolver, Store, Symbols, Usage};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
@@ -42,7 +43,7 @@ pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready};
 pub(crate) use context::{Context, Ended, running};
 pub use direct_call::{CallOutcome, DirectCaller};
-pub use export::ExportFn;
+pub use export::{Export, ExportFn};
 pub(crate) use forward_requests::{Forwarding, Gate};
 
 /// Holds linked code and calls it. Used by one thread at a time.
@@ -57,6 +58,8 @@ pub struct Executor {
     reply_limit: usize,
     perf_map: Option<PerfMap>,
     crash_report: bool,
+    /// The symbols of code that debuggers are shown; `None` if they are shown nothing.
+    debug: Option<HashMap<CodeId, Symbols>>,
     pub(crate) stats: Stats,
     modes: Allowed,
     pub(crate) policy: Policy,
@@ -148,7 +151,8 @@ impl Executor {
             }
         });
         self.space_was_made = true;
-        log::debug!("dropped {} images to free capacity", self.store.evictions() - before);
+        let dropped = (self.store.evictions() - before) as usize;
+        log::debug!("dropped {} to free capacity", farjump_core::counted(dropped, "image"));
     }
 
     /// Drops the code `id` from the store; `false` if it is not there. Its statics are lost.

@@ -26,6 +26,7 @@ pub(super) fn offer(exports: &mut Exports) {
     unsafe {
         exports.insert("farjump_reply", farjump_reply as *const c_void);
         exports.insert("farjump_forward", farjump_forward as *const c_void);
+        exports.insert("farjump_private_copy", farjump_private_copy as *const c_void);
         exports.insert("farjump_panic", farjump_panic as *const c_void);
     }
 }
@@ -60,6 +61,16 @@ unsafe extern "C" fn farjump_forward(
         Ok(()) => 0,
         Err(why) => why as c_int,
     }
+}
+
+/// Copies `len` bytes into memory of the target's that no other process can write, at a multiple of `align`, a
+/// power of two up to 4096. Valid until the call ends, or calls this again. Null outside a call, for another
+/// alignment, or without memory.
+unsafe extern "C" fn farjump_private_copy(bytes: *const c_void, len: usize, align: usize) -> *mut c_void {
+    // SAFETY: the header asks injected code for `len` readable bytes; injected code is trusted as native code
+    // is.
+    let bytes = unsafe { LentBytes::new(bytes.cast(), len) };
+    context::copy(bytes, align).map_or(std::ptr::null_mut(), |copy| copy.as_ptr().cast())
 }
 
 /// Ends this call; the source's wait fails with the message. Passes its own location on the stack to

@@ -1,7 +1,9 @@
 //! Links: inject functions, wait for their replies.
 
+mod awaiting;
 mod batch;
 mod builder;
+mod connecting;
 mod epoll;
 mod forwarding;
 mod in_place;
@@ -9,6 +11,11 @@ mod inner;
 mod pending_calls;
 mod send;
 mod sent_codes;
+mod shared;
+mod tasks;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod typed;
 
 use std::cell::{OnceCell, RefCell};
 use std::os::fd::BorrowedFd;
@@ -22,9 +29,11 @@ pub use batch::Batch;
 pub use builder::LinkBuilder;
 use epoll::Watch;
 pub(crate) use forwarding::Outgoing;
-use inner::Inner;
+use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
+pub use shared::{SharedLink, SharedPending};
+pub use typed::TypedPending;
 
 use crate::{Error, Mode, Refusal};
 
@@ -54,6 +63,11 @@ pub struct Link {
     inner: RefCell<Inner>,
     /// For programs that sleep in an event loop of their own.
     watch: OnceCell<Box<Watch>>,
+    /// Calls that were dropped while the link was in use.
+    dropped: RefCell<Vec<u32>>,
+    /// The sleep of the tasks that await calls.
+    #[cfg(feature = "tokio")]
+    reactor: RefCell<Option<Box<tokio::Reactor>>>,
 }
 
 /// A function's reply: the bytes of all its calls of `farjump_reply`, in order. Up to 40 bytes are held
@@ -97,10 +111,16 @@ pub struct LinkStats {
 
 impl Link {
     fn new(inner: Inner) -> Link {
-        Link { inner: RefCell::new(inner), watch: OnceCell::new() }
+        Link {
+            inner: RefCell::new(inner),
+            watch: OnceCell::new(),
+            dropped: RefCell::default(),
+            #[cfg(feature = "tokio")]
+            reactor: RefCell::default(),
+        }
     }
 
-    /// Connects to a target at `address` (`unix:PATH`) with the defaults of [`Link::builder`].
+    /// Connects to a target at `address` (`unix:PATH`, `unix:@NAME`) with the defaults of [`Link::builder`].
     ///
     /// # Errors
     /// When no process listens there, the target rejects the link, or the two have no transport in common.
@@ -301,6 +321,18 @@ impl Link {
         self.inner.borrow().stats()
     }
 
+    /// Returns whether the target may be waiting for the processor that this thread runs on. Polling would
+    /// keep it from replying: yield (`std::thread::yield_now`). For a loop of the caller's that polls for
+    /// outcomes, every 64 polls without result or so; the waits of this library do it themselves.
+    ///
+    /// Where the target's memory is mapped (`shm`, and `ucx-put` on one machine) the two exchange the numbers
+    /// of their processors: a target in [`Target::run`](crate::Target::run) does, and one that calls
+    /// [`Target::may_share_processor`](crate::Target::may_share_processor). Over other transports the result
+    /// is `true` for every target on this machine.
+    pub fn may_share_processor(&self) -> bool {
+        self.inner.borrow_mut().may_share_processor()
+    }
+
     /// Name of the transport in use.
     pub fn transport(&self) -> String {
         self.inner.borrow().transport().to_owned()
@@ -431,11 +463,7 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        // A handler that runs inside the link may drop a Pending. The borrow is then taken, and the outcome
-        // frees the slot when it comes.
-        if let Ok(mut inner) = self.link.inner.try_borrow_mut() {
-            inner.abandon(self.token);
-        }
+        self.link.abandon(self.token);
     }
 }
 

@@ -1,8 +1,13 @@
 //! The pending calls of a link.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::task::Waker;
+
 use farjump_core::frame::{Kind, Plan};
 use smallvec::SmallVec;
 
+use super::tasks::Tasks;
 use crate::Error;
 
 /// A reply's bytes: those of one line are kept without an allocation.
@@ -26,6 +31,8 @@ pub(crate) struct PendingCalls {
 pub(crate) struct CallSlots {
     slots: Vec<Slot>,
     free: Vec<u16>,
+    /// Wakers of the tasks that await calls, made with the first of them.
+    tasks: Option<Arc<Tasks>>,
 }
 
 #[derive(Debug)]
@@ -42,6 +49,8 @@ struct Slot {
 enum State {
     Free,
     Waiting,
+    /// As `Waiting`, and a task is woken when the outcome comes.
+    Awaited,
     /// Cancelled by its owner; the outcome is still to come and frees the slot.
     Abandoned,
     Done(Result<ReplyBytes, Error>),
@@ -128,17 +137,50 @@ impl CallSlots {
         self.slot(token).map(|slot| slot.code as u16)
     }
 
-    /// Whether the call with this token is pending.
+    /// Whether the call with this token is pending, and no task awaits it.
     #[inline]
     pub(crate) fn waits(&mut self, token: u32) -> bool {
         self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting))
+    }
+
+    /// Whether the outcome of the call with this token is still to come.
+    pub(crate) fn is_in_flight(&mut self, token: u32) -> bool {
+        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Abandoned))
+    }
+
+    /// Code indexes of the functions of calls whose outcome is still to come.
+    pub(crate) fn codes_in_flight(&self) -> HashSet<u16> {
+        let in_flight = self.slots.iter().filter(|slot| !matches!(slot.state, State::Free | State::Done(_)));
+        in_flight.map(|slot| slot.code as u16).collect()
     }
 
     /// Whether the call with this token still belongs to its owner: its outcome was not taken, and it was not
     /// cancelled.
     #[inline]
     pub(crate) fn is_owned(&mut self, token: u32) -> bool {
-        self.slot(token).is_some_and(|slot| matches!(slot.state, State::Waiting | State::Done(_)))
+        self.slot(token).is_some_and(|slot| !matches!(slot.state, State::Free | State::Abandoned))
+    }
+
+    /// Has `waker` woken when the outcome of a pending call comes, in place of an earlier one. Returns `false`
+    /// if the call is not pending.
+    pub(crate) fn wake_on_outcome(&mut self, token: u32, waker: &Waker) -> bool {
+        let Some(slot) = self.slot(token) else { return false };
+        if !matches!(slot.state, State::Waiting | State::Awaited) {
+            return false;
+        }
+        slot.state = State::Awaited;
+        self.tasks().set_call(token as u16, waker);
+        true
+    }
+
+    /// Tasks that await the link.
+    pub(crate) fn tasks(&mut self) -> &Arc<Tasks> {
+        self.tasks.get_or_insert_default()
+    }
+
+    /// Tasks that await the link, if any ever has.
+    pub(crate) fn known_tasks(&self) -> Option<&Arc<Tasks>> {
+        self.tasks.as_ref()
     }
 
     /// Notes the outcome of a call. Returns `false` if no call waits for it.
@@ -158,7 +200,20 @@ impl CallSlots {
                 self.free(token);
                 true
             }
+            State::Awaited => {
+                slot.state = State::Done(outcome());
+                self.wake(token);
+                true
+            }
             State::Free | State::Done(_) => false,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, token: u32) {
+        if let Some(tasks) = &self.tasks {
+            tasks.wake_call(token as u16);
         }
     }
 
@@ -177,6 +232,12 @@ impl CallSlots {
         let Some(slot) = self.slot(token) else { return };
         match slot.state {
             State::Waiting => slot.state = State::Abandoned,
+            State::Awaited => {
+                slot.state = State::Abandoned;
+                if let Some(tasks) = &self.tasks {
+                    tasks.forget_call(token as u16);
+                }
+            }
             State::Done(_) => self.free(token),
             State::Free | State::Abandoned => {}
         }
@@ -198,16 +259,19 @@ impl CallSlots {
         self.free.push(token as u16);
     }
 
-    /// Ends every pending call with an error, and frees the cancelled ones.
+    /// Ends every pending call with an error, frees the cancelled ones, and wakes all tasks.
     pub(crate) fn fail_all(&mut self, error: impl Fn() -> Error) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             let token = token(index, slot.generation);
             match slot.state {
-                State::Waiting => slot.state = State::Done(Err(error())),
+                State::Waiting | State::Awaited => slot.state = State::Done(Err(error())),
                 State::Abandoned => self.free(token),
                 State::Free | State::Done(_) => {}
             }
+        }
+        if let Some(tasks) = &self.tasks {
+            tasks.wake_all();
         }
     }
 }
@@ -255,6 +319,25 @@ mod tests {
             assert_ne!(calls.open(0).unwrap(), 0);
         }
         assert!(calls.open(0).is_none());
+    }
+
+    #[test]
+    fn the_outcome_of_an_awaited_call_wakes_its_task_once() {
+        let (mut calls, counted) =
+            (CallSlots::default(), Arc::new(super::super::tasks::tests::Counted::default()));
+        let waker = Waker::from(Arc::clone(&counted));
+        let (a, b) = (calls.open(0).unwrap(), calls.open(0).unwrap());
+        assert!(calls.wake_on_outcome(a, &waker) && calls.wake_on_outcome(b, &waker));
+        assert!(!calls.waits(a) && calls.is_owned(a));
+        assert_eq!(calls.codes_in_flight(), HashSet::from([0]), "their code is still in use");
+        assert!(calls.set_outcome(a, || bytes("a")));
+        assert_eq!(counted.wakes(), 1);
+        assert!(!calls.wake_on_outcome(a, &waker), "it has its outcome");
+        calls.abandon(b);
+        assert!(!calls.is_owned(b));
+        assert!(calls.set_outcome(b, || bytes("late")));
+        assert_eq!(counted.wakes(), 1, "a cancelled call wakes no task");
+        assert!(calls.take(a).unwrap().is_ok() && calls.none_in_flight());
     }
 
     #[test]

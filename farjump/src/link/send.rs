@@ -210,7 +210,7 @@ fn make_payload_aside(
     max: usize,
     line: &Line<'_>,
 ) -> Result<usize, Box<Error>> {
-    let mut aside = Aside { payload: [0; _], behind: MaybeUninit::uninit() };
+    let mut aside = Aside { payload: [0; INLINE_PAYLOAD / 8], behind: MaybeUninit::uninit() };
     let max = max.min(INLINE_PAYLOAD);
     // SAFETY: `max` is at most 40, so the payload lies in `payload`, and the canary there or in `behind`,
     // which follows it without a gap.

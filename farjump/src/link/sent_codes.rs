@@ -1,5 +1,7 @@
 //! Sent codes: a source's record of its target's code.
 
+mod kept_images;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,11 +10,14 @@ use farjump_control::MAX_CODE;
 use farjump_core::channel::FrameTemplate;
 use farjump_core::image::{CodeId, Machine};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage};
+pub(super) use kept_images::Flush;
+use kept_images::KeptImages;
 
 use crate::{Error, InjectError, Mode};
 
-/// The codes that a link has used, by code index. Indexes are never reused within a link, and the target
-/// binds them in the order of frames.
+/// The codes that a link has used, by code index. The target binds indexes in the order of frames. An index
+/// is used again once its library is closed and nothing can refer to its old code any more
+/// (`docs/decisions/closed-libraries.md`).
 // The fields that every call uses come first, side by side.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -24,43 +29,60 @@ pub(crate) struct SentCodes {
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
     by_id: HashMap<CodeId, u16>,
+    /// Indexes without code.
+    free: Vec<u16>,
+    kept: KeptImages,
 }
 
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) id: CodeId,
-    pub(crate) origin: Origin,
+    /// The ifunc's name.
+    name: Box<str>,
+    origin: Origin,
     pub(crate) known: Known,
     pub(crate) align_log2: u8,
     /// Time that the target took to place it, if it did on this link and reported it.
     pub(crate) link_time: Option<Duration>,
     /// The frame template of calls in a mode. It holds the target's epoch, so it belongs to this link.
     template: Option<(Mode, FrameTemplate)>,
+    /// The turn of its last call, except for the code used last.
+    turn: u64,
 }
 
-/// Source of a code's image: the target may request it again at any time.
+/// Source of a code's image: the target may request it as long as a frame that needs it has not run.
 #[derive(Debug)]
-pub(crate) enum Origin {
-    /// A library: the ifunc's name and the image, which is kept in memory. The library is not kept.
-    Library(Box<str>, LibraryImage),
+enum Origin {
+    /// A library, which is not kept open. Its image is kept until no frame needs it.
+    Library(LibraryIdentity, Option<LibraryImage>),
     /// This process's own store, as long as the code is there: a target forwards code that came to it.
-    Stored(Weak<LinkedImage>, Box<str>),
+    Stored(Weak<LinkedImage>),
+    /// The index is free.
+    Nothing,
 }
 
 impl Code {
-    /// The ifunc's name.
-    pub(crate) fn name(&self) -> &str {
-        match &self.origin {
-            Origin::Library(name, _) | Origin::Stored(_, name) => name,
-        }
-    }
-
-    /// A copy of the image; `None` if it is no longer stored, or is too long for a control connection.
+    /// A copy of the image; `None` if it is kept no longer, or is too long for a control connection.
     pub(crate) fn image(&self) -> Option<Vec<u8>> {
         let copy = |image: &[u8]| (image.len() <= MAX_CODE).then(|| image.to_vec());
         match &self.origin {
-            Origin::Library(_, image) => copy(image.bytes()),
-            Origin::Stored(linked, _) => copy(linked.upgrade()?.image()),
+            Origin::Library(_, image) => copy(image.as_ref()?.bytes()),
+            Origin::Stored(linked) => copy(linked.upgrade()?.image()),
+            Origin::Nothing => None,
+        }
+    }
+
+    /// The ifunc's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether its library is closed, or its image dropped from the store, and no frame needs the image.
+    fn is_closed(&self) -> bool {
+        match &self.origin {
+            Origin::Library(library, image) => image.is_none() && !library.is_open(),
+            Origin::Stored(linked) => linked.strong_count() == 0,
+            Origin::Nothing => false,
         }
     }
 }
@@ -78,25 +100,36 @@ pub(crate) enum Known {
 }
 
 impl SentCodes {
-    /// The index of the code in `library` for `machine`.
+    /// The index of `library`'s code, if it is the one used last.
+    #[inline]
+    pub(crate) fn recent_index(&self, library: &Library) -> Option<u16> {
+        self.recent.as_ref().filter(|(recent, _)| recent.is(library)).map(|(_, index)| *index)
+    }
+
+    /// The index of the code in `library` for `machine`, which becomes the code used last.
     ///
     /// # Errors
     /// When the library has payload routines that are not loaded, or no image for the target's machine, or
     /// all indexes are taken.
-    pub(crate) fn index(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
-        if let Some((_, index)) = self.recent.as_ref().filter(|(recent, _)| recent.is(library)) {
-            return Ok(*index);
-        }
+    pub(crate) fn switch_to(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
         library.check_payload()?;
         let image = library.image_for(machine)?;
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,
-            None => {
-                let origin = Origin::Library(library.name().into(), image.clone());
-                self.add(id, origin, image.payload_align_log2())?
-            }
+            None => self.add(id, library.name(), image.payload_align_log2())?,
         };
+        if let Some((_, before)) = self.recent.take() {
+            // Its calls until now may have taken the fast path, which notes no turn.
+            self.entries[usize::from(before)].turn = self.kept.turn();
+        }
+        self.cool();
+        let code = &mut self.entries[usize::from(index)];
+        code.turn = self.kept.turn();
+        if !matches!(&code.origin, Origin::Library(_, Some(_))) {
+            self.kept.add(index);
+        }
+        code.origin = Origin::Library(library.identity(), Some(image.clone()));
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
         // run.
         self.recent = Some((library.identity(), index));
@@ -117,22 +150,42 @@ impl SentCodes {
     /// When all indexes are taken.
     pub(crate) fn index_stored(&mut self, linked: &Arc<LinkedImage>) -> Result<u16, Error> {
         let (id, align_log2) = (linked.id(), linked.payload_align_log2());
-        let origin = Origin::Stored(Arc::downgrade(linked), linked.name().into());
-        if let Some(&index) = self.by_id.get(&id) {
-            // Code of an earlier entry may have been dropped, and have come again.
-            self.entries[usize::from(index)].origin = origin;
-            return Ok(index);
-        }
-        self.add(id, origin, align_log2)
+        let index = match self.by_id.get(&id) {
+            Some(&index) => index,
+            None => self.add(id, linked.name(), align_log2)?,
+        };
+        let code = &mut self.entries[usize::from(index)];
+        code.turn = self.kept.turn();
+        // Code of an earlier entry may have been dropped, and have come again.
+        code.origin = Origin::Stored(Arc::downgrade(linked));
+        Ok(index)
     }
 
     /// Adds code that has no index.
-    fn add(&mut self, id: CodeId, origin: Origin, align_log2: u8) -> Result<u16, Error> {
-        let index =
-            u16::try_from(self.entries.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
+    fn add(&mut self, id: CodeId, name: &str, align_log2: u8) -> Result<u16, Error> {
+        let code = Code {
+            id,
+            name: name.into(),
+            origin: Origin::Nothing,
+            known: Known::Nothing,
+            align_log2,
+            link_time: None,
+            template: None,
+            turn: 0,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[usize::from(index)] = code;
+                index
+            }
+            None => {
+                let index = u16::try_from(self.entries.len())
+                    .map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
+                self.entries.push(code);
+                index
+            }
+        };
         self.by_id.insert(id, index);
-        let known = Known::Nothing;
-        self.entries.push(Code { id, origin, known, align_log2, link_time: None, template: None });
         Ok(index)
     }
 
@@ -203,8 +256,13 @@ impl SentCodes {
         self.cool();
         // The target may be on another machine now.
         self.recent = None;
+        self.kept = KeptImages::default();
         for code in &mut self.entries {
-            (code.link_time, code.template) = (None, None);
+            (code.link_time, code.template, code.turn) = (None, None, 0);
+            // All calls have ended.
+            if let Origin::Library(_, image) = &mut code.origin {
+                *image = None;
+            }
             if code.known == Known::Bound {
                 code.known = Known::Perhaps;
             }

@@ -1,6 +1,5 @@
 //! A target's choices.
 
-use std::any::TypeId;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -15,8 +14,10 @@ use farjump_transports::BackendOptions;
 use super::Target;
 use super::forward::Choices;
 use super::handlers::Handlers;
+use super::resources;
 use super::settings::Settings;
-use crate::executor::{ExecutorBuilder, ExportFn};
+use super::target_args::TargetArgs;
+use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::open_channel::ring_len;
 use crate::transports::transports_for;
 use crate::{Error, Library, Mailbox, Mode, Refusal};
@@ -26,7 +27,7 @@ use crate::{Error, Library, Mailbox, Mode, Refusal};
 pub struct TargetBuilder<'a> {
     address: String,
     executor: ExecutorBuilder,
-    target_args: (*mut c_void, Option<TypeId>),
+    target_args: TargetArgs,
     settings: Settings,
     handlers: Handlers,
     transports: Vec<Box<dyn Transport>>,
@@ -50,7 +51,7 @@ impl<'a> TargetBuilder<'a> {
         TargetBuilder {
             address: address.to_owned(),
             executor: ExecutorBuilder::default(),
-            target_args: (std::ptr::null_mut(), None),
+            target_args: TargetArgs::raw(std::ptr::null_mut()),
             settings: Settings::default(),
             handlers: Handlers::default(),
             transports: Vec::new(),
@@ -67,7 +68,27 @@ impl<'a> TargetBuilder<'a> {
     /// Sets the third argument of every injected function: the address of `args`, which the target borrows.
     /// In the loop around [`Target::poll`] it is reached by [`Target::args_mut`].
     pub fn args<T: Send + 'static>(mut self, args: &'a mut T) -> TargetBuilder<'a> {
-        self.target_args = ((&raw mut *args).cast(), Some(TypeId::of::<T>()));
+        self.target_args = TargetArgs::borrowed(args);
+        self
+    }
+
+    /// As [`TargetBuilder::args`], for a value that the target owns: it may then go to a thread or a task
+    /// ([`Target::spawn`]). [`Target::into_args`] returns the value.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), farjump::Error> {
+    /// # let socket = std::env::temp_dir().join(format!("farjump-doc-owned-{}", std::process::id()));
+    /// # let address = format!("unix:{}", socket.display());
+    /// let rows = vec![1_u64, 2, 3];
+    /// let served = farjump::Target::listen(&address).args_owned(rows).build()?.spawn()?;
+    /// // ...
+    /// let rows: Vec<u64> = served.stop()?.into_args().expect("it owns them");
+    /// # assert_eq!(rows, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn args_owned<T: Send + 'static>(mut self, args: T) -> Self {
+        self.target_args = TargetArgs::owned(args);
         self
     }
 
@@ -77,7 +98,7 @@ impl<'a> TargetBuilder<'a> {
     /// `args` must be valid for whatever injected functions do with it, on the thread that polls the target,
     /// until the target is dropped.
     pub unsafe fn args_raw(mut self, args: *mut c_void) -> Self {
-        self.target_args = (args, None);
+        self.target_args = TargetArgs::raw(args);
         self
     }
 
@@ -100,6 +121,30 @@ impl<'a> TargetBuilder<'a> {
     pub fn export<F: ExportFn>(mut self, name: &str, function: F) -> Self {
         self.executor = self.executor.export(name, function);
         self
+    }
+
+    /// As [`TargetBuilder::export`], for functions under their own names.
+    ///
+    /// ```
+    /// use farjump::export;
+    ///
+    /// extern "C" fn twice(x: u64) -> u64 {
+    ///     2 * x
+    /// }
+    /// unsafe extern "C" fn sum_of(numbers: *const u64, count: usize) -> u64 {
+    ///     // SAFETY: the injected function passes `count` numbers.
+    ///     unsafe { std::slice::from_raw_parts(numbers, count) }.iter().sum()
+    /// }
+    /// # fn main() -> Result<(), farjump::Error> {
+    /// # let socket = std::env::temp_dir().join(format!("farjump-doc-exports-{}", std::process::id()));
+    /// # let address = format!("unix:{}", socket.display());
+    /// let target =
+    ///     farjump::Target::listen(&address).exports([export!(twice(_)), export!(sum_of(_, _))]).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn exports(self, functions: impl IntoIterator<Item = Export>) -> Self {
+        functions.into_iter().fold(self, |target, function| target.export(function.name(), function))
     }
 
     /// Offers an address to injected code, of a function or of data, as in C.
@@ -199,16 +244,46 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Whether standard error names the injected code that crashed: the signal, the ifunc, the offset in its
-    /// image and its code id, also when it crashed in a function that the code had called. Then the process
-    /// ends as it would have. Default: no.
+    /// Whether standard error names the injected code that ended the process: the signal, the ifunc, the offset
+    /// in its image and its code id, also when it crashed in a function that the code had called. Then the
+    /// process ends as it would have. Default: no.
     ///
-    /// Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first target of
-    /// the process with this option, and stay. Handlers installed before are called after the report;
+    /// Reported are faults and `abort`; signals that the code sends to its own process, by `raise` or `kill`;
+    /// and `exit`, `quick_exit`, and `_exit` if the code imports it. Not reported are what the system tells no
+    /// process (`SIGKILL`, `_exit` as a system call), the end of a thread that the code made, and ends in
+    /// functions that a library calls. A report from a forked child names its parent. A fault in the file of
+    /// [`Data`](crate::Data) names the file.
+    ///
+    /// Handlers for faults, and for signals that end a process and are not ignored, are installed by the first
+    /// target of the process with this option, and stay. Handlers installed before are called after the report;
     /// handlers installed later take their place. Signals that have nothing to do with injected code are
     /// passed on silently.
     pub fn crash_report(mut self, reported: bool) -> Self {
         self.executor = self.executor.crash_report(reported);
+        self
+    }
+
+    /// Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no,
+    /// unless the environment variable `FARJUMP_DEBUG` has a value other than 0.
+    ///
+    /// Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
+    /// [`TargetBuilder::arena_size`]. It is registered by GDB's JIT interface, under the name of its main
+    /// function, or with the symbols of [`TargetBuilder::debug_symbols`]. Placing an image costs more, and
+    /// some milliseconds while gdb is attached; calls cost the same. Code of mode in place runs in the
+    /// mailbox, and takes hardware breakpoints alone.
+    ///
+    /// Debuggers find the interface in the symbol table of the program: not if that is stripped.
+    pub fn debug(mut self, shown: bool) -> Self {
+        self.executor = self.executor.debug(shown);
+        self
+    }
+
+    /// Has debuggers know the functions, lines and variables of the code of the ifunc library at `path`
+    /// whenever that code comes, if the target is [debugged](TargetBuilder::debug). The library is the one
+    /// that the source sends, built with `farjump build -g`. It is read when the target is built, and nothing
+    /// of it runs. May be repeated.
+    pub fn debug_symbols(mut self, path: impl AsRef<std::path::Path>) -> Self {
+        self.executor = self.executor.debug_symbols(path);
         self
     }
 
@@ -347,10 +422,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name`: injected code may
-    /// forward itself there, by `farjump_forward`. The first call makes a link, over one of the built-in
-    /// transports; so does the first call after a link has ended. [`Target::set_destination`] does the same
-    /// later.
+    /// Names the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`) as destination `name`:
+    /// injected code may forward itself there, by `farjump_forward`. The first call makes a link, over one of
+    /// the built-in transports; so does the first call after a link has ended. [`Target::set_destination`]
+    /// does the same later.
     ///
     /// Processes that may inject into this target may then have code run at that one too.
     pub fn destination(mut self, name: &str, address: &str) -> Self {
@@ -474,9 +549,9 @@ impl<'a> TargetBuilder<'a> {
         self.settings.check()?;
         self.executor.policy.limits = self.settings.limits;
         let mut executor = self.executor.build()?;
-        // SAFETY: `args` borrowed the value for as long as the target may live; `args_raw`'s caller
-        // guarantees the rest.
-        unsafe { executor.set_target_args(self.target_args.0) };
+        // SAFETY: `args` borrowed the value for as long as the target may live, which owns that of
+        // `args_owned`; `args_raw`'s caller guarantees the rest.
+        unsafe { executor.set_target_args(self.target_args.address()) };
         if choices.transport.as_deref().is_some_and(farjump_transports::locks_memory) {
             // The user who starts the target learns of the limit, not only connecting sources.
             self.settings.arrival(executor.epoch()).keep_openable(&mut self.transports)?;
@@ -487,6 +562,7 @@ impl<'a> TargetBuilder<'a> {
         let mut target =
             Target::new(listener, self.transports, executor, settings, handlers, self.target_args, choices)?;
         target.key_file = key_file;
+        resources::check(only)?;
         for (name, address) in &self.destinations {
             target.set_destination(name, address)?;
         }

@@ -51,6 +51,11 @@ impl Target<'_> {
                 Ok(Some(control)) => control,
                 Ok(None) => return Ok(()),
                 Err(error @ HandshakeError::System(_)) => return self.go_deaf(&error),
+                Err(error @ HandshakeError::NoDescriptors { .. }) => {
+                    self.shared.executor.stats.sources_refused += 1;
+                    self.say_short(&error);
+                    continue;
+                }
                 // A failure of one connection concerns only that connection.
                 Err(error) => {
                     log::info!("rejected a process that connected: {error}");
@@ -144,9 +149,16 @@ impl Target<'_> {
     /// its queue: looking at them again at once would find the same, over and over.
     #[cold]
     fn go_deaf(&mut self, error: &dyn std::fmt::Display) -> Result<(), Error> {
-        log::warn!("no more connections for {DEAF:?}: {error}");
+        self.say_short(error);
         self.deaf_until = Some(Instant::now() + DEAF);
         self.watch.listen(self.listener.as_fd(), false)
+    }
+
+    /// Warns that the system has no resources for one more connection; once, until there is a link again.
+    fn say_short(&mut self, error: &dyn std::fmt::Display) {
+        let level = if self.is_short { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "no more connections for now: {error}");
+        self.is_short = true;
     }
 
     /// Continues a handshake, or a response.
@@ -219,6 +231,9 @@ impl Target<'_> {
         let most = self.shared.executor.reply_limit();
         let control = SourceControl::new(control, rights);
         let session = Session::new(id, channel, control, table, most, transport);
+        if std::mem::take(&mut self.is_short) {
+            log::info!("connections are accepted again");
+        }
         self.shared.handlers.peer_joined(&session.control.peer);
         self.shared.executor.stats.links += 1;
         self.sessions.push(session);

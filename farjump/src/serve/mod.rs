@@ -9,13 +9,16 @@ mod forward;
 mod handlers;
 mod key_changes;
 mod poll;
+mod resources;
 mod session;
 mod sessions;
 mod settings;
 mod sleep;
+mod target_args;
 mod thread;
+#[cfg(feature = "tokio")]
+mod tokio;
 
-use std::any::TypeId;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::AsFd;
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
 use farjump_control::{AdminConnection, Arrival, KeyFile, Listener};
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
+use farjump_os::fork_count;
 
 pub use builder::TargetBuilder;
 use epoll::{Event, Watch};
@@ -33,12 +37,13 @@ use handlers::Handlers;
 use session::{Scratch, Session, Shared};
 use sessions::Sessions;
 use settings::Settings;
+use target_args::TargetArgs;
 pub use thread::{Stopper, TargetThread};
 
-use crate::executor::{Executor, ExportFn};
+use crate::executor::{Executor, Export, ExportFn};
 use crate::stored_image::describe;
 use crate::wait::NAPS;
-use crate::{Error, Library, Stats, StoredImage};
+use crate::{Error, Library, ServeError, Stats, StoredImage};
 
 /// A process, or a thread of one, that injected functions run in.
 ///
@@ -55,7 +60,7 @@ use crate::{Error, Library, Stats, StoredImage};
 /// let mut store = Store;
 /// let mut target = Target::listen("unix:store.sock")
 ///     .args(&mut store)
-///     .export("store_get", store_get as extern "C" fn(_, _) -> _)
+///     .exports([farjump::export!(store_get(_, _))])
 ///     .build()?;
 /// loop {
 ///     target.poll()?;
@@ -75,8 +80,12 @@ pub struct Target<'a> {
     nap: Duration,
     /// Time until which connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
+    /// Whether connections were rejected for lack of resources, and no link was made since.
+    is_short: bool,
     /// The process that it was built in.
     process: u32,
+    /// Number of forks before it was built.
+    forks: u64,
     listener: Listener,
     /// The key file of sources, if it may change.
     key_file: Option<KeyFile>,
@@ -85,12 +94,13 @@ pub struct Target<'a> {
     watch: Watch,
     stopper: Stopper,
     next_id: u64,
-    target_args: (*mut c_void, Option<TypeId>),
+    /// The last field: what is above may use the value that it owns.
+    target_args: TargetArgs,
     args: PhantomData<&'a mut ()>,
 }
 
-// SAFETY: `target_args` points to a `T: Send` that is borrowed for `'a` (`TargetBuilder::args`), or the
-// caller of `args_raw` guaranteed it for whichever thread polls.
+// SAFETY: `target_args` may move to another thread, see there. All else that a target has pointers to is its
+// own: sessions, their code, and the executor's memory.
 unsafe impl Send for Target<'_> {}
 
 impl std::fmt::Debug for Target<'_> {
@@ -103,7 +113,14 @@ impl std::fmt::Debug for Target<'_> {
 }
 
 impl<'a> Target<'a> {
-    /// A target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT` ([`TargetBuilder::key`]).
+    /// A target that listens at `address`: `unix:PATH`, `unix:@NAME` (an abstract socket), or `tcp:HOST:PORT`
+    /// ([`TargetBuilder::key`]).
+    ///
+    /// A target that is dropped removes the file at PATH, also while a panic unwinds. A process that ends
+    /// otherwise leaves it: by a signal, by an abort, by `std::process::exit`. The next target takes it over,
+    /// as no process listens there, and sources get an error that says so. To leave none, catch the signals:
+    /// call [`Stopper::stop`] at the first, and [`end_process`](crate::end_process) where the target does not
+    /// stop in time.
     pub fn listen(address: &str) -> TargetBuilder<'a> {
         TargetBuilder::new(address)
     }
@@ -114,9 +131,10 @@ impl<'a> Target<'a> {
         executor: Executor,
         settings: Settings,
         handlers: Handlers,
-        target_args: (*mut c_void, Option<TypeId>),
+        target_args: TargetArgs,
         choices: Choices,
     ) -> Result<Self, Error> {
+        fork_count::watch();
         let stopper = Stopper::new()?;
         let watch = Watch::new()?;
         watch.add(listener.as_fd(), Event::Listener, false)?;
@@ -140,7 +158,9 @@ impl<'a> Target<'a> {
             last_control: None,
             nap: NAPS.0,
             deaf_until: None,
+            is_short: false,
             process: std::process::id(),
+            forks: fork_count::count(),
             listener,
             key_file: None,
             arrivals: Vec::new(),
@@ -153,7 +173,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Hands the target to a thread of its own, which runs it until [`TargetThread::stop`].
+    /// Hands the target to a thread of its own, which runs it until [`TargetThread::stop`]. Its arguments have to
+    /// be its own ([`TargetBuilder::args_owned`]), or borrowed for `'static`.
     ///
     /// # Errors
     /// When the thread cannot be made.
@@ -169,15 +190,34 @@ impl<'a> Target<'a> {
         self.stopper.clone()
     }
 
-    /// The value that [`TargetBuilder::args`] borrowed, between polls; `None` if it was of another type.
-    pub fn args_mut<T: 'static>(&mut self) -> Option<&mut T> {
-        let (args, type_id) = self.target_args;
-        if type_id != Some(TypeId::of::<T>()) {
-            return None;
+    /// Checks that this is no forked child: connections and mailboxes are its parent's.
+    fn check_process(&self) -> Result<(), Error> {
+        if self.forks == fork_count::count() {
+            return Ok(());
         }
-        // SAFETY: `args` points to a `T` that is borrowed for longer than `self` lives; injected code uses it
-        // only inside `poll`, which needs `self` exclusively, as this borrow does.
-        Some(unsafe { &mut *args.cast::<T>() })
+        Err(Error::Serve(ServeError::Forked { parent: self.process }))
+    }
+
+    /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of
+    /// another type.
+    pub fn args_mut<T: 'static>(&mut self) -> Option<&mut T> {
+        // SAFETY: the address is that of a `T` that lives for longer than `self`; injected code uses it only
+        // inside `poll`, which needs `self` exclusively, as this borrow does.
+        self.target_args.of_type::<T>().map(|args| unsafe { &mut *args })
+    }
+
+    /// Ends the target and returns the value of [`TargetBuilder::args_owned`]. For a target on a thread of its
+    /// own, that is `thread.stop()?.into_args::<Store>()`.
+    ///
+    /// # Errors
+    /// The target as it was, if it owns no `T`.
+    #[expect(clippy::result_large_err, reason = "the error is the target, which was moved in")]
+    pub fn into_args<T: 'static>(mut self) -> Result<T, Self> {
+        let Some(args) = self.target_args.give::<T>() else { return Err(self) };
+        drop(self);
+        // SAFETY: `give` gave the box at this address away, and the target is gone with all code that used
+        // it.
+        Ok(*unsafe { Box::from_raw(args) })
     }
 
     /// The address that it listens at: as given, and with the port that the system chose for port 0.
@@ -233,6 +273,11 @@ impl<'a> Target<'a> {
         self.shared.executor.export(name, function);
     }
 
+    /// As [`Target::export`], for functions under their own names: `target.exports([export!(store_get(_, _))])`.
+    pub fn exports(&mut self, functions: impl IntoIterator<Item = Export>) {
+        functions.into_iter().for_each(|function| self.export(function.name(), function));
+    }
+
     /// As [`Target::export`], for an address of a function or of data, as in C.
     ///
     /// # Safety
@@ -263,8 +308,8 @@ impl<'a> Target<'a> {
         unsafe { self.shared.executor.export_library(path) }
     }
 
-    /// Names the target at `address` (`unix:PATH`, `tcp:HOST:PORT`) as destination `name` from now on; see
-    /// [`TargetBuilder::destination`]. Calls under way to another address of that name fail.
+    /// Names the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`) as destination `name` from
+    /// now on; see [`TargetBuilder::destination`]. Calls under way to another address of that name fail.
     ///
     /// # Errors
     /// When the address is malformed.

@@ -71,6 +71,7 @@ impl Target<'_> {
         if !self.polls.wrapping_add(1).is_multiple_of(every) {
             return Ok(());
         }
+        self.check_process()?;
         let events = self.watch.wait(Duration::ZERO)?;
         if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
             events.iter().for_each(|event| self.heed(event));
@@ -120,6 +121,7 @@ impl Target<'_> {
     /// report.
     #[cold]
     pub(super) fn now_and_then(&mut self) -> Result<(), Error> {
+        self.check_process()?;
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
@@ -146,6 +148,7 @@ impl Target<'_> {
 
     /// Handles events of the system.
     pub(super) fn serve(&mut self, events: &Events) -> Result<(), Error> {
+        self.check_process()?;
         let now = Instant::now();
         self.last_control = Some(now);
         self.look_at_keys(now);

@@ -11,7 +11,7 @@ use super::session::Session;
 #[cfg(doc)]
 use super::thread::Stopper;
 use crate::Error;
-use crate::wait::{LONGEST_SLEEP, NAPS, Rest};
+use crate::wait::{LONGEST_SLEEP, NAPS, Rest, TURNS_TO_YIELD, may_share, processor};
 
 impl Target<'_> {
     /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.
@@ -19,14 +19,21 @@ impl Target<'_> {
     /// # Errors
     /// As [`Target::poll`].
     pub fn run(&mut self) -> Result<(), Error> {
+        self.check_process()?;
         let mut waiter = Waiter::new(self.settings.wait);
+        // A policy that never yields owns its processor.
+        let yields = self.settings.wait.yields != 0;
         while !self.stopper.is_stopped() {
             if self.poll()? != 0 {
                 waiter.reset();
                 continue;
             }
             match waiter.turn() {
-                Turn::Again => {}
+                Turn::Again => {
+                    if yields && waiter.turns().is_multiple_of(TURNS_TO_YIELD) && self.may_share_processor() {
+                        std::thread::yield_now();
+                    }
+                }
                 Turn::Yield => std::thread::yield_now(),
                 // The wake may mean work: spin for it again.
                 Turn::Sleep if self.wait(LONGEST_SLEEP)? => waiter.reset(),
@@ -35,6 +42,20 @@ impl Target<'_> {
         }
         self.end_links("the target stops");
         Ok(())
+    }
+
+    /// Returns whether a source that brought frames lately may be waiting for the processor that this thread
+    /// runs on. Polling would keep it from running: yield (`std::thread::yield_now`). For a loop of the
+    /// caller's around [`Target::poll`], every 64 polls without result or so; [`Target::run`] does it itself.
+    ///
+    /// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
+    /// their processors by this. Over other transports the result is `true` for every source on this machine.
+    pub fn may_share_processor(&mut self) -> bool {
+        let (own, busy) = (processor(), self.sessions.busy());
+        // All of them: each source is sent the number too.
+        self.sessions[..busy].iter_mut().fold(false, |shares, session| {
+            may_share(&mut session.channel, &session.control.peer, own) | shares
+        })
     }
 
     /// Sleeps until a frame, a connection or a stop comes, at most `timeout`. Returns `false` if nothing
@@ -60,6 +81,7 @@ impl Target<'_> {
     /// # Errors
     /// As [`Target::poll`].
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
+        self.check_process()?;
         let mut longest = LONGEST_SLEEP;
         let mut index = 0;
         while index < self.sessions.polled() {

@@ -203,7 +203,7 @@ fn who_asks_takes_no_sources_place_and_is_answered_where_no_source_is_taken() {
     while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     silent.iter().for_each(|mut one| one.write_all(&PREAMBLE).unwrap());
     let error = while_polling(&mut pair.target, || place.admin().stats()).unwrap_err();
-    assert!(error.to_string().contains("takes 1 sources at a time"), "{error}");
+    assert!(error.to_string().contains("takes 1 source at a time"), "{error}");
     drop(silent);
     while_polling(&mut pair.target, || place.admin().stats()).unwrap();
     pair.call(&library("echo"), b"served on").unwrap();

@@ -234,7 +234,9 @@ fn panics_refusals_and_long_replies_are_told_apart_and_the_next_frame_runs() {
     for _ in 0..2 {
         fixture.carry(&lookup, &words(&[1]));
         match fixture.run() {
-            RunOutcome::Refused(refusal) => assert!(refusal.text.contains("exports no `store_"), "{refusal}"),
+            RunOutcome::Refused(refusal) => {
+                assert!(refusal.text.contains("exports none of `store_"), "{refusal}")
+            }
             other => panic!("{other:?}"),
         }
     }

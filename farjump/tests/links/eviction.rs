@@ -145,7 +145,7 @@ fn functions_of_the_target_itself_are_never_dropped() {
     let (tally, echo) = (library("tally"), library("echo"));
     let mut pair = Pair::of(one_image(&place).local(&tally), place.link());
     let error = refused(pair.call(&echo, b""), "echo", RefusalCause::OutOfMemory);
-    assert!(error.contains("its store is full, with 1 images"), "{error}");
+    assert!(error.contains("its store is full, with 1 image of"), "{error}");
     assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1]);
     // It is no longer the target's own, and is dropped like any other.
     assert!(pair.target.remove_local("tally"));

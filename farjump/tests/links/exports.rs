@@ -93,15 +93,15 @@ fn a_target_that_does_not_allow_it_takes_no_library_and_says_how_it_would() {
 }
 
 #[test]
-fn what_is_no_library_is_refused_with_the_dynamic_linkers_words_and_changes_nothing() {
+fn what_is_no_library_is_refused_with_the_reason_and_changes_nothing() {
     let place = Place::new();
     let target = place.target().allow_export(true).export("store_get", store_get as StoreGet);
     let mut pair = Pair::of(target.export_data("store_version", &STORE_VERSION), place.link());
     let admin = place.admin();
     let lost = built(&place, "lost", "int nowhere(void); int store_get(void) { return nowhere(); }");
     for (bytes, said) in [
-        (Vec::new(), "file too short"),
-        (vec![7; 200_000], "invalid ELF header"),
+        (Vec::new(), "it is an empty file"),
+        (vec![7; 200_000], "it is not an ELF file"),
         (std::fs::read(lost).unwrap(), "undefined symbol: nowhere"),
     ] {
         let error = while_polling(&mut pair.target, || admin.export("libodd.so\x1b", &bytes)).unwrap_err();

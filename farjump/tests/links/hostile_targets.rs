@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use farjump::core::frame::{Kind, Plan};
+use farjump::core::mailbox::region_len;
+use farjump::core::transport::OpenRequest;
 use farjump::{CallError, Error, RefusalCause, WaitPolicy};
-use farjump_control::Message;
+use farjump_control::{Message, SecondEndpoint};
 use farjump_fixtures::raw_source;
 use farjump_fixtures::raw_target::RawTarget;
+use farjump_transports::shm::Shm;
 
 use crate::support::{FOREVER, PATIENCE, Place, Seen, library, panicked, peer_gone, refused, timed_out};
 
@@ -261,4 +264,74 @@ fn a_flush_finds_the_refusals_told_before_its_answer_though_nobody_calls_for_att
     assert_eq!(refused(link.flush(PATIENCE), "echo", RefusalCause::Policy), "0000");
     assert_eq!(reported.all().len(), MESSAGES as usize);
     drop(target.join().unwrap());
+}
+
+/// The next message of the source that is not about code.
+fn next_message(target: &mut RawTarget) -> Message {
+    loop {
+        match target.control.recv().unwrap() {
+            Some((Message::NoCode { .. } | Message::Code { .. }, _)) => {}
+            Some((message, _)) => return message,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Offers a large mailbox that the source cannot take, as that of a process that is dying: its memory is gone,
+/// and its control connection is still there. Returns after the source's next request.
+fn offer_nothing(target: &mut RawTarget) {
+    let Message::LargeRequest { frame, .. } = next_message(target) else { panic!("no request") };
+    let ring = usize::try_from(frame).unwrap().next_power_of_two();
+    let request = OpenRequest::new(region_len(ring), ring);
+    let end = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
+    // Without the descriptor of its memory.
+    end.with_info(|end, _| target.control.send(&Message::LargeOffer { end }, &[])).unwrap();
+    target.channel.notify().unwrap();
+    assert!(matches!(next_message(target), Message::LargeAccept { .. }));
+    assert!(matches!(next_message(target), Message::LargeRelease));
+    let again = next_message(target);
+    assert!(matches!(again, Message::LargeRequest { frame: same, .. } if same == frame), "{again:?}");
+}
+
+#[test]
+fn an_offer_that_cannot_be_taken_is_a_dead_targets_or_a_refusal_once_the_target_says_something() {
+    let place = Place::new();
+    // Longer than the raw target's mailbox.
+    let payload = vec![1; 1 << 17];
+    // It dies.
+    let target = RawTarget::start(&place.address(), |mut target| offer_nothing(&mut target));
+    let link = place.link().send_timeout(FOREVER).connect().unwrap();
+    peer_gone(link.inject(&library("echo"), &payload).map(drop));
+    target.join().unwrap();
+    // It declines, or offers another.
+    for offers in [false, true] {
+        let target = RawTarget::start(&place.address(), move |mut target| {
+            offer_nothing(&mut target);
+            if offers {
+                let request = OpenRequest::new(region_len(1 << 18), 1 << 18);
+                let end = SecondEndpoint::open(&mut Shm::new(), &request).unwrap();
+                end.with_info(|end, descriptors| {
+                    target.control.send(&Message::LargeOffer { end }, descriptors)
+                })
+                .unwrap();
+            } else {
+                let (cause, text) = (RefusalCause::OutOfMemory, "a moment ago".to_owned());
+                target.control.send(&Message::LargeDecline { cause, text }, &[]).unwrap();
+            }
+            target.channel.notify().unwrap();
+            let then = offers.then(|| next_message(&mut target));
+            assert!(matches!(then, None | Some(Message::LargeRelease)), "{then:?}");
+            // Calls that need none still run.
+            let call = target.next_frame();
+            target.reply(call.token, 0, b"small");
+            target
+        });
+        let link = place.link().send_timeout(FOREVER).connect().unwrap();
+        let echo = library("echo");
+        let outcome = link.inject(&echo, &payload).map(drop);
+        let text = refused(outcome, "echo", RefusalCause::OutOfMemory);
+        assert!(text.starts_with("no mailbox could be made for a frame of "), "{text}");
+        assert_eq!(*link.inject(&echo, b"").unwrap().wait(PATIENCE).unwrap(), *b"small");
+        drop(target.join().unwrap());
+    }
 }

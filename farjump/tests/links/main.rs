@@ -2,9 +2,11 @@
 //! stopped and killed.
 
 mod admin;
+mod awaiting;
 mod batches;
 mod buffers;
 mod calls;
+mod closed_libraries;
 mod code;
 mod crash_reports;
 mod event_loop;
@@ -25,6 +27,7 @@ mod panics;
 mod payloads;
 mod peer_death;
 mod policy;
+mod processors;
 mod rights;
 mod sleep;
 mod streams;
@@ -32,3 +35,4 @@ mod streams;
 mod support;
 mod targets;
 mod tcp_key;
+mod typed;

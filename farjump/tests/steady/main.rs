@@ -1,5 +1,7 @@
 //! The steady state: a message allocates nothing, takes no contended lock, and makes no system call.
 
+mod awaited;
+mod closed;
 mod counting;
 mod idle;
 mod peers;

@@ -13,19 +13,19 @@ use crate::support::{PATIENCE, Pair, Place};
 use crate::{EACH, HANDOVERS, MESSAGES, Steady};
 
 /// Exit status of a run without a system call: no other code of this process returns it.
-const NONE: i32 = 86;
+pub(crate) const NONE: i32 = 86;
 
 /// Runs the test `test` in a process of its own, where [`is_child`] is true of it.
-fn run(test: &str) -> ExitStatus {
+pub(crate) fn run(test: &str) -> ExitStatus {
     test_in_role(test, &["child"]).stdout(Stdio::null()).status().unwrap()
 }
 
-fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     !role().is_empty()
 }
 
 /// Makes any later system call of this thread but `exit_group` end the process with `SIGSYS`.
-fn forbid_system_calls() {
+pub(crate) fn forbid_system_calls() {
     let rule = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let filter = [
         // The call's number, `seccomp_data.nr`, is at offset 0.
@@ -43,7 +43,7 @@ fn forbid_system_calls() {
     assert_eq!(result, 0, "seccomp: {}", std::io::Error::last_os_error());
 }
 
-fn end(code: i32) -> ! {
+pub(crate) fn end(code: i32) -> ! {
     // SAFETY: it ends the process; nothing of the process is used after.
     unsafe { libc::_exit(code) }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
 pub(crate) mod chronicle;
+pub(crate) mod distinct;
 mod failures;
 
 use std::collections::HashMap;
@@ -76,8 +77,8 @@ fn last_change(path: &Path) -> SystemTime {
 
 /// The path of an ifunc library, built once for all processes of a test binary.
 ///
-/// Its source is `tests/ifuncs/NAME.c` or, if there is none, the sample of that name, in C or, for `NAME.rs`,
-/// in Rust. A library of `tests/ifuncs` with an underscore in its name is called by the part before it.
+/// Its source is `tests/ifuncs/NAME.c`, or `NAME.rs` there; if there is none, the sample of that name, in C or,
+/// for `NAME.rs`, in Rust. A library of `tests/ifuncs` with an underscore in its name is called by the part before it.
 pub(crate) fn library_path(name: &str) -> PathBuf {
     static BUILT: OnceLock<Mutex<HashMap<String, PathBuf>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap();
@@ -85,11 +86,13 @@ pub(crate) fn library_path(name: &str) -> PathBuf {
         return path.clone();
     }
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let own = package.join(format!("tests/ifuncs/{name}.c"));
+    let rust = name.strip_suffix(".rs");
+    let own =
+        package.join("tests/ifuncs").join(rust.map_or_else(|| format!("{name}.c"), |_| name.to_owned()));
     let samples = package.join("../ifuncs/samples");
     let (source, routines) = if own.exists() {
-        (own, name.split('_').next())
-    } else if let Some(rust) = name.strip_suffix(".rs") {
+        (own, rust.or_else(|| name.split('_').next()))
+    } else if let Some(rust) = rust {
         (samples.join("rust").join(name), Some(rust))
     } else {
         (samples.join(format!("c/{name}.c")), None)

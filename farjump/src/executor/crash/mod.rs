@@ -1,11 +1,12 @@
-//! Crash reports: when injected code ends the process by a fault, standard error names the code.
+//! Crash reports: when injected code ends the process, standard error names the code.
 //!
-//! [`install`] puts a handler before those that the process has. It prints one line, and passes the signal
-//! on: to the earlier handler, or to the default action, so that the process ends as it would have ended,
+//! [`install`] puts a handler before those that the process has, for faults and for signals by which code may
+//! end its own process ([`SIGNALS`]); [`exits`] covers `exit`. It prints one line, and passes the signal on: to the earlier handler, or to the default action, so that the process ends as it would have ended,
 //! core dump included. A handler cannot rely on the state of the process, so it takes no lock and allocates
 //! nothing: it reads the addresses of images from [`farjump_loader::address_map`], and the running code from
 //! the thread's own call.
 
+mod exits;
 mod report;
 mod stack;
 
@@ -13,7 +14,10 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub(crate) use exits::substitutes;
 
 use crate::{Error, SystemError, SystemOperation};
 
@@ -26,15 +30,58 @@ pub(crate) fn prepare_thread() {
     stack::prepare_thread();
 }
 
-/// Reported signals: faults, the traps that fill space without code, and `abort`.
-const SIGNALS: [(c_int, &str); 6] = [
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGTRAP, "SIGTRAP"),
-    (libc::SIGABRT, "SIGABRT"),
+/// A reported signal.
+struct Signal {
+    number: c_int,
+    name: &'static str,
+    kind: Kind,
+}
+
+/// The occasions of a report, while injected code runs on the thread that gets the signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A fault, a trap that fills space without code, or `abort`: always.
+    Fault,
+    /// A request to end: if this process sent it to itself.
+    Request,
+    /// As a request, but only if the program has no handler for it: then it ends the process.
+    Fatal,
+    /// The system's answer to what the thread does, fatal without a handler.
+    Answer,
+}
+
+/// Reported signals. Those of [`Kind::Request`] and [`Kind::Fatal`] are told only if the process sent them
+/// itself, which the description of the signal says: another process may send them at any moment, and then
+/// the handler touches no thread-local variable.
+const SIGNALS: [Signal; 18] = [
+    Signal { number: libc::SIGSEGV, name: "SIGSEGV", kind: Kind::Fault },
+    Signal { number: libc::SIGBUS, name: "SIGBUS", kind: Kind::Fault },
+    Signal { number: libc::SIGILL, name: "SIGILL", kind: Kind::Fault },
+    Signal { number: libc::SIGFPE, name: "SIGFPE", kind: Kind::Fault },
+    Signal { number: libc::SIGTRAP, name: "SIGTRAP", kind: Kind::Fault },
+    Signal { number: libc::SIGABRT, name: "SIGABRT", kind: Kind::Fault },
+    Signal { number: libc::SIGTERM, name: "SIGTERM", kind: Kind::Request },
+    Signal { number: libc::SIGINT, name: "SIGINT", kind: Kind::Request },
+    Signal { number: libc::SIGHUP, name: "SIGHUP", kind: Kind::Request },
+    Signal { number: libc::SIGQUIT, name: "SIGQUIT", kind: Kind::Request },
+    Signal { number: libc::SIGUSR1, name: "SIGUSR1", kind: Kind::Fatal },
+    Signal { number: libc::SIGUSR2, name: "SIGUSR2", kind: Kind::Fatal },
+    Signal { number: libc::SIGALRM, name: "SIGALRM", kind: Kind::Fatal },
+    Signal { number: libc::SIGVTALRM, name: "SIGVTALRM", kind: Kind::Fatal },
+    Signal { number: libc::SIGPROF, name: "SIGPROF", kind: Kind::Fatal },
+    Signal { number: libc::SIGPIPE, name: "SIGPIPE", kind: Kind::Answer },
+    Signal { number: libc::SIGSYS, name: "SIGSYS", kind: Kind::Answer },
+    Signal { number: libc::SIGXFSZ, name: "SIGXFSZ", kind: Kind::Answer },
 ];
+
+/// The process that installed the handlers; in a forked child the number of its parent's.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// The process that the handlers are for, if this is a forked child of it.
+fn parent() -> Option<u32> {
+    let owner = OWNER.load(Ordering::Relaxed);
+    (owner != std::process::id()).then_some(owner)
+}
 
 /// The earlier actions, in the order of [`SIGNALS`]. Set before our handler can run, never changed.
 static PREVIOUS: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
@@ -53,6 +100,8 @@ thread_local! {
 pub(crate) fn install() -> Result<(), Error> {
     static INSTALLED: Mutex<bool> = Mutex::new(false);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    // A forked child with a target of its own reports as itself.
+    OWNER.store(std::process::id(), Ordering::Relaxed);
     if *installed {
         return Ok(());
     }
@@ -62,8 +111,14 @@ pub(crate) fn install() -> Result<(), Error> {
             source: std::io::Error::last_os_error(),
         })
     };
-    for ((signal, _), previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
+    exits::install()
+        .map_err(|source| Error::System(SystemError { operation: SystemOperation::CrashReport, source }))?;
+    for (&Signal { number: signal, kind, .. }, previous) in SIGNALS.iter().zip(&PREVIOUS) {
         let before = action(signal).ok_or_else(failed)?;
+        // A program that this one executes would inherit that the signal is ignored, and no handler.
+        if kind != Kind::Fault && before.sa_sigaction == libc::SIG_IGN {
+            continue;
+        }
         let before = previous.get_or_init(|| before);
         let mut ours = *before;
         ours.sa_sigaction = handle as *const () as libc::sighandler_t;
@@ -91,39 +146,81 @@ fn action(signal: c_int) -> Option<libc::sigaction> {
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the C library has one for each thread, valid as long as the thread is.
     let errno = unsafe { libc::__errno_location() };
+    let Some(index) = SIGNALS.iter().position(|other| other.number == signal) else { return };
+    let Some(previous) = PREVIOUS[index].get() else { return };
+    // SAFETY: the system gives a handler a valid description of the signal.
+    let sender = Sender::of(unsafe { &*info });
     // The interrupted code may be about to read it, and the earlier handler may change it. SAFETY: `errno` is
     // this thread's own, valid as long as the thread is, and nothing else uses it now.
     let before = unsafe { errno.read() };
-    // An earlier handler may end by `abort`, or fault: that is no new crash.
-    let first = !REPORTED.replace(true);
-    // SAFETY: the system gives a handler valid descriptions of the signal and of the interrupted code.
-    let sent = unsafe {
-        if first {
-            report::report(signal, &*info, &*context.cast());
-        }
-        (*info).si_code <= 0
+    let told = match SIGNALS[index].kind {
+        Kind::Fault => sender != Sender::Other,
+        Kind::Request => sender == Sender::This,
+        Kind::Fatal => sender == Sender::This && previous.sa_sigaction == libc::SIG_DFL,
+        Kind::Answer => sender != Sender::Other && previous.sa_sigaction == libc::SIG_DFL,
     };
+    // A fault that returns happens again; another signal has been delivered, and is not.
+    let again = sender == Sender::System && SIGNALS[index].kind == Kind::Fault && signal != libc::SIGTRAP;
+    let answer = sender == Sender::System;
+    // An earlier handler may end by `abort`, or fault: that is no new crash.
+    let first = told && !REPORTED.replace(true);
+    if first {
+        // SAFETY: the system gives a handler valid descriptions of the signal and of the interrupted code.
+        unsafe { report::report(&SIGNALS[index], &*info, &*context.cast()) };
+    }
     // SAFETY: `info` and `context` are the arguments that the system gave.
-    unsafe { pass_on(signal, sent, info, context) };
-    REPORTED.set(!first);
+    unsafe { pass_on(previous, signal, answer.then_some(again), info, context) };
+    if first {
+        REPORTED.set(false);
+    }
     // SAFETY: `errno` is this thread's own, valid as long as the thread is.
     unsafe { errno.write(before) };
 }
 
-/// Does the work of the earlier action. `sent`: by a process, as `abort` does, and not by a fault.
+/// The origin of a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    /// This process, by `raise`, `kill` or `abort`.
+    This,
+    /// Another process, or a timer.
+    Other,
+    /// The system, because of what the thread did.
+    System,
+}
+
+impl Sender {
+    fn of(info: &libc::siginfo_t) -> Sender {
+        match info.si_code {
+            libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => {
+                // SAFETY: signals that a process sends have the number of the process in their description.
+                let sender = unsafe { info.si_pid() };
+                if sender.cast_unsigned() == std::process::id() { Sender::This } else { Sender::Other }
+            }
+            code if code <= 0 => Sender::Other,
+            _ => Sender::System,
+        }
+    }
+}
+
+/// Does the work of the earlier action. `again` is for signals of the system: whether it comes again when the
+/// handler returns, because it is a fault.
 ///
 /// # Safety
 /// The last two arguments must be those of the handler that this is called from.
-unsafe fn pass_on(signal: c_int, sent: bool, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let index = SIGNALS.iter().position(|(number, _)| *number == signal);
-    let Some(previous) = index.and_then(|index| PREVIOUS[index].get()) else { return };
+unsafe fn pass_on(
+    previous: &libc::sigaction,
+    signal: c_int,
+    again: Option<bool>,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
     match previous.sa_sigaction {
-        libc::SIG_IGN if sent => {}
+        libc::SIG_IGN if again.is_none() => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             reset(signal);
-            // A fault happens again when we return, and then ends the process. A sent signal is sent again,
+            // A fault happens again when we return, and then ends the process. Another signal is sent again,
             // and delivered when we return.
-            if sent || signal == libc::SIGTRAP {
+            if again != Some(true) {
                 // SAFETY: it may be called in handlers, and has no other conditions.
                 unsafe { libc::raise(signal) };
             }

@@ -5,11 +5,12 @@ use std::fmt::{self, Write};
 
 use farjump_loader::address_map::{self, Found};
 
-use super::SIGNALS;
+use super::{Signal, parent};
+use crate::data_files::{self, DataByte};
 use crate::executor::running;
 
-/// Capacity of the line: the longest name and everything else.
-const LINE: usize = 640;
+/// Capacity of the line: the longest name and path, and everything else.
+const LINE: usize = 1024;
 /// `si_code` of faults for which the processor gives no address (sigaction(2)).
 const SI_KERNEL: c_int = 0x80;
 
@@ -18,65 +19,91 @@ const SI_KERNEL: c_int = 0x80;
 // Its text must not lie on the stack of the handler behind ours: the stack that Rust gives its threads for
 // handlers is small.
 #[inline(never)]
-pub(super) fn report(signal: c_int, info: &libc::siginfo_t, context: &libc::ucontext_t) {
-    // SAFETY: signals that a process sends have the number of the process in their description.
-    if info.si_code <= 0 && unsafe { info.si_pid() } != rustix::process::getpid().as_raw_nonzero().get() {
-        return;
-    }
+pub(super) fn report(signal: &Signal, info: &libc::siginfo_t, context: &libc::ucontext_t) {
     let mut pc = program_counter(context);
-    if signal == libc::SIGTRAP {
+    if signal.number == libc::SIGTRAP {
         // The trap has already run.
         pc = pc.wrapping_sub(1);
     }
-    let mut line = Line { bytes: [0; LINE], len: 0 };
+    let fault = Fault { signal, info };
+    let missing = fault.address().filter(|_| signal.number == libc::SIGBUS).and_then(data_files::find);
+    let mut line = Line::new();
     // Text that does not fit is left out.
-    let _ = match (address_map::find(pc), running().and_then(address_map::find)) {
-        (Some(found), _) => inside(&mut line, Fault { signal, info }, pc, &found),
-        (None, Some(caller)) => called(&mut line, Fault { signal, info }, pc, &caller),
-        (None, None) => return,
+    let _ = match (address_map::find(pc), running().and_then(address_map::find), &missing) {
+        (Some(found), _, _) => inside(&mut line, &fault, pc, &found),
+        (None, Some(caller), _) => called(&mut line, &fault, pc, &caller),
+        (None, None, Some(_)) => write!(line, "farjump: {fault}"),
+        (None, None, None) => return,
     };
-    // If the report cannot be written, there is no other place for it.
-    let _ = rustix::io::write(rustix::stdio::stderr(), &line.bytes[..line.len]);
+    let _ = missing.iter().try_for_each(|byte| cut_short(&mut line, byte));
+    if let Some(parent) = parent() {
+        let child = std::process::id();
+        let _ = write!(line, ", in process {child}, a forked child of the target with pid {parent}");
+    }
+    line.print();
 }
 
-fn inside(line: &mut Line, fault: Fault<'_>, pc: u64, found: &Found) -> fmt::Result {
+/// Writes a line to standard error if this thread runs injected code, which ends the process by the function
+/// `by`. Writes nothing in a forked child, whose end is its own.
+pub(super) fn ends(by: &str) {
+    let Some(found) = running().and_then(address_map::find).filter(|_| parent().is_none()) else { return };
+    let (Found { start, id, .. }, name) = (&found, found.name());
+    let mut line = Line::new();
+    let _ = write!(
+        line,
+        "farjump: the process ends by {by}(), called in ifunc `{name}` (code id {id}, placed at {start:#x})"
+    );
+    line.print();
+}
+
+fn inside(line: &mut Line, fault: &Fault<'_>, pc: u64, found: &Found) -> fmt::Result {
     let Found { start, id, .. } = found;
     let offset = pc - start;
     let name = found.name();
-    writeln!(
+    write!(
         line,
         "farjump: {fault} in ifunc `{name}`, at offset {offset:#x} of its image (code id {id}, placed at {start:#x})"
     )
 }
 
-fn called(line: &mut Line, fault: Fault<'_>, pc: u64, caller: &Found) -> fmt::Result {
+fn called(line: &mut Line, fault: &Fault<'_>, pc: u64, caller: &Found) -> fmt::Result {
     let Found { start, id, .. } = caller;
     let name = caller.name();
-    writeln!(
+    write!(
         line,
         "farjump: {fault} at {pc:#x}, in a function called by ifunc `{name}` (code id {id}, placed at {start:#x})"
     )
 }
 
+fn cut_short(line: &mut Line, byte: &DataByte) -> fmt::Result {
+    let (path, offset) = (byte.path(), byte.offset);
+    write!(
+        line,
+        ": the data file `{path}` was cut short while it was mapped, and has no byte {offset:#x} any more; write a new \
+         file and rename it, and start the target again"
+    )
+}
+
 /// A signal, and the address that was touched if there is one.
 struct Fault<'a> {
-    signal: c_int,
+    signal: &'a Signal,
     info: &'a libc::siginfo_t,
 }
 
 impl fmt::Display for Fault<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name =
-            SIGNALS.iter().find(|(number, _)| *number == self.signal).map_or("signal", |(_, name)| name);
-        out.write_str(name)?;
-        let touched = self.signal == libc::SIGSEGV || self.signal == libc::SIGBUS;
-        if touched && self.info.si_code > 0 && self.info.si_code != SI_KERNEL {
-            // SAFETY: these two signals have an address in their description unless the codes above say
-            // otherwise.
-            let address = unsafe { self.info.si_addr() }.addr();
-            write!(out, " (address {address:#x})")?;
-        }
-        Ok(())
+        out.write_str(self.signal.name)?;
+        self.address().map_or(Ok(()), |address| write!(out, " (address {address:#x})"))
+    }
+}
+
+impl Fault<'_> {
+    /// The address that was touched.
+    fn address(&self) -> Option<usize> {
+        let touched = matches!(self.signal.number, libc::SIGSEGV | libc::SIGBUS);
+        // SAFETY: these two signals have an address in their description unless the codes here say otherwise.
+        (touched && self.info.si_code > 0 && self.info.si_code != SI_KERNEL)
+            .then(|| unsafe { self.info.si_addr() }.addr())
     }
 }
 
@@ -100,6 +127,20 @@ fn program_counter(_: &libc::ucontext_t) -> u64 {
 struct Line {
     bytes: [u8; LINE],
     len: usize,
+}
+
+impl Line {
+    fn new() -> Line {
+        Line { bytes: [0; LINE], len: 0 }
+    }
+
+    /// Writes it to standard error, with its end.
+    fn print(mut self) {
+        let len = self.len.min(LINE - 1);
+        self.bytes[len] = b'\n';
+        // If the report cannot be written, there is no other place for it.
+        let _ = rustix::io::write(rustix::stdio::stderr(), &self.bytes[..=len]);
+    }
 }
 
 impl Write for Line {

@@ -145,7 +145,8 @@ impl Inner {
         if !suits || max > LONGEST || max > self.connection.target.limits.payload {
             return None;
         }
-        let index = self.codes.index(library, self.connection.target.machine).ok()?;
+        let recent = self.codes.recent_index(library);
+        let index = recent.or_else(|| self.switch_to(library).ok())?;
         let code = self.codes.get(index.into());
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }

@@ -142,7 +142,10 @@ impl Inner {
         library: &Library,
         timeout: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let index = usize::from(self.codes.index(library, self.connection.target.machine)?);
+        let index = match self.codes.recent_index(library) {
+            Some(index) => index.into(),
+            None => self.switch_to(library)?.into(),
+        };
         let deadline = Deadline::after(timeout);
         loop {
             let code = self.codes.get(index);

@@ -1,11 +1,14 @@
 //! Sleeping in an event loop of the caller's, in place of [`waiting`](super::waiting).
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use farjump_core::channel::Armed;
 
 use super::super::epoll::{Rest, Traffic, Watch};
+use super::super::tasks::Tasks;
 use super::Connection;
 use super::Inner;
 use crate::Error;
@@ -57,13 +60,31 @@ impl Inner {
                 self.connection.channel.wants_write() && self.connection.control.leaving.is_none(),
             )?;
         }
+        self.is_watch_armed = true;
         Ok(Some(watch.longest(if rings && !self.is_starved() { Rest::Sound } else { Rest::Light })))
     }
 
     /// Ends the sleep. A failure ends the link, which the next poll reports.
     pub(in super::super) fn disarm_watch(&mut self) {
+        self.is_watch_armed = false;
         if let Err(error) = self.disarm() {
             self.broken(&error);
         }
+    }
+
+    /// Whether [`Inner::arm_watch`] has prepared a sleep that has not ended.
+    #[cfg(feature = "tokio")]
+    pub(in super::super) fn is_watch_armed(&self) -> bool {
+        self.is_watch_armed
+    }
+
+    /// Tasks that await this link.
+    pub(in super::super) fn tasks(&mut self) -> &Arc<Tasks> {
+        self.pending.slots.tasks()
+    }
+
+    /// Has `waker` woken when the outcome of this call comes; `false` if none will.
+    pub(in super::super) fn wake_on_outcome(&mut self, token: u32, waker: &Waker) -> bool {
+        self.pending.slots.wake_on_outcome(token, waker)
     }
 }

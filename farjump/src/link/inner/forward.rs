@@ -27,6 +27,7 @@ impl Inner {
         if self.connection.control.gone.is_some() || self.connection.control.leaving.is_some() {
             return Err(self.gone_error());
         }
+        self.release_closed();
         let index = self.codes.index_stored(linked)?;
         let token = self
             .pending

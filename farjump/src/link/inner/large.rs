@@ -31,6 +31,9 @@ pub(super) enum LargeMailbox {
     /// Both endpoints are announced. The target's report that its own is connected is due.
     Joined(Box<Channel>),
     Open(Box<Open>),
+    /// The target's offer for a frame of this many bytes could not be taken, for this reason, or because the
+    /// target is dying. Its next message shows that it is not.
+    Doubted(usize, Refusal),
     /// Declined for a frame of this many bytes. For the call that made the request.
     Declined(usize, Refusal),
 }
@@ -78,7 +81,9 @@ impl Inner {
                 open.starved = true;
                 Err(SendError::Full.into())
             }
-            LargeMailbox::Requested(_) | LargeMailbox::Joined(_) => Err(SendError::Full.into()),
+            LargeMailbox::Requested(_) | LargeMailbox::Joined(_) | LargeMailbox::Doubted(..) => {
+                Err(SendError::Full.into())
+            }
             LargeMailbox::Declined(len, _) if *len <= frame => {
                 match std::mem::take(&mut self.connection.large) {
                     LargeMailbox::Declined(_, Refusal { cause, text }) => {
@@ -90,18 +95,38 @@ impl Inner {
             }
             LargeMailbox::Absent | LargeMailbox::Open(_) | LargeMailbox::Declined(..) => {
                 self.connection.large = LargeMailbox::Requested(frame);
-                let message = Message::LargeRequest { frame: frame as u64, payload: payload as u64 };
-                self.send_control(&message).map_err(Failed::Other)?;
-                self.connection.channel.notify().map_err(SendError::Failed)?;
+                self.request(frame, payload).map_err(Failed::Other)?;
                 Err(SendError::Full.into())
             }
         }
     }
 
+    /// Requests a large mailbox.
+    fn request(&mut self, frame: usize, payload: usize) -> Result<(), Error> {
+        self.send_control(&Message::LargeRequest { frame: frame as u64, payload: payload as u64 })?;
+        match self.connection.channel.notify() {
+            Ok(()) => Ok(()),
+            Err(error) => self.broken_for_now(&error),
+        }
+    }
+
     /// Handles the target's offer of a large mailbox.
+    ///
+    /// An offer that cannot be taken may be that of a target which is dying: its memory is gone before its
+    /// control connection ends. So the call is not refused before the target has answered another request.
     #[cold]
     pub(super) fn offered(&mut self, end: Offered, descriptors: Vec<DeferredFd>) -> Result<(), Error> {
-        let LargeMailbox::Requested(frame) = self.connection.large else { return Ok(()) };
+        let frame = match std::mem::take(&mut self.connection.large) {
+            LargeMailbox::Requested(frame) => frame,
+            LargeMailbox::Doubted(frame, refusal) => {
+                self.connection.large = LargeMailbox::Declined(frame, refusal);
+                return self.send_control(&Message::LargeRelease);
+            }
+            other => {
+                self.connection.large = other;
+                return Ok(());
+            }
+        };
         let offers = end.max_frame as usize;
         let taken = if offers < frame {
             Err(format!("{} offers a mailbox for frames of {offers} bytes", self.settings.address))
@@ -112,9 +137,10 @@ impl Inner {
             Ok(channel) => self.connection.large = LargeMailbox::Joined(Box::new(channel)),
             Err(why) => {
                 let text = format!("no mailbox could be made for a frame of {frame} bytes: {why}");
-                self.connection.large =
-                    LargeMailbox::Declined(frame, Refusal { cause: RefusalCause::OutOfMemory, text });
+                let refusal = Refusal { cause: RefusalCause::OutOfMemory, text };
+                self.connection.large = LargeMailbox::Doubted(frame, refusal);
                 self.send_control(&Message::LargeRelease)?;
+                self.request(frame, 0)?;
             }
         }
         Ok(())
@@ -169,12 +195,13 @@ impl Inner {
     /// Handles the target's refusal to make a large mailbox.
     #[cold]
     pub(super) fn declined(&mut self, refusal: Refusal) {
-        match self.connection.large {
-            LargeMailbox::Requested(frame) => self.connection.large = LargeMailbox::Declined(frame, refusal),
+        self.connection.large = match std::mem::take(&mut self.connection.large) {
+            LargeMailbox::Requested(frame) => LargeMailbox::Declined(frame, refusal),
+            LargeMailbox::Doubted(frame, own) => LargeMailbox::Declined(frame, own),
             // This process was too slow to take it: the next frame makes a new request.
-            LargeMailbox::Joined(_) => self.connection.large = LargeMailbox::Absent,
-            _ => {}
-        }
+            LargeMailbox::Joined(_) => LargeMailbox::Absent,
+            other => other,
+        };
     }
 
     /// Makes the large mailbox's transport progress.

@@ -1,8 +1,9 @@
 //! State of a connected link, and sending. [`waiting`] takes outcomes, [`control`] reads control messages,
 //! [`batching`] fills frames with small calls, and [`large`] sends frames that exceed the link's own mailbox.
-//! [`event_loop`] sleeps in an event loop of the caller's.
+//! [`event_loop`] sleeps in an event loop of the caller's, and [`codes`] releases those of closed libraries.
 
 mod batching;
+mod codes;
 mod connection;
 mod control;
 mod event_loop;
@@ -30,6 +31,7 @@ use crate::{Awaited, CallError, Error, GoneCause, InjectError, Mode, Refusal, Wa
 pub(super) use connection::Connection;
 use connection::TargetInfo;
 pub(super) use settings::Settings;
+pub(super) use waiting::TURNS_TO_IDLE;
 use waiting::Wait;
 
 // The fields that every call uses come first, side by side.
@@ -42,6 +44,8 @@ pub(super) struct Inner {
     pub(super) settings: Settings,
     /// The process that made it.
     process: u32,
+    /// Whether it is armed for a sleep in an event loop.
+    is_watch_armed: bool,
 }
 
 impl std::fmt::Debug for Inner {
@@ -63,6 +67,7 @@ impl Inner {
             connection: settings.connect()?,
             settings,
             process: std::process::id(),
+            is_watch_armed: false,
         })
     }
 
@@ -82,6 +87,7 @@ impl Inner {
         // The outcomes above are news for a sleeper in an event loop.
         next.control.has_notice = true;
         self.connection = next;
+        self.is_watch_armed = false;
         Ok(())
     }
 
@@ -225,7 +231,11 @@ impl Inner {
                 Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
             );
         }
-        let index = self.codes.index(library, self.connection.target.machine)?;
+        let recent = self.codes.recent_index(library);
+        let index = match recent {
+            Some(index) => index,
+            None => self.switch_to(library)?,
+        };
         if mode == Mode::InPlace {
             in_place::check(library, self.connection.target.machine, &self.connection.channel)?;
         }
@@ -265,12 +275,17 @@ impl Inner {
                     self.codes.set_template(index, mode, template);
                 }
                 self.sent(index.into(), sent);
-                return Ok(token);
+                Ok(())
             }
             Err(failed) => self.send_again(&call, failed),
         };
         match sent {
-            Ok(()) => Ok(token),
+            Ok(()) => {
+                if recent.is_none() && wants_reply {
+                    self.codes.mark(token);
+                }
+                Ok(token)
+            }
             Err(error) => {
                 self.pending.slots.take_back(token);
                 Err(error.into())
@@ -394,6 +409,10 @@ impl Inner {
     }
 
     // ---- state ----
+
+    pub(super) fn address(&self) -> &str {
+        &self.settings.address
+    }
 
     pub(super) fn stats(&self) -> LinkStats {
         self.stats

@@ -1,11 +1,13 @@
 //! Taking outcomes: polling, spinning, sleeping.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use farjump_control::plain;
 use farjump_core::channel::{Armed, Contents, FastPoll, Polled, Received, SendError};
-use farjump_core::frame::{Kind, Plan, ReplyStatus};
+use farjump_core::frame::{Kind, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
 use smallvec::SmallVec;
@@ -13,16 +15,17 @@ use smallvec::SmallVec;
 use super::super::Deadline;
 use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::Inner;
+use super::codes::refusals_in;
 use super::control::MAX_TEXT;
 use crate::error::system;
-use crate::wait::{LONGEST_SLEEP, timespec};
+use crate::wait::{LONGEST_SLEEP, TURNS_TO_YIELD, may_share, processor, timespec};
 use crate::{Awaited, CallError, Error, InjectError, SystemOperation, WaitError};
 
 /// Longest nap where there is no doorbell.
 const NAP: Duration = Duration::from_millis(1);
 /// Turns of a wait after which credit is returned and the clock is read. Also the most frames that one look
 /// takes, so that a target that sends without end does not stop the clock from being read.
-const TURNS_TO_IDLE: u32 = 256;
+pub(in super::super) const TURNS_TO_IDLE: u32 = 256;
 
 /// A wait: its policy and its limit.
 pub(super) struct Wait {
@@ -70,7 +73,10 @@ impl Inner {
 
     #[inline(never)]
     fn wait_slowly(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        for _ in 0..TURNS_TO_IDLE {
+        for turn in 0..TURNS_TO_IDLE {
+            if turn.is_multiple_of(TURNS_TO_YIELD) {
+                self.make_way();
+            }
             if let Some(outcome) = self.pending.slots.take(token) {
                 return outcome;
             }
@@ -132,6 +138,35 @@ impl Inner {
         }
     }
 
+    /// Takes an outcome that has come, without a poll.
+    pub(in super::super) fn take_outcome(&mut self, token: u32) -> Option<Result<ReplyBytes, Error>> {
+        self.pending.slots.take(token)
+    }
+
+    /// Takes `turns` turns of a wait that sleeps elsewhere. Returns whether the time for that has come.
+    pub(in super::super) fn turn_of_task(&mut self, waiter: &mut Waiter, turns: u32) -> Result<bool, Error> {
+        if self.connection.control.gone.is_some() {
+            return Err(self.gone_error());
+        }
+        for turn in 1..=turns {
+            if self.step()? {
+                waiter.reset();
+                self.take_frames()?;
+                break;
+            }
+            match waiter.turn() {
+                // As late as a wait does: a reply usually comes before.
+                Turn::Again if waiter.turns() > TURNS_TO_IDLE && turn.is_multiple_of(TURNS_TO_YIELD) => {
+                    self.make_way();
+                }
+                Turn::Again => {}
+                Turn::Yield => break,
+                Turn::Sleep => return Ok(true),
+            }
+        }
+        self.look_around().map(|()| false)
+    }
+
     /// Whether the outcome of the call with this token may still be taken.
     #[inline]
     pub(in super::super) fn is_owned(&mut self, token: u32) -> bool {
@@ -158,8 +193,7 @@ impl Inner {
             return Err(error);
         }
         let outcome = self.wait_until(token, deadline, Awaited::Flush)?;
-        let refusals_sent =
-            outcome.get(..8).map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap_or_default()));
+        let refusals_sent = refusals_in(&outcome);
         // The target reports them before its reply, on the control connection, which may be slower. If it is
         // gone by now, its reports have come.
         let mut wait = Wait::new(self.settings.wait, deadline);
@@ -180,18 +214,9 @@ impl Inner {
     }
 
     fn send_flush(&mut self, token: u32, deadline: Deadline) -> Result<(), Error> {
-        let plan = Plan {
-            kind: Kind::Flush,
-            wants_reply: true,
-            alone: false,
-            index: 0,
-            token,
-            align_log2: 0,
-            code: None,
-        };
         let mut wait = Wait::new(self.settings.wait, deadline);
         loop {
-            match self.connection.channel.send_bytes(&plan, &[]) {
+            match self.send_flush_frame(token) {
                 Ok(()) => return Ok(()),
                 Err(SendError::Full) if !deadline.passed() => self.turn(&mut wait)?,
                 Err(SendError::Failed(error)) => return Err(self.broken(&error)),
@@ -200,9 +225,25 @@ impl Inner {
         }
     }
 
+    /// Yields the processor if the target waits for it: polling would keep the target from replying.
+    fn make_way(&mut self) {
+        // A policy that never yields owns its processor.
+        if self.settings.wait.yields != 0 && self.may_share_processor() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the target may be waiting for the processor that this thread runs on.
+    pub(in super::super) fn may_share_processor(&mut self) -> bool {
+        may_share(&mut self.connection.channel, self.connection.control.stream.peer(), processor())
+    }
+
     /// Takes some turns of a wait: polls, and if nothing came waits by the policy. Sleeps at most once.
     pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
-        for _ in 0..TURNS_TO_IDLE {
+        for turn in 0..TURNS_TO_IDLE {
+            if turn.is_multiple_of(TURNS_TO_YIELD) {
+                self.make_way();
+            }
             if self.step()? {
                 wait.waiter.reset();
                 wait.frames = wait.frames.wrapping_add(1);
@@ -335,6 +376,12 @@ impl Inner {
         }
         let slept = rustix::event::poll(&mut watched, Some(&timeout));
         drop(watched);
+        if std::mem::take(&mut self.is_watch_armed)
+            && let Some(tasks) = self.pending.slots.known_tasks()
+        {
+            // This sleep ends theirs.
+            Arc::clone(tasks).wake();
+        }
         if let Err(error) = self.connection.channel.disarm() {
             return self.broken_for_now(&error);
         }

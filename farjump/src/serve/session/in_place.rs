@@ -35,8 +35,10 @@ impl Session {
         shared.executor.allow_in_place(part.epoch)?;
         let index = held.header().index;
         let place = self.mailbox_mut(held.mailbox()).in_place(&held.frame).map_err(|error| {
-            let text = format_args!("its mailbox cannot run code in place ({error}): choose another mode");
-            Refusal::new(RefusalCause::Policy, text)
+            Refusal::new(
+                RefusalCause::Policy,
+                format_args!("its mailbox cannot run code in place ({error}): choose another mode"),
+            )
         })?;
         if !self.codes.table.is_checked(index, &part.id, place.len) {
             // Copied before it is checked: the source can write the mailbox meanwhile.

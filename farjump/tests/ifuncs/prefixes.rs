@@ -1,0 +1,15 @@
+//! Prefix sums of the payload, which it writes; replies as many values as it got, and where they lay.
+
+#![no_std]
+
+use farjump_ifunc::{ifunc, reply_value};
+
+#[ifunc]
+fn prefixes(values: &mut [u64]) {
+    let mut sum = 0;
+    for value in &mut *values {
+        sum += *value;
+        *value = sum;
+    }
+    let _ = reply_value(values);
+}
