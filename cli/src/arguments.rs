@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(feature = "build")]
 use crate::build::Build;
@@ -9,6 +9,7 @@ use crate::demo::{Demo, target::DemoTarget};
 use crate::doctor::Doctor;
 use crate::environment::VARIABLES;
 use crate::export::Export;
+use crate::help;
 use crate::inject::Inject;
 #[cfg(feature = "build")]
 use crate::inspect::Inspect;
@@ -32,17 +33,18 @@ use farjump_benches::program::failure::EXIT_CODES;
     version,
     arg_required_else_help = true,
     after_help = "See `farjump COMMAND --help` for examples.",
-    after_long_help = after_help(),
-    max_term_width = 100
+    after_long_help = after_help()
 )]
 pub(crate) struct Arguments {
-    /// The RDMA device and port for verbs-write and verbs-send: rxe0, rxe0:1 (`farjump transports` lists
-    /// them) [default: the first active one]
-    #[cfg(feature = "verbs")]
-    #[arg(long, global = true, value_name = "NAME[:PORT]")]
-    pub(crate) device: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Parses the command line. Ends the program if it is wrong, or asks for help or the version.
+pub(crate) fn parse() -> Arguments {
+    let mut command = help::fitted(Arguments::command());
+    let parsed = Arguments::from_arg_matches(&command.get_matches_mut());
+    parsed.unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 fn after_help() -> String {
@@ -91,8 +93,6 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

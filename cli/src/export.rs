@@ -1,7 +1,9 @@
 //! `export`: gives a running target a library whose symbols take precedence over its others.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -36,7 +38,7 @@ pub(crate) struct Export {
 /// Sends the library, and reports the definitions that it interposes.
 pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let library = &arguments.library;
-    let bytes = fs::read(library)
+    let bytes = read(library)
         .map_err(|error| Failure::new(format!("cannot read `{}`: {error}", library.display())))?;
     let name = library.file_name().unwrap_or(library.as_os_str()).to_string_lossy();
     let replaced = arguments.admin.admin()?.export(&name, &bytes)?;
@@ -48,4 +50,17 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
         };
         format!("{name} is offered by {}, {instead}\n", arguments.admin.to)
     })
+}
+
+/// Reads a regular file.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // Otherwise opening a pipe would wait for a writer.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut file = File::options().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is a directory, a device or a pipe"));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

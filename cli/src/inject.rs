@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,20 +11,23 @@ use clap::Args;
 use farjump::{Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
+use crate::reply_format::Format;
 use crate::transports::link_path;
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
 use farjump_benches::program::output;
 use farjump_benches::program::routines;
-use farjump_benches::program::units::{median, microseconds, parse_duration, show_count, show_duration};
+use farjump_benches::program::units::{
+    counted, median, microseconds, parse_duration, show_count, show_duration,
+};
 
 /// Longest delay of the target's report of its linking after the reply.
 const REPORT_DELAY: Duration = Duration::from_millis(20);
 
 /// Run the function of a library in a target
 ///
-/// The reply goes to standard output unchanged (with --repeat, that of the last call). Statistics go to
-/// standard error.
+/// The reply goes to standard output (with --repeat, that of the last call): unchanged, to a terminal as a hex
+/// dump, or as --format says. Statistics go to standard error.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Statistics: frames sent, bytes of code and payload in them, the time of the first call from injecting to the reply, the
@@ -32,17 +35,17 @@ part of it that the target took to link the code, and the median of the later ca
 tcp, whether frames were sealed and by which cipher; -v also shows the output of `farjump transports --to`.
 
 Examples:
-  farjump inject libgrep.so --to unix:store.sock --args panic | od -An -tu8
+  farjump inject libgrep.so --to unix:store.sock --args panic --format u64
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
-  echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --timeout 500ms")]
+  echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --format u64")]
 pub(crate) struct Inject {
     /// The library. It is only read, unless it has payload routines of its own, which then run in this
     /// process (farjump inspect)
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
-    /// The target: unix:PATH or tcp:HOST:PORT
+    /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -57,6 +60,10 @@ pub(crate) struct Inject {
     /// As --args, from a file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) args_file: Option<PathBuf>,
+    /// The form of the reply: raw, hex, text (what a terminal would not show is escaped), or little-endian
+    /// numbers, one a line: u8, u16, u32, u64, i8, i16, i32, i64, f32, f64 [default: raw, on a terminal hex]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
+    pub(crate) format: Option<Format>,
     /// How code reaches the target: `cached` sends it with the first call, `always` with each; in mode
     /// `local` the target has the library itself; `in-place` sends it with each call and runs it inside the
     /// mailbox
@@ -71,6 +78,8 @@ pub(crate) struct Inject {
     /// The transport; `ucx` for the better of ucx-put and ucx-am [default: shm, or the target's choice]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: RdmaDevice,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
     /// Also show the path to the target: transport, encryption, and the reasons against other paths
@@ -114,7 +123,10 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     let mut reply = Vec::new();
     let first_call = call(&mut reply)?;
     let later_calls = (1..arguments.repeat).map(|_| call(&mut reply)).collect::<Result<Vec<_>, _>>()?;
-    output::print(&reply)?;
+    let at_terminal = io::stdout().is_terminal();
+    let format = arguments.format.unwrap_or(if at_terminal { Format::Hex } else { Format::Raw });
+    let (shown, rest) = format.show(&reply);
+    output::print(shown)?;
     let figures = Figures {
         mode: arguments.mode,
         path: link.path().summary(),
@@ -134,7 +146,15 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     } else {
         output::note(figures.to_text());
     }
-    Ok(())
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let bytes: String = rest.iter().map(|byte| format!(" {byte:02x}")).collect();
+    Err(Failure::new(format!(
+        "the reply has {}, which is no whole number of {}: at its end remain{bytes}; choose another --format, such as hex",
+        counted(reply.len() as u64, "byte"),
+        format.name()
+    )))
 }
 
 /// Returns the arguments of the payload routines.
@@ -173,10 +193,9 @@ struct Figures {
 impl Figures {
     fn to_text(&self) -> String {
         let Figures { path, rule, target, sent, first_call, .. } = self;
-        let plural = if sent.frames == 1 { "" } else { "s" };
         let mut text = format!(
-            "{} frame{plural} to {target} by {path} ({rule}): {} B of code, {} B of payload\nfirst call {}",
-            show_count(sent.frames),
+            "{} to {target} by {path} ({rule}): {} B of code, {} B of payload\nfirst call {}",
+            counted(sent.frames, "frame"),
             show_count(sent.code_bytes),
             show_count(sent.payload_bytes),
             show_duration(*first_call)

@@ -18,10 +18,11 @@ Examples:
   farjump inspect libsum.so
   farjump inspect libsum.so --symbols sum.elf
 
-For gdb, with a target that runs as process N: `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address
+A target in debug mode (farjump serve --debug --symbols LIB.so) tells gdb by itself where its code is. For gdb with
+another target, that runs as process N: `gdb -p N`, then `add-symbol-file sum.elf -o PLACE`. PLACE is the address
 at which the target placed the image: the first word of its line in /tmp/perf-N.map (farjump serve --perf-map), at the
 end of a crash report, or in the target's log with FARJUMP_LOG=debug. Lines and variables are known if the library was
-built with -g.")]
+built with -g. Breakpoints there need `hbreak`.")]
 pub(crate) struct Inspect {
     /// The library
     #[arg(value_name = "LIB.so")]

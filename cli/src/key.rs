@@ -26,9 +26,9 @@ links by that key end within a second or so. Change a key's rights, and its link
 
 Examples:
   farjump key farm.key && scp -p farm.key node7:
-  farjump key farm.key --name node7 --allow observe,call     (one more, for node7)
-  grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'     (its line, and no other, for node7)
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key      (on node7)
+  farjump key farm.key --name node7 --allow observe,call   # one more, for node7
+  grep ' node7' farm.key | ssh node7 'umask 077; cat > farm.key'   # its line, and no other, for node7
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key   # on node7
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key")]
 pub(crate) struct Key {
     /// The file to write
@@ -42,8 +42,8 @@ pub(crate) struct Key {
 }
 
 pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
-    match &arguments.file {
-        Some(file) if let Some(name) = &arguments.name => {
+    match (&arguments.file, &arguments.name) {
+        (Some(file), Some(name)) => {
             Keys::add(file, name, arguments.rights).map_err(Error::from)?;
             let file = file.display();
             output::note(format_args!(
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             ));
             Ok(())
         }
-        Some(file) => {
+        (Some(file), None) => {
             Secret::create(file).map_err(Error::from)?;
             let file = file.display();
             output::note(format_args!(
@@ -60,6 +60,6 @@ pub(crate) fn run(arguments: &Key) -> Result<(), Failure> {
             ));
             Ok(())
         }
-        None => output::print(Secret::draw().map_err(Error::from)?.digits().as_str()),
+        (None, _) => output::print(Secret::draw().map_err(Error::from)?.digits().as_str()),
     }
 }

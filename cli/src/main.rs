@@ -8,11 +8,14 @@ mod demo;
 mod doctor;
 mod environment;
 mod export;
+mod help;
 mod inject;
 #[cfg(feature = "build")]
 mod inspect;
 mod key;
+mod reply_format;
 mod report;
+mod resources;
 mod serve;
 mod stats;
 mod store;
@@ -20,13 +23,12 @@ mod transports;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 #[cfg(feature = "build")]
 use farjump_benches::perf;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
 
-use arguments::{Arguments, Command};
+use arguments::Command;
 
 fn main() -> ExitCode {
     #[cfg(feature = "ucx")]
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     }
     environment::warn_of_unknown();
     environment::start_log();
-    let arguments = Arguments::parse();
+    resources::prepare();
+    let arguments = arguments::parse();
     #[cfg(all(feature = "ucx", feature = "build"))]
     if let Command::Perf(perf) = &arguments.command
         && let Some(library) = perf.ucx_library()
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
         // SAFETY: no line of `main` above starts a thread.
         unsafe { environment::choose_ucx(library) };
     }
-    match choose_device(&arguments).and_then(|()| run(arguments.command)) {
+    match choose_device(&arguments.command).and_then(|()| run(arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::note(format_args!("error: {failure}"));
@@ -53,16 +56,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Sets the device of the transports over RDMA.
-#[cfg(feature = "verbs")]
-fn choose_device(arguments: &Arguments) -> Result<(), Failure> {
-    let Some(device) = &arguments.device else { return Ok(()) };
-    farjump_transports::verbs::choose_device(device).map_err(|why| Failure::new(format!("--device: {why}")))
-}
-
-#[cfg(not(feature = "verbs"))]
-fn choose_device(_: &Arguments) -> Result<(), Failure> {
-    Ok(())
+/// Sets the device of the transports over RDMA, for commands that use one.
+fn choose_device(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(arguments) => arguments.device.choose(),
+        Command::Inject(arguments) => arguments.device.choose(),
+        Command::Transports(arguments) => arguments.device.choose(),
+        #[cfg(feature = "build")]
+        Command::Demo(arguments) => arguments.device.choose(),
+        #[cfg(feature = "build")]
+        Command::Perf(arguments) => arguments.device().choose(),
+        _ => Ok(()),
+    }
 }
 
 fn run(command: Command) -> Result<(), Failure> {

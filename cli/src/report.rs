@@ -14,7 +14,7 @@ use farjump_benches::program::units::parse_duration;
 /// The target of admin requests, and the form of its report.
 #[derive(Args, Debug)]
 pub(crate) struct AdminOptions {
-    /// The target: unix:PATH or tcp:HOST:PORT
+    /// The target: unix:PATH, unix:@NAME or tcp:HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: String,
     #[command(flatten)]

@@ -7,10 +7,9 @@ use farjump::admin::{SourceStats, TargetStats};
 use serde_json::{Map, Value, json};
 
 use crate::report::{self, AdminOptions};
-use crate::store::images;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
-use farjump_benches::program::units::{microseconds, show_count, show_duration};
+use farjump_benches::program::units::{counted, microseconds, show_count, show_duration};
 
 /// Warning about a target that allows UCX's TCP.
 const UCX_TCP_WARNING: &str =
@@ -51,10 +50,10 @@ fn as_text(stats: &TargetStats) -> String {
         [
             "links".to_owned(),
             format!(
-                "{} now, {} in all; {} sources rejected",
+                "{} now, {} in all; {} rejected",
                 count(stats.links),
                 count(stats.links_made),
-                count(stats.sources_refused)
+                counted(stats.sources_refused, "source")
             ),
         ],
         [
@@ -67,7 +66,7 @@ fn as_text(stats: &TargetStats) -> String {
             "linked".to_owned(),
             format!(
                 "{} in {}",
-                images(stats.images_linked),
+                counted(stats.images_linked, "image"),
                 show_duration(Duration::from_nanos(stats.link_ns))
             ),
         ],
@@ -75,7 +74,7 @@ fn as_text(stats: &TargetStats) -> String {
             "store".to_owned(),
             format!(
                 "{} of {}, {} B of {}; {} evicted",
-                images(store.images),
+                counted(store.images, "image"),
                 at_most(store.capacity_images, ""),
                 count(store.bytes),
                 at_most(store.capacity_bytes, " B"),
@@ -108,8 +107,7 @@ fn refusals(stats: &TargetStats) -> String {
     let causes: Vec<_> = causes.map(|(cause, frames)| format!("{} {cause}", show_count(frames))).collect();
     match all {
         0 => "no frames".to_owned(),
-        1 => format!("1 frame: {}", causes.join(", ")),
-        _ => format!("{} frames: {}", show_count(all), causes.join(", ")),
+        _ => format!("{}: {}", counted(all, "frame"), causes.join(", ")),
     }
 }
 

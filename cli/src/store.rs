@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::output;
-use farjump_benches::program::units::{microseconds, show_ago, show_count, show_duration};
+use farjump_benches::program::units::{counted, microseconds, show_ago, show_count, show_duration};
 
 /// Show the code of a target, or drop it
 ///
@@ -105,12 +105,8 @@ fn show_dropped(arguments: &Store, dropped: &Dropped) -> Result<(), Failure> {
             0 => String::new(),
             kept => format!("; kept {} of the target's own (serve --local)", show_count(kept)),
         };
-        format!("dropped {}{kept}\n", images(dropped.images))
+        format!("dropped {}{kept}\n", counted(dropped.images, "image"))
     })
-}
-
-pub(crate) fn images(count: u64) -> String {
-    format!("{} image{}", show_count(count), if count == 1 { "" } else { "s" })
 }
 
 fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {

@@ -2,9 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
-use crate::workbench::{Process, Workbench, finish};
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
 
 /// Keeps the processor busy for as many turns as its payload says.
 const BUSY: &str = "
@@ -64,12 +65,22 @@ fn is_there(program: &str) -> bool {
     std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
+/// Keeps tests with gdb and tests with perf apart, in whichever process each runs: `perf record` fails without
+/// a word while gdb attaches to another process.
+fn alone() -> fs::File {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debuggers.lock");
+    let lock = fs::File::create(path).expect("cargo has made the folder");
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("a file can be locked");
+    lock
+}
+
 #[test]
 fn perf_names_the_function_that_keeps_a_target_busy() {
     if !is_there("perf") {
         eprintln!("skipped: perf is not installed");
         return;
     }
+    let _alone = alone();
     let bench = Workbench::new();
     let library = bench.library("busy", BUSY);
     // Most virtual machines lack the processor's own counters.
@@ -139,6 +150,7 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
         eprintln!("skipped: gdb is not installed");
         return;
     }
+    let _alone = alone();
     let bench = Workbench::new();
     bench.write("linger.c", format!("#include <farjump_ifunc.h>\n{LINGER}"));
     bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
@@ -161,8 +173,7 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
         gdb.args(["-ex", order]);
     }
     let said = finish(&mut gdb);
-    if ["ptrace: Operation not permitted", "Could not attach"].iter().any(|no| said.err.contains(no)) {
-        eprintln!("skipped: gdb may not attach here: {}", said.err.trim().replace('\n', " "));
+    if !crate::workbench::gdb_attached(&said) {
         return;
     }
     let text = said.text();
@@ -175,6 +186,175 @@ fn gdb_knows_functions_arguments_lines_and_statics_of_code_that_runs() {
     let done = injecting.finish().worked();
     assert_eq!(done.out, 43_i32.to_ne_bytes());
     serving.stop().worked();
+}
+
+/// The lines of the page that begin with `prompt`, from `**heading` on to the next heading.
+fn page(heading: &str, prompt: &str) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/writing-ifuncs.md");
+    let text = fs::read_to_string(page).expect("the page is there");
+    let (_, section) = text.split_once(&format!("\n**{heading}")).expect("the section is there");
+    let section = section.split("\n**").next().unwrap_or_default();
+    let lines: Vec<_> = section.lines().filter_map(|line| line.strip_prefix(prompt)).collect();
+    assert!(!lines.is_empty(), "{heading}");
+    lines.into_iter().map(str::to_owned).collect()
+}
+
+/// A shell's command in a folder that has the samples, and `farjump` in its path.
+fn shell(bench: &Workbench, line: &str) -> std::process::Command {
+    let _ = symlink(Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs"), bench.path("ifuncs"));
+    let program = Path::new(env!("CARGO_BIN_EXE_farjump")).parent().expect("it is in a folder");
+    let mut command = bench.program("sh");
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+    command.args(["-c", line]).env("PATH", path);
+    command
+}
+
+/// gdb attached to `target`, with these orders, if it is here and may attach; otherwise prints the reason.
+fn gdb(bench: &Workbench, target: &Process, orders: &[String]) -> Option<Process> {
+    if !is_there("gdb") {
+        println!("skipped: gdb is not installed");
+        return None;
+    }
+    let attach = || {
+        let mut gdb = bench.program("gdb");
+        gdb.args(["--batch", "-nx", "-p", &target.pid().to_string()]);
+        gdb
+    };
+    let tried = finish(&mut attach());
+    if ["ptrace: Operation not permitted", "Could not attach"].iter().any(|no| tried.err.contains(no)) {
+        println!("skipped: gdb may not attach here: {}", tried.err.trim().replace('\n', " "));
+        return None;
+    }
+    let mut gdb = attach();
+    for order in orders {
+        gdb.args(["-ex", order]);
+    }
+    Some(Process::start(&mut gdb))
+}
+
+/// What gdb says to these orders, where [`gdb`] was able to attach.
+fn gdb_again(bench: &Workbench, target: &Process, orders: &[String]) -> Done {
+    gdb(bench, target, orders).expect("gdb could attach").finish()
+}
+
+/// Returns the first line of `process` with these words.
+fn line_with(process: &Process, words: &str) -> String {
+    loop {
+        let line = process.line();
+        if line.contains(words) {
+            return line;
+        }
+    }
+}
+
+#[test]
+fn gdb_stops_at_a_breakpoint_as_the_page_says_and_the_call_replies() {
+    let _alone = alone();
+    let bench = Workbench::new();
+    let lines = page("gdb.**", "$ ");
+    let [build, serve, attach, inject] = &*lines else { panic!("{lines:?}") };
+    assert!(attach.starts_with("gdb -p "), "{attach}");
+    let data = "/usr/share/common-licenses/GPL-3";
+    let Ok(text) = fs::read_to_string(data) else {
+        println!("skipped: there is no {data}");
+        return;
+    };
+    assert!(serve.contains(data), "{serve}");
+    finish(&mut shell(&bench, build)).worked();
+    let background = serve.strip_suffix(" &").expect("the target goes on");
+    let (serving, _) = start_target(&mut shell(&bench, &format!("exec {background}")));
+    let orders = page("gdb.**", "(gdb) ");
+    let Some(gdb) = gdb(&bench, &serving, &orders) else { return };
+    line_with(&gdb, "Breakpoint 1 (grep_main) pending.");
+    let injecting = Process::start(&mut shell(&bench, inject));
+    let stopped = line_with(&gdb, "hit Breakpoint 1, grep_main (");
+    assert!(stopped.contains("payload_size=9, "), "{stopped}");
+    assert!(stopped.contains(" at ifuncs/samples/c/grep.c:"), "{stopped}");
+    let rest = gdb.finish().worked();
+    let frame = |number| rest.text().lines().find(|line| line.starts_with(&format!("#{number} ")));
+    assert!(frame(0).is_some_and(|frame| frame.contains(" grep_main (payload=")), "{}", rest.text());
+    assert!(frame(1).is_some_and(|frame| frame.contains(" in enter ")), "{}", rest.text());
+    assert!(rest.text().lines().any(|line| line == "$1 = 9"), "{}", rest.text());
+    let replied = injecting.finish().worked();
+    assert_eq!(replied.text().trim(), text.matches("copyright").count().to_string());
+    serving.stop().worked();
+}
+
+#[test]
+fn gdb_that_attaches_later_stops_in_code_that_is_there_and_knows_dropped_code_no_more() {
+    let _alone = alone();
+    let bench = Workbench::new();
+    bench.write(
+        "linger.c",
+        format!("#include <farjump_ifunc.h>\n{LINGER}").replace("while (!released)", "if (released)"),
+    );
+    bench.run(["build", "-g", "linger.c", "-o", "liblinger.so"]).worked();
+    let more = [
+        "--allow-process-symbols",
+        "--allow",
+        "observe,call,inject,drop",
+        "--debug",
+        "--symbols",
+        "liblinger.so",
+    ];
+    let serving = bench.serve(&more);
+    let inject = || {
+        let more = ["--args", "xy", "--timeout", "50s"];
+        Process::start(&mut bench.injecting("liblinger.so".as_ref(), &bench.address(), &more))
+    };
+    inject().finish().worked();
+    assert_eq!(serving.line(), "in");
+    // The call goes on with another argument, and through a breakpoint that it meets twice.
+    let orders = ["break turn_until_released", "continue", "print first", "set var first = 1", "continue"];
+    let orders = orders.into_iter().chain(["print first", "info symbol turn_until_released", "detach"]);
+    let orders: Vec<_> = orders.map(str::to_owned).collect();
+    let Some(gdb) = gdb(&bench, &serving, &orders) else { return };
+    let set = line_with(&gdb, "Breakpoint 1 at 0x");
+    assert!(set.contains("file linger.c, line "), "{set}");
+    let first = inject();
+    let stopped = line_with(&gdb, "hit Breakpoint 1");
+    assert!(stopped.contains("turn_until_released (first=") && stopped.contains("=42)"), "{stopped}");
+    assert_eq!(line_with(&gdb, "$1"), "$1 = 42");
+    assert_eq!(first.finish().worked().out, 1_i32.to_ne_bytes());
+    let second = inject();
+    assert_eq!(line_with(&gdb, "$2"), "$2 = 42");
+    gdb.finish().worked();
+    assert_eq!(second.finish().worked().out, 42_i32.to_ne_bytes());
+
+    bench.run(["store", "--to", &bench.address(), "--drop-all"]).worked();
+    let orders = ["info address turn_until_released".to_owned()];
+    let asked = gdb_again(&bench, &serving, &orders);
+    assert!(asked.err.contains("No symbol \"turn_until_released\" in current context"), "{}", asked.err);
+    serving.stop().worked();
+}
+
+#[test]
+fn without_its_library_code_is_known_by_the_name_of_its_main_function() {
+    let _alone = alone();
+    let bench = Workbench::new();
+    let library = bench.library("linger", &LINGER.replace("while (!released)", "if (released)"));
+    // For programs that have no option of their own.
+    let (serving, address) =
+        start_target(bench.serving(&["--allow-process-symbols"]).env("FARJUMP_DEBUG", "1"));
+    let orders = ["set breakpoint pending on", "break linger_main", "continue", "backtrace 1", "detach"];
+    let Some(gdb) = gdb(&bench, &serving, &orders.map(str::to_owned)) else { return };
+    line_with(&gdb, "Breakpoint 1 (linger_main) pending.");
+    let injecting = Process::start(&mut bench.injecting(&library, &address, &["--timeout", "50s"]));
+    assert!(line_with(&gdb, "hit Breakpoint 1").contains("in linger_main ()"));
+    gdb.finish().worked();
+    assert_eq!(injecting.finish().worked().out, 40_i32.to_ne_bytes());
+    serving.stop().worked();
+}
+
+#[test]
+fn symbols_for_debuggers_are_asked_for_and_have_to_be_there() {
+    let bench = Workbench::new();
+    let plain = bench.plain_library("plain", "int one(void) { return 1; }");
+    let serve = |more: &[&str]| finish(&mut bench.serving(more));
+    serve(&["--symbols", "libplain.so"]).fails(2, &["--debug"]);
+    serve(&["--debug", "--symbols", "libnone.so"]).fails(1, &["there is no file `./libnone.so`"]);
+    let text = format!("`{}` keeps no symbols", plain.display());
+    serve(&["--debug", "--symbols", &plain.display().to_string()]).fails(1, &[&text]);
 }
 
 #[test]

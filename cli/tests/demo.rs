@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::inject::crc32;
+use crate::terminal::Terminal;
 use crate::workbench::{Process, Workbench, children_of, finish, keys, kill, process_fields, runs, wait_for};
 
 fn demo_json(bench: &Workbench, args: &[&str]) -> Value {
@@ -37,14 +39,19 @@ fn the_default_file_is_the_program_and_every_answer_is_the_expected_one() {
                 "first_call_us",
                 "link_us",
                 "later_call_us",
-                "fetch_instead_us"
+                "fetch_instead_us",
+                "compute_instead_us"
             ]
         );
         assert_eq!(function["answer"], function["expected"]);
         assert!(function["code_bytes"].as_u64() > Some(0), "{function}");
-        for time in ["first_call_us", "link_us", "later_call_us", "fetch_instead_us"] {
+        for time in ["first_call_us", "link_us", "later_call_us", "fetch_instead_us", "compute_instead_us"] {
             assert!(function[time].as_f64() > Some(0.0), "{time} in {function}");
         }
+        assert!(
+            function["compute_instead_us"].as_f64() < function["fetch_instead_us"].as_f64(),
+            "{function}"
+        );
         assert!(function["link_us"].as_f64() < function["first_call_us"].as_f64(), "{function}");
     }
     assert_eq!(functions[1]["payload_bytes"], "panic".len());
@@ -111,7 +118,70 @@ fn people_get_a_table() {
     assert!(lines[1].trim_start().starts_with("answer"), "{}", lines[1]);
     assert!(lines[3].starts_with("grep") && lines[3].contains("1 x \"panic\""), "{}", lines[3]);
     assert!(lines[4].starts_with("crc32") && lines[4].contains(&format!("{:08x}", crc32(b"don't panic"))));
-    assert_eq!(lines[5], "all results equal those that this process computed.");
+    assert_eq!(lines[5], "all results equal those of the same code on the moved file.");
+}
+
+#[test]
+fn occurrences_count_once_wherever_the_moved_parts_of_the_file_meet() {
+    let bench = Workbench::new();
+    // Parts have 1 MiB: the literal of five bytes lies across each of their borders once.
+    let contents = "abcde".repeat(600_000);
+    bench.write("long", &contents);
+    let report = demo_json(&bench, &["long", "--literal", "abcde"]);
+    for function in report["functions"].as_array().expect("a list") {
+        assert_eq!(function["answer"], function["expected"]);
+    }
+    assert_eq!(report["functions"][1]["expected"]["occurrences"], 600_000);
+    assert_eq!(report["functions"][2]["expected"], format!("{:08x}", crc32(contents.as_bytes())));
+}
+
+#[test]
+fn a_file_larger_than_the_memory_of_both_processes_has_answers() {
+    let bench = Workbench::new();
+    fs::File::create(bench.path("large")).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
+    let mut command = bench.program("sh");
+    // The limit is in KiB, and counts all memory of a process that is its own and writable.
+    let limited = "ulimit -d 262144 && exec \"$0\" demo large --literal nothing --json --transport shm";
+    let report = finish(command.args(["-c", limited, env!("CARGO_BIN_EXE_farjump")])).worked().json();
+    assert_eq!(report["file_bytes"], 2_u64 << 30);
+    for function in report["functions"].as_array().expect("a list") {
+        assert_eq!(function["answer"], function["expected"]);
+    }
+    assert_eq!(report["functions"][0]["answer"]["bytes"], 2_u64 << 30);
+    bench.is_clean();
+}
+
+#[test]
+fn a_terminal_is_shown_the_progress_and_a_file_is_not() {
+    let bench = Workbench::new();
+    bench.write("prose", "don't panic".repeat(1 << 20));
+    let terminal = Terminal::new();
+    let mut command = bench.farjump();
+    command.args(["demo", "prose"]).env("TERM", "xterm").stdout(Stdio::piped()).stderr(terminal.end());
+    let done = Process::spawn(&mut command).finish().worked();
+    assert!(done.text().contains("all results equal"), "{}", done.text());
+    let shown = terminal.shown(command);
+    for step in ["building the functions", "crc32 runs in the target", "moving the file instead, for crc32"] {
+        assert!(shown.contains(step), "{step:?} is not in {shown:?}");
+    }
+    assert_eq!(bench.run(["demo", "prose"]).worked().err, "");
+}
+
+#[test]
+fn rows_come_one_by_one() {
+    let bench = Workbench::new();
+    let program = installed(&bench);
+    fs::File::create(bench.path("large")).and_then(|file| file.set_len(256 << 20)).expect("a sparse file");
+    let demo = Process::start(bench.program(program).args(["demo", "large"]));
+    demo.line();
+    demo.line();
+    assert!(demo.line().starts_with("histogram"));
+    // It is at the next function, and would print two more lines.
+    demo.signal(Signal::INT);
+    let done = demo.finish();
+    assert_eq!((done.code, &*done.err), (130, ""));
+    assert!(!done.text().contains("all results"), "{}", done.text());
+    bench.is_clean();
 }
 
 #[test]
@@ -179,7 +249,7 @@ fn nothing_is_left_behind_and_in_cargos_folder_nothing_is_written_elsewhere() {
 fn begun(bench: &Workbench) -> (Process, u32) {
     let program = installed(bench);
     // The computations on this take seconds; noticing that it has begun takes milliseconds.
-    fs::File::create(bench.path("large")).and_then(|file| file.set_len(128 << 20)).expect("a sparse file");
+    fs::File::create(bench.path("large")).and_then(|file| file.set_len(1 << 30)).expect("a sparse file");
     let mut command = bench.program(program);
     command.args(["demo", "large"]);
     let demo = Process::start(&mut command);

@@ -1,17 +1,19 @@
 //! `doctor`: its findings on a healthy machine, and on one with faults.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
-use crate::workbench::{Workbench, finish, keys, runs, wait_for};
+use crate::workbench::{Process, Workbench, finish, keys, runs, start_target, wait_for};
 
 fn doctor(bench: &Workbench) -> Command {
     let mut command = bench.farjump();
@@ -175,5 +177,140 @@ fn a_compiler_that_never_ends_does_not_keep_the_doctor_and_is_ended_with_its_chi
     assert_eq!(pids.len(), 2, "it is started once: {pids:?}");
     for pid in pids {
         wait_for("its end", || (!runs(pid)).then_some(()));
+    }
+}
+
+/// Waits for its process's end in the target.
+const FOREVER: &str = "
+FARJUMP_COPY_ARGS(forever)
+extern int puts(const char *line);
+FARJUMP_IFUNC void forever_main(void *payload, size_t size, void *args)
+{
+    (void)payload, (void)size, (void)args;
+    puts(\"in\");
+    for (;;) __asm__ volatile(\"pause\");
+}";
+
+/// A user of whom nothing else runs: as root, the processes of a test whose files are removed are this user's.
+const NOBODY_ELSE: u32 = 54_321;
+
+/// A process in a mount namespace with a /dev/shm of its own; others enter the namespace. Takes root.
+fn own_shm(bench: &Workbench) -> Option<Process> {
+    let script = "mount -t tmpfs tmpfs /dev/shm && echo ready && exec sleep 1000";
+    if finish(bench.program("unshare").args(["-m", "sh", "-c", "mount -t tmpfs tmpfs /dev/shm"])).code != 0 {
+        return None;
+    }
+    let holder = Process::start(bench.program("unshare").args(["-m", "sh", "-c", script]));
+    assert_eq!(holder.line(), "ready");
+    Some(holder)
+}
+
+/// The names of UCX's files in /dev/shm that a process maps.
+fn segments(process: &Process) -> BTreeSet<String> {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid())).expect("it runs");
+    let names = maps.lines().filter_map(|line| line.split_once("/dev/shm/ucx_shm_posix_"));
+    names.filter(|(_, name)| !name.contains(' ')).map(|(_, name)| format!("ucx_shm_posix_{name}")).collect()
+}
+
+#[test]
+fn what_a_killed_process_leaves_of_ucx_is_listed_and_removed_and_what_lives_stays() {
+    let Some(bench) = Workbench::with_transport("ucx-put") else { return };
+    let library = bench.library("forever", FOREVER);
+    let holder = own_shm(&bench);
+    if holder.is_none() {
+        println!("skipped: a /dev/shm of its own takes root, so nothing is removed");
+    }
+    let enter = |program: &str, options: &[&str]| match &holder {
+        None => bench.program(program),
+        Some(holder) => {
+            let mut command = bench.program("nsenter");
+            command.args(["-t", &holder.pid().to_string(), "-m", "-w"]).args(options).args(["--", program]);
+            command
+        }
+    };
+    let user = NOBODY_ELSE.to_string();
+    let inside = |program: &str| enter(program, &["-S", &user, "-G", &user]);
+    if holder.is_some() {
+        for folder in [bench.path("."), bench.path("tmp")] {
+            chown(folder, Some(NOBODY_ELSE), Some(NOBODY_ELSE)).expect("root may");
+        }
+    }
+    let farjump = env!("CARGO_BIN_EXE_farjump");
+    // UCX then keeps the names of its segments as long as it lives. Otherwise it removes them at once, and
+    // only a process that is killed in between leaves one.
+    let kept = ("UCX_POSIX_USE_PROC_LINK", "n");
+    let start = |name: &str| {
+        let address = format!("unix:{}", bench.path(name).display());
+        let common = ["--transport", "ucx-put"];
+        let mut serve = inside(farjump);
+        serve
+            .args(["serve", "--listen", &address, "--allow-process-symbols"])
+            .args(common)
+            .env(kept.0, kept.1);
+        let target = start_target(&mut serve).0;
+        let mut inject = inside(farjump);
+        inject.arg("inject").arg(&library).args(["--to", &address, "--timeout", "200s"]).args(common);
+        let source = Process::start(inject.env(kept.0, kept.1));
+        assert_eq!(target.line(), "in");
+        (target, source)
+    };
+    let report = || finish(inside(farjump).args(["doctor", "--json"])).worked().json();
+    let listed = || {
+        let report = report();
+        let paths =
+            finding(&report, "UCX's leftovers")["figures"]["paths"].as_array().expect("a list").clone();
+        let name = |path: &Value| path.as_str()?.strip_prefix("/dev/shm/").map(str::to_owned);
+        paths.iter().map(|path| name(path).expect("a file there")).collect::<BTreeSet<_>>()
+    };
+    let ((dead, orphan), (alive, source)) = (start("dead"), start("alive"));
+    let (left, used) = (segments(&dead), segments(&alive));
+    if left.is_empty() {
+        return println!("skipped: UCX takes no files in /dev/shm here");
+    }
+    let both: BTreeSet<_> = left.union(&used).cloned().collect();
+    assert_eq!(listed().intersection(&both).count(), 0);
+    dead.signal(Signal::KILL);
+    // Its source ends in order, and removes its own.
+    drop((dead.finish(), orphan.finish()));
+    let found: BTreeSet<_> = listed().intersection(&both).cloned().collect();
+    assert!(!found.is_empty() && found.is_subset(&left), "{found:?} of {left:?} and {used:?}");
+    let text = finish(inside(farjump).arg("doctor")).worked();
+    assert!(text.text().contains("farjump doctor --clean"), "{}", text.text());
+
+    match &holder {
+        None => found
+            .iter()
+            .for_each(|name| fs::remove_file(Path::new("/dev/shm").join(name)).expect("it is there")),
+        Some(holder) => {
+            let folder = format!("/proc/{}/root/dev/shm", holder.pid());
+            let is_there = |name: &String| Path::new(&folder).join(name).exists();
+            let contained = ["-p", "-f", "--mount-proc", farjump, "doctor", "--clean"];
+            finish(enter("unshare", &[]).args(contained))
+                .fails(1, &["nothing was removed", "in a container"]);
+            assert!(found.iter().all(is_there));
+            let removed = RefCell::new(BTreeSet::new());
+            wait_for("files that are no longer young", || {
+                let done = finish(inside(farjump).args(["doctor", "--clean", "--json"])).worked().json();
+                assert_eq!(keys(&done), ["removed", "bytes", "kept"]);
+                let paths = done["removed"].as_array().expect("a list").iter();
+                let names = paths.map(|path| path.as_str().expect("a path").replace("/dev/shm/", ""));
+                removed.borrow_mut().extend(names);
+                (done["kept"] == 0).then_some(())
+            });
+            let removed = removed.into_inner();
+            assert_eq!(removed, found);
+            assert!(!found.iter().any(is_there) && used.iter().all(is_there));
+            let text = finish(inside(farjump).args(["doctor", "--clean"])).worked();
+            assert_eq!(text.text(), "/dev/shm has nothing to remove\n");
+        }
+    }
+    assert_eq!(listed().intersection(&both).count(), 0);
+    assert!(segments(&alive).is_superset(&used));
+    for process in [&alive, &source] {
+        process.signal(Signal::KILL);
+    }
+    drop((alive.finish(), source.finish()));
+    for name in &used {
+        let _ = fs::remove_file(Path::new("/dev/shm").join(name));
     }
 }

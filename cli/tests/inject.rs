@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::serve::STUCK;
+use crate::terminal::Terminal;
 use crate::workbench::{Process, Workbench, finish};
 
 /// Replies its payload.
@@ -88,7 +89,43 @@ fn figures_count_what_was_sent_and_code_travels_once() {
     let second = figures(&bench.inject(&library, &["--json"]).worked().err);
     assert_eq!((&second["link_us"], &second["later_call_us"]), (&Value::Null, &Value::Null));
     let done = serving.stop().worked();
-    assert!(done.err.contains("6 calls, 1 images linked"), "{}", done.err);
+    assert!(done.err.contains("6 calls, 1 image linked"), "{}", done.err);
+}
+
+#[test]
+fn a_terminal_gets_a_hex_dump_and_any_output_the_form_that_is_asked_for() {
+    let bench = Workbench::new();
+    let library = bench.library("echo", ECHO);
+    let serving = bench.serve(&[]);
+    let shown_at_terminal = |more: &[&str]| {
+        let terminal = Terminal::new();
+        let mut command = bench.injecting(&library, &bench.address(), more);
+        command.stdout(terminal.end()).stderr(Stdio::piped());
+        Process::spawn(&mut command).finish().worked();
+        terminal.shown(command)
+    };
+    let args = ["--args", "12345678 bytes: \u{1b}["];
+    let dump = "\
+00000000  31 32 33 34 35 36 37 38  20 62 79 74 65 73 3a 20  |12345678 bytes: |
+00000010  1b 5b                                             |.[|
+";
+    // A terminal adds a carriage return to each newline.
+    assert_eq!(shown_at_terminal(&args), dump.replace('\n', "\r\n"));
+    let with = |format| [&args[..], &["--format", format]].concat();
+    assert_eq!(shown_at_terminal(&with("raw")), "12345678 bytes: \u{1b}[");
+    let shown = |format| bench.inject(&library, &with(format)).worked().out;
+    assert_eq!(shown("hex"), dump.as_bytes());
+    assert_eq!(shown("text"), b"12345678 bytes: \\x1b[\n");
+    assert_eq!(shown("u16").iter().filter(|byte| **byte == b'\n').count(), 9);
+
+    let done = bench.inject(&library, &with("u64"));
+    done.fails(1, &["the reply has 18 bytes, which is no whole number of u64", "remain 1b 5b;", "--format"]);
+    let numbers = [*b"12345678", *b" bytes: "].map(|bytes| format!("{}\n", u64::from_le_bytes(bytes)));
+    assert_eq!(done.text(), numbers.concat());
+    assert!(done.err.contains("1 frame to farjump"), "{}", done.err);
+    assert_eq!(bench.inject(&library, &["--format", "f32"]).worked().out, b"");
+    assert_eq!(bench.inject(&library, &["--format", "octal"]).code, 2);
+    serving.stop().worked();
 }
 
 #[test]
@@ -138,7 +175,7 @@ fn files_that_are_no_ifunc_libraries_are_told_apart() {
     for (file, part) in [
         ("missing.so", "there is no file `./missing.so`"),
         ("text.so", "it is not an ELF file"),
-        (".", "a directory or a device"),
+        (".", "a directory, a device or a pipe"),
         ("libplain.so", "carries no images: was it built with `farjump build`?"),
     ] {
         bench.run(["inject", file, "--to", "unix:s"]).fails(1, &[part]);

@@ -43,6 +43,62 @@ fn help_tells_the_exit_codes_the_variables_and_examples() {
     }
 }
 
+/// The commands of the program, and the program itself.
+const COMMANDS: [&[&str]; 13] = [
+    &[],
+    &["build"],
+    &["inspect"],
+    &["serve"],
+    &["inject"],
+    &["store"],
+    &["stats"],
+    &["export"],
+    &["transports"],
+    &["key"],
+    &["doctor"],
+    &["demo"],
+    &["perf"],
+];
+
+#[test]
+fn help_fits_the_terminal_and_its_lines_break_once() {
+    let bench = Workbench::new();
+    for (columns, width) in [(Some("80"), 80), (Some("100"), 100), (Some("120"), 100), (None, 100)] {
+        for command in COMMANDS {
+            let mut farjump = bench.farjump();
+            farjump.args(command).arg("--help").env_remove("COLUMNS").stderr(Stdio::piped());
+            if let Some(columns) = columns {
+                farjump.env("COLUMNS", columns);
+            }
+            let help = finish(&mut farjump).worked();
+            let lines: Vec<_> = help.text().lines().collect();
+            for pair in lines.windows(2) {
+                let (line, next) = (pair[0], pair[1]);
+                assert!(line.chars().count() <= width, "{command:?} at {columns:?}: {line:?}");
+                // A line that was broken twice ends early: the next word would have fit.
+                let word = next.split(' ').next().unwrap_or_default();
+                let is_text = |line: &str| line.starts_with(|first: char| first.is_ascii_alphabetic());
+                if is_text(line) && is_text(next) && !line.ends_with(':') {
+                    let fits = line.chars().count() + 1 + word.chars().count() <= width;
+                    assert!(!fits || line.ends_with('.'), "{command:?} at {columns:?}: {line:?} {next:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_device_is_an_option_of_the_commands_that_use_one() {
+    let bench = Workbench::new();
+    for command in COMMANDS {
+        let help = bench.run([command, &["--help"]].concat()).worked();
+        let uses = ["serve", "inject", "transports", "demo", "perf"].contains(command.first().unwrap_or(&""));
+        assert_eq!(help.text().contains("--device <NAME[:PORT]>"), uses, "{command:?}");
+    }
+    assert_eq!(bench.run(["stats", "--to", "unix:s", "--device", "rxe0"]).code, 2);
+    bench.run(["transports", "--device", "a:b:c"]).fails(1, &["--device"]);
+}
+
 #[test]
 fn a_misspelt_variable_is_warned_about_with_the_nearest_and_a_known_one_is_not() {
     let bench = Workbench::new();

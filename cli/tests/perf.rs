@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 
 use crate::demo::installed;
@@ -112,6 +114,43 @@ fn every_size_mode_and_reference_has_its_row_and_each_of_them_figures() {
     }
     let machine = &report["machine"];
     assert_ne!(machine["source_cpu"], machine["target_cpu"]);
+    bench.is_clean();
+}
+
+#[test]
+fn processes_that_the_system_places_on_one_processor_are_said_to_share_it() {
+    let bench = Workbench::new();
+    let allowed = sched_getaffinity(None).expect("the system gives the affinity");
+    let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("this runs on one");
+    let on_one = |args: &[&str]| {
+        let mut command = perf(&bench, args);
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // SAFETY: `sched_setaffinity` is a system call, which a forked child may make.
+        unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &set)?)) };
+        command
+    };
+    // Without yields each call would take two slices of the scheduler, and none of them a yield.
+    let report = json(&mut on_one(&["latency", "--cpus", "any"]));
+    let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+    assert!(row["median"].as_f64().is_some_and(|median| median > 0.0), "{row}");
+    assert_eq!((&row["reference"], &row["state"]), (&Value::Null, &Value::Null));
+    assert_eq!(report["machine"]["source_cpu"], Value::Null);
+    for round in report["rounds"].as_array().expect("a list") {
+        let placement = &round["placement"];
+        assert_eq!((&placement["source"], &placement["target"]), (&vec![cpu].into(), &vec![cpu].into()));
+        let [yields, messages] = ["yields", "messages"].map(|key| placement[key].as_u64().expect("a number"));
+        assert!(yields > messages / 2, "{round}");
+    }
+    let done = finish(&mut on_one(&["latency", "--cpus", "any"])).worked();
+    let text = done.text();
+    let shared = format!("source on processors {cpu}, target on {cpu}; they shared one in 2 of 2 rounds");
+    assert!(text.contains(&shared), "{text}");
+    assert_eq!(keys(&report["rounds"][0]["placement"]), documented("perf.md", "`placement` has"));
+    finish(&mut on_one(&["latency"])).fails(1, &["a processor each", "--cpus any"]);
+    let against = ["latency", "--cpus", "any", "--against", "raw"];
+    finish(&mut on_one(&against)).fails(1, &["raw would wait for a shared processor", "leave --against out"]);
+    finish(&mut on_one(&["wake-up", "--cpus", "any"])).fails(1, &["name two processors for wake-up"]);
     bench.is_clean();
 }
 

@@ -17,19 +17,6 @@ fn blocks() -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_the_guide_shows_of_a_sample_is_in_it() {
-    let mut shown = Vec::new();
-    for (marks, code) in blocks() {
-        let Some(file) = marks.strip_prefix("c of ") else { continue };
-        let source = fs::read_to_string(repository().join("ifuncs/samples/c").join(file)).expect("a sample");
-        assert!(source.contains(&code), "{file} has no such lines:\n{code}");
-        shown.push(file.to_owned());
-    }
-    shown.dedup();
-    assert_eq!(shown, ["sum.c", "indirect_put.c", "codec.c", "chain.c"]);
-}
-
-#[test]
 fn indirect_put_writes_into_the_store_of_the_guide() {
     let bench = Workbench::new();
     let (_, store) =

@@ -66,10 +66,29 @@ fn a_path_in_use_is_refused_and_its_owner_serves_on() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_is_left_alone() {
+fn an_abstract_socket_is_served_and_leaves_no_file() {
+    let bench = Workbench::new();
+    let address = format!("unix:@farjump-serve-{}", std::process::id());
+    let mut command = bench.farjump();
+    let serving = Process::start(command.args(["serve", "--listen", &address, "--json"]));
+    let ready: Value = serde_json::from_str(&serving.line()).expect("it is JSON");
+    assert_eq!(ready["ready"], *address);
+    let library = bench.sample("crc32");
+    let inject = |to: &str| finish(bench.farjump().arg("inject").arg(&library).args(["--to", to]));
+    let done = inject(&address).worked();
+    assert!(done.err.contains("by shm"), "{}", done.err);
+    finish(bench.farjump().args(["serve", "--listen", &address])).fails(1, &["has this name"]);
+    assert!(!bench.path(&address["unix:".len()..]).exists(), "a file was made");
+    serving.stop().worked();
+    inject(&address).fails(5, &["no process of this network namespace has this name"]);
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_named_and_left_alone() {
     let bench = Workbench::new();
     bench.write("s", "precious");
-    finish(&mut bench.serving(&[])).fails(1, &["is no socket"]);
+    finish(&mut bench.serving(&[])).fails(1, &["is no socket but a regular file"]);
+    bench.inject(&bench.sample("crc32"), &[]).fails(5, &["names no socket but a regular file"]);
     assert_eq!(fs::read(bench.path("s")).expect("it is there"), b"precious");
 }
 
@@ -164,7 +183,7 @@ fn code_gets_the_exports_of_a_library_and_nothing_that_was_not_offered() {
     let serving = bench.serve(&[]);
     bench.inject(&library, &["--args", "12345"]).fails(3, &["refused `price`: it exports no `shop_price`"]);
     let stopped = serving.stop().worked();
-    assert!(stopped.err.contains("0 calls, 0 images linked, 1 frames refused"), "{}", stopped.err);
+    assert!(stopped.err.contains("0 calls, 0 images linked, 1 frame refused"), "{}", stopped.err);
     // By a bare file name, found in the target's working folder.
     let serving = bench.serve(&["--export", "libshop.so"]);
     let done = bench.inject(&library, &["--args", "12345"]).worked();

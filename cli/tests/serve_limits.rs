@@ -18,7 +18,7 @@ fn only_code_whose_id_is_given_comes_in_one_by_one_or_from_a_file() {
     bench.inject(&hello, &[]).fails(3, &["not among the 2 that may come in", "--allow-code"]);
     bench.inject(&crc32, &[]).worked();
     let stopped = serving.stop().worked();
-    assert!(stopped.err.contains("2 images linked, 1 frames refused"), "{}", stopped.err);
+    assert!(stopped.err.contains("2 images linked, 1 frame refused"), "{}", stopped.err);
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_source_too_many_is_turned_away_with_3() {
     let crc32 = bench.sample("crc32");
     let serving = bench.serve(&["--max-sources", "1"]);
     let link = farjump::Link::connect(&bench.address()).expect("it takes one");
-    bench.inject(&crc32, &[]).fails(3, &["takes 1 sources at a time"]);
+    bench.inject(&crc32, &[]).fails(3, &["takes 1 source at a time"]);
     link.flush(std::time::Duration::from_secs(30)).expect("the first one is served on");
     serving.stop().worked();
 }

@@ -123,7 +123,7 @@ fn a_source_whose_settings_lead_nowhere_is_told_and_the_next_one_is_served() {
         assert!(done.error(1).contains(words), "{target:?} {source:?}: {}", done.err);
         inject(&bench, bench.farjump(), &library, &[]).worked();
         let stopped = serving.stop().worked();
-        assert!(stopped.err.contains("stopped: 1 calls"), "{target:?} {source:?}: {}", stopped.err);
+        assert!(stopped.err.contains("stopped: 1 call, "), "{target:?} {source:?}: {}", stopped.err);
     }
 }
 

@@ -172,3 +172,13 @@ pub(crate) fn documented(page: &str, words: &str) -> Vec<String> {
         rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     table.filter_map(|row| Some(row.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect()
 }
+
+/// Whether gdb could attach to a process, by its output; otherwise prints the reason.
+pub(crate) fn gdb_attached(said: &Done) -> bool {
+    let refused =
+        ["ptrace: Operation not permitted", "Could not attach"].iter().any(|no| said.err.contains(no));
+    if refused {
+        eprintln!("skipped: gdb may not attach here: {}", said.err.trim().replace('\n', " "));
+    }
+    !refused
+}

@@ -11,19 +11,15 @@ use std::time::Duration;
 use super::Demo;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::workspace::{Stage, this_program_by};
+use farjump_control::PeerAddress;
 
 /// Longest time for the target to start, and then between parts of the file.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Name of the target's socket in the workspace folder, with its slash.
 const SOCKET: &str = "/target.sock";
 
-/// Starts the target on `file`, which has `bytes` bytes, and waits until it is ready.
-pub(super) fn start(
-    stage: &Stage,
-    file: &Path,
-    arguments: &Demo,
-    bytes: usize,
-) -> Result<DemoTarget, Failure> {
+/// Starts the target on `file`, and waits until it is ready.
+pub(super) fn start(stage: &Stage, file: &Path, arguments: &Demo) -> Result<DemoTarget, Failure> {
     let launch = arguments.launch.as_deref().unwrap_or_default();
     let failed = |error| match launch {
         "" => Failure::new(format!("cannot start the target process: {error}")),
@@ -33,6 +29,9 @@ pub(super) fn start(
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let own = format!("unix:{}{}", stage.folder().display(), SOCKET);
     let address = arguments.listen.as_ref().unwrap_or(&own);
+    if let Ok(PeerAddress::Unix(socket)) = address.parse() {
+        stage.has_socket(&socket);
+    }
     let mut command = this_program_by(launch);
     command.arg("demo-target").arg("--data").arg(file).arg("--listen").arg(address);
     command.arg("--folder").arg(stage.folder());
@@ -52,10 +51,9 @@ pub(super) fn start(
     let pid = stage.start(&mut command).map_err(failed)?.id();
     // The command's copy of the target's end of the socket would hide the end of the stream.
     drop(command);
-    let mut target = DemoTarget { stream, address: String::new(), pid, bytes };
+    let mut target = DemoTarget { stream, address: String::new(), pid, len: 0 };
     match target.read_ready() {
-        Ok(len) if len == bytes as u64 => Ok(target),
-        Ok(_) => Err(Failure::new("the file changed its length while the demo started: try one that stays")),
+        Ok(()) => Ok(target),
         // The target has printed the cause on standard error.
         Err(error) => Err(Failure::new(format!("the target process did not get ready: {error}"))),
     }
@@ -66,7 +64,8 @@ pub(super) struct DemoTarget {
     stream: UnixStream,
     address: String,
     pid: u32,
-    bytes: usize,
+    /// Length of its file in bytes.
+    len: u64,
 }
 
 impl DemoTarget {
@@ -78,25 +77,57 @@ impl DemoTarget {
         self.pid
     }
 
-    /// Returns the bytes of the file in the target, moved over the socket.
-    pub(super) fn fetch(&mut self) -> Result<Vec<u8>, Failure> {
-        let failed = |error| Failure::new(format!("the target did not send its file: {error}"));
-        self.stream.write_all(&[1]).map_err(failed)?;
-        let mut bytes = vec![0; self.bytes];
-        self.stream.read_exact(&mut bytes).map_err(failed)?;
-        Ok(bytes)
+    /// Returns the length of its file in bytes.
+    pub(super) fn file_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Has the target send its file.
+    pub(super) fn fetch(&mut self) -> Result<Parts<'_>, Failure> {
+        self.stream.write_all(&[1]).map_err(not_sent)?;
+        Ok(Parts { rest: self.len, stream: &self.stream })
     }
 
     /// Reads the message of a ready target: the lengths of the file and of its address, and the address.
-    fn read_ready(&mut self) -> io::Result<u64> {
+    fn read_ready(&mut self) -> io::Result<()> {
         let (mut len, mut address_len) = ([0; 8], [0; 2]);
         self.stream.read_exact(&mut len)?;
         self.stream.read_exact(&mut address_len)?;
         let mut address = vec![0; u16::from_le_bytes(address_len).into()];
         self.stream.read_exact(&mut address)?;
         self.address = String::from_utf8(address).map_err(io::Error::other)?;
-        Ok(u64::from_le_bytes(len))
+        self.len = u64::from_le_bytes(len);
+        Ok(())
     }
+}
+
+/// The file of the target, on its way here.
+pub(super) struct Parts<'a> {
+    stream: &'a UnixStream,
+    rest: u64,
+}
+
+impl Parts<'_> {
+    /// Number of bytes that are still to come.
+    pub(super) fn rest(&self) -> u64 {
+        self.rest
+    }
+
+    /// Appends the next bytes of the file to `part`, at most `most`, and returns their number.
+    pub(super) fn read_part(&mut self, part: &mut Vec<u8>, most: usize) -> Result<usize, Failure> {
+        let due = self.rest.min(most as u64);
+        let read = self.stream.take(due).read_to_end(part).map_err(not_sent)?;
+        self.rest -= read as u64;
+        if (read as u64) < due {
+            let text = "it ended early: has the file become shorter, or the target ended?";
+            return Err(not_sent(io::Error::other(text)));
+        }
+        Ok(read)
+    }
+}
+
+fn not_sent(error: io::Error) -> Failure {
+    Failure::new(format!("the target did not send its file: {error}"))
 }
 
 impl Drop for DemoTarget {

@@ -1,14 +1,15 @@
-//! The three functions of the demo: their sources, and the same results computed here by other code.
+//! The three functions of the demo: their sources, and their answers.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
+use crc32fast::Hasher;
 use memchr::memmem;
 use serde_json::{Value, json};
 
 use farjump_benches::program::failure::Failure;
-use farjump_benches::program::units::show_count;
+use farjump_benches::program::units::{counted, show_count};
 
 pub(super) struct Function {
     /// NAME of its routines.
@@ -43,32 +44,32 @@ pub(super) fn all(literal: Vec<u8>) -> [Function; 3] {
     [
         Function {
             name: "histogram",
-            source: include_str!("../../../ifuncs/samples/c/histogram.c"),
+            source: include_str!("../../embedded/samples/histogram.c"),
             args: Vec::new(),
             kind: Kind::Histogram,
         },
         Function {
             name: "grep",
-            source: include_str!("../../../ifuncs/samples/c/grep.c"),
+            source: include_str!("../../embedded/samples/grep.c"),
             args: literal,
             kind: Kind::Grep,
         },
         Function {
             name: "crc32",
-            source: include_str!("../../../ifuncs/samples/c/crc32.c"),
+            source: include_str!("../../embedded/samples/crc32.c"),
             args: Vec::new(),
             kind: Kind::Crc32,
         },
     ]
 }
 
-/// Returns the literal for grep: the one asked for, or the first of some words that occurs in the file.
-pub(super) fn literal(wish: Option<&OsStr>, contents: &[u8]) -> Vec<u8> {
+/// Returns the literal for grep: the one asked for, or the first of some words that occurs at the file's start.
+pub(super) fn literal(wish: Option<&OsStr>, start: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 5] = [b"panic", b"error", b"the", b"e", b"\0"];
     match wish {
         Some(literal) => literal.as_bytes().to_vec(),
         None => {
-            WORDS.into_iter().find(|word| memmem::find(contents, word).is_some()).unwrap_or(WORDS[0]).to_vec()
+            WORDS.into_iter().find(|word| memmem::find(start, word).is_some()).unwrap_or(WORDS[0]).to_vec()
         }
     }
 }
@@ -88,23 +89,16 @@ impl Function {
             Kind::Crc32 => reply.try_into().ok().map(|crc| Answer::Crc32(u32::from_le_bytes(crc))),
         };
         answer.ok_or_else(|| {
-            Failure::new(format!("`{}` replied {} bytes that make no sense", self.name, reply.len()))
+            let bytes = counted(reply.len() as u64, "byte");
+            Failure::new(format!("`{}` replied {bytes}, which make no sense", self.name))
         })
     }
 
-    pub(super) fn compute(&self, contents: &[u8]) -> Answer {
+    /// Bytes of the end of a part that belong to the next one, too: an occurrence may lie across them.
+    pub(super) fn overlap(&self) -> usize {
         match self.kind {
-            Kind::Histogram => {
-                let mut counts = Box::new([0; 256]);
-                for byte in contents {
-                    counts[usize::from(*byte)] += 1;
-                }
-                Answer::Histogram(counts)
-            }
-            Kind::Grep => {
-                Answer::Occurrences { literal: self.args.clone(), count: occurrences(contents, &self.args) }
-            }
-            Kind::Crc32 => Answer::Crc32(crc32fast::hash(contents)),
+            Kind::Grep => self.args.len().saturating_sub(1),
+            Kind::Histogram | Kind::Crc32 => 0,
         }
     }
 }
@@ -119,19 +113,6 @@ fn read_histogram(reply: &[u8]) -> Option<Answer> {
         .then_some(Answer::Histogram(counts))
 }
 
-fn occurrences(contents: &[u8], literal: &[u8]) -> u64 {
-    if literal.is_empty() {
-        return 0;
-    }
-    let finder = memmem::Finder::new(literal);
-    let (mut count, mut from) = (0, 0);
-    while let Some(at) = finder.find(&contents[from..]) {
-        count += 1;
-        from += at + 1;
-    }
-    count
-}
-
 /// Returns Shannon's entropy, in bits per byte, of bytes with these counts.
 fn bits_per_byte(counts: &[u64; 256]) -> f64 {
     let len = counts.iter().sum::<u64>() as f64;
@@ -141,6 +122,27 @@ fn bits_per_byte(counts: &[u64; 256]) -> f64 {
 }
 
 impl Answer {
+    /// Returns the answer for some bytes and those behind them: this one is for the former, `next` for the
+    /// latter, which are `len`.
+    pub(super) fn followed_by(self, next: Answer, len: u64) -> Answer {
+        match (self, next) {
+            (Answer::Histogram(mut counts), Answer::Histogram(more)) => {
+                counts.iter_mut().zip(more.iter()).for_each(|(count, more)| *count += more);
+                Answer::Histogram(counts)
+            }
+            (Answer::Occurrences { literal, count }, Answer::Occurrences { count: more, .. }) => {
+                Answer::Occurrences { literal, count: count + more }
+            }
+            (Answer::Crc32(crc), Answer::Crc32(next)) => {
+                let mut whole = Hasher::new_with_initial_len(crc, 0);
+                whole.combine(&Hasher::new_with_initial_len(next, len));
+                Answer::Crc32(whole.finalize())
+            }
+            // One function gives answers of one kind.
+            (_, next) => next,
+        }
+    }
+
     pub(super) fn to_json(&self) -> Value {
         match self {
             Answer::Histogram(counts) => {
@@ -178,19 +180,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_here_is_right_where_the_answer_is_known() {
-        // The check value of the catalogue of CRCs.
-        assert_eq!(function("crc32", b"").compute(b"123456789"), Answer::Crc32(0xcbf4_3926));
-        let grep = |literal: &[u8], text: &[u8]| occurrences(text, literal);
-        assert_eq!(grep(b"aa", b"aaaa"), 3);
-        assert_eq!([grep(b"", b"x"), grep(b"x", b""), grep(b"xy", b"axybxy")], [0, 0, 2]);
-        let Answer::Histogram(counts) = function("histogram", b"").compute(b"abab") else { panic!() };
-        assert_eq!((counts[97], counts[98], counts[99]), (2, 2, 0));
+    fn answers_for_parts_make_the_answer_for_the_whole() {
+        let text = b"123456789";
+        for at in 0..=text.len() {
+            let [before, behind] =
+                [&text[..at], &text[at..]].map(|part| Answer::Crc32(crc32fast::hash(part)));
+            // The check value of the catalogue of CRCs.
+            assert_eq!(before.followed_by(behind, (text.len() - at) as u64), Answer::Crc32(0xcbf4_3926));
+        }
+        let found = |count| Answer::Occurrences { literal: b"x".to_vec(), count };
+        assert_eq!(found(2).followed_by(found(3), 100), found(5));
+        let histogram = |value: usize, count| {
+            let mut counts = Box::new([0; 256]);
+            counts[value] = count;
+            Answer::Histogram(counts)
+        };
+        let Answer::Histogram(counts) = histogram(7, 1).followed_by(histogram(9, 1), 1) else { panic!() };
+        assert_eq!((counts[7], counts[8], counts[9]), (1, 0, 1));
         assert_eq!(bits_per_byte(&counts), 1.0);
-        let all: Vec<u8> = (0..=255).collect();
-        let Answer::Histogram(counts) = function("histogram", b"").compute(&all) else { panic!() };
-        assert_eq!(bits_per_byte(&counts), 8.0);
+        assert_eq!(bits_per_byte(&[1; 256]), 8.0);
         assert_eq!(bits_per_byte(&[0; 256]).to_string(), "0");
+    }
+
+    #[test]
+    fn an_occurrence_across_parts_is_in_their_overlap() {
+        assert_eq!([function("grep", b"panic").overlap(), function("grep", b"").overlap()], [4, 0]);
+        assert_eq!([function("crc32", b"").overlap(), function("histogram", b"").overlap()], [0, 0]);
     }
 
     #[test]

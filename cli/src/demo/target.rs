@@ -1,15 +1,14 @@
 //! The demo's other process: a target that maps a file and has no functions, started by `demo`.
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{Data, Stopper, Target};
+use farjump::{Data, Stopper, Target, end_process};
 
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{KeyFile, UcxTcp};
@@ -46,7 +45,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     let failed = |error| Failure::new(format!("the demo's target cannot start: {error}"));
     let stream = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let mut data = Data::open(&arguments.data)?;
-    let moved = fs::read(&arguments.data).map_err(failed)?;
+    let (file, len) = (File::open(&arguments.data).map_err(failed)?, data.len() as u64);
     let mut builder =
         Target::listen(&arguments.listen).args(&mut data).ucx_tcp(arguments.ucx.tcp).clear(arguments.clear);
     if let Some(transport) = &arguments.transport {
@@ -61,7 +60,7 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
         .name("farjump-demo-file".into())
         .spawn(move || {
             // The end of the stream is the end of the demo; its cause does not matter.
-            let _ = send_file(stream, &address, &moved);
+            let _ = send_file(stream, &address, &file, len);
             end(&stopper, &folder);
         })
         .map_err(failed)?;
@@ -71,16 +70,21 @@ pub(crate) fn run(arguments: &DemoTarget) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sends the length of the file and the target's address, then the file once for each byte received.
-fn send_file(mut stream: UnixStream, address: &str, bytes: &[u8]) -> std::io::Result<()> {
+/// Sends the length of the file and the target's address, then the file once for each byte received. Ends when
+/// the file has become shorter.
+fn send_file(mut stream: UnixStream, address: &str, mut file: &File, len: u64) -> std::io::Result<()> {
     // An address holds a name or a path, which is far shorter than that.
     let address_len = u16::try_from(address.len()).map_err(std::io::Error::other)?;
-    stream.write_all(&(bytes.len() as u64).to_le_bytes())?;
+    stream.write_all(&len.to_le_bytes())?;
     stream.write_all(&address_len.to_le_bytes())?;
     stream.write_all(address.as_bytes())?;
     let mut request = [0];
     while stream.read(&mut request)? != 0 {
-        stream.write_all(bytes)?;
+        file.rewind()?;
+        // Copied by the system, by sendfile(2): no part of the file is in memory of this process.
+        if std::io::copy(&mut file.take(len), &mut stream)? != len {
+            break;
+        }
     }
     Ok(())
 }
@@ -90,7 +94,7 @@ fn end(stopper: &Stopper, folder: &Path) {
     stopper.stop();
     std::thread::sleep(GRACE);
     remove(folder);
-    process::exit(1);
+    end_process(1);
 }
 
 /// Removes the folder of a demo that was killed. A demo that ends by itself has removed it.

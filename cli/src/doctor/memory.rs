@@ -151,7 +151,7 @@ fn huge_pages(shmem: Option<String>, meminfo: Option<String>) -> Finding {
 }
 
 /// Formats a number of bytes in the largest unit that gives two digits, rounded down, or that divides it.
-fn show_rough(bytes: u64) -> String {
+pub(super) fn show_rough(bytes: u64) -> String {
     let fits = |shift: u32| bytes >> shift >= 10 || (bytes != 0 && bytes.is_multiple_of(1 << shift));
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let (unit, shift) = units.into_iter().find(|(_, shift)| fits(*shift)).unwrap_or(("B", 0));

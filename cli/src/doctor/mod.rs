@@ -1,11 +1,12 @@
 //! `doctor`: the properties of this machine that make farjump slow or impossible, and their fixes.
 //!
 //! A probe reads files of the kernel or tries an operation of farjump, in this process or in one with a time
-//! limit. It leaves nothing changed. A pure function judges its result, so every judgement is tested without
+//! limit. It leaves nothing changed, except for [`leftovers::clean`]. A pure function judges its result, so every judgement is tested without
 //! the machine it concerns.
 
 mod cgroup;
 mod finding;
+mod leftovers;
 mod libraries;
 mod memory;
 mod processors;
@@ -28,7 +29,7 @@ use finding::{Finding, Verdict, overall};
 /// Find causes on this machine that make farjump slow or impossible
 ///
 /// Processors, memory, the kernel, compilers and libraries: the state, the consequence for farjump, and the
-/// command that fixes it. Nothing on the machine is changed.
+/// command that fixes it. Nothing on the machine is changed without --clean.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Verdicts:
@@ -51,8 +52,17 @@ With --json, one object:
     means     what it means for farjump
     mend      what to type, or null
 
+With --clean and --json, one object:
+  removed   the files that are gone
+  bytes     their memory
+  kept      how many stay because they changed just now
+
 docs/doctor.md lists the names and figures.")]
 pub(crate) struct Doctor {
+    /// Remove the files that killed processes over UCX left in /dev/shm, yours or as root everyone's, if it is
+    /// proved that no process uses them; look at nothing else
+    #[arg(long)]
+    pub(crate) clean: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -61,8 +71,11 @@ pub(crate) struct Doctor {
 /// Runs all probes and shows the findings.
 ///
 /// # Errors
-/// A finding that makes farjump impossible here.
+/// A finding that makes farjump impossible here; with `--clean`, files that are not removed.
 pub(crate) fn run(arguments: &Doctor) -> Result<(), Failure> {
+    if arguments.clean {
+        return leftovers::clean(arguments.json);
+    }
     let findings = look();
     let as_json = || {
         let list: Vec<Value> = findings.iter().map(Finding::as_json).collect();
@@ -84,6 +97,7 @@ fn look() -> Vec<Finding> {
     #[cfg(feature = "build")]
     findings.extend(tools::look());
     findings.extend(libraries::look());
+    findings.push(leftovers::look());
     #[cfg(feature = "verbs")]
     findings.push(rdma::look());
     findings

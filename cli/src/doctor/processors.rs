@@ -88,7 +88,10 @@ fn siblings_of(allowed: &BTreeSet<u32>, siblings: Vec<BTreeSet<u32>>) -> Finding
         return Finding::new(NAME, Verdict::Note, "/sys does not show which processors share a core", means);
     };
     let finding = if threads < 2 {
-        let found = format!("{} cores, one allowed processor on each", cores.len());
+        let found = match cores.len() {
+            1 => "1 core, one allowed processor on it".to_owned(),
+            several => format!("{several} cores, one allowed processor on each"),
+        };
         Finding::new(NAME, Verdict::Ok, found, "no two pollers share a core")
     } else if cores.len() == 1 {
         let found = format!("1 core, {threads} processors on it");

@@ -1,36 +1,39 @@
 //! The command line of `serve`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use farjump::{Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
-use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
-use farjump_benches::program::units::{parse_bytes, parse_mailbox};
+use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
+use farjump_benches::program::units::{parse_bytes, parse_duration, parse_mailbox};
 
 /// Be a target: run injected functions
 ///
-/// Runs until SIGINT or SIGTERM; a second one does not wait for the running function. Injected functions get
-/// a `struct farjump_data *` (farjump_ifunc.h) as target_args: FILE, mapped read-only, or no bytes without
+/// Runs until SIGINT, SIGTERM or SIGHUP. Then the running function may end (--grace); a second signal does not
+/// wait for it. The socket is removed in each case. Injected functions get a `struct farjump_data *` (farjump_ifunc.h) as target_args: FILE, mapped read-only, or no bytes without
 /// --data.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Prints one line when it is ready, `ready: ADDRESS (pid N)`, and its statistics on standard error when it ends. If
 injected code crashes it, standard error names the code: signal, ifunc, offset in its image, code id.
 
-Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic, and what
---export and --allow-process-symbols add. Code that uses another symbol is refused, and the refusal names the symbol.
+Injected code may use memcpy, memmove, memset, memcmp, farjump_reply, farjump_forward, farjump_panic,
+farjump_private_copy, and what --export and --allow-process-symbols add. Code that uses another symbol is refused, and
+the refusal names the symbol.
 
 Examples:
   farjump serve --listen unix:store.sock --data table.bin
   farjump serve --listen unix:store.sock --export ./libkv.so --export libm.so.6
-  farjump serve --listen unix:store.sock --allow-process-symbols       (printf and all of libc)
-  farjump serve --listen unix:store.sock --mode local --local libsum.so     (no code comes in)
-  farjump serve --listen unix:a.sock --destination next=unix:b.sock (code may forward itself to b)
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key     (for other machines)
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1     (by RDMA)
-  farjump serve --listen unix:store.sock --local libsum.so --allow observe,call     (no code comes in either)
+  farjump serve --listen unix:store.sock --allow-process-symbols   # printf and all of libc
+  farjump serve --listen unix:store.sock --mode local --local libsum.so   # no code comes in
+  farjump serve --listen unix:a.sock --destination next=unix:b.sock   # code may forward itself to b
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key   # for other machines
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1   # by RDMA
+  farjump serve --listen unix:store.sock --debug --symbols libsum.so   # gdb stops in sum.c: break sum_main
+  farjump serve --listen unix:store.sock --local libsum.so --allow observe,call   # no code comes in either
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: frames over a limit are refused with the reason, and counted; they cost other sources nothing. Sources learn
@@ -40,9 +43,9 @@ starts with #. --max-source-memory counts the source's mailbox and 4 KiB; its la
 longest frame that it may send, over a transport that delivers whole frames); code that it brought first, while that is
 in the store (the image, and its code and statics in the arena); and a reply that waits for credit at the source.")]
 pub(crate) struct Serve {
-    /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, or
-    /// tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has the system choose
-    /// one
+    /// The address to listen at: unix:PATH, where the socket of an ended target is taken over, unix:@NAME
+    /// (abstract), or tcp:HOST:PORT, with a key (--key) unless HOST is this machine's loopback; port 0 has
+    /// the system choose one
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: String,
     #[command(flatten)]
@@ -113,18 +116,35 @@ pub(crate) struct Serve {
     /// Capacity of the code store in images, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
+    /// Bytes reserved for code, and as many for its statics: they take memory at once, and with 1 GiB more
+    /// address space (`ulimit -v`)
+    #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
+    pub(crate) arena_size: usize,
     /// Polls without a frame before the target sleeps: a number, `never` to sleep at once, `always` never to
     /// sleep [default: by the number of processors]
     #[arg(long, value_name = "TURNS", value_parser = parse_spin)]
     pub(crate) spin: Option<WaitPolicy>,
+    /// Time for a function that runs when a signal stops the target; then the process ends, and the function
+    /// with it
+    #[arg(long, value_name = "T", default_value = "5s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
     /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: RdmaDevice,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
     /// Write /tmp/perf-PID.map, by which perf shows injected code as ifunc:NAME; kept for `perf report`
     #[arg(long)]
     pub(crate) perf_map: bool,
+    /// Let debuggers set breakpoints in injected code, and show them its symbols
+    #[arg(long)]
+    pub(crate) debug: bool,
+    /// With --debug: a library built with `farjump build -g` whose code sources will send; debuggers then know
+    /// its functions, lines and variables; may be repeated. Those of --local are known anyhow
+    #[arg(long = "symbols", value_name = "LIB.so", requires = "debug")]
+    pub(crate) symbols: Vec<PathBuf>,
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
     #[arg(long)]
     pub(crate) json: bool,
@@ -190,6 +210,7 @@ mod tests {
         check::<Serve>(Error::from(error), &["mailbox", "max-payload", "max-frame", "max-source-memory"]);
         for (method, named) in [
             ("allow_code", &["allow-code"][..]),
+            ("arena_size", &["arena-size"]),
             ("export_library", &["export"]),
             ("max_image", &["max-image"]),
             ("max_sources", &["max-sources"]),

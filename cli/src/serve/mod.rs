@@ -6,21 +6,20 @@ mod limits;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use farjump::{Data, Library, Stopper, Target};
+use farjump::{Data, Library, Target};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use arguments::Destination;
 pub(crate) use arguments::Serve;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::KeyFile;
 use farjump_benches::program::output;
+use farjump_benches::program::signals::TargetEnd;
+use farjump_benches::program::units::counted;
 use limits::limits;
 
 pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
-    // Signals are caught before there is a socket to remove.
-    let signals = catch_signals()?;
+    let end = TargetEnd::catch(arguments.grace)?;
     buffer_lines();
     let mut data = match &arguments.data {
         Some(file) => Data::open(file)?,
@@ -37,6 +36,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .ucx_tcp(arguments.ucx.tcp)
         .clear(arguments.clear.clear)
         .store_capacity(arguments.store_bytes, arguments.store_images)
+        .arena_size(arguments.arena_size)
         .mailbox_size(arguments.mailbox)
         .limits(limits(arguments));
     for library in &arguments.exports {
@@ -49,6 +49,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     }
     for library in &arguments.locals {
         builder = builder.local(&Library::open(library)?);
+    }
+    // Otherwise FARJUMP_DEBUG decides.
+    if arguments.debug {
+        builder = builder.debug(true);
+    }
+    for library in &arguments.symbols {
+        builder = builder.debug_symbols(library);
     }
     for Destination { name, address } in &arguments.destinations {
         builder = builder.destination(name, address);
@@ -77,7 +84,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         builder = builder.peer_timeout(time);
     }
     let mut target = builder.build()?;
-    stop_on(signals, target.stopper())?;
+    end.serves(target.stopper());
     let (address, pid) = (target.address(), process::id());
     if arguments.json {
         output::print_line(json!({ "ready": address, "pid": pid }))?;
@@ -87,34 +94,13 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     target.run()?;
     let stats = target.stats();
     output::note(format_args!(
-        "stopped: {} calls, {} images linked, {} frames refused, {} sources",
-        stats.calls,
-        stats.images_linked,
-        stats.refusals(),
-        stats.links
+        "stopped: {}, {} linked, {} refused, {}",
+        counted(stats.calls, "call"),
+        counted(stats.images_linked, "image"),
+        counted(stats.refusals(), "frame"),
+        counted(stats.links, "source")
     ));
     Ok(())
-}
-
-/// Holds back the signals that end a program, until they are read.
-fn catch_signals() -> Result<Signals, Failure> {
-    Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
-}
-
-/// The first signal stops the target; a second one ends the process, as a function may never return.
-fn stop_on(mut signals: Signals, stopper: Stopper) -> Result<(), Failure> {
-    let wait = move || {
-        for signal in signals.forever() {
-            if stopper.is_stopped() {
-                process::exit(128 + signal);
-            }
-            stopper.stop();
-        }
-    };
-    match std::thread::Builder::new().name("farjump-signals".into()).spawn(wait) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::new(format!("cannot start a thread: {error}"))),
-    }
 }
 
 /// Takes an existing file as a path; any other bare name is left to the dynamic linker's search.

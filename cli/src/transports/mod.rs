@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::report;
 use farjump_benches::program::failure::{Failure, in_flags};
-use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
+use farjump_benches::program::link_options::{Clear, KeyFile, RdmaDevice, UcxTcp};
 use farjump_benches::program::output;
 use farjump_benches::program::units::{parse_duration, show_limit};
 
@@ -42,13 +42,15 @@ Examples:
 
 docs/operations.md lists what --json prints.")]
 pub(crate) struct Transports {
-    /// Connect to this target, unix:PATH or tcp:HOST:PORT, and show the path to it
+    /// Connect to this target, unix:PATH, unix:@NAME or tcp:HOST:PORT, and show the path to it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) to: Option<String>,
     /// Show only this transport, `ucx` for ucx-put and ucx-am; with --to, use it [default: all; with --to,
     /// the best that both have]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<String>,
+    #[command(flatten)]
+    pub(crate) device: RdmaDevice,
     #[command(flatten)]
     pub(crate) ucx: UcxTcp,
     /// Time limit for connecting, such as 500ms or 2s

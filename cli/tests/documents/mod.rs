@@ -1,0 +1,192 @@
+//! Each fenced block of the documents is run as it stands, in a clean clone, or is part of a file that is
+//! compiled and run, or says why it is neither.
+
+mod blocks;
+mod output;
+mod session;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use blocks::Block;
+use session::Session;
+
+use crate::workbench::finish;
+
+/// Documents with commands, each of which a test below runs.
+const WITH_COMMANDS: [&str; 10] = [
+    "README.md",
+    "benches/README.md",
+    "cli/README.md",
+    "docs/operations.md",
+    "docs/perf.md",
+    "docs/ucp-ifunc.md",
+    "docs/vm-test.md",
+    "docs/writing-a-transport.md",
+    "docs/writing-ifuncs.md",
+    "fuzz/README.md",
+];
+
+/// Documents that `cargo xtask figures` writes: their blocks are what measurements printed.
+const WRITTEN_BY_FIGURES: [&str; 2] = ["benches/RESULTS.md", "benches/SCALING.md"];
+
+/// Blocks that another test reads: the document, the first word behind the fence, and the test.
+const READ_ELSEWHERE: [(&str, &str, &str); 5] = [
+    ("docs/protocol.md", "hex", "integration-tests/tests/documents/protocol.rs"),
+    ("docs/writing-ifuncs.md", "c", "integration-tests/tests/documents/ifuncs.rs"),
+    ("docs/writing-ifuncs.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
+    ("docs/writing-ifuncs.md", "text", "integration-tests/tests/documents/ifuncs.rs"),
+    ("ifuncs/rust/README.md", "rust", "integration-tests/tests/documents/ifuncs.rs"),
+];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// Names of tracked files that match these patterns of git.
+fn tracked(patterns: &[&str]) -> Vec<String> {
+    let listed =
+        finish(Command::new("git").args(["ls-files", "--"]).args(patterns).current_dir(root())).worked();
+    listed.text().lines().map(str::to_owned).collect()
+}
+
+/// Why a block cannot run on this machine.
+fn lacks(block: &Block) -> Option<String> {
+    let needs = block.mark("needs")?.split(',').map(str::trim);
+    needs.filter(|word| !word.is_empty()).find_map(|word| {
+        if word.starts_with('/') {
+            return (!Path::new(word).exists()).then(|| format!("there is no {word}"));
+        }
+        if let Some(transport) = farjump::transports::available().into_iter().find(|found| found.name == word)
+        {
+            return transport.usable.err().map(|why| format!("{word}: {why}"));
+        }
+        if let Some(example) = word.strip_prefix("example ") {
+            let there = session::examples().join(example).exists();
+            return (!there).then(|| format!("cargo built no example {example} with this test"));
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let there = std::env::split_paths(&path).any(|folder| folder.join(word).exists());
+        (!there).then(|| format!("there is no {word}"))
+    })
+}
+
+/// Runs the blocks of a document in their order, in one shell. What a command prints is compared where the
+/// document shows something.
+fn run(document: &str) {
+    let (mut session, mut wrong) = (None, String::new());
+    for block in blocks::of(document) {
+        if let Some(file) = block.mark("saved as") {
+            session.get_or_insert_with(Session::new).write(file, &block.text);
+        }
+        if !block.is_session() {
+            continue;
+        }
+        if let Some(why) = block.mark("not run").map(str::to_owned).or_else(|| lacks(&block)) {
+            println!("not run: {}: {why}", block.place());
+            continue;
+        }
+        let session = session.get_or_insert_with(Session::new);
+        if let Some(commands) = block.mark("before") {
+            let (said, status) = session.run(commands);
+            assert_eq!(status, 0, "before {}: {said:#?}", block.place());
+        }
+        let why_read_only = block.mark("options");
+        for (command, shown) in block.commands() {
+            let (typed, shown) = match why_read_only {
+                Some(_) => (format!("{} --help >/dev/null", without_comment(&command)), Vec::new()),
+                None => (command, shown),
+            };
+            let (printed, status) = session.run(&typed);
+            let agrees = shown.is_empty() || output::agrees(&printed, &shown);
+            if status != 0 || !agrees {
+                let (place, printed, shown) = (block.place(), printed.join("\n"), shown.join("\n"));
+                wrong += &format!(
+                    "{place}: `{typed}` prints\n{printed}\nends with {status}, and the document shows\n{shown}\n\n"
+                );
+            }
+        }
+        if let Some(why) = why_read_only {
+            println!("not run: {}: {why} (but farjump takes its options)", block.place());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// A command without a comment at its end.
+fn without_comment(command: &str) -> &str {
+    command.split(" #").next().unwrap_or(command)
+}
+
+#[test]
+fn the_commands_of_the_readme_do_what_it_shows() {
+    run("README.md");
+}
+
+#[test]
+fn the_commands_of_the_guide_to_ifuncs_do_what_it_shows() {
+    run("docs/writing-ifuncs.md");
+}
+
+#[test]
+fn the_commands_of_operations_do_what_it_shows() {
+    run("docs/operations.md");
+}
+
+#[test]
+fn the_commands_of_the_other_documents_do_what_they_show() {
+    let own = ["README.md", "docs/writing-ifuncs.md", "docs/operations.md"];
+    WITH_COMMANDS.into_iter().filter(|document| !own.contains(document)).for_each(run);
+}
+
+#[test]
+fn every_block_of_the_documents_is_run_or_compiled_or_says_why_not() {
+    let mut documents = tracked(&["*.md"]);
+    documents.retain(|document| !WRITTEN_BY_FIGURES.contains(&document.as_str()));
+    let sources: Vec<String> = tracked(&["*.rs", "*.c", "*.h", "*.toml"])
+        .iter()
+        .map(|name| bare(&fs::read_to_string(root().join(name)).unwrap_or_default()))
+        .collect();
+    let (mut with_commands, mut untested) = (BTreeSet::new(), Vec::new());
+    for block in documents.iter().flat_map(|document| blocks::of(document)) {
+        let language = block.info.split(' ').next().unwrap_or_default().to_owned();
+        // A piece of a sample is that of its file.
+        let read_elsewhere = READ_ELSEWHERE
+            .iter()
+            .filter(|_| !block.info.contains(" of "))
+            .find(|(document, first, _)| *document == block.document && *first == language);
+        if block.is_session() {
+            with_commands.insert(block.document.clone());
+        } else if let Some(why) = block.mark("not run") {
+            println!("not run: {}: {why}", block.place());
+        } else if is_doctest(&block) {
+            // rustdoc compiles it.
+        } else if let Some((document, _, test)) = read_elsewhere {
+            let test =
+                fs::read_to_string(root().join(test)).unwrap_or_else(|error| panic!("{test}: {error}"));
+            assert!(test.contains(document), "the test of {} does not read {document}", block.place());
+        } else if !sources.iter().any(|source| source.contains(bare(&block.text).trim())) {
+            untested.push(format!("{} (```{})", block.place(), block.info));
+        }
+    }
+    assert!(
+        untested.is_empty(),
+        "mark these as `console`, show a file's own lines, or say `<!-- not run: REASON -->`: {untested:#?}"
+    );
+    assert_eq!(with_commands, WITH_COMMANDS.map(str::to_owned).into());
+}
+
+/// Whether rustdoc compiles the block: Rust in a README that is the front page of its crate's documentation.
+fn is_doctest(block: &Block) -> bool {
+    let Some(folder) = block.document.strip_suffix("/README.md") else { return false };
+    let library = fs::read_to_string(root().join(folder).join("src/lib.rs")).unwrap_or_default();
+    library.contains(r#"#![doc = include_str!("../README.md")]"#)
+        && (block.info == "rust" || block.info == "rust,no_run")
+}
+
+/// The text without indentation.
+fn bare(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+}

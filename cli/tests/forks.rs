@@ -1,0 +1,117 @@
+//! Injected code that forks, as stores do to save.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::workbench::{Done, Process, Workbench, wait_for};
+
+/// An ifunc `save` whose child runs `body`, and which replies the child's process id.
+fn save(bench: &Workbench, body: &str) -> PathBuf {
+    bench.library(
+        "save",
+        &format!(
+            "#define _GNU_SOURCE
+            #include <fcntl.h>\n#include <signal.h>\n#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>
+            FARJUMP_COPY_ARGS(save)
+            static const char *const names[] = {{ \"go\", \"saved\" }};
+            static volatile unsigned long zero;
+            static int saves;
+            __attribute__((noinline)) static void write_number(const char *name, int number)
+            {{
+                char digit = (char)('0' + number);
+                int file = open(name, O_WRONLY | O_CREAT, 0600);
+                if (write(file, &digit, 1) != 1)
+                    _exit(9);
+            }}
+            FARJUMP_IFUNC void save_main(void *payload, size_t size, void *args)
+            {{
+                (void)payload, (void)size, (void)args, (void)names, (void)write_number, (void)zero;
+                saves++;
+                int child = fork();
+                if (child == 0) {{
+                    {body}
+                }}
+                saves = 7;
+                farjump_reply(&child, sizeof child);
+            }}"
+        ),
+    )
+}
+
+/// Serves with rights to drop code, and has the target fork. Returns the process id of the child too.
+fn forked(bench: &Workbench, body: &str) -> (Process, u32) {
+    let library = save(bench, body);
+    let serving = bench.serve(&["--allow-process-symbols", "--allow", "observe,call,inject,drop"]);
+    let done = bench.inject(&library, &["--args", "x"]).worked();
+    let child = u32::from_ne_bytes(done.out.try_into().expect("one reply, of the target"));
+    assert_ne!(child, 0, "the reply is the target's");
+    (serving, child)
+}
+
+/// The lines of farjump's in a target's output.
+fn told(done: &Done) -> Vec<&str> {
+    done.err.lines().filter_map(|line| line.strip_prefix("farjump: ")).collect()
+}
+
+/// Waits until the child has ended, for whose end its parent does not wait.
+fn wait_for_end(child: u32) {
+    wait_for("the child ends", || {
+        let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let rest = state.rsplit(')').next().unwrap_or_default().trim_start();
+        (rest.is_empty() || rest.starts_with('Z')).then_some(())
+    });
+}
+
+#[test]
+fn a_child_goes_on_in_code_that_its_parent_drops_and_replaces_and_writes_what_it_had_at_the_fork() {
+    let bench = Workbench::new();
+    let body = "alarm(60);
+        while (access(names[0], F_OK) != 0) ;
+        write_number(names[1], saves);
+        exit(0);";
+    let (serving, child) = forked(&bench, body);
+    bench.run(["store", "--to", &bench.address(), "--drop-all"]).worked();
+    bench.inject(&bench.sample("crc32"), &["--args", "x"]).worked();
+    bench.write("go", "");
+    wait_for("the child saves", || fs::read(bench.path("saved")).ok().filter(|saved| saved == b"1"));
+    wait_for_end(child);
+    bench.inject(&bench.sample("crc32"), &["--args", "x"]).worked();
+    let done = serving.stop().worked();
+    assert_eq!(told(&done), [""; 0], "a child that exits is no end of the target: {}", done.err);
+}
+
+#[test]
+fn the_report_of_a_child_that_crashes_tells_whose_child_it_is_and_the_target_lives_on() {
+    let bench = Workbench::new();
+    for (body, what) in [
+        ("*(volatile char *)(zero + 0x1234) = 1;", "SIGSEGV (address 0x1234) in ifunc `save`, at offset 0x"),
+        ("raise(SIGUSR1);", "SIGUSR1 at 0x"),
+    ] {
+        let (serving, child) = forked(&bench, body);
+        wait_for_end(child);
+        bench.inject(&bench.sample("crc32"), &["--args", "x"]).worked();
+        let target = serving.pid();
+        serving.signal(rustix::process::Signal::INT);
+        let done = serving.finish().worked();
+        let told = told(&done);
+        let whose = format!("), in process {child}, a forked child of the target with pid {target}");
+        assert!(told.len() == 1 && told[0].starts_with(what) && told[0].ends_with(&whose), "{}", done.err);
+    }
+}
+
+#[test]
+fn a_child_whose_call_returns_or_panics_ends_and_replies_nothing() {
+    let bench = Workbench::new();
+    for (body, how) in [("return;", "returned"), ("farjump_panic(\"no disk\", 7);", "panicked (no disk)")] {
+        let (serving, child) = forked(&bench, body);
+        wait_for_end(child);
+        bench.inject(&bench.sample("crc32"), &["--args", "x"]).worked();
+        let target = serving.pid();
+        let done = serving.stop().worked();
+        let expected = format!(
+            "ifunc `save` {how} in process {child}, a forked child of the target with pid {target}: the child ends, because \
+             only the target replies; end a forked child by _exit()"
+        );
+        assert_eq!(told(&done), [&*expected], "{}", done.err);
+    }
+}

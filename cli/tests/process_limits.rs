@@ -1,0 +1,156 @@
+//! Limits of the process (getrlimit(2)): under each a command works, or says in a sentence which limit it met.
+
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::workbench::{Done, Process, Workbench, finish, wait_for};
+
+/// Lines that a program may print about its end: a sentence, and messages of UCX.
+const FEW_LINES: usize = 40;
+
+/// Limits a resource of the process that `command` starts, once and for all.
+fn limited(mut command: Command, resource: Resource, limit: u64) -> Command {
+    let rlimit = Rlimit { current: Some(limit), maximum: Some(limit) };
+    // SAFETY: `setrlimit` is a system call, which a forked child may make.
+    unsafe { command.pre_exec(move || Ok(setrlimit(resource, rlimit)?)) };
+    command
+}
+
+/// Checks that a process that failed did so by a sentence.
+#[track_caller]
+fn failed_orderly(done: &Done, limit: &str) {
+    let says = |text: &str| done.err.contains(text);
+    assert!(!says("panicked") && !says("RUST_BACKTRACE"), "{limit}: {}", done.err);
+    assert!(done.err.lines().count() <= FEW_LINES, "{limit}: {}", done.err);
+    // The dynamic linker opens the program's libraries itself.
+    let is_sentence = says("error: ") || says("error while loading shared libraries");
+    assert!((1..128).contains(&done.code) && is_sentence, "{limit}: {}: {}", done.code, done.err);
+}
+
+#[test]
+fn with_any_number_of_descriptors_a_target_that_is_ready_takes_a_source() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    let mut ready = Vec::new();
+    for limit in 3..=30 {
+        let serving = Process::start(&mut limited(bench.serving(&[]), Resource::Nofile, limit));
+        if serving.line_or_end().is_some() {
+            bench.inject(&library, &[]).worked();
+            let done = serving.stop().worked();
+            assert!(done.err.lines().count() == 1, "{}", done.err);
+            ready.push(limit);
+            continue;
+        }
+        let done = serving.finish();
+        failed_orderly(&done, &format!("{limit} descriptors"));
+        assert!(!bench.path("s").exists(), "{limit}: {}", done.err);
+        let is_named = done.err.contains("ulimit -n") || done.err.contains("loading shared libraries");
+        assert!(is_named, "{limit}: {}", done.err);
+    }
+    assert!(ready.last() == Some(&30), "{ready:?}");
+    assert!(ready.is_sorted_by(|one, next| one + 1 == *next), "more descriptors are worse: {ready:?}");
+}
+
+#[test]
+fn a_target_without_descriptors_tells_each_source_and_recovers() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    let serving = Process::start(&mut limited(bench.serving(&[]), Resource::Nofile, 30));
+    serving.line();
+    // Connections that send nothing take a descriptor each.
+    let mut silent = Vec::new();
+    let refused = loop {
+        silent.push(UnixStream::connect(bench.path("s")).expect("it listens"));
+        let done = bench.inject(&library, &[]);
+        if done.code != 0 {
+            break done;
+        }
+        assert!(silent.len() < 30, "more connections are accepted than it has descriptors");
+    };
+    failed_orderly(&refused, "a target without descriptors");
+    assert!(refused.err.contains("ulimit -n"), "{}", refused.err);
+    // Also where it cannot accept at all.
+    silent.extend((0..30).map(|_| UnixStream::connect(bench.path("s")).expect("it listens")));
+    let refused = bench.inject(&library, &[]);
+    assert!(refused.err.contains("no file descriptors left"), "{}", refused.err);
+    drop(silent);
+    // It sees the ends of the silent ones in its own time.
+    wait_for("a target that has recovered", || (bench.inject(&library, &[]).code == 0).then_some(()));
+    let done = serving.stop().worked();
+    assert!(done.err.lines().count() <= 3, "{}", done.err);
+}
+
+#[test]
+fn with_few_descriptors_other_commands_work_or_name_the_limit() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    let serving = bench.serve(&[]);
+    let address = bench.address();
+    for limit in 3..=30 {
+        let done = finish(&mut limited(bench.injecting(&library, &address, &[]), Resource::Nofile, limit));
+        if done.code != 0 {
+            failed_orderly(&done, &format!("inject with {limit} descriptors"));
+        }
+    }
+    serving.stop().worked();
+    for limit in [4, 6, 8, 10, 13, 16, 20, 25, 30] {
+        for args in
+            [&["demo"][..], &["perf", "latency", "--rounds", "1", "--iterations", "70", "--cpus", "any"]]
+        {
+            let mut command = bench.farjump();
+            command.args(args);
+            let done = finish(&mut limited(command, Resource::Nofile, limit));
+            if done.code != 0 {
+                failed_orderly(&done, &format!("{args:?} with {limit} descriptors"));
+            }
+        }
+    }
+}
+
+#[test]
+fn without_addresses_the_limit_and_what_helps_are_named() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    for limit in [500_000_u64, 1_000_000, 1_150_000, 3_000_000] {
+        let serving = Process::start(&mut limited(bench.serving(&[]), Resource::As, limit << 10));
+        if serving.line_or_end().is_some() {
+            bench.inject(&library, &[]).worked();
+            serving.stop().worked();
+            assert!(limit > 1_048_576, "an arena takes 1 GiB of addresses");
+            continue;
+        }
+        let done = serving.finish();
+        failed_orderly(&done, &format!("{limit} KiB of addresses"));
+        assert!(done.err.contains("ulimit -v"), "{}", done.err);
+    }
+    // There is space for what each arena takes, and not for this one.
+    let large = ["--arena-size", "1G"];
+    let mut serving = limited(bench.serving(&large), Resource::As, 1_500_000 << 10);
+    finish(&mut serving).fails(1, &["ulimit -v", "1 GiB more", "`farjump serve --arena-size`"]);
+    let small = ["--arena-size", "64K"];
+    let serving = Process::start(&mut limited(bench.serving(&small), Resource::As, 1_500_000 << 10));
+    serving.line();
+    bench.inject(&library, &[]).worked();
+    serving.stop().worked();
+}
+
+#[test]
+fn a_limit_of_file_sizes_ends_no_process_and_is_named_to_both() {
+    let bench = Workbench::new();
+    let library = bench.sample("crc32");
+    let serving = Process::start(&mut limited(bench.serving(&[]), Resource::Fsize, 1 << 20));
+    serving.line();
+    let done = bench.inject(&library, &["--transport", "shm"]);
+    failed_orderly(&done, "1 MiB of file at the target");
+    assert!(done.err.contains("ulimit -f"), "{}", done.err);
+    serving.stop().worked();
+    let serving = bench.serve(&[]);
+    let mut command = limited(bench.injecting(&library, &bench.address(), &[]), Resource::Fsize, 4096);
+    let done = finish(&mut command);
+    failed_orderly(&done, "4 KiB of file at the source");
+    assert!(done.err.contains("ulimit -f"), "{}", done.err);
+    serving.stop().worked();
+}

@@ -1,0 +1,49 @@
+//! A pseudo-terminal, for what a program shows to people alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// A terminal of this test's own, and the thread that reads from it.
+pub(crate) struct Terminal {
+    /// The programs' end.
+    end: File,
+    reader: JoinHandle<Vec<u8>>,
+}
+
+impl Terminal {
+    pub(crate) fn new() -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let mut screen = File::from(openpt(flags).expect("a terminal can be made"));
+        grantpt(&screen).and_then(|()| unlockpt(&screen)).expect("it is this process's own");
+        let name = ptsname(&screen, Vec::new()).expect("it has a name");
+        let mut options = OpenOptions::new();
+        let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+        let end = options.read(true).write(true).custom_flags(OFlags::NOCTTY.bits().cast_signed()).open(path);
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // An error is its end: the last program has closed it.
+            let _ = screen.read_to_end(&mut bytes);
+            bytes
+        });
+        Terminal { end: end.expect("it can be opened"), reader }
+    }
+
+    /// Returns the programs' end once more.
+    pub(crate) fn end(&self) -> File {
+        self.end.try_clone().expect("descriptors can be duplicated")
+    }
+
+    /// Returns all that was written to it. The programs have ended; `command` holds ends no more, either.
+    pub(crate) fn shown(self, command: Command) -> String {
+        drop((command, self.end));
+        String::from_utf8_lossy(&self.reader.join().expect("it reads")).into_owned()
+    }
+}

@@ -1,0 +1,167 @@
+//! Files that are cut short, before and while a process uses them.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use crate::workbench::{Done, Process, Workbench, finish, start_target};
+
+/// Forwards what the target's library says.
+const QUOTE: &str = "extern int price(void);
+    FARJUMP_COPY_ARGS(quote)
+    FARJUMP_IFUNC void quote_main(void *payload, size_t size, void *args)
+    { int found = price(); (void)payload; (void)size; (void)args; farjump_reply(&found, sizeof found); }";
+
+/// Reads pages of constants and statics of the library.
+const PRICE: &str = "
+    static const volatile char constants[20000] = {90};
+    static volatile char statics[20000] = {9};
+    int price(void)
+    {
+        int sum = 0;
+        for (int at = 0; at < 20000; at += 100) sum += constants[at] + statics[at];
+        return sum;
+    }";
+
+fn cut(file: &Path, len: u64) {
+    OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(len)).expect("it can be cut");
+}
+
+/// Cuts copies of the library in several places, and passes each to `check`.
+fn cuts(bench: &Workbench, library: &Path, check: impl Fn(&Path)) {
+    let whole = fs::read(library).expect("it was built");
+    for part in [1, 3, 6, 9, 12, 15] {
+        let path = bench.write("libcut.so", &whole[..whole.len() * part / 16]);
+        check(&path);
+    }
+    check(&bench.write("libcut.so", &whole[..whole.len() - 1]));
+}
+
+#[test]
+fn a_library_that_is_cut_short_is_refused_by_every_command_and_the_target_lives_on() {
+    let bench = Workbench::new();
+    let quote = bench.library("quote", QUOTE);
+    let price = bench.plain_library("price", PRICE);
+    let whole = price.to_str().expect("a plain path");
+    let serving = bench.serve(&["--allow-export", "--export", whole]);
+    let address = bench.address();
+    cuts(&bench, &price, |library| {
+        let library = library.to_str().expect("a plain path");
+        let refused = ["refused: cannot load `libcut.so`: it is cut short", "build or copy it again"];
+        bench.run(["export", library, "--to", &address]).fails(3, &refused);
+        let other = format!("unix:{}", bench.path("other").display());
+        bench
+            .run(["serve", "--listen", &other, "--export", library])
+            .fails(1, &[library, "it is cut short", "build or copy it again"]);
+    });
+    cuts(&bench, &quote, |library| {
+        let name = library.to_str().expect("a plain path");
+        let other = format!("unix:{}", bench.path("other").display());
+        bench.run(["serve", "--listen", &other, "--local", name]).fails(1, &[name, "it is cut short"]);
+        bench.inject(library, &[]).fails(1, &[name, "it is cut short"]);
+    });
+    assert_eq!(bench.inject(&quote, &[]).worked().out, 99_i32.to_ne_bytes());
+    serving.stop().worked();
+}
+
+#[test]
+fn a_library_that_is_cut_while_a_target_serves_with_it_stays_as_it_was() {
+    let bench = Workbench::new();
+    let quote = bench.library("quote", QUOTE);
+    let price = bench.plain_library("price", PRICE);
+    let serving = bench.serve(&["--export", price.to_str().expect("a plain path")]);
+    cut(&price, 100);
+    assert_eq!(bench.inject(&quote, &[]).worked().out, 99_i32.to_ne_bytes());
+    serving.stop().worked();
+}
+
+#[test]
+fn pipes_and_folders_are_no_libraries_and_are_not_waited_for() {
+    let bench = Workbench::new();
+    finish(bench.program("mkfifo").arg("libpipe.so")).worked();
+    let serving = bench.serve(&["--allow-export"]);
+    let address = bench.address();
+    for library in ["./libpipe.so", "tmp"] {
+        let no_file = ["a directory, a device or a pipe"];
+        bench.run(["export", library, "--to", &address]).fails(1, &no_file);
+        bench.run(["inject", library, "--to", &address]).fails(1, &no_file);
+        bench.run(["inspect", library]).fails(1, &no_file);
+        bench.run(["serve", "--listen", "unix:other", "--local", library]).fails(1, &no_file);
+    }
+    bench.run(["serve", "--listen", "unix:other", "--export", "./libpipe.so"]).fails(1, &["a pipe"]);
+    serving.stop().worked();
+}
+
+/// Replies the sum of the bytes of the target's data.
+const TOTAL: &str = "FARJUMP_COPY_ARGS(total)
+    FARJUMP_IFUNC void total_main(void *payload, size_t size, void *args)
+    {
+        const struct farjump_data *data = args;
+        unsigned long sum = 0;
+        (void)payload; (void)size;
+        for (size_t at = 0; at < data->len; at++) sum += data->bytes[at];
+        farjump_reply(&sum, sizeof sum);
+    }";
+
+/// Serves with a data file, cuts it meanwhile, and returns the target's output.
+fn ended_by_data(bench: &Workbench) -> Done {
+    let total = bench.library("total", TOTAL);
+    let data = bench.write("data", vec![1; 10_000]);
+    let serving = bench.serve(&["--data", data.to_str().expect("a plain path")]);
+    assert_eq!(bench.inject(&total, &[]).worked().out, 10_000_u64.to_ne_bytes());
+    cut(&data, 4096);
+    bench.inject(&total, &[]).fails(5, &["is gone"]);
+    serving.finish()
+}
+
+#[test]
+fn data_that_is_cut_while_it_is_mapped_is_named_by_the_target_before_it_ends() {
+    let bench = Workbench::new();
+    let done = ended_by_data(&bench);
+    assert_eq!(done.code, 128 + libc::SIGBUS, "{}", done.err);
+    let path = bench.path("data");
+    let expected = format!(
+        ": the data file `{}` was cut short while it was mapped, and has no byte 0x1000 any more; write a new file and \
+         rename it, and start the target again\n",
+        path.display()
+    );
+    assert!(done.err.contains("farjump: SIGBUS (address 0x"), "{}", done.err);
+    assert!(done.err.contains("in ifunc `total`") && done.err.ends_with(&expected), "{}", done.err);
+}
+
+#[test]
+fn gdb_knows_the_functions_of_a_library_that_a_target_exports_and_its_path() {
+    if !std::process::Command::new("gdb").arg("--version").output().is_ok_and(|gdb| gdb.status.success()) {
+        eprintln!("skipped: gdb is not installed");
+        return;
+    }
+    let bench = Workbench::new();
+    let quote = bench.library("quote", QUOTE);
+    let source = "#include <stdio.h>
+        volatile int released;
+        __attribute__((noinline)) int price(void)
+        {
+            puts(\"in\");
+            while (!released) ;
+            return 99;
+        }";
+    let price = bench.plain_library("price", source);
+    let (serving, address) =
+        start_target(bench.serving(&["--export", price.to_str().expect("a plain path")]).env("STDBUF", "L"));
+    let injecting = Process::start(&mut bench.injecting(&quote, &address, &["--timeout", "50s"]));
+    assert_eq!(serving.line(), "in");
+    let mut gdb = bench.program("gdb");
+    gdb.args(["--batch", "-nx", "-p", &serving.pid().to_string()]);
+    for order in ["info sharedlibrary", "thread apply all -q backtrace", "set var *(int *)&released = 1"] {
+        gdb.args(["-ex", order]);
+    }
+    let said = finish(&mut gdb);
+    if !crate::workbench::gdb_attached(&said) {
+        return;
+    }
+    let text = said.text();
+    let path = price.to_str().expect("a plain path");
+    assert!(text.lines().any(|line| line.contains("Yes") && line.ends_with(path)), "{text}{}", said.err);
+    assert!(text.contains(" in price ("), "{text}{}", said.err);
+    assert_eq!(injecting.finish().worked().out, 99_i32.to_ne_bytes());
+    serving.stop().worked();
+}
