@@ -832,8 +832,8 @@ farjump_status_t farjump_link_options_on_code_missing(farjump_link_options_t *op
                                                       void *user);
 
 /**
- * Connects to the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). `options` may be NULL for the
- * defaults. farjump_link_close() ends it.
+ * Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL
+ * for the defaults. farjump_link_close() ends it.
  *
  * FARJUMP_ERROR_CONNECT when no process listens there, the target rejects the link, or the two have no
  * transport in common.
@@ -1128,9 +1128,10 @@ farjump_status_t farjump_target_options_add_local(farjump_target_options_t *opti
 farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *options, bool written);
 
 /**
- * Whether standard error names the injected code that crashed. Then the process ends as it would have.
- * Default: no. Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first
- * target of the process with this option, and stay; handlers installed before are called after the report.
+ * Whether standard error names the injected code that ended the process: by a fault, by a signal that it
+ * sent to its own process, or by exit(). Then the process ends as it would have. Default: no. Handlers for
+ * faults, and for signals that end a process and are not ignored, are installed by the first target of the
+ * process with this option, and stay; handlers installed before are called after the report.
  */
 farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
 
@@ -1319,9 +1320,9 @@ farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_
                                                          uint64_t nanoseconds);
 
 /**
- * Makes a target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT`. `options` may be NULL for the
- * defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
- * farjump_target_close() ends it.
+ * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+ * NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
+ * kin. farjump_target_close() ends it.
  *
  * FARJUMP_ERROR_CONNECT when the address is taken or malformed or no transport is usable,
  * FARJUMP_ERROR_ARGUMENT for limits that let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be
@@ -1491,7 +1492,7 @@ int farjump_version(void);
 const char *farjump_version_string(void);
 
 /**
- * Makes one for the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
+ * Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
  * farjump_admin_free() ends it.
  *
  * FARJUMP_ERROR_CONNECT when the address is malformed.

@@ -30,7 +30,7 @@ impl farjump_admin_t {
     }
 }
 
-/// Makes one for the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). Nothing is sent yet.
+/// Makes one for the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). Nothing is sent yet.
 /// farjump_admin_free() ends it.
 ///
 /// FARJUMP_ERROR_CONNECT when the address is malformed.

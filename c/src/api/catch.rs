@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use farjump::core::counted;
+
 use crate::api::last_error::{Failure, note};
 use crate::api::status::farjump_status_t;
 
@@ -150,7 +152,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const c_void, len: usize, name: &str) -> 
 #[cold]
 fn no_bytes(null: bool, len: usize, name: &str) -> Failure {
     let why = if null { "there is nothing at NULL" } else { "no memory has so many" };
-    Failure::argument(format!("`{name}` has {len} bytes, and {why}"))
+    Failure::argument(format!("`{name}` has {}, and {why}", counted(len, "byte")))
 }
 
 /// Gives C an object: from here on C is responsible for its end.

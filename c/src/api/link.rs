@@ -102,8 +102,8 @@ impl From<LinkStats> for farjump_link_stats_t {
     }
 }
 
-/// Connects to the target at `address` (`unix:PATH`, `tcp:HOST:PORT`). `options` may be NULL for the
-/// defaults. farjump_link_close() ends it.
+/// Connects to the target at `address` (`unix:PATH`, `unix:@NAME`, `tcp:HOST:PORT`). `options` may be NULL
+/// for the defaults. farjump_link_close() ends it.
 ///
 /// FARJUMP_ERROR_CONNECT when no process listens there, the target rejects the link, or the two have no
 /// transport in common.

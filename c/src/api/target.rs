@@ -126,9 +126,9 @@ impl farjump_target_stats_t {
     }
 }
 
-/// Makes a target that listens at `address`: `unix:PATH`, or `tcp:HOST:PORT`. `options` may be NULL for the
-/// defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its kin.
-/// farjump_target_close() ends it.
+/// Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
+/// NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
+/// kin. farjump_target_close() ends it.
 ///
 /// FARJUMP_ERROR_CONNECT when the address is taken or malformed or no transport is usable,
 /// FARJUMP_ERROR_ARGUMENT for limits that let nothing in, FARJUMP_ERROR_LIBRARY for a library that cannot be

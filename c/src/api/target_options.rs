@@ -319,9 +319,10 @@ pub unsafe extern "C" fn farjump_target_options_set_perf_map(
     change!(options, options.perf_map = written)
 }
 
-/// Whether standard error names the injected code that crashed. Then the process ends as it would have.
-/// Default: no. Handlers for SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP and SIGABRT are installed by the first
-/// target of the process with this option, and stay; handlers installed before are called after the report.
+/// Whether standard error names the injected code that ended the process: by a fault, by a signal that it
+/// sent to its own process, or by exit(). Then the process ends as it would have. Default: no. Handlers for
+/// faults, and for signals that end a process and are not ignored, are installed by the first target of the
+/// process with this option, and stay; handlers installed before are called after the report.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     options: *mut farjump_target_options_t,

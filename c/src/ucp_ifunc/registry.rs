@@ -298,4 +298,4 @@ fn place(store: &mut Store, resolver: &Resolver, key: Key, part: &Part<'_>) -> R
 }
 
 /// Services of `farjump_ifunc.h` besides the functions of libc.
-const SERVICES: [&str; 3] = ["farjump_reply", "farjump_forward", "farjump_panic"];
+const SERVICES: [&str; 4] = ["farjump_reply", "farjump_forward", "farjump_panic", "farjump_private_copy"];

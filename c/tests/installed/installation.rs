@@ -14,7 +14,7 @@ fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (folder, made) = (temporary.join(name), temporary.join(format!("{name}.made")));
     let lock = fs::File::create(temporary.join(format!("{name}.lock"))).unwrap();
-    lock.lock().unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     // cargo-nextest has a name for each of its runs.
     let run = env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
     if fs::read_to_string(&made).ok().as_ref() != Some(&run) {

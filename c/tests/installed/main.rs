@@ -14,5 +14,4 @@ mod headers;
 mod installation;
 mod packages;
 mod programs;
-mod readme;
 mod recordings;

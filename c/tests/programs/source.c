@@ -207,7 +207,13 @@ static void the_target_answers_questions(const char *address)
     const uint64_t key = 2;
     WORKS(farjump_admin_new(address, &admin));
     WORKS(farjump_admin_set_timeout(admin, PATIENCE));
-    WORKS(farjump_admin_stats(admin, &stats, sizeof stats));
+    /* The target may not have noticed yet that the link before the last one is gone. */
+    for (int left = 6000; left > 0; left--) {
+        WORKS(farjump_admin_stats(admin, &stats, sizeof stats));
+        if (stats.sources == 1)
+            break;
+        poll(NULL, 0, 10);
+    }
     CHECK(stats.calls > 2000 && stats.sources == 1 && stats.links == 2 && stats.refused > 0);
     WORKS(farjump_admin_images(admin, count_image, &found));
     CHECK(found == 1);
@@ -218,6 +224,25 @@ static void the_target_answers_questions(const char *address)
     WORKS(farjump_link_call(link_, sum, &key, sizeof key, PATIENCE, reply));
     CHECK(reply_number() == 4);
     WORKS(farjump_admin_drop_all(admin, NULL));
+    WORKS(farjump_admin_free(&admin));
+}
+
+/* Calls outlive their library, also those whose code the target requests after it was closed. */
+static void a_library_is_closed_while_its_calls_are_pending(const char *address, const char *folder)
+{
+    const uint64_t key = 2;
+    farjump_admin_t *admin;
+    WORKS(farjump_admin_new(address, &admin));
+    for (int round = 0; round < 20; round++) {
+        farjump_library_t *own = open_library(folder, "sum");
+        farjump_pending_t pending;
+        WORKS(farjump_admin_drop_all(admin, NULL));
+        WORKS(farjump_link_inject(link_, own, &key, sizeof key, &pending));
+        WORKS(farjump_library_close(&own));
+        CHECK(own == NULL);
+        WORKS(farjump_pending_wait(link_, pending, PATIENCE, reply));
+        CHECK(reply_number() == 4);
+    }
     WORKS(farjump_admin_free(&admin));
 }
 
@@ -246,6 +271,7 @@ int main(int argc, char **argv)
     /* Libraries that are closed while a link knows them. */
     WORKS(farjump_library_close(&sum));
     WORKS(farjump_library_close(&echo));
+    a_library_is_closed_while_its_calls_are_pending(argv[1], argv[2]);
     WORKS(farjump_link_close(&link_));
     WORKS(farjump_library_close(&panics));
     WORKS(farjump_library_close(&missing));

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::{fs, iter};
 
 use super::fixture::{Fixture, Transport, real, said, word};
-use super::readme::typed;
 use super::wav::{Chunk, Sound, form, write};
 use crate::programs::{Process, Way};
 
@@ -111,39 +110,6 @@ fn over_messages_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
 #[test]
 fn over_shared_memory_each_sample_of_a_wav_file_gets_into_the_database_as_it_was() {
     are_kept(Way::Shared, Transport::SHM);
-}
-
-#[test]
-fn what_the_readme_types_comes_to_what_it_says() {
-    if !Transport::PUT.is_open() || real("Front_Center").is_none() {
-        return;
-    }
-    let Some(fixture) = Fixture::new(Way::Shared) else { return };
-    let mut target = None;
-    let mut compared = 0;
-    for typed in typed() {
-        let mut shell = std::process::Command::new("sh");
-        shell.current_dir(fixture.path("")).arg("-c");
-        if let Some(start) = typed.command.strip_suffix(" &") {
-            // The shell becomes the target, which is the one to be stopped.
-            shell.arg(format!("exec {start}"));
-            let started = target.insert(Process::start(&mut shell));
-            assert_eq!([started.line()], *typed.printed);
-        } else if !typed.printed.is_empty() {
-            let said = said(shell.arg(&typed.command)).unwrap();
-            compared += 1;
-            // The amount of a function's code depends on the compiler.
-            let same = |(said, shown): (&String, &String)| {
-                let of_code = " bytes of code were brought for this";
-                said == shown || said.ends_with(of_code) && shown.ends_with(of_code)
-            };
-            let all = said.len() == typed.printed.len() && said.iter().zip(&typed.printed).all(same);
-            assert!(all, "`{}` says {said:#?}, and not {:#?}", typed.command, typed.printed);
-        }
-    }
-    assert_eq!(compared, 2, "the source and SQLite say something");
-    target.expect("the README starts a target").stop();
-    assert!(!fixture.path("recordings.sock").exists(), "a socket was left behind");
 }
 
 #[test]

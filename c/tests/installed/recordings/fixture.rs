@@ -96,7 +96,7 @@ impl Fixture {
 
     /// One of the example's programs, which is to run in this folder. It is not started yet.
     pub(crate) fn program(&self, name: &str, transport: Transport, args: &[&str]) -> Command {
-        let mut command = Command::new(self.path(name));
+        let mut command = Command::new(self.path(&format!("recordings-{name}")));
         command.args(["--transport", transport.0]).args(args).current_dir(self.0.path());
         if transport.0 != Transport::SHM.0 {
             // UCX has a thread of its own, with whose thread-local variables gcc 12's search for leaks cannot

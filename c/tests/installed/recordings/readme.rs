@@ -14,7 +14,11 @@ pub(crate) struct Typed {
 pub(crate) fn typed() -> Vec<Typed> {
     let readme = fs::read_to_string(package().join("../README.md")).unwrap();
     let of_example = |block: &&str| block.contains("$ cc c/examples/recordings/");
-    let block = readme.split("\n```\n").find(of_example).expect("the README has the example");
+    let block = readme
+        .split("```console\n")
+        .filter_map(|rest| rest.split("```").next())
+        .find(of_example)
+        .expect("the README has the example");
     let mut typed: Vec<Typed> = Vec::new();
     for line in block.lines() {
         match (line.strip_prefix("$ "), typed.last_mut()) {
