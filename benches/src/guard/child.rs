@@ -29,7 +29,7 @@ const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// # Errors
 /// Mostly the lack of a C compiler.
 pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c/counter.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("embedded/samples/counter.c");
     build(&Options { inputs: vec![source], output: folder.join(LIBRARY), ..Options::default() })?;
     Ok(())
 }

@@ -46,6 +46,10 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         }
     }
     check_modes(arguments)?;
+    if arguments.is_unpinned() {
+        check_unpinned(arguments)?;
+        return Ok(against);
+    }
     if against.is_empty() {
         against = usual(arguments);
     }
@@ -55,6 +59,24 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
         ));
     }
     Ok(against)
+}
+
+/// Refuses what needs a processor for each process.
+fn check_unpinned(arguments: &Perf) -> Result<(), Failure> {
+    let metric = arguments.metric;
+    if !metric.is_of_messages() {
+        let name = metric.name();
+        return Err(Failure::new(format!(
+            "--cpus any is for latency, rate and bandwidth: name two processors for {name}"
+        )));
+    }
+    match arguments.against.first() {
+        None => Ok(()),
+        Some(baseline) => Err(Failure::new(format!(
+            "--cpus any: baselines poll without yielding, and {} would wait for a shared processor: leave --against out, or name two processors",
+            baseline.name()
+        ))),
+    }
 }
 
 /// Returns the default baselines. Against a target elsewhere farjump itself is the only baseline.

@@ -10,6 +10,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, Talk};
 use super::liveness::Watch;
+use super::machine::Placement;
 use super::network_namespaces::Across;
 use super::shared_memory::Memory;
 use crate::program::failure::Failure;
@@ -21,6 +22,7 @@ pub(super) struct Pair {
     memory: Memory,
     watch: Watch,
     pid: u32,
+    placement: Placement,
 }
 
 impl Pair {
@@ -45,7 +47,7 @@ impl Pair {
         let watch = Watch::of(&socket).map_err(failed)?;
         let talk = Talk::new(socket).map_err(failed)?;
         talk.limit().map_err(failed)?;
-        Ok(Pair { talk, memory, watch, pid })
+        Ok(Pair { talk, memory, watch, pid, placement: Placement::default() })
     }
 
     /// Returns the process id of the second process.
@@ -111,8 +113,17 @@ impl Pair {
         // Its message may be the cause of the failed measurement.
         match (measured, self.hear()) {
             (Err(_), Err(why)) if self.watch.has_failed() => Err(why),
-            (measured, played) => Ok((measured?, played?)),
+            (measured, played) => {
+                let (measured, played) = (measured?, played?);
+                self.placement.add(&played);
+                Ok((measured, played))
+            }
         }
+    }
+
+    /// Returns the processors of both processes since the last call of this.
+    pub(super) fn take_placement(&mut self) -> Placement {
+        std::mem::take(&mut self.placement)
     }
 
     /// Makes it time the first call that reaches an endpoint, which `call` makes, in nanoseconds.

@@ -55,7 +55,7 @@ pub unsafe fn run(arguments: &PerfOther) -> Result<(), Failure> {
 
 /// Executes commands. Returns true after the last one, or false if the source's process is gone.
 fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bool, Failure> {
-    pin(set.cpu)?;
+    set.cpu.map_or(Ok(()), pin)?;
     let counter = ifuncs::open(&set.counter)?;
     let mut opened = Vec::new();
     let mut offers = Vec::new();
@@ -88,7 +88,9 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
                 talk.reply(())?;
                 let before = clock::of_this_thread();
                 let counted = receiver.serve(!streams, expected, memory, watch)?;
-                talk.reply(Played { counted, cpu: clock::of_this_thread() - before })?;
+                let cpu = clock::of_this_thread() - before;
+                let (processor, yields) = (rustix::thread::sched_getcpu(), receiver.yields());
+                talk.reply(Played { counted, cpu, processor, yields })?;
             }
             Order::First { endpoint, adds } => {
                 let receiver = receiver(&mut endpoints, endpoint)?;

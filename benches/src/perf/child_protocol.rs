@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use farjump::WaitPolicy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,18 @@ pub(super) enum EndpointSpec {
     Baseline(Against),
     /// One function's work, done in one way.
     Work(Task),
+}
+
+impl Set {
+    /// Returns the waiting of farjump's sources and targets. Where both have a processor of their own they
+    /// poll all the time. Else they wait as they do in other programs.
+    pub(super) fn wait_policy(&self) -> Option<WaitPolicy> {
+        match (self.sleeps, self.cpu) {
+            (true, _) => Some(WaitPolicy::sleep_only()),
+            (false, Some(_)) => Some(WaitPolicy::spin_only()),
+            (false, None) => None,
+        }
+    }
 }
 
 impl EndpointSpec {
@@ -81,8 +94,8 @@ pub(super) enum Order {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Set {
     pub(super) endpoints: Vec<EndpointSpec>,
-    /// Processor to run on.
-    pub(super) cpu: usize,
+    /// Processor to run on; `None` if the system chooses.
+    pub(super) cpu: Option<usize>,
     /// Bytes of mailboxes.
     pub(super) ring: usize,
     /// Whether farjump's targets sleep while nothing comes.
@@ -104,6 +117,10 @@ pub(super) struct Played {
     pub(super) counted: u64,
     /// Processor time used, in nanoseconds. Polling uses as much as work.
     pub(super) cpu: u64,
+    /// The processor at the end.
+    pub(super) processor: usize,
+    /// How often it yielded its processor to a source that waits there.
+    pub(super) yields: u64,
 }
 
 /// Messages sent by a source, all of which have run.

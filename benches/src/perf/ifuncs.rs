@@ -44,7 +44,7 @@ impl Libraries {
         let nonce = arguments.peer.as_ref().map(|_| Nonce::draw()).transpose()?;
         let text = match nonce {
             Some(nonce) => nonce.counter(),
-            None => include_str!("../../../ifuncs/samples/c/counter.c").to_owned(),
+            None => include_str!("../../embedded/samples/counter.c").to_owned(),
         };
         let (library, counter) = match &arguments.counter {
             Some(path) => open_counter(path, arguments.metric)?,

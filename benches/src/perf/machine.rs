@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 
+use super::child_protocol::Played;
 use crate::program::failure::Failure;
 use crate::program::procfs::{numbers, read};
 
@@ -20,17 +21,22 @@ pub(super) struct Machine {
     /// Version, or `None` without UCX.
     pub(super) ucx: Option<String>,
     pub(super) ucx_tls: Option<String>,
-    pub(super) source_cpu: usize,
-    /// `None` where the target is elsewhere.
+    /// `None` where the system chooses.
+    pub(super) source_cpu: Option<usize>,
+    /// `None` where the system chooses, or the target is elsewhere.
     pub(super) target_cpu: Option<usize>,
     /// The target's address, if the target is elsewhere.
     pub(super) peer: Option<String>,
 }
 
 impl Machine {
-    /// Describes the machine, with the processors of source and target, or the source's and the address of a
+    /// Describes the machine, with the processors that source and target are pinned to, and the address of a
     /// target elsewhere.
-    pub(super) fn look(source_cpu: usize, target_cpu: Option<usize>, peer: Option<String>) -> Machine {
+    pub(super) fn look(
+        source_cpu: Option<usize>,
+        target_cpu: Option<usize>,
+        peer: Option<String>,
+    ) -> Machine {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = info.lines().find_map(|line| line.strip_prefix("model name\t: "));
         Machine {
@@ -64,6 +70,39 @@ pub(super) struct Cpus {
     pub(super) target: usize,
 }
 
+/// Processors on which a measurement whose processes the system places has run.
+#[derive(Clone, Default, Debug, Serialize)]
+pub(super) struct Placement {
+    /// Processors of the source, at the ends of its measurements.
+    pub(super) source: BTreeSet<usize>,
+    /// Processors of the target, likewise.
+    pub(super) target: BTreeSet<usize>,
+    /// Measurements at whose end both were on one processor.
+    pub(super) together: u32,
+    /// How often the target yielded its processor to a source that might have been waiting for it.
+    pub(super) yields: u64,
+    /// Messages counted meanwhile.
+    pub(super) messages: u64,
+}
+
+impl Placement {
+    /// Adds what the target's process says of a measurement.
+    pub(super) fn add(&mut self, played: &Played) {
+        let own = sched_getcpu();
+        self.together += u32::from(own == played.processor);
+        self.source.insert(own);
+        self.target.insert(played.processor);
+        self.yields += played.yields;
+        self.messages += played.counted;
+    }
+
+    /// Returns whether source and target shared a processor for a considerable part: of calls over a shared
+    /// one, each makes the target yield once at least.
+    pub(super) fn is_shared(&self) -> bool {
+        self.together != 0 && self.yields > self.messages / 10
+    }
+}
+
 impl fmt::Display for Cpus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "source on {}, target on {}", self.source, self.target)
@@ -72,10 +111,13 @@ impl fmt::Display for Cpus {
 
 /// The processors requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct AskedCpus {
-    pub(super) source: usize,
-    /// `None` if there was one number: the target is elsewhere.
-    pub(super) target: Option<usize>,
+pub(super) enum AskedCpus {
+    /// Those that the system chooses, again and again.
+    Any,
+    /// The source's: the target is elsewhere.
+    One(usize),
+    /// Those of source and target.
+    Two(Cpus),
 }
 
 /// Reads the numbers of one or two processors.
@@ -83,21 +125,24 @@ pub(super) struct AskedCpus {
 /// # Errors
 /// A sentence for the user.
 pub(super) fn parse_cpus(text: &str) -> Result<AskedCpus, String> {
+    if text == "any" {
+        return Ok(AskedCpus::Any);
+    }
     let number = |text: &str| {
         text.parse().map_err(|_| {
             format!(
-                "`{text}`: write the numbers of two processors, for example 0,1, or with --to that of one"
+                "`{text}`: write the numbers of two processors, for example 0,1, or with --to that of one, or `any` for no choice"
             )
         })
     };
     let Some((source, target)) = text.split_once(',') else {
-        return Ok(AskedCpus { source: number(text)?, target: None });
+        return Ok(AskedCpus::One(number(text)?));
     };
     let (source, target) = (number(source)?, number(target)?);
     if source == target {
-        return Err("source and target each poll, and need a processor each: name two".to_owned());
+        return Err("source and target each poll, and need a processor each: name two, or `any`".to_owned());
     }
-    Ok(AskedCpus { source, target: Some(target) })
+    Ok(AskedCpus::Two(Cpus { source, target }))
 }
 
 /// The distance of two processors.
@@ -128,17 +173,18 @@ impl CoreDistance {
     }
 }
 
-/// Returns the two processors to use.
+/// Returns the two processors to use, or `None` if the system is to choose.
 ///
 /// # Errors
 /// There are not two, or the requested ones are not allowed.
-pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
+pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Option<Cpus>, Failure> {
     let allowed = allowed();
     match asked {
-        Some(AskedCpus { source, target: Some(target) }) => {
-            return Ok(Cpus { source: usable(source, &allowed)?, target: usable(target, &allowed)? });
+        Some(AskedCpus::Any) => return Ok(None),
+        Some(AskedCpus::Two(Cpus { source, target })) => {
+            return Ok(Some(Cpus { source: usable(source, &allowed)?, target: usable(target, &allowed)? }));
         }
-        Some(AskedCpus { source, target: None }) => {
+        Some(AskedCpus::One(source)) => {
             return Err(Failure::new(format!(
                 "--cpus {source}: source and target need a processor each: name two"
             )));
@@ -148,7 +194,7 @@ pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
     let mut by_number = allowed.iter().copied();
     let (Some(source), Some(second)) = (by_number.next(), by_number.next()) else {
         return Err(Failure::new(format!(
-            "source and target each poll and need a processor each, and there is only {}: allow more (taskset), or measure elsewhere",
+            "source and target each poll and need a processor each, and there is only {}: allow more (taskset), measure elsewhere, or have them share it (--cpus any)",
             list(&allowed)
         )));
     };
@@ -156,23 +202,26 @@ pub(super) fn choose(asked: Option<AskedCpus>) -> Result<Cpus, Failure> {
         .and_then(|list| numbers(&list))
         .unwrap_or_default();
     let apart = allowed.iter().copied().find(|cpu| *cpu != source && !siblings.contains(&(*cpu as u32)));
-    Ok(Cpus { source, target: apart.unwrap_or(second) })
+    Ok(Some(Cpus { source, target: apart.unwrap_or(second) }))
 }
 
-/// Returns the processor of a source alone.
+/// Returns the processor of a source alone, or `None` if the system is to choose.
 ///
 /// # Errors
 /// The requested one is not allowed, or two were requested.
-pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<usize, Failure> {
+pub(super) fn choose_one(asked: Option<AskedCpus>) -> Result<Option<usize>, Failure> {
     let allowed = allowed();
     match asked {
-        Some(AskedCpus { source, target: None }) => usable(source, &allowed),
-        Some(AskedCpus { source, target: Some(target) }) => Err(Failure::new(format!(
+        Some(AskedCpus::Any) => Ok(None),
+        Some(AskedCpus::One(source)) => usable(source, &allowed).map(Some),
+        Some(AskedCpus::Two(Cpus { source, target })) => Err(Failure::new(format!(
             "--cpus {source},{target}: with --to the target has a processor of its own elsewhere: name one, the source's"
         ))),
         None => {
             let first = allowed.first().copied();
-            first.ok_or_else(|| Failure::new("the system does not say which processors may be used"))
+            first
+                .map(Some)
+                .ok_or_else(|| Failure::new("the system does not say which processors may be used"))
         }
     }
 }
@@ -221,19 +270,20 @@ mod tests {
     #[test]
     fn a_processor_that_may_not_be_used_is_refused_with_those_that_may() {
         let first = *allowed().first().expect("this runs on one");
-        let two = AskedCpus { source: first, target: Some(1023) };
-        let one = AskedCpus { source: 1023, target: None };
-        for error in [choose(Some(two)).map(|cpus| cpus.source), choose_one(Some(one))] {
+        let two = AskedCpus::Two(Cpus { source: first, target: 1023 });
+        let one = AskedCpus::One(1023);
+        for error in [choose(Some(two)).map(drop), choose_one(Some(one)).map(drop)] {
             let text = error.expect_err("there is no such processor").to_string();
             assert!(text.contains("processor 1023") && text.contains(&first.to_string()), "{text}");
         }
     }
 
     #[test]
-    fn processors_are_two_numbers_that_differ_or_one() {
-        assert_eq!(parse_cpus("3,0"), Ok(AskedCpus { source: 3, target: Some(0) }));
-        assert_eq!(parse_cpus("3"), Ok(AskedCpus { source: 3, target: None }));
-        for wrong in ["", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
+    fn processors_are_two_numbers_that_differ_or_one_or_any() {
+        assert_eq!(parse_cpus("3,0"), Ok(AskedCpus::Two(Cpus { source: 3, target: 0 })));
+        assert_eq!(parse_cpus("3"), Ok(AskedCpus::One(3)));
+        assert_eq!(parse_cpus("any"), Ok(AskedCpus::Any));
+        for wrong in ["", "any,1", "1,", "1,1", "0,1,2", "a,b", "-1,2"] {
             assert!(parse_cpus(wrong).is_err(), "{wrong}");
         }
     }

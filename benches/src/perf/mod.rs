@@ -79,7 +79,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let transports = transports_of(arguments)?;
     let (source, cpus) = match arguments.peer {
         Some(_) => (machine::choose_one(arguments.cpus)?, None),
-        None => machine::choose(arguments.cpus).map(|cpus| (cpus.source, Some(cpus)))?,
+        None => machine::choose(arguments.cpus).map(|cpus| (cpus.map(|cpus| cpus.source), cpus))?,
     };
     let stage = Stage::set("perf")?;
     let modes = checks::modes_of(arguments, &against);
@@ -87,9 +87,9 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
     let libraries = Libraries::build(arguments, modes.len(), &stage)?;
     let machine = Machine::look(source, cpus.map(|cpus| cpus.target), arguments.peer.clone());
     let mut report = Report { machine, rounds: Vec::new(), rows: Vec::new() };
-    machine::pin(source)?;
-    let ended = match cpus {
-        Some(cpus) => {
+    source.map_or(Ok(()), machine::pin)?;
+    let ended = match arguments.peer {
+        None => {
             let setting = Setting {
                 options: arguments,
                 stage: &stage,
@@ -105,7 +105,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                 _ => Bench::set(&setting, modes, &against)?.measure(&mut report),
             }
         }
-        None => {
+        Some(_) => {
             let bench = Bench::reach(arguments, &stage, &transports, modes, &against, &libraries)?;
             bench.measure(&mut report)
         }

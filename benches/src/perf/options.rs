@@ -15,7 +15,7 @@ use super::picture_file::{PictureFile, parse_picture_file};
 use super::remote_target::parse_address;
 use super::scaling::source_count::{Active, Counts, parse_active, parse_counts};
 use super::work::{Functions, parse_functions};
-use crate::program::link_options::{Clear, KeyFile, PeerTimeout, UcxTcp};
+use crate::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
 use crate::program::units::parse_mailbox;
 
 /// Measure farjump on this machine or to another, beside the alternatives
@@ -78,7 +78,7 @@ to the other: near (less than 40 ns), middle, far (more than 150 ns). Ratios of 
 cannot be compared.
 
 With --to the target is one that runs elsewhere, over any transport that reaches it:
-  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always  (on node7)
+  farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --spin always   # on node7
   farjump perf latency --to node7 --key farm.key
 First calls are timed there from injecting to the reply: nothing at the target times them.
 If both processes have --clear, frames of tcp are clear, and rows say tcp-clear. To a target that
@@ -93,7 +93,7 @@ Examples:
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
   farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
-  farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am      (the paper's ring)
+  farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am   # the paper's ring
 
 docs/perf.md lists what --json and --csv print.")]
 pub struct Perf {
@@ -124,8 +124,9 @@ pub struct Perf {
     /// Calls before each measurement that do not count
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(super) warmup: u32,
-    /// The processors of source and target, with --to that of the source [default: two allowed ones, of
-    /// different cores if possible]
+    /// The processors of source and target, with --to that of the source; `any` leaves them to the system,
+    /// measures farjump alone, for latency, rate and bandwidth, waiting as other programs do, and says whether
+    /// both shared a processor [default: two allowed ones, of different cores if possible]
     #[arg(long, value_name = "A,B", value_parser = parse_cpus)]
     pub(super) cpus: Option<AskedCpus>,
     /// Length of the target's mailbox, and of the baselines' rings [default: 4M; for scaling 16K a source]
@@ -153,6 +154,8 @@ pub struct Perf {
     /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long = "to", value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]
     pub(super) peer: Option<String>,
+    #[command(flatten)]
+    pub(super) device: RdmaDevice,
     #[command(flatten)]
     pub(super) ucx: UcxTcp,
     /// The file libucp.so.0 of the UCX to measure with: baselines over UCX, and farjump's own transports
@@ -196,6 +199,16 @@ pub struct Perf {
 }
 
 impl Perf {
+    /// Returns whether the system chooses the processors.
+    pub(super) fn is_unpinned(&self) -> bool {
+        self.cpus == Some(AskedCpus::Any)
+    }
+
+    /// Returns the RDMA device to use, if one was named.
+    pub fn device(&self) -> &RdmaDevice {
+        &self.device
+    }
+
     /// Returns the library of the UCX to measure with, if one was named.
     #[cfg(feature = "ucx")]
     pub fn ucx_library(&self) -> Option<&std::path::Path> {

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::image;
-use super::machine::{CoreDistance, Machine};
+use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
 use crate::program::failure::Failure;
 use crate::program::output;
+use crate::program::units::counted;
 
 /// The whole report, as `--json` prints it.
 #[derive(Serialize)]
@@ -21,19 +22,21 @@ pub(super) struct Report {
 }
 
 /// The distance of the processors at the start of a round.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct RoundState {
     pub(super) size: usize,
     pub(super) round: u32,
     /// `None` where the target is elsewhere: it is unknown.
     pub(super) line_ns: Option<f64>,
     pub(super) state: Option<CoreDistance>,
+    /// Where the processes ran, if the system chose.
+    pub(super) placement: Option<Placement>,
 }
 
 impl RoundState {
     /// Classifies a line's time one way, in nanoseconds, if it is known.
     pub(super) fn of(size: usize, round: u32, line_ns: Option<f64>) -> RoundState {
-        RoundState { size, round, line_ns, state: line_ns.map(CoreDistance::of) }
+        RoundState { size, round, line_ns, state: line_ns.map(CoreDistance::of), placement: None }
     }
 }
 
@@ -55,12 +58,33 @@ impl Report {
         output::print(self.to_text(options))
     }
 
+    /// Where the processes ran, if the system chose.
+    fn placements(&self) -> String {
+        let placements: Vec<_> = self.rounds.iter().filter_map(|round| round.placement.as_ref()).collect();
+        if placements.is_empty() {
+            return String::new();
+        }
+        let list = |of: fn(&Placement) -> &BTreeSet<usize>| {
+            let all: BTreeSet<usize> =
+                placements.iter().flat_map(|placement| of(placement)).copied().collect();
+            all.iter().map(usize::to_string).collect::<Vec<_>>().join(" and ")
+        };
+        let shared = placements.iter().filter(|placement| placement.is_shared()).count();
+        format!(
+            "source on processors {}, target on {}; they shared one in {shared} of {} rounds\n",
+            list(|placement| &placement.source),
+            list(|placement| &placement.target),
+            placements.len()
+        )
+    }
+
     fn to_text(&self, options: &Perf) -> String {
         let Machine { processor, kernel, source_cpu, ucx, ucx_tls, .. } = &self.machine;
+        let source = source_cpu.map_or("any processor".to_owned(), |cpu| format!("processor {cpu}"));
         let target = match (&self.machine.target_cpu, &self.machine.peer) {
             (_, Some(peer)) => format!("at {peer}"),
             (Some(cpu), None) => format!("on {cpu}"),
-            (None, None) => "unknown".to_owned(),
+            (None, None) => "on any".to_owned(),
         };
         let ucx = match (ucx, ucx_tls) {
             (Some(version), Some(tls)) => format!(", UCX {version} (UCX_TLS={tls})"),
@@ -68,11 +92,11 @@ impl Report {
             (None, _) => String::new(),
         };
         let mut text = format!(
-            "{processor}, Linux {kernel}{ucx}; source on processor {source_cpu}, target {target}\n\
-             {} in {}, medians of {} rounds\n",
+            "{processor}, Linux {kernel}{ucx}; source on {source}, target {target}\n\
+             {} in {}, medians of {}\n",
             options.metric.name(),
             options.metric.unit(),
-            options.rounds
+            counted(options.rounds.into(), "round")
         );
         let heads = [
             "",
@@ -97,6 +121,7 @@ impl Report {
             table.extend(self.rows.iter().map(Row::cells));
             text += &right_aligned(&table, &[4, 6, 7, 8, 10, 11]);
         }
+        text += &self.placements();
         let mut said = BTreeSet::new();
         for row in &self.rows {
             if let Some(why) = &row.missing {

@@ -74,6 +74,11 @@ pub(super) trait Receiver {
     /// Returns the count since [`Receiver::prepare`], as of the last poll.
     fn counted(&mut self) -> Result<u64, Failure>;
 
+    /// How often it yielded its processor to the source since [`Receiver::prepare`].
+    fn yields(&self) -> u64 {
+        0
+    }
+
     /// Returns the time from the arrival of a call to its reply; the call adds `adds` to the count.
     fn time_first(&mut self, _adds: u64, _watch: &Watch) -> Result<Duration, Failure> {
         Err(Failure::new("only farjump's own targets time first calls"))

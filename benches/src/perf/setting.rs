@@ -12,7 +12,8 @@ use crate::program::workspace::Stage;
 pub(super) struct Setting<'a> {
     pub(super) options: &'a Perf,
     pub(super) stage: &'a Stage,
-    pub(super) cpus: Cpus,
+    /// `None` if the system chooses.
+    pub(super) cpus: Option<Cpus>,
     /// Names, each once.
     pub(super) transports: &'a [String],
     pub(super) libraries: &'a Libraries,
@@ -20,7 +21,7 @@ pub(super) struct Setting<'a> {
 
 impl Setting<'_> {
     /// Returns the setup of a process on processor `cpu` that has these endpoints.
-    pub(super) fn set(&self, specs: &[EndpointSpec], cpu: usize, layout: Layout) -> Set {
+    pub(super) fn set(&self, specs: &[EndpointSpec], cpu: Option<usize>, layout: Layout) -> Set {
         Set {
             endpoints: specs.to_vec(),
             cpu,

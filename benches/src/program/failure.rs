@@ -143,7 +143,7 @@ fn of_connect(error: &ConnectError) -> Exit {
         ConnectError::Connection(error) => match error {
             NoConnection::Denied { .. } => Exit::Refused,
             NoConnection::TimedOut { .. } => Exit::TimedOut,
-            NoConnection::NobodyListens { .. } => Exit::NoTarget,
+            NoConnection::NobodyListens { .. } | NoConnection::NoSocket { .. } => Exit::NoTarget,
             _ => Exit::Failed,
         },
         ConnectError::Handshake(error) => match error {

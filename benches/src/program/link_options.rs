@@ -1,6 +1,7 @@
 //! Options of all commands that connect to targets: the key, time limits, and unencrypted frames.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::Args;
@@ -52,6 +53,41 @@ impl KeyFile {
             _ => Ok(None),
         }
     }
+}
+
+// The device of transports over RDMA.
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
+#[derive(Args, Clone, Debug)]
+pub struct RdmaDevice {
+    /// The RDMA device and port for verbs-write and verbs-send: rxe0, rxe0:1 (`farjump transports` lists
+    /// them) [default: the first active one]
+    #[cfg(feature = "verbs")]
+    #[arg(id = "device", long, value_name = "NAME[:PORT]")]
+    pub name: Option<String>,
+}
+
+/// The device of this process, which the processes that it starts use, too.
+static DEVICE: OnceLock<String> = OnceLock::new();
+
+impl RdmaDevice {
+    /// Has this process, and those that it starts, use the device.
+    ///
+    /// # Errors
+    /// The text names no device.
+    pub fn choose(&self) -> Result<(), Failure> {
+        #[cfg(feature = "verbs")]
+        if let Some(name) = &self.name {
+            farjump_transports::verbs::choose_device(name)
+                .map_err(|why| Failure::new(format!("--device: {why}")))?;
+            DEVICE.get_or_init(|| name.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the device that was chosen on the command line.
+pub fn chosen_device() -> Option<&'static str> {
+    DEVICE.get().map(String::as_str)
 }
 
 /// Permission for UCX to use TCP.

@@ -34,14 +34,14 @@ pub fn table(rows: &[impl AsRef<[String]>]) -> String {
         widths.resize(widths.len().max(row.as_ref().len()), 0);
         row.as_ref().iter().zip(&mut widths).for_each(|(cell, widest)| *widest = width(cell).max(*widest));
     }
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.as_ref().iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    rows.iter().map(|cells| row(cells.as_ref(), &widths)).collect()
+}
+
+/// Formats one row of a table whose columns have these widths, as a line.
+pub fn row(cells: &[String], widths: &[usize]) -> String {
+    let cells = cells.iter().zip(widths).map(|(cell, &width)| format!("{cell:width$}"));
+    let line = cells.collect::<Vec<_>>().join("  ");
+    format!("{}\n", line.trim_end())
 }
 
 #[cfg(test)]

@@ -114,6 +114,11 @@ pub fn show_count(count: u64) -> String {
     text
 }
 
+/// Formats a number of things: `1 image`, `2 000 images`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", show_count(count), if count == 1 { "" } else { "s" })
+}
+
 /// Returns microseconds, for programs.
 pub fn microseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e3
@@ -167,6 +172,12 @@ mod tests {
             [show_count(7), show_count(9_100_432), show_count(100_000)],
             ["7", "9 100 432", "100 000"]
         );
+    }
+
+    #[test]
+    fn one_thing_is_no_several() {
+        let images = [0, 1, 2, 1000].map(|count| counted(count, "image"));
+        assert_eq!(images, ["0 images", "1 image", "2 images", "1 000 images"]);
     }
 
     #[test]

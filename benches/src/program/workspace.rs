@@ -6,15 +6,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpid};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use farjump::end_process;
+use farjump_control::remove_stale_socket;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, waitid, waitpid};
 use tempfile::TempDir;
 
 use crate::program::failure::Failure;
+use crate::program::link_options::chosen_device;
+use crate::program::signals;
 
 /// Interval between attempts to remove the folder.
 const REMOVAL: Duration = Duration::from_millis(10);
@@ -30,6 +33,8 @@ pub struct Stage {
 struct Props {
     /// Processes started and not yet reaped. Each leads a group of its own.
     processes: Vec<Pid>,
+    /// Sockets outside of the folder that these processes listen on.
+    sockets: Vec<PathBuf>,
     folder: PathBuf,
 }
 
@@ -39,6 +44,10 @@ impl Drop for Props {
             // A process that has ended unreaped is no error.
             let _ = kill_process_group(*process, Signal::KILL);
             let _ = waitpid(Some(*process), WaitOptions::empty());
+        }
+        for socket in &self.sockets {
+            // A socket that another process listens on is not this command's.
+            let _ = remove_stale_socket(socket);
         }
         // Killed compilers may still write their last file.
         for _ in 0..100 {
@@ -70,25 +79,32 @@ fn remove_shared(folder: &Path) {
 }
 
 impl Stage {
-    /// Makes the folder, and makes SIGINT and SIGTERM remove it. `command` is the command's name.
+    /// Makes the folder, and makes SIGINT, SIGTERM and SIGHUP remove it. `command` is the command's name.
     pub fn set(command: &str) -> Result<Stage, Failure> {
+        let props = Arc::new(Mutex::new(None));
+        let of_signals = props.clone();
+        signals::watch(move |mut signals| {
+            let Some(signal) = signals.wait(None) else { return };
+            let mut props: MutexGuard<'_, Option<Props>> =
+                of_signals.lock().unwrap_or_else(PoisonError::into_inner);
+            *props = None;
+            // Under the lock: the command must not notice its processes' end and report a failure before this
+            // ends it, nor make its folder now.
+            end_process(signals::exit_code(signal));
+        })?;
+        let mut made = props.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = |error| Failure::new(format!("cannot prepare `{command}`: {error}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let folder = make_folder(command).map_err(failed)?.keep();
-        let props = Props { processes: Vec::new(), folder: folder.clone() };
-        let props = Arc::new(Mutex::new(Some(props)));
-        let stage = Stage { props: props.clone(), folder };
-        let wait = move || {
-            if let Some(signal) = signals.forever().next() {
-                let mut props = props.lock().unwrap_or_else(PoisonError::into_inner);
-                *props = None;
-                // Under the lock: the command must not notice its processes' end and report a failure before
-                // this exits.
-                process::exit(128 + signal);
-            }
-        };
-        std::thread::Builder::new().name("farjump-signals".into()).spawn(wait).map_err(failed)?;
-        Ok(stage)
+        *made = Some(Props { processes: Vec::new(), sockets: Vec::new(), folder: folder.clone() });
+        drop(made);
+        Ok(Stage { props, folder })
+    }
+
+    /// Removes the socket at `path` in the end, too: a process started from now on listens on it.
+    pub fn has_socket(&self, path: &Path) {
+        if let Some(props) = &mut *self.props.lock().unwrap_or_else(PoisonError::into_inner) {
+            props.sockets.push(path.to_owned());
+        }
     }
 
     /// Returns the folder.
@@ -113,6 +129,12 @@ impl Stage {
         if let Some(mut stderr) = child.stderr.take() {
             stderr.read_to_end(&mut said)?;
         }
+        if let Some(process) = Pid::from_raw(child.id().cast_signed()) {
+            // Without the lock, as the process may close its standard error long before it ends. It is not
+            // reaped: the process id stays its own.
+            let left = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            while let Err(Errno::INTR) = waitid(WaitId::Pid(process), left) {}
+        }
         // Under the lock: a process id is free for reuse once it was waited for.
         let mut props = self.props.lock().unwrap_or_else(PoisonError::into_inner);
         let status = child.wait()?;
@@ -133,6 +155,14 @@ impl Drop for Stage {
 pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("farjump");
+    with_device(command)
+}
+
+/// Has a process that this program starts use the RDMA device of its command line.
+fn with_device(mut command: Command) -> Command {
+    if let Some(device) = chosen_device() {
+        command.env("FARJUMP_DEVICE", device);
+    }
     command
 }
 
@@ -143,7 +173,7 @@ pub fn this_program_by(words: &str) -> Command {
     let mut command = Command::new(launcher);
     // `self` would be the launcher there.
     command.args(words).arg(format!("/proc/{}/exe", process::id()));
-    command
+    with_device(command)
 }
 
 /// Makes a folder beside this program, if that lies in cargo's target folder and its path is short enough for

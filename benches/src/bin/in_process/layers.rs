@@ -167,7 +167,7 @@ fn linked(address: &str, counter: &Library) -> Result<(Target<'static>, Link), F
 
 /// Builds the sample `counter` in `folder`.
 fn counter(folder: &Path) -> Result<Library, Failure> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ifuncs/samples/c/counter.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("embedded/samples/counter.c");
     let output = folder.join("libcounter.so");
     build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() })?;
     // SAFETY: `output` was built above, from a sample whose routines are those of FARJUMP_COPY_ARGS.

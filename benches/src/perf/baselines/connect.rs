@@ -87,7 +87,7 @@ impl Paired {
     ) -> Result<Paired, Failure> {
         let Setting { options, stage, cpus, .. } = *setting;
         let mut pair = Pair::start(stage, layout.region, store, options.across.as_ref())?;
-        let theirs = pair.set(setting.set(specs, cpus.target, layout))?;
+        let theirs = pair.set(setting.set(specs, cpus.map(|cpus| cpus.target), layout))?;
         let endpoints = connect(&mut pair, specs, theirs, &layout, stage.folder())?;
         Ok(Paired { endpoints, pair })
     }

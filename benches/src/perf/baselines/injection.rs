@@ -15,6 +15,11 @@ use crate::program::failure::Failure;
 /// Time for which a target sleeps between checks whether to continue.
 const NAP: Duration = Duration::from_millis(20);
 
+/// Polls without result between looks for a source on the same processor.
+const POLLS_TO_YIELD: u32 = 64;
+/// Polls between checks that the other process is still there.
+const POLLS_TO_CHECK: u32 = 1 << 20;
+
 /// The source's endpoint: a link that never sleeps.
 pub(crate) struct Calls<'a> {
     pub(crate) link: &'a Link,
@@ -95,12 +100,24 @@ pub(crate) fn connect(folder: &Path, socket: &str, transport: &str) -> Result<Li
 /// The target's endpoint.
 pub(crate) struct Polls {
     target: Target<'static>,
-    /// Whether it sleeps while nothing comes.
-    sleeps: bool,
+    waits: Waits,
     /// Calls that have run, by the target's own count.
     ran: u64,
     /// The count at the start of the present measurement.
     before: u64,
+    /// How often it yielded its processor to the source since then.
+    yields: u64,
+}
+
+/// What a target does while nothing comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    /// Sleeps.
+    Asleep,
+    /// Polls.
+    Polling,
+    /// Polls, and yields the processor to a source that waits there.
+    Yielding,
 }
 
 impl Polls {
@@ -130,11 +147,36 @@ impl Polls {
             .modes(&Mode::ALL)
             .local(local)
             .mailbox_size(set.ring)
-            .handshake_timeout(CONNECTING)
-            .wait_policy(if set.sleeps { WaitPolicy::sleep_only() } else { WaitPolicy::spin_only() });
+            .handshake_timeout(CONNECTING);
+        let builder = match set.wait_policy() {
+            Some(policy) => builder.wait_policy(policy),
+            None => builder,
+        };
         let target = finish(builder).build()?;
         place::announce(&set.folder, socket, transport, &target)?;
-        Ok(Polls { target, sleeps: set.sleeps, ran: 0, before: 0 })
+        let waits = match (set.sleeps, set.cpu) {
+            (true, _) => Waits::Asleep,
+            (false, Some(_)) => Waits::Polling,
+            (false, None) => Waits::Yielding,
+        };
+        Ok(Polls { target, waits, ran: 0, before: 0, yields: 0 })
+    }
+
+    /// Polls until the order to stop, and yields the processor to a source that waits there.
+    fn poll_and_yield(&mut self, memory: &Memory, watch: &Watch) -> Result<u64, Failure> {
+        let (mut idle, mut rounds) = (0_u32, 0_u32);
+        while !memory.stopped() {
+            idle = if self.target.poll()? == 0 { idle.wrapping_add(1) } else { 0 };
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(POLLS_TO_CHECK) {
+                watch.still_there()?;
+            }
+            if idle != 0 && idle.is_multiple_of(POLLS_TO_YIELD) && self.target.may_share_processor() {
+                self.yields += 1;
+                std::thread::yield_now();
+            }
+        }
+        self.counted()
     }
 
     /// Returns the count of `counter`, or of the target where other functions run.
@@ -145,7 +187,7 @@ impl Polls {
 
 impl Receiver for Polls {
     fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
-        self.before = self.count();
+        (self.before, self.yields) = (self.count(), 0);
         Ok(())
     }
 
@@ -183,8 +225,10 @@ impl Receiver for Polls {
         memory: &Memory,
         watch: &Watch,
     ) -> Result<u64, Failure> {
-        if !self.sleeps {
-            return look_and_count(self, replies, expected, memory, watch);
+        match self.waits {
+            Waits::Polling => return look_and_count(self, replies, expected, memory, watch),
+            Waits::Yielding => return self.poll_and_yield(memory, watch),
+            Waits::Asleep => {}
         }
         while !memory.stopped() {
             while self.target.poll()? != 0 {}
@@ -192,6 +236,10 @@ impl Receiver for Polls {
             watch.still_there()?;
         }
         self.counted()
+    }
+
+    fn yields(&self) -> u64 {
+        self.yields
     }
 
     fn counted(&mut self) -> Result<u64, Failure> {

@@ -50,7 +50,7 @@ pub(super) const BASELINES: [Colour; 4] = [
 
 /// The registered name of the font; in an SVG it is the viewer's own.
 pub(super) const FONT: &str = "sans-serif";
-/// Roboto (Apache-2.0, Google), reduced to the characters used here.
+/// Roboto (Apache-2.0, Google: `roboto-LICENSE.txt`), reduced to the characters used here.
 static ROBOTO: &[u8] = include_bytes!("roboto.ttf");
 
 pub(super) fn load_font() -> Result<(), Failure> {

@@ -144,6 +144,10 @@ impl<'a> Bench<'a> {
                 }
             }
             *first += self.modes.len();
+            if let (Counterpart::Pair(pair), Some(state)) = (&mut self.counterpart, states.last_mut()) {
+                let placement = pair.take_placement();
+                state.placement = self.options.is_unpinned().then_some(placement);
+            }
         }
         self.cases = cases;
         measured
@@ -166,6 +170,8 @@ impl<'a> Bench<'a> {
     /// Returns the time of a line one way, in nanoseconds, if it can be measured.
     fn line(&mut self, times: &mut [Duration]) -> Result<Option<f64>, Failure> {
         match &mut self.counterpart {
+            // Its ring would wait for a whole slice of a shared processor.
+            Counterpart::Pair(_) if self.options.is_unpinned() => Ok(None),
             Counterpart::Pair(pair) => measurement::line(pair, &mut self.endpoints, times).map(Some),
             Counterpart::Peer(_) => Ok(None),
         }

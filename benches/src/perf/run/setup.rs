@@ -62,7 +62,8 @@ impl<'a> Bench<'a> {
             if let Err(why) = &endpoints[endpoint] {
                 return Err(Failure::new(format!("the target could not be made for {transport}: {why}")));
             }
-            let link = place::link(stage.folder(), name, transport)?.wait_policy(WaitPolicy::spin_only());
+            let link = place::link(stage.folder(), name, transport)?;
+            let link = if cpus.is_some() { link.wait_policy(WaitPolicy::spin_only()) } else { link };
             let link = counterpart.serve(endpoint, || link.connect())??;
             let number = links.len();
             links.push(Rc::new(link));
@@ -82,8 +83,10 @@ impl<'a> Bench<'a> {
         }
         for (against, code) in baselines().filter(|(against, _)| !against.is_farjump()) {
             cases.push(match against {
-                Against::Perftest => Case::Tool(against, cpus),
-                program if program.is_of_perftest() => Case::Tool(program, cpus),
+                tool if tool == Against::Perftest || tool.is_of_perftest() => match cpus {
+                    Some(cpus) => Case::Tool(tool, cpus),
+                    None => return Err(Failure::new("tools need processors of their own: name two")),
+                },
                 Against::Memcpy => Case::Copy(Copy::new(layout.region, layout.longest)?),
                 Against::Dlopen => Case::Dlopen,
                 against => {

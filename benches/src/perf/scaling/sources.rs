@@ -119,7 +119,7 @@ impl<'a> Crowd<'a> {
         let Setting { options, stage, cpus, .. } = *self.setting;
         let mut pair = Pair::start(stage, 0, 0, None)?;
         let layout = Layout::without_rings(options.sizes.longest());
-        pair.set(self.setting.set(&[], cpus.source, layout))?;
+        pair.set(self.setting.set(&[], cpus.map(|cpus| cpus.source), layout))?;
         pair.connect(&self.socket, self.transport)?;
         Ok(pair)
     }
@@ -218,7 +218,7 @@ impl<'a> Crowd<'a> {
         let each = (u64::from(messages) / active as u64).max(1);
         let all = each * active as u64;
         let library = self.library();
-        let (sent, Played { counted, cpu }) = pair.play(&order, |_, _| {
+        let (sent, Played { counted, cpu, .. }) = pair.play(&order, |_, _| {
             // Other processes start first: the code below keeps this one's processor busy.
             let others = &mut self.others[..active.saturating_sub(self.links.len())];
             for other in &mut *others {

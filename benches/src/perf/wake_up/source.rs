@@ -156,6 +156,6 @@ impl<'a> Waker<'a> {
 fn start(setting: &Setting<'_>) -> Result<Pair, Failure> {
     let Setting { options, stage, cpus, .. } = *setting;
     let mut pair = Pair::start(stage, 0, 0, options.across.as_ref())?;
-    pair.set(setting.set(&[], cpus.target, Layout::without_rings(options.sizes.longest())))?;
+    pair.set(setting.set(&[], cpus.map(|cpus| cpus.target), Layout::without_rings(options.sizes.longest())))?;
     Ok(pair)
 }

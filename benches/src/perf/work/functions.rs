@@ -48,13 +48,11 @@ impl Function {
     pub(crate) fn source(self) -> (&'static str, String) {
         let text = |text: &str| text.to_owned();
         match self {
-            Function::Sum => ("sum", text(include_str!("../../../../farjump/examples/sum.c"))),
+            Function::Sum => ("sum", text(include_str!("../../../embedded/sum.c"))),
             Function::IndirectPut => {
-                ("indirect_put", text(include_str!("../../../../ifuncs/samples/c/indirect_put.c")))
+                ("indirect_put", text(include_str!("../../../embedded/samples/indirect_put.c")))
             }
-            Function::Histogram => {
-                ("histogram", text(include_str!("../../../../ifuncs/samples/c/histogram.c")))
-            }
+            Function::Histogram => ("histogram", text(include_str!("../../../embedded/samples/histogram.c"))),
             // The sample's reply goes to the target's memory here.
             Function::Codec => (
                 "codec",
@@ -62,7 +60,7 @@ impl Function {
                     "#include <farjump_ifunc.h>\n",
                     "int store_append(const void *bytes, size_t len);\n",
                     "#define farjump_reply store_append\n",
-                    include_str!("../../../../ifuncs/samples/c/codec.c")
+                    include_str!("../../../embedded/samples/codec.c")
                 )),
             ),
         }
