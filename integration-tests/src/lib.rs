@@ -1,6 +1,6 @@
-//! The tests of farjump from outside: transports that exist only for tests, and the suites that run over
-//! them.
+#![doc = include_str!("../README.md")]
 //!
+//! # Modules
 //! | module | about |
 //! |---|---|
 //! | [`conformance`] | the requirements for every transport: one suite |

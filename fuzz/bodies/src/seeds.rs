@@ -88,11 +88,12 @@ fn sites() -> Vec<u8> {
         ],
         relatives: vec![
             relative(Place::Span1(32), Place::Span1(0)),
+            relative(Place::Span1(41), Place::Span1(3)),
             relative(Place::Span2(0), Place::Span2(48)),
             relative(Place::Span2(40), Place::Span1(5)),
         ],
         wanted: vec!["libz.so.1", "libcrypto.so.3"],
-        ..plain(&[0; 40])
+        ..plain(&[0; 49])
     })
 }
 

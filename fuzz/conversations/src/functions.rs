@@ -87,11 +87,17 @@ pub fn made_up(seed: u64, spoilt: bool) -> Vec<u8> {
         "getpid",
         "fuzz_nowhere",
         "farjump_forward",
+        "farjump_private_copy",
     ];
     let (mut imports, mut relatives) = (Vec::new(), Vec::new());
-    for site in 0..sites {
-        let site = Place::Span1((text + 8 * site) as u32);
-        match rng.bool() {
+    // Imports are at multiples of 8. Relative sites are anywhere: here all behind the last import.
+    let first_relative = rng.usize(..=sites);
+    let unaligned = if first_relative < sites { rng.usize(..8) } else { 0 };
+    span1.resize(span1.len() + unaligned, 0);
+    for number in 0..sites {
+        let is_import = number < first_relative;
+        let site = Place::Span1((text + 8 * number + if is_import { 0 } else { unaligned }) as u32);
+        match is_import {
             true => imports.push(Import {
                 site,
                 name: offered[rng.usize(..offered.len())],

@@ -118,7 +118,8 @@ fn pass(mut from: &File, mut to: &File, delay: Duration, over: &AtomicBool) {
             under_way.push_back((Instant::now() + delay, space[..len].to_vec()));
         }
         let now = Instant::now();
-        while let Some((_, packet)) = under_way.pop_front_if(|(due, _)| *due <= now) {
+        while under_way.front().is_some_and(|(due, _)| *due <= now) {
+            let Some((_, packet)) = under_way.pop_front() else { break };
             bytes -= packet.len();
             // Packets that a device does not take are lost, as on any cable.
             let _ = to.write(&packet);

@@ -6,6 +6,7 @@ mod channel_params;
 mod hostile_peers;
 mod messages;
 mod peers;
+mod processors;
 mod sleep;
 mod streams;
 mod templates;

@@ -19,7 +19,11 @@ struct Block {
 }
 
 fn blocks(language: &str) -> Vec<Block> {
-    let guide = hex::read("docs/writing-ifuncs.md");
+    blocks_of("docs/writing-ifuncs.md", language)
+}
+
+fn blocks_of(document: &str, language: &str) -> Vec<Block> {
+    let guide = hex::read(document);
     let parts: Vec<_> = guide.split("```").collect();
     // Odd parts are those between fences.
     let fenced: Vec<_> = parts.iter().skip(1).step_by(2).filter_map(|part| part.split_once('\n')).collect();
@@ -34,9 +38,13 @@ fn blocks(language: &str) -> Vec<Block> {
         .collect()
 }
 
-/// NAME of the first `NAME_main` in C, or of `name: NAME,` in Rust.
+/// NAME of the first `NAME_main` in C; in Rust that of `#[ifunc(name = "NAME"`, or of the function behind it.
 fn name(code: &str) -> String {
-    let rust = code.split_once("name: ").and_then(|(_, rest)| rest.split_once(','));
+    let attribute = code.split_once("#[ifunc").map(|(_, rest)| rest);
+    let given =
+        attribute.and_then(|rest| rest.strip_prefix("(name = \"")).and_then(|rest| rest.split_once('"'));
+    let function = || attribute?.split_once("fn ")?.1.split_once('(');
+    let rust = given.or_else(function);
     let c = || code.split_once("_main(").and_then(|(before, _)| before.split([' ', '*']).next_back());
     rust.map(|(name, _)| name).or_else(c).expect("a block has an ifunc").to_owned()
 }
@@ -73,6 +81,14 @@ fn every_function_in_the_guide_builds() {
                 .unwrap_or_else(|error| panic!("{error}\n{}", block.code));
         }
     }
+}
+
+#[test]
+fn the_function_in_the_readme_of_the_author_crate_builds() {
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = blocks_of("ifuncs/rust/README.md", "rust");
+    let [block] = &blocks[..] else { panic!("{} blocks of Rust", blocks.len()) };
+    build_block(&block.code, "rs", folder.path()).unwrap_or_else(|error| panic!("{error}\n{}", block.code));
 }
 
 #[test]

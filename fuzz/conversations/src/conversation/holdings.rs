@@ -2,6 +2,9 @@
 
 use std::fs;
 
+/// The file of a library that the hostile peer exports, by the name that it gives.
+const EXPORTED: &str = "/memfd:fuzz ";
+
 /// The open descriptors and mappings of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holdings {
@@ -26,7 +29,7 @@ impl Holdings {
     /// The present numbers of the system.
     pub fn now() -> Holdings {
         // The file of an exported library stays open, as the library stays loaded.
-        let descriptors = Holdings::open().iter().filter(|open| !open.contains("farjump-export")).count();
+        let descriptors = Holdings::open().iter().filter(|open| !open.starts_with(EXPORTED)).count();
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let shared = maps.lines().filter_map(|line| {
             let mut fields = line.split(' ');

@@ -4,7 +4,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
 
 use farjump_control::{Control, Message, OPENING_LEN, PeerAddress, Share, StreamAnswer, StreamOffer};
 use farjump_core::transport::{Secret, Side, Stream};
@@ -187,6 +188,10 @@ impl Socket {
     fn open(address: &PeerAddress) -> Option<Socket> {
         match address {
             PeerAddress::Unix(path) => UnixStream::connect(path).ok().map(Socket::Unix),
+            PeerAddress::Abstract(name) => {
+                let address = SocketAddr::from_abstract_name(name).ok()?;
+                UnixStream::connect_addr(&address).ok().map(Socket::Unix)
+            }
             PeerAddress::Tcp { host, port } => {
                 TcpStream::connect((host.as_str(), *port)).ok().map(Socket::Tcp)
             }

@@ -146,14 +146,16 @@ impl Host<'_> {
                 let address = subject.elsewhere().ok_or_else(|| Failure::new("there is no other machine"))?;
                 (remote::start(address, subject.name(), port, *mode, &self.args)?, Place::Elsewhere)
             }
-            Level::Processes(mode) if let Some(address) = subject.partner() => {
-                (remote::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
-            }
-            Level::Processes(_) => {
-                let listen = address_of(subject, folder.path(), port);
-                let (child, stream) = Child::start(subject, folder.path(), listen, &self.args)?;
-                (stream, Place::Process(child))
-            }
+            Level::Processes(mode) => match subject.partner() {
+                Some(address) => {
+                    (remote::start(address, subject.name(), port, *mode, &self.args)?, Place::Partner)
+                }
+                None => {
+                    let listen = address_of(subject, folder.path(), port);
+                    let (child, stream) = Child::start(subject, folder.path(), listen, &self.args)?;
+                    (stream, Place::Process(child))
+                }
+            },
             Level::Channels | Level::Threads(_) => {
                 let (here, there) = UnixStream::pair()?;
                 let (transport, args) = (self.fixture.target(), self.args.clone());
