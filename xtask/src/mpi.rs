@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::packages::{self, OF_MPICH, OF_OPEN_MPI};
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::{LIMIT, suite};
+use crate::suite::suite;
 use crate::test_report::Tally;
 use crate::workspace::root;
 
@@ -39,7 +39,7 @@ pub(crate) fn second(filters: &[String], interrupt: &Interrupt) -> Result<Tally,
             return Ok(tally);
         }
     };
-    let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
+    let run = Run::cargo(interrupt).directory(root()).env("CARGO_TERM_COLOR", "never");
     // The choice of packages is that of all tests, so that their dependencies are built alike.
     let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
     let run = run.args(APART).args(["--test", "jobs", "--", "--show-output"]).args(filters);

@@ -126,6 +126,32 @@ pub(crate) fn missing(wanted: &[Needed]) -> Lacking {
     Lacking { needed, tried: false }
 }
 
+/// Installs missing ones of `wanted` if the user `asked` for it or this is CI, and returns those still missing.
+/// Otherwise says what it would install, and changes nothing.
+///
+/// # Errors
+/// As [`install`].
+pub(crate) fn provide(wanted: &[Needed], asked: bool, interrupt: &Interrupt) -> Result<Lacking, Failed> {
+    if asked || in_ci() {
+        return install(wanted, interrupt);
+    }
+    let lacking = missing(wanted);
+    if !lacking.needed.is_empty() {
+        let packages = package_names(&lacking.needed).join(" ");
+        println!(
+            "Some tests are skipped. To run them, `--install` would install by apt, as root: {packages}"
+        );
+    }
+    Ok(lacking)
+}
+
+/// The packages of these, each once.
+fn package_names(lacking: &[Needed]) -> Vec<&'static str> {
+    let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
+    names.dedup();
+    names
+}
+
 /// Installs missing ones of `wanted` where that needs no password, and returns those still missing.
 ///
 /// # Errors
@@ -136,8 +162,7 @@ pub(crate) fn install(wanted: &[Needed], interrupt: &Interrupt) -> Result<Lackin
         return Ok(lacking);
     }
     let Some(prefix) = privileged(interrupt) else { return Ok(lacking) };
-    let mut names: Vec<_> = lacking.needed.iter().map(|needed| needed.package).collect();
-    names.dedup();
+    let names = package_names(&lacking.needed);
     for arguments in [vec!["update"], [&["install", "-y", "--no-install-recommends"], &names[..]].concat()] {
         let words = [prefix, &["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"], &arguments].concat();
         let ended = Run::new(words[0], interrupt).args(&words[1..]).limit(LIMIT).run()?;
@@ -167,9 +192,8 @@ pub(crate) fn features() -> &'static [&'static str] {
 
 /// The command by which a user installs these.
 pub(crate) fn advice(lacking: &[Needed]) -> String {
-    let mut names: Vec<_> = lacking.iter().map(|needed| needed.package).collect();
-    names.dedup();
-    format!("as root: apt-get install {} (or what your system calls them)", names.join(" "))
+    let names = package_names(lacking).join(" ");
+    format!("as root: apt-get install {names} (or what your system calls them)")
 }
 
 /// The words before `apt-get` that run it without a password; `None` if there are none.

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+/// Limit for the part of a run that only builds, where its own limit counts from a later line.
+const BUILDING: Duration = Duration::from_secs(3 * 60 * 60);
+
 /// Interval at which a wait checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -105,6 +108,8 @@ pub(crate) struct Ended {
 pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
+    /// Picks the line from which on the limit counts, if not from the start.
+    begins: Option<fn(&str) -> bool>,
     show: Show,
     /// Prefix of each line that is shown.
     mark: String,
@@ -131,6 +136,7 @@ impl<'i> Run<'i> {
         Run {
             command,
             limit: Duration::from_secs(600),
+            begins: None,
             show: Show::All,
             mark: String::new(),
             output: None,
@@ -177,6 +183,13 @@ impl<'i> Run<'i> {
     /// Kills it, and all processes that it started, after this time.
     pub(crate) fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Counts the limit from the first line that `begins` picks: before it cargo builds, and how long that
+    /// takes depends on the machine. The time before it has a limit of its own, [`BUILDING`].
+    pub(crate) fn limit_from(mut self, begins: fn(&str) -> bool) -> Self {
+        self.begins = Some(begins);
         self
     }
 
@@ -238,11 +251,18 @@ impl<'i> Run<'i> {
                 }
             }
         });
-        let deadline = Instant::now() + self.limit;
+        let mut begins = self.begins;
+        let mut limit = if begins.is_some() { BUILDING } else { self.limit };
+        let mut deadline = Instant::now() + limit;
         let mut output = String::new();
         loop {
             match came.recv_timeout(LOOK) {
                 Ok(line) => {
+                    if begins.is_some_and(|begins| begins(&line)) {
+                        begins = None;
+                        limit = self.limit;
+                        deadline = Instant::now() + limit;
+                    }
                     if self.show.shows(&line) {
                         // A reader that went away is no reason to leave the work half done.
                         let _ = writeln!(io::stdout(), "{}{line}", self.mark);
@@ -262,10 +282,7 @@ impl<'i> Run<'i> {
                 return Err(Failed::Interrupted);
             }
             if Instant::now() >= deadline {
-                return Err(Failed::Because(format!(
-                    "`{shown}` was killed after {} s",
-                    self.limit.as_secs()
-                )));
+                return Err(Failed::Because(format!("`{shown}` was killed after {} s", limit.as_secs())));
             }
         }
         while child.0.try_wait().map_err(failed)?.is_none() {
@@ -303,5 +320,22 @@ impl Drop for Group {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_counts_from_a_line_counts_nothing_before_it() {
+        let interrupt = Interrupt(Arc::default());
+        let run = |script| {
+            let run = Run::new("sh", &interrupt).args(["-c", script]).quiet().limit(Duration::ZERO);
+            run.limit_from(|line| line == "runs").run()
+        };
+        assert!(run("echo builds; sleep 0.3; echo built").unwrap().status.success());
+        let error = run("echo builds; echo runs; sleep 60").unwrap_err().to_string();
+        assert!(error.ends_with("was killed after 0 s"), "{error}");
     }
 }

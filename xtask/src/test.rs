@@ -4,7 +4,7 @@ use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::{self, Verdict};
-use crate::suite::{LIMIT, charge, suite, summarise};
+use crate::suite::{charge, suite, summarise};
 use crate::test_report::Tally;
 use crate::tsan;
 use crate::ucx;
@@ -34,9 +34,9 @@ const QUICKLY_BUILT: [(&str, &str); 3] = [
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install nothing; name missing packages and continue.
+    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI that needs no option.
     #[arg(long)]
-    pub(crate) no_install: bool,
+    install: bool,
     /// Run on this RDMA device (`mlx5_0` or `mlx5_0:1`) what needs one, and start no virtual machines.
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
@@ -66,10 +66,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     let named = options.filters.iter().any(|filter| filter == MACHINES);
     let machines = options.with.is_empty() && (options.vm || named);
     let wanted = packages::wanted(machines && options.device.is_none());
-    let lacking = match options.no_install {
-        true => packages::missing(&wanted),
-        false => packages::install(&wanted, interrupt)?,
-    };
+    let lacking = packages::provide(&wanted, options.install, interrupt)?;
     let mut tally = match options.with.is_empty() {
         true => all(&options.filters, options.device.as_deref(), machines, interrupt)?,
         false => ucx::run(&options.with, interrupt)?,
@@ -164,5 +161,5 @@ pub(crate) fn models(interrupt: &Interrupt) -> Result<Tally, Failed> {
 }
 
 fn cargo(interrupt: &Interrupt) -> Run<'_> {
-    Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never")
+    Run::cargo(interrupt).directory(root()).env("CARGO_TERM_COLOR", "never")
 }

@@ -17,6 +17,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Vec<Failure>,
     /// Names of skipped tests, with the reason.
     pub(crate) skipped: Vec<(String, String)>,
+    /// Parts of tests that were left out, with the reason, as a test that passed printed them: `not run: …`.
+    pub(crate) left_out: Vec<String>,
     /// Test programs, with their running time in seconds.
     pub(crate) seconds: Vec<(String, f64)>,
     /// Suites, with the time that each took.
@@ -126,6 +128,8 @@ impl Tally {
             {
                 tally.skipped.push((format!("{program}: {name}"), reason.to_owned()));
                 tally.passed = tally.passed.saturating_sub(1);
+            } else if let Some(part) = line.strip_prefix("not run: ").filter(|_| succeeded) {
+                tally.left_out.push(part.to_owned());
             }
         }
         // Output of children can tear the line of a test apart; the list of failed tests comes when no child
@@ -157,6 +161,7 @@ impl Tally {
         self.passed += other.passed;
         self.failed.extend(other.failed);
         self.skipped.extend(other.skipped);
+        self.left_out.extend(other.left_out);
         self.seconds.extend(other.seconds);
         self.suites.extend(other.suites);
     }
@@ -198,11 +203,24 @@ impl Tally {
         self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
     }
 
-    /// The names, a line each, for the end of a run; below failed ones the end of their output.
+    /// The names for the end of a run: parts that tests left out; skipped tests below their reason, the most
+    /// frequent reason last; failed ones above the end of their output.
     pub(crate) fn names(&self) -> String {
-        let skipped = self.skipped.iter().map(|(name, reason)| format!("skipped  {name}: {reason}\n"));
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, reason) in &self.skipped {
+            by_reason.entry(reason).or_default().push(name);
+        }
+        let mut by_reason: Vec<_> = by_reason.into_iter().collect();
+        by_reason.sort_by_key(|(_, names)| names.len());
+        let skipped = by_reason.into_iter().map(|(reason, names)| match names[..] {
+            [name] => format!("skipped  {name}: {reason}\n"),
+            _ => {
+                format!("skipped  {} tests: {reason}\n         {}\n", names.len(), names.join("\n         "))
+            }
+        });
         let failed = self.failed.iter().map(ToString::to_string);
-        skipped.chain(failed).collect()
+        let left_out = self.left_out.iter().map(|part| format!("not run  {part}\n"));
+        left_out.chain(skipped).chain(failed).collect()
     }
 }
 
@@ -213,7 +231,8 @@ pub(crate) fn last(output: &str) -> Vec<&str> {
 }
 
 /// Picks the useful lines of `cargo test -- --show-output` while it runs: not the tests that pass, nor their
-/// output. Lines for each crate built are shown only if a user is waiting, as a sign of progress.
+/// output, nor the sums of a program in which none failed. Lines for each crate built are shown only if a
+/// user is waiting, as a sign of progress.
 pub(crate) fn shown_lines(somebody_waits: bool) -> impl FnMut(&str) -> bool + 'static {
     let mut succeeded = false;
     move |line| {
@@ -225,15 +244,16 @@ pub(crate) fn shown_lines(somebody_waits: bool) -> impl FnMut(&str) -> bool + 's
         }
         // Also lines of children, where a test prints them.
         let passed = result_of_test(line).is_some_and(|(_, ended)| ended == "ok");
+        let unneeded = line.starts_with("test result: ok.") || line.starts_with("running ");
         let building = ["   Compiling ", "    Checking ", " Downloading ", "  Downloaded "];
         let built = !somebody_waits && building.iter().any(|word| line.starts_with(word));
-        !succeeded && !passed && !line.is_empty() && !built
+        !succeeded && !passed && !unneeded && !line.is_empty() && !built
     }
 }
 
 /// The test program that cargo announces by this line: the name of its crate, or of the crate whose
 /// documentation has the tests.
-fn announced(line: &str) -> Option<&str> {
+pub(crate) fn announced(line: &str) -> Option<&str> {
     if let Some(name) = line.strip_prefix("   Doc-tests ") {
         return Some(name);
     }
@@ -266,6 +286,9 @@ successes:
 ---- four stdout ----
 skipped: no lld here
 skipped: and no clang
+
+---- five stdout ----
+not run: page.md:7: it measures
 
 ---- one stdout ----
 running 1 test
@@ -322,7 +345,7 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert!(shown.iter().any(|line| line.contains("Running unittests")));
         assert!(shown.contains(&"test two ... FAILED"));
         assert!(shown.contains(&"skipped: this does not count, it failed"));
-        assert!(shown.contains(&"running 2 tests"), "what was printed ends with the program");
+        assert!(shown.contains(&"   Doc-tests a_b"), "what was printed ends with the program");
         assert!(
             !shown.iter().any(|line| line.ends_with("... ok") || line.contains("Compiling")),
             "{shown:?}"
@@ -345,6 +368,27 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
             "{names}"
         );
         assert!(names.contains("skipped  a_b: four: no lld here\n"), "{names}");
+        assert!(names.starts_with("not run  page.md:7: it measures\n"), "{names}");
+    }
+
+    #[test]
+    fn skipped_tests_stand_below_the_reason_that_they_share() {
+        let skipped = [("a: one", "no UCX"), ("a: two", "no device"), ("b: three", "no UCX")];
+        let skipped = skipped.map(|(name, reason)| (name.to_owned(), reason.to_owned())).to_vec();
+        let names = Tally { skipped, ..Tally::default() }.names();
+        let expected =
+            "skipped  a: two: no device\nskipped  2 tests: no UCX\n         a: one\n         b: three\n";
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_run_in_which_all_pass_shows_no_line_that_says_failed() {
+        let output = "     Running unittests src/lib.rs (target/debug/deps/a_b-0123456789abcdef)\n\nrunning 1 test\n\
+                      test one ... ok\n\nsuccesses:\n\nsuccesses:\n    one\n\n\
+                      test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        let mut is_shown = shown_lines(true);
+        assert!(!output.lines().any(|line| is_shown(line) && line.contains("failed")));
+        assert_eq!(Tally::read(output).passed, 1);
     }
 
     #[test]

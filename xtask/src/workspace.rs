@@ -43,6 +43,12 @@ impl Workspace {
     pub(crate) fn packages(&self) -> impl Iterator<Item = Package<'_>> {
         self.metadata["packages"].as_array().into_iter().flatten().map(Package)
     }
+
+    /// The packages of this workspace that are published.
+    pub(crate) fn published(&self) -> impl Iterator<Item = Package<'_>> {
+        // cargo's word for `publish = false` is an empty list of registries.
+        self.packages().filter(|package| package.source().is_none() && package.0["publish"].is_null())
+    }
 }
 
 /// A package, as `cargo metadata` describes it.
@@ -74,6 +80,34 @@ impl<'w> Package<'w> {
     /// Its licence, an SPDX expression.
     pub(crate) fn license(self) -> Option<&'w str> {
         self.0["license"].as_str()
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(self) -> &'w Path {
+        Path::new(self.text("manifest_path").unwrap_or("")).parent().unwrap_or(Path::new(""))
+    }
+
+    /// `NAME-VERSION`, as its package is called.
+    pub(crate) fn file_stem(self) -> String {
+        format!("{}-{}", self.name(), self.version())
+    }
+
+    /// A field of its description that is a text.
+    pub(crate) fn text(self, field: &str) -> Option<&'w str> {
+        self.0[field].as_str()
+    }
+
+    /// A field of its description that is a list of texts.
+    pub(crate) fn list(self, field: &str) -> impl Iterator<Item = &'w str> + use<'w> {
+        self.0[field].as_array().into_iter().flatten().filter_map(|item| item.as_str())
+    }
+
+    /// Its features, each with those that it turns on.
+    pub(crate) fn features(self) -> impl Iterator<Item = (&'w str, Vec<&'w str>)> {
+        let features = self.0["features"].as_object().into_iter().flatten();
+        features.map(|(name, on)| {
+            (name.as_str(), on.as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect())
+        })
     }
 
     /// The native library that its build script links, if declared.

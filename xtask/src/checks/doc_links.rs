@@ -8,6 +8,9 @@ use crate::process::{Failed, Interrupt};
 use crate::step::Verdict;
 use crate::workspace::{root, tracked_files};
 
+/// The repository's address.
+const REPOSITORY: &str = "https://github.com/farjump/farjump";
+
 /// Checks every Markdown document in the repository.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let names = tracked_files(&["*.md"], interrupt)?;
@@ -16,11 +19,10 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let mut links = 0;
     for path in &documents {
         let text = read(path)?;
-        for link in links_of(&text).filter(|link| !link.contains("://")) {
+        for link in links_of(&text) {
+            let Some(to) = file_of(link, path) else { continue };
             links += 1;
-            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let folder = path.parent().unwrap_or(root());
-            let to = if file.is_empty() { path.clone() } else { folder.join(file) };
+            let (_, heading) = link.split_once('#').unwrap_or((link, ""));
             let there = to.exists() && (heading.is_empty() || headings(&read(&to)?).contains(heading));
             if !there {
                 broken.push(format!("{}: {link}", path.strip_prefix(root()).unwrap_or(path).display()));
@@ -31,6 +33,25 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     match broken.is_empty() {
         true => Ok(()),
         false => Err(Failed::Because(format!("links that lead nowhere:\n{}", broken.join("\n")))),
+    }
+}
+
+/// The file of this repository that a link in the document `from` leads to. READMEs of crates are shown by
+/// registries too, and name it by its address.
+fn file_of(link: &str, from: &Path) -> Option<PathBuf> {
+    let (file, _) = link.split_once('#').unwrap_or((link, ""));
+    if let Some(within) = file.strip_prefix(REPOSITORY) {
+        return match within.strip_prefix("/blob/main/").or_else(|| within.strip_prefix("/tree/main/")) {
+            Some(path) => Some(root().join(path)),
+            None if within.is_empty() => Some(root().join("README.md")).filter(|_| link.contains('#')),
+            None => None,
+        };
+    }
+    let folder = from.parent().unwrap_or(root());
+    match file.contains("://") {
+        true => None,
+        false if file.is_empty() => Some(from.to_owned()),
+        false => Some(folder.join(file)),
     }
 }
 
@@ -75,6 +96,18 @@ mod tests {
     #[test]
     fn links_are_found_in_prose_and_not_in_code() {
         assert_eq!(links_of(TEXT).collect::<Vec<_>>(), ["a.md", "b.md#part", "c"]);
+    }
+
+    #[test]
+    fn a_link_to_the_repository_is_one_to_its_file() {
+        let from = &root().join("core/README.md");
+        let file = |link: &str| file_of(link, from);
+        assert_eq!(file(&format!("{REPOSITORY}/blob/main/docs/a.md#part")), Some(root().join("docs/a.md")));
+        assert_eq!(file(&format!("{REPOSITORY}#part")), Some(root().join("README.md")));
+        assert_eq!(file(&format!("{REPOSITORY}/issues")), None);
+        assert_eq!(file("https://other.example/docs/a.md"), None);
+        assert_eq!(file("../docs/a.md"), Some(root().join("core/../docs/a.md")));
+        assert_eq!(file("#part"), Some(from.clone()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::step::{Verdict, cargo};
 /// Each package with its combinations. The workspace build covers all features of farjump-ifunc, farjump-core
 /// and farjump-loader.
 const COMBINATIONS: [(&str, &[&str]); 7] = [
-    ("farjump", &["", "shm", "tcp", "ucx", "verbs", "build", "shm,build", "shm,key"]),
+    ("farjump", &["", "shm", "tcp", "ucx", "verbs", "build", "shm,build", "shm,key", "shm,tokio"]),
     ("farjump-benches", &["", "in-process", "build"]),
     ("farjump-cli", &["", "shm", "build", "shm,build", "shm,build,iceoryx2"]),
     ("farjump-control", &["", "key"]),

@@ -1,5 +1,6 @@
 //! Checks of the crates' guarantees, one file each.
 
+pub(crate) mod crate_papers;
 pub(crate) mod cycles;
 pub(crate) mod dependencies;
 pub(crate) mod doc_links;

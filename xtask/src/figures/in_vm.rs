@@ -42,7 +42,7 @@ pub(super) fn measure(
     let console = fs::File::create(&printed).map_err(|error| failed(&printed, &error))?;
     let own = std::env::current_exe().map_err(|error| failed(Path::new("this program's file"), &error))?;
     let ended = Run::new(own, interrupt)
-        .args(["vm-test", "--no-install", "--kernel", kernel, "--limit", &limit.as_secs().to_string()])
+        .args(["vm-test", "--kernel", kernel, "--limit", &limit.as_secs().to_string()])
         .args(["--copy".as_ref(), stripped.as_os_str(), "--copy".as_ref(), counter.as_os_str()])
         .args(["--", &line(arguments)])
         .output(console.into())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::suite::{LIMIT, suite};
+use crate::suite::suite;
 use crate::test_report::Tally;
 use crate::workspace::root;
 pub(crate) use wheels::Choice;
@@ -120,7 +120,7 @@ impl Suite {
     ) -> Result<Tally, Failed> {
         let name = format!("UCX {}, {}", choice.version(), self.name);
         // The same way as the run of all tests, so that nothing is built for this alone.
-        let run = Run::cargo(interrupt).directory(root()).limit(LIMIT).env("CARGO_TERM_COLOR", "never");
+        let run = Run::cargo(interrupt).directory(root()).env("CARGO_TERM_COLOR", "never");
         let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
         let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
         let run = left_out.iter().fold(run, |run, name| run.args(["--skip", name]));

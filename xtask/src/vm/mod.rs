@@ -53,9 +53,9 @@ enum Outcome<T> {
 /// Options of `cargo xtask vm-test`.
 #[derive(clap::Args, Debug, Default)]
 pub(crate) struct Options {
-    /// Install nothing; name missing packages and continue.
+    /// Install missing packages by apt, as root or by a sudo that needs no password. In CI that needs no option.
     #[arg(long)]
-    no_install: bool,
+    install: bool,
     /// Only with this kernel. Otherwise with each, and with a pair of machines that have one each.
     #[arg(long, value_parser = KERNELS)]
     kernel: Option<String>,
@@ -84,10 +84,7 @@ pub(crate) struct Options {
 /// # Errors
 /// When interrupted, or a part of the project cannot be built.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
-    let lacking = match options.no_install {
-        true => packages::missing(packages::MACHINES),
-        false => packages::install(packages::MACHINES, interrupt)?,
-    };
+    let lacking = packages::provide(packages::MACHINES, options.install, interrupt)?;
     let tally = tested(options, interrupt)?;
     summarise(&tally, &lacking);
     Ok(tally.failed.is_empty())
