@@ -14,6 +14,7 @@ mod process;
 mod step;
 mod suite;
 mod test;
+mod test_programs;
 mod test_report;
 mod tsan;
 mod ucx;

@@ -7,7 +7,7 @@ use crate::test_report::last;
 use crate::workspace::root;
 
 /// Limit for one command of cargo other than a suite of tests, with other steps beside it.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Verdict of a step: success, or the failure.
 pub(crate) type Verdict = Result<(), Failed>;

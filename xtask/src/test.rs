@@ -3,8 +3,9 @@
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
-use crate::step::{self, Verdict};
+use crate::step::Verdict;
 use crate::suite::{charge, suite, summarise};
+use crate::test_programs::TestPrograms;
 use crate::test_report::Tally;
 use crate::tsan;
 use crate::ucx;
@@ -22,7 +23,7 @@ const UCX: &str = "ucx";
 
 /// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
 /// run.
-const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
+pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Settings of the release profile for programs that need no more than optimised code.
 const QUICKLY_BUILT: [(&str, &str); 3] = [
@@ -141,7 +142,7 @@ pub(crate) fn of_workspace(
 
 /// Builds the tests of the workspace. Those of the documentation are built when they run.
 pub(crate) fn build(interrupt: &Interrupt) -> Verdict {
-    step::cargo(interrupt, &[&EVERY_TEST, packages::features(), &["--no-run"]].concat(), &[])
+    TestPrograms::build(interrupt).map(drop)
 }
 
 /// Runs the models of the protocol.

@@ -30,6 +30,7 @@ case "$*" in
 "run -p farjump --example "*) exec "$EXAMPLES/$5" ;;
 "xtask "*" --help" | "xtask --help") cd "$REPOSITORY" && exec "$CARGO" "$@" ;;
 "xtask install --prefix "*)
+    # With tests of the whole workspace there is an archive, and nothing is built beside them.
     archive=$(ls -t "$LIBRARIES"/libfarjump_c-*.a 2>/dev/null | head -n 1)
     cd "$REPOSITORY"
     exec "$CARGO" xtask install --profile dev --prefix "$4" ${archive:+--archive "$archive"} >/dev/null 2>&1 ;;

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use crate::packages;
 use crate::process::{Ended, Failed, Interrupt, Run};
+use crate::test_programs::TestPrograms;
 use crate::test_report::{Tally, shown_lines};
-use crate::workspace::{Workspace, as_for_tests, root};
+use crate::workspace::{Workspace, root};
 
 /// Limit for building, or testing.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
@@ -30,23 +31,10 @@ const BINDING: [&str; 5] = [
     "profile.dev.package.farjump-ucx-sys.codegen-units=15",
 ];
 /// The tests that use UCX, or its absence. Unrelated tests run with all the others.
-const TESTS: [&str; 13] = [
-    "test",
-    "--workspace",
-    "--lib",
-    "--bins",
-    "--test",
-    "bindings",
-    "--test",
-    "transports",
-    "--test",
-    "ucx",
-    "--test",
-    "cli",
-    "--no-fail-fast",
-];
-/// Unit tests over fakes that repeat no line of UCX, and take long.
-const LEFT_OUT: [&str; 2] = ["--skip", "conformance::channels::"];
+const TESTS: [&str; 10] =
+    ["--lib", "--bins", "--test", "bindings", "--test", "transports", "--test", "ucx", "--test", "cli"];
+/// Arguments of the tests. The skipped ones are unit tests over fakes that repeat no line of UCX, and take long.
+const WORDS: [&str; 3] = ["--show-output", "--skip", "conformance::channels::"];
 /// Words of the message for missing UCX: the missing library, and the package that has it.
 const SAID: [&str; 3] =
     ["UCX is not installed", "libucp.so.0: cannot open shared object file", "package libucx0"];
@@ -83,8 +71,9 @@ pub(crate) enum Seen {
     NotHere(String),
 }
 
-/// Builds, tests and uses farjump without UCX.
+/// Tests and uses farjump without UCX, and builds its binding.
 pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
+    let programs = TestPrograms::built_or_build(interrupt)?;
     let target = Workspace::load(false, interrupt)?.target();
     let view = View::new(&target, interrupt)?;
     let tried = view.run("true", &[]).quiet().run()?;
@@ -98,10 +87,8 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
     );
 
     let begun = Instant::now();
-    let build = [&["build", "--bin", "farjump"], &as_for_tests()[..]].concat();
-    for args in [&BINDING[..], &build] {
-        succeeded(&view.run(cargo_program(), args).env("CARGO_TERM_QUIET", "true").run()?, "cargo")?;
-    }
+    let binding = view.run(cargo_program(), &BINDING).env("CARGO_TERM_QUIET", "true");
+    succeeded(&binding.run()?, "cargo")?;
     let program = target.join("debug/farjump");
     let shown = view.run(&program, &["transports"]).run()?;
     succeeded(&shown, "farjump transports")?;
@@ -116,16 +103,12 @@ pub(crate) fn check(interrupt: &Interrupt) -> Result<Seen, Failed> {
         ));
     }
 
-    let tests = [&TESTS[..], packages::features(), &["--", "--show-output"], &LEFT_OUT].concat();
-    let ended = view
-        .run(cargo_program(), &tests)
-        .env("CARGO_TERM_COLOR", "never")
-        .showing(shown_lines(!packages::in_ci()))
-        .run()?;
+    let tests = view.run(TestPrograms::RUNNER, &TestPrograms::args(&WORDS)).shown_as(TESTS.join(" "));
+    let ended = programs.selected(&TESTS).given_to(tests).showing(shown_lines(!packages::in_ci())).run()?;
     let mut tally = Tally::read(&ended.output);
     tally.took("without UCX", begun.elapsed());
     if !ended.status.success() && tally.failed.is_empty() {
-        tally.fail_with(format!("cargo test failed ({}) without naming a test", ended.status), ended.output);
+        tally.fail_with(format!("the tests failed ({}) without naming one", ended.status), ended.output);
     }
     let for_ucx =
         tally.skipped.iter().filter(|(_, reason)| SAID.iter().all(|said| reason.contains(said))).count();

@@ -6,11 +6,10 @@ mod wheels;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
+use crate::test_programs::TestPrograms;
 use crate::test_report::Tally;
-use crate::workspace::root;
 pub(crate) use wheels::Choice;
 use wheels::Wheel;
 
@@ -80,6 +79,7 @@ pub(crate) fn run(with: &[Choice], interrupt: &Interrupt) -> Result<Tally, Faile
 
 /// Runs every suite with each of these, without tests whose names contain one of `left_out`.
 fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let programs = TestPrograms::built_or_build(interrupt)?;
     let mut tally = Tally::default();
     let mut table = format!("{:8}", "UCX");
     for suite in &SUITES {
@@ -100,7 +100,7 @@ fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<
             },
         };
         for part in &SUITES {
-            let ran = part.run(*choice, folder.as_deref(), left_out, interrupt)?;
+            let ran = part.run(&programs, *choice, folder.as_deref(), left_out, interrupt)?;
             let (passed, failed, skipped) = (ran.passed, ran.failed.len(), ran.skipped.len());
             let _ = write!(table, "  {:>18}", format!("{passed} ok, {failed} not, {skipped} no"));
             tally.add(ran);
@@ -113,17 +113,21 @@ fn run_but(with: &[Choice], left_out: &[&str], interrupt: &Interrupt) -> Result<
 impl Suite {
     fn run(
         &self,
+        programs: &TestPrograms,
         choice: Choice,
         folder: Option<&Path>,
         left_out: &[&str],
         interrupt: &Interrupt,
     ) -> Result<Tally, Failed> {
         let name = format!("UCX {}, {}", choice.version(), self.name);
-        // The same way as the run of all tests, so that nothing is built for this alone.
-        let run = Run::cargo(interrupt).directory(root()).env("CARGO_TERM_COLOR", "never");
-        let run = run.args(["test", "--workspace", "--no-fail-fast"]).args(packages::features());
-        let run = run.args(self.targets).args(["--", "--show-output"]).args(self.filters);
-        let run = left_out.iter().fold(run, |run, name| run.args(["--skip", name]));
+        let words = left_out.iter().flat_map(|name| ["--skip", name]);
+        let words: Vec<_> = ["--show-output"].iter().chain(self.filters).copied().chain(words).collect();
+        let run = Run::new(TestPrograms::RUNNER, interrupt).args(TestPrograms::args(&words));
+        let run = programs.selected(self.targets).given_to(run).shown_as(format!(
+            "{} {}",
+            self.targets.join(" "),
+            words.join(" ")
+        ));
         let run = run.env("FARJUMP_TEST_UCX", choice.version()).mark(&format!("UCX {} | ", choice.version()));
         let run = match folder {
             // The first variable opens the library; by the others programs in C are linked with it and find

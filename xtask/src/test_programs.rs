@@ -1,0 +1,214 @@
+//! The test programs of the workspace, run without cargo.
+//!
+//! cargo puts the programs of the workspace into its folder anew whenever it runs a test, even if it built
+//! nothing. Where the file system has no hard links it copies them, and then a test that runs beside it cannot
+//! start the program of that moment ("Text file busy"). So runs of tests beside other runs use this.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
+use crate::step::LIMIT;
+use crate::test::EVERY_TEST;
+use crate::test_report::last;
+use crate::workspace::root;
+
+/// Runs the programs of `$PROGRAMS` with these arguments. Each has a line: the folder of its package, what it
+/// tests, and its file, between tabs.
+const SCRIPT: &str = r#"
+tab=$(printf '\t')
+export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$LIBRARIES"
+failed=0
+while IFS=$tab read -r package tested file; do
+    printf '     Running %s (%s)\n' "$tested" "$file"
+    (cd "$package" && exec env -u PROGRAMS -u LIBRARIES CARGO_MANIFEST_DIR="$package" "$file" "$@") </dev/null || failed=1
+done <<END
+$PROGRAMS
+END
+exit $failed
+"#;
+
+/// A test program that cargo built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct TestProgram {
+    /// `lib`, `bin` or `test`.
+    kind: String,
+    /// Name of the crate.
+    name: String,
+    /// Folder of its package.
+    package: PathBuf,
+    /// Its source file, below that folder.
+    source: PathBuf,
+    file: PathBuf,
+}
+
+/// Every test program of the workspace but those of the documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct TestPrograms {
+    programs: Vec<TestProgram>,
+    /// Folders of libraries that programs of procedural macros load.
+    libraries: PathBuf,
+}
+
+/// What [`TestPrograms::build`] built last.
+static BUILT: Mutex<Option<TestPrograms>> = Mutex::new(None);
+
+impl TestPrograms {
+    /// Builds them, and all that they start, by cargo's arguments for running every test.
+    ///
+    /// # Errors
+    /// cargo's.
+    pub(crate) fn build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
+        let run = Run::cargo(interrupt).args(EVERY_TEST).args(packages::features()).directory(root());
+        let run = run.args(["--no-run", "--message-format", "json-render-diagnostics"]);
+        let quiet = run.env("CARGO_TERM_QUIET", "true").showing(|line| !line.starts_with('{'));
+        let ended = quiet.limit(LIMIT).run()?;
+        if !ended.status.success() {
+            let said = last(&ended.output).join("\n    ");
+            return Err(Failed::Because(format!("the tests cannot be built\n    {said}")));
+        }
+        let rustc = Run::new("rustc", interrupt).args(["--print", "target-libdir"]).quiet().run()?;
+        let libraries = PathBuf::from(rustc.output.trim());
+        let built = TestPrograms { programs: programs(&ended.output), libraries };
+        *BUILT.lock().unwrap_or_else(PoisonError::into_inner) = Some(built.clone());
+        Ok(built)
+    }
+
+    /// Those that were built before, or those that are built now if none were.
+    ///
+    /// # Errors
+    /// cargo's.
+    pub(crate) fn built_or_build(interrupt: &Interrupt) -> Result<TestPrograms, Failed> {
+        let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        built.map_or_else(|| TestPrograms::build(interrupt), Ok)
+    }
+
+    /// Those that cargo's options `selection` select: `--lib`, `--bins` and `--test NAME`.
+    pub(crate) fn selected(&self, selection: &[&str]) -> TestPrograms {
+        let is_selected = |program: &TestProgram| match program.kind.as_str() {
+            "bin" => selection.contains(&"--bins"),
+            "test" => selection.windows(2).any(|pair| pair[0] == "--test" && pair[1] == program.name),
+            _ => selection.contains(&"--lib"),
+        };
+        let programs = self.programs.iter().filter(|program| is_selected(program)).cloned().collect();
+        TestPrograms { programs, libraries: self.libraries.clone() }
+    }
+
+    /// The program that runs the programs which [`TestPrograms::given_to`] gives to it.
+    pub(crate) const RUNNER: &str = "sh";
+
+    /// The runner's arguments, for tests with the arguments `words`.
+    pub(crate) fn args<'w>(words: &[&'w str]) -> Vec<&'w str> {
+        [&["-c", SCRIPT, "sh"], words].concat()
+    }
+
+    /// Gives the programs to the runner. It runs them one after the other, announces each as cargo does, and
+    /// fails if one of them does.
+    pub(crate) fn given_to<'i>(&self, runner: Run<'i>) -> Run<'i> {
+        runner.env("PROGRAMS", self.lines()).env("LIBRARIES", &self.libraries)
+    }
+
+    fn lines(&self) -> String {
+        let line = |program: &TestProgram| {
+            let kind = if program.kind == "test" { "" } else { "unittests " };
+            let TestProgram { package, source, file, .. } = program;
+            format!("{}\t{kind}{}\t{}", package.display(), source.display(), file.display())
+        };
+        self.programs.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Reads cargo's messages. A program that is named twice, because cargo tests it for two reasons, is one.
+fn programs(messages: &str) -> Vec<TestProgram> {
+    let text = |value: &Value| value.as_str().map(PathBuf::from);
+    let of = |message: Value| {
+        let test = message["profile"]["test"].as_bool() == Some(true);
+        let file = text(&message["executable"]).filter(|_| test)?;
+        let package = text(&message["manifest_path"])?.parent()?.to_owned();
+        let (target, source) = (&message["target"], text(&message["target"]["src_path"])?);
+        let source = source.strip_prefix(&package).map(Path::to_owned).unwrap_or(source);
+        let kind = match target["kind"][0].as_str()? {
+            kind @ ("bin" | "test") => kind.to_owned(),
+            "example" | "bench" | "custom-build" => return None,
+            _ => "lib".to_owned(),
+        };
+        Some(TestProgram { kind, name: target["name"].as_str()?.to_owned(), package, source, file })
+    };
+    let lines = messages.lines().filter(|line| line.starts_with('{'));
+    let read = lines.filter_map(|line| serde_json::from_str(line).ok()).filter_map(of);
+    read.map(|program| (program.file.clone(), program)).collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn message(kind: &str, name: &str, test: bool, file: &str) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","manifest_path":"/w/p/Cargo.toml","profile":{{"test":{test}}},
+            "target":{{"kind":["{kind}"],"name":"{name}","src_path":"/w/p/src/x.rs"}},"executable":{file}}}"#
+        )
+        .replace('\n', "")
+    }
+
+    #[test]
+    fn programs_of_tests_are_told_from_others_and_selected_as_cargo_does() {
+        let messages = [
+            message("lib", "own", true, r#""/t/own-1""#),
+            message("lib", "own", false, "null"),
+            message("bin", "own", false, r#""/t/own""#),
+            message("bin", "own", true, r#""/t/own-2""#),
+            message("test", "cli", true, r#""/t/cli-3""#),
+            message("test", "cli", true, r#""/t/cli-3""#),
+            message("proc-macro", "macros", true, r#""/t/macros-4""#),
+            message("example", "store", true, r#""/t/store-5""#),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+        ];
+        let all = TestPrograms { programs: programs(&messages.join("\n")), libraries: PathBuf::new() };
+        let files = |selection: &[&str]| {
+            let selected = all.selected(selection).programs;
+            selected.iter().map(|program| program.file.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(files(&["--lib", "--bins"]), ["/t/macros-4", "/t/own-1", "/t/own-2"]);
+        assert_eq!(files(&["--test", "cli"]), ["/t/cli-3"]);
+        assert_eq!(files(&["--test", "ucx", "--no-fail-fast"]), [""; 0]);
+        assert_eq!(files(&["--lib"]), ["/t/macros-4", "/t/own-1"]);
+    }
+
+    #[test]
+    fn each_runs_in_its_package_with_the_words_and_one_that_fails_fails_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let package = folder.path().canonicalize().unwrap();
+        let program = |name: &str, ends: &str| {
+            let file = package.join(name);
+            let script =
+                format!("#!/bin/sh\npwd\necho \"$CARGO_MANIFEST_DIR\"\nprintf '%s\\n' \"$@\"\n{ends}\n");
+            fs::write(&file, script).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).unwrap();
+            let (package, source) = (package.clone(), PathBuf::from("tests/x.rs"));
+            TestProgram { kind: "test".to_owned(), name: name.to_owned(), package, source, file }
+        };
+        let interrupt = Interrupt::install().unwrap();
+        let run = |programs: Vec<TestProgram>| {
+            let programs = TestPrograms { programs, libraries: PathBuf::new() };
+            let runner =
+                Run::new(TestPrograms::RUNNER, &interrupt).args(TestPrograms::args(&["two words", "*"]));
+            programs.given_to(runner).quiet().run().unwrap()
+        };
+        let here = package.display();
+        let shown = |name| format!("     Running tests/x.rs ({here}/{name})\n{here}\n{here}\ntwo words\n*\n");
+        let ended = run(vec![program("a", "true"), program("b", "true")]);
+        assert_eq!(ended.output, shown("a") + &shown("b"));
+        assert!(ended.status.success());
+        let ended = run(vec![program("a", "exit 3"), program("b", "true")]);
+        assert_eq!(ended.output, shown("a") + &shown("b"));
+        assert!(!ended.status.success());
+    }
+}
