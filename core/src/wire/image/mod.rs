@@ -42,6 +42,7 @@ mod error;
 mod machine;
 mod names;
 mod patch;
+mod place;
 
 pub use super::align::MAX_ALIGN_LOG2;
 pub use super::code_id::CodeId;
@@ -49,6 +50,8 @@ pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
 pub use machine::Machine;
 pub use patch::Patches;
+pub use place::Place;
+use place::SPAN2;
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -68,48 +71,6 @@ const MAGIC: [u8; 4] = *b"FJI\x02";
 /// Bits of the word [`field::NAMES`] that hold the length of the name table.
 const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
-const SPAN2: u32 = 1 << 31;
-
-/// A location inside an image: a span, and the offset in it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Place {
-    /// Offset in span 1: text, read-only data, GOT.
-    Span1(u32),
-    /// Offset in span 2: data, then bss.
-    Span2(u32),
-}
-
-impl Place {
-    fn from_word(word: u32) -> Place {
-        if word & SPAN2 == 0 { Place::Span1(word) } else { Place::Span2(word & !SPAN2) }
-    }
-
-    /// Whether a word here lies wholly behind one at `other`.
-    fn is_behind(self, other: Place) -> bool {
-        match (other, self) {
-            (Place::Span1(other), Place::Span1(own)) | (Place::Span2(other), Place::Span2(own)) => {
-                u64::from(own) >= u64::from(other) + 8
-            }
-            _ => self > other,
-        }
-    }
-
-    fn to_word(self) -> u32 {
-        match self {
-            Place::Span1(offset) => offset,
-            Place::Span2(offset) => offset | SPAN2,
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Span1(offset) => write!(out, "span 1 + {offset:#x}"),
-            Place::Span2(offset) => write!(out, "span 2 + {offset:#x}"),
-        }
-    }
-}
 
 /// A word that needs the address of a symbol that the target offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
