@@ -191,11 +191,15 @@ impl<'a> Target<'a> {
     }
 
     /// Checks that this is no forked child: connections and mailboxes are its parent's.
+    #[inline(always)]
     fn check_process(&self) -> Result<(), Error> {
-        if self.forks == fork_count::count() {
-            return Ok(());
-        }
-        Err(Error::Serve(ServeError::Forked { parent: self.process }))
+        if self.forks == fork_count::count() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forked(&self) -> Error {
+        ServeError::Forked { parent: self.process }.into()
     }
 
     /// The value of [`TargetBuilder::args`] or [`TargetBuilder::args_owned`], between polls; `None` if it is of

@@ -25,9 +25,12 @@ impl Target<'_> {
     /// not depend on their number. Now and then it also looks for new sources and for those that are gone.
     ///
     /// # Errors
-    /// When the system fails the target itself. An error of a source ends its own link only.
+    /// When the system fails the target itself, and [`ServeError::Forked`](crate::ServeError::Forked) in a forked
+    /// child, where nothing runs. An error of a source ends its own link only.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, Error> {
+        // Before anything is read: a child shares its parent's sockets, and would take frames from it.
+        self.check_process()?;
         let mut ran = 0;
         if self.sessions.polled() != self.sessions.len() {
             self.ask_of_told()?;
@@ -71,7 +74,6 @@ impl Target<'_> {
         if !self.polls.wrapping_add(1).is_multiple_of(every) {
             return Ok(());
         }
-        self.check_process()?;
         let events = self.watch.wait(Duration::ZERO)?;
         if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
             events.iter().for_each(|event| self.heed(event));
@@ -121,7 +123,6 @@ impl Target<'_> {
     /// report.
     #[cold]
     pub(super) fn now_and_then(&mut self) -> Result<(), Error> {
-        self.check_process()?;
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
@@ -148,6 +149,7 @@ impl Target<'_> {
 
     /// Handles events of the system.
     pub(super) fn serve(&mut self, events: &Events) -> Result<(), Error> {
+        // A signal handler may have forked during the sleep.
         self.check_process()?;
         let now = Instant::now();
         self.last_control = Some(now);

@@ -22,6 +22,7 @@ impl Target<'_> {
     /// When the runtime was built without its drivers for time or for input and output
     /// (`Builder::enable_all`).
     pub async fn run_async(&mut self) -> Result<(), Error> {
+        self.check_process()?;
         let mut sleeper = Sleeper::new(self.as_fd())?;
         let mut waiter = Waiter::new(self.settings.wait);
         // A policy that never yields owns its processor.
