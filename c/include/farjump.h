@@ -46,6 +46,13 @@
 /* A time without end. */
 #define FARJUMP_FOREVER UINT64_MAX
 
+/* Marks functions that do not return. */
+#if defined(__GNUC__)
+#define FARJUMP_NORETURN __attribute__((noreturn))
+#else
+#define FARJUMP_NORETURN
+#endif
+
 /**
  * The status of a call. 0 is success, numbers below 0 are errors: farjump_last_error() has the text.
  */
@@ -270,6 +277,12 @@ typedef struct farjump_admin_t farjump_admin_t;
  * uses it at a time.
  */
 typedef struct farjump_bytes_t farjump_bytes_t;
+
+/**
+ * Data that injected functions see as a `struct farjump_data` of farjump_ifunc.h. Any number of threads and
+ * targets may use it at once.
+ */
+typedef struct farjump_data_t farjump_data_t;
 
 /**
  * An ifunc library that is open or loaded: code to inject, and routines that make its payload. Any number of
@@ -948,6 +961,18 @@ farjump_status_t farjump_link_flush(farjump_link_t *link, uint64_t timeout_ns);
 farjump_status_t farjump_link_progress(farjump_link_t *link);
 
 /**
+ * Whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
+ * replying: yield (sched_yield()). For a loop that polls for outcomes, every 64 polls without result or so;
+ * functions that wait do it themselves.
+ *
+ * Where the target's memory is mapped (`shm`, and `ucx-put` on one machine) the two exchange the numbers of
+ * their processors: a target in farjump_target_run() does, and one that calls
+ * farjump_target_may_share_processor(). Over other transports it is true for every target on this machine.
+ * False if `link` cannot be used.
+ */
+bool farjump_link_may_share_processor(farjump_link_t *link);
+
+/**
  * The descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
  * end. The first call creates it. It stays the same also when the link is made anew, and ends with the link.
  * It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the
@@ -1073,6 +1098,7 @@ farjump_status_t farjump_target_options_free(farjump_target_options_t **options)
 /**
  * The third argument of every injected function. It stays the caller's, and must be valid for whatever they
  * do with it, on the thread that polls the target, until the target is closed. Default: NULL.
+ * farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
  */
 farjump_status_t farjump_target_options_set_args(farjump_target_options_t *options, void *args);
 
@@ -1134,6 +1160,29 @@ farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *o
  * process with this option, and stay; handlers installed before are called after the report.
  */
 farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
+
+/**
+ * Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no, unless the
+ * environment variable `FARJUMP_DEBUG` has a value other than 0.
+ *
+ * Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
+ * farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
+ * main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
+ * more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
+ * in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
+ * this library, or of a program that was linked with it: not if that is stripped.
+ */
+farjump_status_t farjump_target_options_set_debug(farjump_target_options_t *options,
+                                                  bool shown);
+
+/**
+ * Has debuggers know the functions, lines and variables of the code of the ifunc library at `path` whenever
+ * that code comes, if farjump_target_options_set_debug() is on. The library is the one that the source sends,
+ * built with `farjump build -g`. It is read when a target is made, and nothing of it runs. Without symbols in
+ * it, farjump_target_listen() is FARJUMP_ERROR_LIBRARY.
+ */
+farjump_status_t farjump_target_options_add_debug_symbols(farjump_target_options_t *options,
+                                                          const char *path);
 
 /**
  * Names the target at `address` as destination `name`: injected code may forward itself there, by
@@ -1320,6 +1369,38 @@ farjump_status_t farjump_target_options_set_peer_timeout(farjump_target_options_
                                                          uint64_t nanoseconds);
 
 /**
+ * Maps the file at `path`, read-only. farjump_data_free() ends it.
+ *
+ * A process that writes to the file may change the data that functions see. A process that shortens it ends
+ * the target when the missing bytes are read; farjump_target_options_set_crash_report() then names the file.
+ * To change the data, write a new file, rename it to this path, and make a new target.
+ *
+ * FARJUMP_ERROR_SYSTEM for a file that does not exist, cannot be read, or is not regular.
+ */
+farjump_status_t farjump_data_open(const char *path, farjump_data_t **data);
+
+/**
+ * Copies `size` bytes that lie in memory. The path that functions see is empty. farjump_data_free() ends it.
+ *
+ * To lend memory without a copy, fill in a `struct farjump_data` of farjump_ifunc.h, and pass its address to
+ * farjump_target_options_set_args().
+ */
+farjump_status_t farjump_data_from_bytes(const void *bytes, size_t size, farjump_data_t **data);
+
+/**
+ * Frees it, and sets the variable to NULL. Does nothing if it is NULL already. Options and targets that use
+ * the data keep it.
+ */
+farjump_status_t farjump_data_free(farjump_data_t **data);
+
+/**
+ * Makes `data` the third argument of every injected function, a `struct farjump_data *`, in place of
+ * farjump_target_options_set_args().
+ */
+farjump_status_t farjump_target_options_set_data(farjump_target_options_t *options,
+                                                 const farjump_data_t *data);
+
+/**
  * Makes a target that listens at `address`: `unix:PATH`, `unix:@NAME`, or `tcp:HOST:PORT`. `options` may be
  * NULL for the defaults: then injected code can call only `memcpy` and its kin, and farjump_reply() and its
  * kin. farjump_target_close() ends it.
@@ -1371,6 +1452,17 @@ farjump_status_t farjump_target_arm(farjump_target_t *target, uint64_t *longest_
  * event that woke it from the system.
  */
 farjump_status_t farjump_target_disarm(farjump_target_t *target);
+
+/**
+ * Whether a source that brought frames lately may be waiting for the processor that this thread runs on.
+ * Polling would keep it from running: yield (sched_yield()). For a loop around farjump_target_poll(), every
+ * 64 polls without result or so; farjump_target_run() does it itself.
+ *
+ * Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
+ * their processors by this. Over other transports it is true for every source on this machine. False if
+ * `target` cannot be used.
+ */
+bool farjump_target_may_share_processor(farjump_target_t *target);
 
 /**
  * The descriptor that becomes readable when there is work while the target is armed. It belongs to the
@@ -1473,6 +1565,17 @@ farjump_status_t farjump_target_spawn(farjump_target_t **target, farjump_target_
  * Fails with the error that ended the target before it was stopped; it is then closed.
  */
 farjump_status_t farjump_target_thread_stop(farjump_target_thread_t **thread, farjump_target_t **target);
+
+/**
+ * Removes the socket files of this process's targets, and ends the process at once with the exit status
+ * `code`. It does not return.
+ *
+ * It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This
+ * is for a thread that waits for signals or a deadline, where closing the target could take too long: call
+ * farjump_stopper_stop() first, and this if the target does not end in time. Other threads go on meanwhile;
+ * none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
+ */
+void farjump_end_process(int code) FARJUMP_NORETURN;
 
 /**
  * Runs `callback`, with `user`, for each transport that farjump knows, usable here or not, in a fixed order.

@@ -5,10 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, Style};
+use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, Style};
 
 /// The files of the module, in the order of the header.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "status",
     "bytes",
     "shared_options",
@@ -18,6 +18,7 @@ const SECTIONS: [&str; 14] = [
     "pending",
     "target_options",
     "target_limits",
+    "data",
     "target",
     "target_thread",
     "introspection",
@@ -60,6 +61,10 @@ fn made() -> String {
                 .map(str::to_owned)
                 .to_vec(),
             ..ExportConfig::default()
+        },
+        function: FunctionConfig {
+            no_return: Some("FARJUMP_NORETURN".to_owned()),
+            ..FunctionConfig::default()
         },
         ..Config::default()
     };

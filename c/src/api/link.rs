@@ -324,6 +324,20 @@ pub unsafe extern "C" fn farjump_link_progress(link: *mut farjump_link_t) -> far
     })
 }
 
+/// Whether the target may be waiting for the processor that this thread runs on. Polling would keep it from
+/// replying: yield (sched_yield()). For a loop that polls for outcomes, every 64 polls without result or so;
+/// functions that wait do it themselves.
+///
+/// Where the target's memory is mapped (`shm`, and `ucx-put` on one machine) the two exchange the numbers of
+/// their processors: a target in farjump_target_run() does, and one that calls
+/// farjump_target_may_share_processor(). Over other transports it is true for every target on this machine.
+/// False if `link` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_may_share_processor(link: *mut farjump_link_t) -> bool {
+    // SAFETY: the header requires a link that only this thread uses.
+    value(false, || Ok(unsafe { usable(link)? }.link.may_share_processor()))
+}
+
 /// The descriptor that becomes readable on an event while the link is armed: a reply, a refusal, the target's
 /// end. The first call creates it. It stays the same also when the link is made anew, and ends with the link.
 /// It belongs to the library: watch it, and neither read nor close it. -1 if `link` cannot be used, or the

@@ -3,3 +3,10 @@
 
 /* A time without end. */
 #define FARJUMP_FOREVER UINT64_MAX
+
+/* Marks functions that do not return. */
+#if defined(__GNUC__)
+#define FARJUMP_NORETURN __attribute__((noreturn))
+#else
+#define FARJUMP_NORETURN
+#endif

@@ -12,6 +12,7 @@
 pub mod admin;
 pub mod bytes;
 pub(crate) mod catch;
+pub mod data;
 pub mod exports;
 pub mod introspection;
 pub(crate) mod last_error;
@@ -40,6 +41,7 @@ mod tests {
         shared::<target_thread::farjump_stopper_t>();
         shared::<admin::farjump_admin_t>();
         shared::<bytes::farjump_bytes_t>();
+        shared::<data::farjump_data_t>();
         moved::<link::farjump_link_t>();
         moved::<target::farjump_target_t>();
         moved::<target_thread::farjump_target_thread_t>();

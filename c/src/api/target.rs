@@ -3,8 +3,9 @@
 use std::cell::{RefCell, RefMut};
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
-use farjump::{CodeId, RefusalCause, Stats, Target};
+use farjump::{CodeId, Data, RefusalCause, Stats, Target};
 
 use crate::api::catch::{c_text, duration, fill, give, guarded, object, place, take, text, value, variable};
 use crate::api::introspection::{each_image, farjump_image_fn, farjump_image_t};
@@ -21,16 +22,20 @@ use crate::api::target_options::{destination_name, farjump_target_options_t};
 pub struct farjump_target_t {
     target: RefCell<Target<'static>>,
     address: CString,
+    /// The data that injected functions get. Dropped after the target.
+    data: Option<Arc<Data>>,
 }
 
 impl farjump_target_t {
-    pub(crate) fn new(target: Target<'static>) -> farjump_target_t {
+    /// `data` is what the target was built with.
+    pub(crate) fn new(target: Target<'static>, data: Option<Arc<Data>>) -> farjump_target_t {
         let address = c_text(&target.address());
-        farjump_target_t { target: RefCell::new(target), address }
+        farjump_target_t { target: RefCell::new(target), address, data }
     }
 
-    pub(crate) fn into_rust(self) -> Target<'static> {
-        self.target.into_inner()
+    /// The target, and the data that must outlive it.
+    pub(crate) fn into_rust(self) -> (Target<'static>, Option<Arc<Data>>) {
+        (self.target.into_inner(), self.data)
     }
 
     /// The target, if no call on it is under way.
@@ -145,11 +150,13 @@ pub unsafe extern "C" fn farjump_target_listen(
         let (made, address, options) =
             unsafe { (variable(target, "target")?, text(address, "address")?, options.as_ref()) };
         let builder = match options {
-            // SAFETY: the header requires that exports stay valid until the target is closed.
+            // SAFETY: the header requires that exports and arguments stay valid until the target is closed;
+            // `farjump_target_t` keeps the data.
             Some(options) => unsafe { options.builder(address) },
             None => Target::listen(address),
         };
-        *made = give(farjump_target_t::new(builder.build()?));
+        let data = options.and_then(farjump_target_options_t::data);
+        *made = give(farjump_target_t::new(builder.build()?, data));
         Ok(FARJUMP_OK)
     })
 }
@@ -240,6 +247,19 @@ pub unsafe extern "C" fn farjump_target_disarm(target: *mut farjump_target_t) ->
         unsafe { usable(target)? }.disarm();
         Ok(FARJUMP_OK)
     })
+}
+
+/// Whether a source that brought frames lately may be waiting for the processor that this thread runs on.
+/// Polling would keep it from running: yield (sched_yield()). For a loop around farjump_target_poll(), every
+/// 64 polls without result or so; farjump_target_run() does it itself.
+///
+/// Where memory is mapped (`shm`, and `ucx-put` on one machine) source and target exchange the numbers of
+/// their processors by this. Over other transports it is true for every source on this machine. False if
+/// `target` cannot be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_may_share_processor(target: *mut farjump_target_t) -> bool {
+    // SAFETY: the header requires a target that only this thread uses.
+    value(false, || Ok(unsafe { usable(target)? }.may_share_processor()))
 }
 
 /// The descriptor that becomes readable when there is work while the target is armed. It belongs to the

@@ -2,9 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use farjump::core::image::MAX_SYMBOL;
-use farjump::{CodeId, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Data, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
 
 use crate::api::catch::{c_text, duration, give, guarded, object, path, take, text, variable};
 use crate::api::last_error::Failure;
@@ -47,11 +48,29 @@ unsafe impl Send for Address {}
 // SAFETY: it is only copied.
 unsafe impl Sync for Address {}
 
+/// The third argument of injected functions.
+#[derive(Clone)]
+pub(crate) enum Args {
+    /// Memory of the caller's.
+    Lent(User),
+    Data(Arc<Data>),
+}
+
+impl Args {
+    fn address(&self) -> *mut c_void {
+        match self {
+            Args::Lent(args) => args.pointer(),
+            // Functions get it as a pointer to const.
+            Args::Data(data) => Arc::as_ptr(data).cast_mut().cast(),
+        }
+    }
+}
+
 /// Choices for targets, each of which but the exports has a usable default. One thread changes them at a
 /// time; any number may make targets with them at once. They are copied when a target is made.
 #[derive(Default)]
 pub struct farjump_target_options_t {
-    args: Option<User>,
+    pub(crate) args: Option<Args>,
     exports: Vec<(String, Address)>,
     libraries: Vec<PathBuf>,
     wanted: Vec<String>,
@@ -62,6 +81,8 @@ pub struct farjump_target_options_t {
     local: Vec<Library>,
     perf_map: bool,
     crash_report: bool,
+    debug: Option<bool>,
+    debug_symbols: Vec<PathBuf>,
     pub(crate) arena_size: Option<usize>,
     pub(crate) store: Option<(usize, usize)>,
     pub(crate) mailbox: Option<usize>,
@@ -96,12 +117,13 @@ impl farjump_target_options_t {
     /// Begins a target with them.
     ///
     /// # Safety
-    /// Exports and arguments must be valid for whatever injected functions do with them until the target is
-    /// dropped.
+    /// Exports and arguments, also [`Self::data`], must be valid for whatever injected functions do with them
+    /// until the target is dropped.
     pub(crate) unsafe fn builder(&self, address: &str) -> Builder {
         let builder = Target::listen(address);
         // SAFETY: this function's caller guarantees it.
-        let builder = set(builder, self.args, |builder, args| unsafe { builder.args_raw(args.pointer()) });
+        let builder =
+            set(builder, self.args.as_ref(), |builder, args| unsafe { builder.args_raw(args.address()) });
         // SAFETY: this function's caller guarantees it.
         let export = |builder: Builder, (name, address): &(String, Address)| unsafe {
             builder.export_raw(name, address.0)
@@ -121,6 +143,8 @@ impl farjump_target_options_t {
             .clear(self.clear)
             .perf_map(self.perf_map)
             .crash_report(self.crash_report);
+        let builder = set(builder, self.debug, TargetBuilder::debug);
+        let builder = self.debug_symbols.iter().fold(builder, TargetBuilder::debug_symbols);
         let builder = set(builder, self.rights, TargetBuilder::rights);
         let builder = set(builder, self.modes.as_deref(), TargetBuilder::modes);
         let builder = set(builder, self.arena_size, TargetBuilder::arena_size);
@@ -144,6 +168,14 @@ impl farjump_target_options_t {
         let builder = set(builder, self.key_file.as_deref(), TargetBuilder::key_file);
         let builder = set(builder, self.peer_timeout.map(duration), TargetBuilder::peer_timeout);
         self.callbacks(builder)
+    }
+
+    /// The data that a target made with them uses.
+    pub(crate) fn data(&self) -> Option<Arc<Data>> {
+        match &self.args {
+            Some(Args::Data(data)) => Some(Arc::clone(data)),
+            _ => None,
+        }
     }
 
     fn callbacks(&self, builder: Builder) -> Builder {
@@ -225,12 +257,13 @@ pub unsafe extern "C" fn farjump_target_options_free(
 
 /// The third argument of every injected function. It stays the caller's, and must be valid for whatever they
 /// do with it, on the thread that polls the target, until the target is closed. Default: NULL.
+/// farjump_target_options_set_data() passes a file or bytes instead; the last of the two calls counts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_set_args(
     options: *mut farjump_target_options_t,
     args: *mut c_void,
 ) -> farjump_status_t {
-    change!(options, options.args = Some(User::new(args)))
+    change!(options, options.args = Some(Args::Lent(User::new(args))))
 }
 
 /// Offers a function to injected code, under `name`; code can be linked against exports only. The code must
@@ -329,6 +362,35 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     reported: bool,
 ) -> farjump_status_t {
     change!(options, options.crash_report = reported)
+}
+
+/// Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no, unless the
+/// environment variable `FARJUMP_DEBUG` has a value other than 0.
+///
+/// Each image then lies in pages of its own, which ptrace(2) can write: 4 KiB at least of
+/// farjump_target_options_set_arena_size(). It is registered by GDB's JIT interface, under the name of its
+/// main function, or with the symbols of farjump_target_options_add_debug_symbols(). Placing an image costs
+/// more, and some milliseconds while gdb is attached; calls cost the same. Code of FARJUMP_MODE_IN_PLACE runs
+/// in the mailbox, and takes hardware breakpoints alone. Debuggers find the interface in the symbol table of
+/// this library, or of a program that was linked with it: not if that is stripped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_debug(
+    options: *mut farjump_target_options_t,
+    shown: bool,
+) -> farjump_status_t {
+    change!(options, options.debug = Some(shown))
+}
+
+/// Has debuggers know the functions, lines and variables of the code of the ifunc library at `path` whenever
+/// that code comes, if farjump_target_options_set_debug() is on. The library is the one that the source sends,
+/// built with `farjump build -g`. It is read when a target is made, and nothing of it runs. Without symbols in
+/// it, farjump_target_listen() is FARJUMP_ERROR_LIBRARY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_add_debug_symbols(
+    options: *mut farjump_target_options_t,
+    path: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.debug_symbols.push(self::path(path, "path")?.to_owned()))
 }
 
 /// Names the target at `address` as destination `name`: injected code may forward itself there, by

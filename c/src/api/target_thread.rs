@@ -1,8 +1,10 @@
 //! Stopping a target, and running one on a thread of its own.
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use farjump::{Stopper, TargetThread};
+use farjump::{Data, Stopper, TargetThread};
 
 use crate::api::catch::{give, guarded, object, take, variable};
 use crate::api::last_error::Failure;
@@ -20,6 +22,8 @@ pub struct farjump_stopper_t {
 #[derive(Debug)]
 pub struct farjump_target_thread_t {
     thread: TargetThread,
+    /// The data that injected functions get. It must outlive the target.
+    data: Option<Arc<Data>>,
 }
 
 /// Makes a handle that stops the target. It may outlive the target, also one that is handed to a thread.
@@ -79,7 +83,8 @@ pub unsafe extern "C" fn farjump_target_spawn(
         // SAFETY: the header requires a variable with a result of `farjump_target_listen`, which nothing else
         // uses.
         let target = unsafe { take(target, "target", may)? }.ok_or_else(|| Failure::null("*target"))?;
-        *made = give(farjump_target_thread_t { thread: target.into_rust().spawn()? });
+        let (target, data) = target.into_rust();
+        *made = give(farjump_target_thread_t { thread: target.spawn()?, data });
         Ok(FARJUMP_OK)
     })
 }
@@ -111,10 +116,24 @@ pub unsafe extern "C" fn farjump_target_thread_stop(
         // SAFETY: the header requires a variable with a result of `farjump_target_spawn`, which nothing else
         // uses.
         let Some(thread) = (unsafe { take(thread, "thread", may)? }) else { return Ok(FARJUMP_OK) };
-        let target = thread.thread.stop()?;
+        let farjump_target_thread_t { thread, data } = *thread;
+        // Made also to be dropped: the target ends before its data.
+        let target = farjump_target_t::new(thread.stop()?, data);
         if let Some(back) = back {
-            *back = give(farjump_target_t::new(target));
+            *back = give(target);
         }
         Ok(FARJUMP_OK)
     })
+}
+
+/// Removes the socket files of this process's targets, and ends the process at once with the exit status
+/// `code`. It does not return.
+///
+/// It waits for no function that runs, runs no destructor and no exit handler, and links end unannounced. This
+/// is for a thread that waits for signals or a deadline, where closing the target could take too long: call
+/// farjump_stopper_stop() first, and this if the target does not end in time. Other threads go on meanwhile;
+/// none of them makes a further socket file. A signal handler must not call it, as it takes a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn farjump_end_process(code: c_int) -> ! {
+    farjump::end_process(code)
 }

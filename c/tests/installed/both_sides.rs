@@ -36,3 +36,17 @@ fn what_a_target_offers_lets_in_and_keeps_is_what_c_chose() {
 fn choices_of_all_kinds_run_clean_under_sanitizers() {
     goes_through("choices", Way::Sanitized);
 }
+
+#[test]
+fn a_process_ends_at_once_and_leaves_no_socket() {
+    if !Way::Shared.is_open() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = compile("ending", Way::Shared, folder.path());
+    let socket = folder.path().join("t.sock");
+    let address = format!("unix:{}", socket.display());
+    let done = start(&program, [address.as_ref(), ifuncs().as_os_str()], folder.path()).finish();
+    assert_eq!((done.code, done.text(), &*done.err), (7, "", ""), "exit handlers print");
+    assert!(!socket.exists());
+}

@@ -25,6 +25,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     farjump_target_thread_t *no_thread = NULL;
     farjump_stopper_t *stopper;
     farjump_admin_t *admin;
+    farjump_data_t *data;
     farjump_library_t *library = echo;
     farjump_link_stats_t link_stats;
     farjump_target_stats_t target_stats;
@@ -37,6 +38,13 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("bytes", farjump_bytes_new(NULL));
     IS_NULL("bytes", farjump_bytes_free(NULL));
     CHECK(strcmp(farjump_bytes_text(NULL), "") == 0 && farjump_bytes_size(NULL) == 0 && farjump_bytes_data(NULL) != NULL);
+
+    IS_NULL("data", farjump_data_open("x", NULL));
+    IS_NULL("path", farjump_data_open(NULL, &data));
+    IS_NULL("data", farjump_data_from_bytes("x", 1, NULL));
+    FAILS(FARJUMP_ERROR_ARGUMENT, "nothing at NULL", farjump_data_from_bytes(NULL, 1, &data));
+    CHECK(data == NULL);
+    IS_NULL("data", farjump_data_free(NULL));
 
     IS_NULL("library", farjump_library_open("x", NULL));
     IS_NULL("path", farjump_library_open(NULL, &library));
@@ -85,6 +93,7 @@ static void a_null_where_something_must_be(farjump_library_t *echo)
     IS_NULL("path", farjump_link_path(link_, NULL));
     CHECK(farjump_link_transport(NULL) == NULL && farjump_link_peer(NULL) == NULL);
     CHECK(farjump_link_epoch(NULL) == 0 && farjump_link_max_frame(NULL) == 0);
+    CHECK(!farjump_link_may_share_processor(NULL) && !farjump_target_may_share_processor(NULL));
     IS_NULL("link", farjump_link_close(NULL));
     IS_NULL("link", farjump_pending_wait(NULL, 1, 0, NULL));
     IS_NULL("link", farjump_pending_poll(NULL, 1, NULL));
@@ -137,6 +146,7 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     farjump_link_options_t *no_link_options = NULL;
     farjump_target_options_t *no_target_options = NULL;
     farjump_admin_t *no_admin = NULL;
+    farjump_data_t *no_data = NULL;
     WORKS(farjump_library_close(&echo));
     CHECK(echo == NULL);
     WORKS(farjump_library_close(&echo));
@@ -153,6 +163,7 @@ static void what_was_ended_is_told_from_what_is_there(const char *folder)
     WORKS(farjump_link_options_free(&no_link_options));
     WORKS(farjump_target_options_free(&no_target_options));
     WORKS(farjump_admin_free(&no_admin));
+    WORKS(farjump_data_free(&no_data));
 }
 
 static void numbers_that_make_no_sense(void)
@@ -183,6 +194,9 @@ static void numbers_that_make_no_sense(void)
     WORKS(farjump_target_options_new(&serving));
     FAILS(FARJUMP_ERROR_ARGUMENT, "no modes", farjump_target_options_set_modes(serving, 0));
     FAILS(FARJUMP_ERROR_ARGUMENT, "no modes", farjump_target_options_set_modes(serving, 1 << 20));
+    IS_NULL("data", farjump_target_options_set_data(serving, NULL));
+    IS_NULL("path", farjump_target_options_add_debug_symbols(serving, NULL));
+    IS_NULL("options", farjump_target_options_set_debug(NULL, true));
     WORKS(farjump_target_options_set_max_sources(serving, 0));
     FAILS(FARJUMP_ERROR_ARGUMENT, "serves none", farjump_target_listen("unix:n.sock", serving, &none));
     CHECK(none == NULL);
@@ -316,6 +330,7 @@ static int visited(void)
     GIVES(FARJUMP_ERROR_BUSY, farjump_target_spawn(&same, &thread));
     CHECK(same == target && thread == NULL);
     CHECK(farjump_target_fd(target) == -1 && farjump_target_epoch(target) == 0);
+    CHECK(!farjump_target_may_share_processor(target) && strstr(farjump_last_error(), "in use") != NULL);
     inside++;
     return FARJUMP_ERROR_BUSY;
 }

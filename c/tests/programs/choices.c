@@ -2,7 +2,9 @@
  *
  *     choices FOLDER-OF-IFUNC-LIBRARIES EMPTY-FOLDER
  */
+#include <farjump_ifunc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,7 +12,7 @@
 
 static const uint64_t keys[] = {3, 4, 5};
 static char address[4096];
-static farjump_library_t *sum, *echo, *missing;
+static farjump_library_t *sum, *echo, *missing, *contents;
 static farjump_bytes_t *reply;
 
 static uint64_t store_get(void *store, uint64_t key)
@@ -257,6 +259,161 @@ static void imports_are_found_where_the_target_lets_them_be_looked_for(void)
     WORKS(farjump_target_close(&target));
 }
 
+/* Checks what a function sees of a target's data. */
+static void sees(farjump_target_options_t *options, const char *path, const void *bytes, size_t size)
+{
+    struct pair pair = joined(options);
+    WORKS(farjump_link_call(pair.link, contents, NULL, 0, PATIENCE, reply));
+    CHECK(strcmp(farjump_bytes_text(reply), path) == 0);
+    CHECK(farjump_bytes_size(reply) == strlen(path) + 1 + size);
+    CHECK(memcmp((const char *)farjump_bytes_data(reply) + strlen(path) + 1, bytes, size) == 0);
+    farjump_target_t *target = parted(&pair);
+    WORKS(farjump_target_close(&target));
+}
+
+static void functions_see_the_data_that_their_target_keeps(const char *empty_folder)
+{
+    char path[4096 + 16], bytes[] = "bytes in memory";
+    farjump_target_options_t *options;
+    farjump_data_t *data;
+    WORKS(farjump_data_from_bytes(bytes, sizeof bytes, &data));
+    memset(bytes, 0, sizeof bytes);
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_args(options, address));
+    WORKS(farjump_target_options_set_data(options, data));
+    WORKS(farjump_data_free(&data));
+    CHECK(data == NULL);
+    sees(options, "", "bytes in memory", sizeof bytes);
+
+    WORKS(farjump_data_from_bytes(NULL, 0, &data));
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_data(options, data));
+    WORKS(farjump_data_free(&data));
+    sees(options, "", "", 0);
+
+    snprintf(path, sizeof path, "%s/data", empty_folder);
+    FAILS(FARJUMP_ERROR_SYSTEM, path, farjump_data_open(path, &data));
+    FAILS(FARJUMP_ERROR_SYSTEM, "no regular file", farjump_data_open(empty_folder, &data));
+    CHECK(data == NULL);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs("bytes of a file", file) >= 0 && fclose(file) == 0);
+    WORKS(farjump_data_open(path, &data));
+    CHECK(remove(path) == 0);
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_data(options, data));
+    WORKS(farjump_data_free(&data));
+    sees(options, path, "bytes of a file", strlen("bytes of a file"));
+
+    /* Lent by the program, as farjump_data_from_bytes() says. */
+    struct farjump_data lent = {sizeof lent, 0, (const uint8_t *)"lent", 4, "a name"};
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_set_args(options, &lent));
+    sees(options, "a name", "lent", 4);
+}
+
+/* GDB's JIT interface, as its manual declares it. The program is linked with libfarjump.a, whose symbols these are. */
+struct jit_code_entry {
+    struct jit_code_entry *next, *previous;
+    const char *file;
+    uint64_t file_size;
+};
+
+extern struct jit_descriptor {
+    uint32_t version, action;
+    struct jit_code_entry *changed, *first;
+} __jit_debug_descriptor;
+
+/* Whether the file of an image that debuggers are shown has this name. A compiler may append to it. */
+static int is_shown(const char *name)
+{
+    const struct jit_code_entry *entry = __jit_debug_descriptor.first;
+    return entry != NULL && memmem(entry->file, entry->file_size, name, strlen(name)) != NULL;
+}
+
+static void debuggers_are_shown_code_if_the_target_wants_that(const char *folder)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libcontents.so", folder);
+    struct farjump_data none = {sizeof none, 0, (const uint8_t *)"", 0, ""};
+    for (int way = 0; way < 4; way++) {
+        farjump_target_options_t *options;
+        farjump_target_stats_t stats;
+        int by_variable = way == 0, shown = way != 1, with_symbols = way == 3;
+        /* The environment decides for programs that do not. */
+        CHECK((way < 2 ? setenv("FARJUMP_DEBUG", "1", 1) : unsetenv("FARJUMP_DEBUG")) == 0);
+        WORKS(farjump_target_options_new(&options));
+        WORKS(farjump_target_options_set_args(options, &none));
+        if (!by_variable)
+            WORKS(farjump_target_options_set_debug(options, shown));
+        if (with_symbols)
+            WORKS(farjump_target_options_add_debug_symbols(options, path));
+        struct pair pair = joined(options);
+        CHECK(__jit_debug_descriptor.first == NULL);
+        WORKS(farjump_link_call(pair.link, contents, NULL, 0, PATIENCE, reply));
+        CHECK(is_shown("contents_main") == shown && is_shown("append") == with_symbols);
+        farjump_target_t *target = parted(&pair);
+        WORKS(farjump_target_stats(target, &stats, sizeof stats));
+        CHECK(!shown || stats.room_used % 4096 == 0);
+        WORKS(farjump_target_close(&target));
+        CHECK(__jit_debug_descriptor.first == NULL);
+    }
+    farjump_target_options_t *options;
+    farjump_target_t *none_made;
+    WORKS(farjump_target_options_new(&options));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_add_debug_symbols(options, ""));
+    WORKS(farjump_target_options_add_debug_symbols(options, "./no-such.so"));
+    WORKS(farjump_target_options_set_debug(options, true));
+    FAILS(FARJUMP_ERROR_LIBRARY, "no-such.so", farjump_target_listen(address, options, &none_made));
+    WORKS(farjump_target_options_free(&options));
+}
+
+static void *connected(void *link)
+{
+    WORKS(farjump_link_connect(address, NULL, link));
+    return NULL;
+}
+
+static void pin_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+
+static void peers_on_one_processor_learn_of_it(void)
+{
+    cpu_set_t allowed;
+    int cpus[2] = {-1, -1};
+    farjump_target_options_t *options = offering();
+    farjump_target_t *target;
+    farjump_link_t *link;
+    pthread_t connecting;
+    CHECK(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
+    for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
+        if (CPU_ISSET(cpu, &allowed))
+            cpus[1] = cpus[0], cpus[0] = cpu;
+    WORKS(farjump_target_listen(address, options, &target));
+    WORKS(farjump_target_options_free(&options));
+    CHECK(pthread_create(&connecting, NULL, connected, &link) == 0);
+    while (pthread_tryjoin_np(connecting, NULL) != 0)
+        WORKS(farjump_target_poll(target, NULL));
+    pin_to(cpus[0]);
+    CHECK(!farjump_link_may_share_processor(link));
+    WORKS(farjump_link_send(link, echo, "x", 1));
+    for (size_t ran = 0; ran == 0;)
+        WORKS(farjump_target_poll(target, &ran));
+    CHECK(farjump_target_may_share_processor(target));
+    CHECK(farjump_link_may_share_processor(link));
+    if (cpus[1] >= 0) {
+        pin_to(cpus[1]);
+        CHECK(!farjump_link_may_share_processor(link));
+    }
+    CHECK(sched_setaffinity(0, sizeof allowed, &allowed) == 0);
+    WORKS(farjump_link_close(&link));
+    WORKS(farjump_target_close(&target));
+}
+
 static farjump_target_thread_t *own_thread;
 static pthread_barrier_t spawned;
 static int refused_to_wait;
@@ -328,6 +485,7 @@ int main(int argc, char **argv)
     sum = open_library(argv[1], "sum");
     echo = open_library(argv[1], "echo");
     missing = open_library(argv[1], "missing");
+    contents = open_library(argv[1], "contents");
     WORKS(farjump_bytes_new(&reply));
     code_that_is_held_is_listed_and_forgotten();
     what_may_come_in_is_what_the_policy_says();
@@ -335,6 +493,9 @@ int main(int argc, char **argv)
     functions_of_the_targets_own_are_called_by_name();
     what_is_exported_to_a_target_that_is_there_goes_before_its_choices();
     imports_are_found_where_the_target_lets_them_be_looked_for();
+    functions_see_the_data_that_their_target_keeps(argv[2]);
+    debuggers_are_shown_code_if_the_target_wants_that(argv[1]);
+    peers_on_one_processor_learn_of_it();
     a_targets_thread_does_not_wait_for_itself();
     a_signal_handler_stops_a_target();
     /* Last: looking at some transports loads their libraries. */
@@ -344,6 +505,7 @@ int main(int argc, char **argv)
     WORKS(farjump_library_close(&sum));
     WORKS(farjump_library_close(&echo));
     WORKS(farjump_library_close(&missing));
+    WORKS(farjump_library_close(&contents));
     printf("all is as it should be\n");
     return 0;
 }

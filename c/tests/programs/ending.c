@@ -1,0 +1,52 @@
+/* Ends while an injected function runs that never returns.
+ *
+ *     ending ADDRESS FOLDER-OF-IFUNC-LIBRARIES
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static pthread_barrier_t runs;
+static const uint64_t store_limit = 1;
+
+static uint64_t store_get(void *store, uint64_t key)
+{
+    (void)store;
+    pthread_barrier_wait(&runs);
+    while (key == 0)
+        pause();
+    return 0;
+}
+
+static void at_exit(void)
+{
+    printf("an exit handler ran\n");
+}
+
+/* The compiler complains if this function could return. */
+static int end(void)
+{
+    farjump_end_process(7);
+}
+
+int main(int argc, char **argv)
+{
+    const uint64_t key = 0;
+    farjump_target_options_t *options;
+    farjump_target_t *target;
+    farjump_target_thread_t *thread;
+    farjump_link_t *link;
+    CHECK(argc == 3 && atexit(at_exit) == 0 && pthread_barrier_init(&runs, NULL, 2) == 0);
+    farjump_library_t *sum = open_library(argv[2], "sum");
+    WORKS(farjump_target_options_new(&options));
+    WORKS(farjump_target_options_export_function(options, "store_get", (farjump_function_t)store_get));
+    WORKS(farjump_target_options_export_data(options, "store_limit", &store_limit));
+    WORKS(farjump_target_listen(argv[1], options, &target));
+    WORKS(farjump_target_spawn(&target, &thread));
+    WORKS(farjump_link_connect(argv[1], NULL, &link));
+    WORKS(farjump_link_send(link, sum, &key, sizeof key));
+    pthread_barrier_wait(&runs);
+    CHECK(access(argv[1] + strlen("unix:"), F_OK) == 0);
+    return end();
+}
