@@ -6,10 +6,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use farjump_control::plain;
 use serde_json::json;
 
 use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
+
+/// Most replaced names that are printed for people.
+const LISTED: usize = 12;
+/// Most characters of a name that are printed.
+const SHOWN: usize = 255;
 
 /// Give a running target a library to link against
 ///
@@ -20,6 +26,9 @@ use farjump_benches::program::failure::Failure;
 The target has to allow it (serve --allow-export, or export in serve --allow). The library's bytes travel: its file need
 not be at the target, but the libraries that it depends on must be. It is loaded at once, which runs its constructors,
 and stays as long as the target.
+
+The command prints the names that it replaces: those that the target itself or an earlier library offered. Of more than
+12 it prints the first, and how many more there are; --json prints all, up to 65536.
 
 Services of farjump (farjump_reply and others) are not replaced. Drop code that is already linked to have it linked
 against the library: it is sent again when it is called.
@@ -44,12 +53,18 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let replaced = arguments.admin.admin()?.export(&name, &bytes)?;
     let as_json = || json!({ "exported": name, "replaced": replaced });
     report::print(arguments.admin.json, as_json, || {
-        let instead = match &replaced[..] {
-            [] => "replacing no export".to_owned(),
-            names => format!("replacing {}", names.join(", ")),
-        };
-        format!("{name} is offered by {}, {instead}\n", arguments.admin.to)
+        format!("{name} is offered by {}, replacing {}\n", arguments.admin.to, some_of(&replaced))
     })
+}
+
+/// Lists the first of these names, and says how many more there are.
+fn some_of(names: &[String]) -> String {
+    let listed = names.iter().take(LISTED).map(|name| plain(name, SHOWN)).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED) {
+        _ if names.is_empty() => "no export".to_owned(),
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
 }
 
 /// Reads a regular file.

@@ -19,8 +19,49 @@ fn a_library_is_exported_and_what_it_replaced_is_printed() {
     let done = bench.run(export).worked();
     assert_eq!(done.text(), format!("libhigh.so is offered by {address}, replacing no export\n"));
     assert_eq!(bench.inject(&quote, &[]).worked().out, 99_i32.to_ne_bytes());
+    // The second copy's definition takes the place of the first one's.
     let printed = bench.json([&export[..], &["--json".as_ref()]].concat());
-    assert_eq!(printed, serde_json::json!({ "exported": "libhigh.so", "replaced": [] }));
+    assert_eq!(printed, serde_json::json!({ "exported": "libhigh.so", "replaced": ["price"] }));
+    serving.stop();
+}
+
+#[test]
+fn names_of_earlier_libraries_are_told_whoever_brought_them() {
+    let bench = Workbench::new();
+    let quote = bench.library("quote", PRICE);
+    let first = bench.plain_library("first", "int price(void) { return 1; } int left(void) { return 1; }");
+    let second = bench.plain_library("second", "int price(void) { return 2; } int fresh(void) { return 2; }");
+    let third =
+        bench.plain_library("third", "int fresh(void) { return 3; } int price(void) { return fresh(); }");
+    let started = first.to_str().expect("a plain path");
+    let serving = bench.serve(&["--allow-export", "--export", started]);
+    let address = bench.address();
+    let export = |library: &std::path::Path, name: &str, replaced: &str| {
+        let done = bench.run(["export".as_ref(), library.as_os_str(), "--to".as_ref(), address.as_ref()]);
+        let expected = format!("{name} is offered by {address}, replacing {replaced}\n");
+        assert_eq!(done.worked().text(), expected);
+    };
+    export(&second, "libsecond.so", "price");
+    export(&third, "libthird.so", "fresh, price");
+    assert_eq!(bench.inject(&quote, &[]).worked().out, 3_i32.to_ne_bytes());
+    serving.stop();
+}
+
+#[test]
+fn of_many_names_the_first_are_printed_and_the_rest_counted() {
+    let bench = Workbench::new();
+    let source: String =
+        (0..1000).map(|number| format!("int f{number:03}(void) {{ return 0; }}\n")).collect();
+    let many = bench.plain_library("many", &source);
+    let serving = bench.serve(&["--allow-export", "--export", many.to_str().expect("a plain path")]);
+    let address = bench.address();
+    let export = ["export".as_ref(), many.as_os_str(), "--to".as_ref(), address.as_ref()];
+    let listed = (0..12).map(|number| format!("f{number:03}")).collect::<Vec<_>>().join(", ");
+    let expected = format!("libmany.so is offered by {address}, replacing {listed} and 988 more\n");
+    assert_eq!(bench.run(export).worked().text(), expected);
+    let printed = bench.json([&export[..], &["--json".as_ref()]].concat());
+    let names = printed["replaced"].as_array().expect("a list");
+    assert_eq!((names.len(), names[999].as_str()), (1000, Some("f999")));
     serving.stop();
 }
 

@@ -122,7 +122,8 @@ impl Admin {
     /// cannot be replaced. The library's constructors run, its dependencies are looked up at the target, and
     /// it stays loaded until the process ends. `name` names it in the target's messages.
     ///
-    /// Returns the names of the exports that it replaces, in alphabetical order.
+    /// Returns the names that it replaces, in alphabetical order, at most [`MAX_LISTED`]: functions and data
+    /// that code would have got from the target or from an earlier library.
     ///
     /// # Errors
     /// See [`Admin`]. The target refuses if this process has no right to it

@@ -25,6 +25,7 @@ pub mod builder;
 pub mod bundle;
 mod code_id;
 pub mod debugger;
+mod dynamic_symbols;
 mod elf_file;
 mod error;
 mod file_contents;

@@ -1,5 +1,6 @@
 //! A shared library in this process, and the symbols that it defines itself.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, c_int, c_void};
 use std::fs::File;
 use std::ops::Range;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use farjump_core::image::CodeId;
 use libloading::os::unix;
 
+use crate::dynamic_symbols::LoadedTables;
 use crate::sealed::{self, LibraryFile, said};
 
 /// An open library. `dlsym` also finds symbols of its *dependencies*; [`Loaded::symbol`] does not. So naming
@@ -20,6 +22,16 @@ pub(crate) struct Loaded(Arc<Opened>);
 #[derive(Debug)]
 struct Opened {
     library: unix::Library,
+    place: LoadAddress,
+}
+
+/// Where the dynamic linker put a library.
+#[derive(Debug)]
+struct LoadAddress {
+    /// What the dynamic linker added to the addresses in the file.
+    bias: usize,
+    /// Address of its dynamic section.
+    dynamic: usize,
     /// The addresses of its loaded segments.
     segments: Vec<Range<usize>>,
 }
@@ -122,8 +134,8 @@ impl Loaded {
         let handle = library.into_raw();
         // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
         let library = unsafe { unix::Library::from_raw(handle) };
-        let segments = segments_of(handle).ok_or("the dynamic linker does not say where it put it")?;
-        Ok(Loaded(Arc::new(Opened { library, segments })))
+        let place = address_of(handle).ok_or("the dynamic linker does not say where it put it")?;
+        Ok(Loaded(Arc::new(Opened { library, place })))
     }
 
     /// Address of `name` if this library defines it itself.
@@ -137,6 +149,15 @@ impl Loaded {
         find(&self.0.library, name)
     }
 
+    /// The names of the symbols that this library defines itself. [`Loaded::symbol`] finds few of them not:
+    /// variables of threads.
+    pub(crate) fn defined_names(&self) -> BTreeSet<&str> {
+        let LoadAddress { bias, dynamic, segments } = &self.0.place;
+        // SAFETY: the dynamic linker named these segments of this library, which `self` keeps loaded. It wrote
+        // to these tables while it loaded the library, and reads them without a lock since.
+        unsafe { LoadedTables::new(*bias, *dynamic, segments) }.defined_names()
+    }
+
     /// Bytes from `address`, a result of [`Loaded::symbol`], to the end of the mapped segment that holds it.
     pub(crate) fn bytes_from(&self, address: NonNull<c_void>) -> usize {
         let address = address.addr().get();
@@ -144,7 +165,7 @@ impl Loaded {
     }
 
     fn segment_of(&self, address: usize) -> Option<&Range<usize>> {
-        self.0.segments.iter().find(|segment| segment.contains(&address))
+        self.0.place.segments.iter().find(|segment| segment.contains(&address))
     }
 }
 
@@ -163,8 +184,8 @@ struct LinkMap {
     dynamic: *const c_void,
 }
 
-/// The addresses of the loaded segments of the library with this handle.
-fn segments_of(handle: *mut c_void) -> Option<Vec<Range<usize>>> {
+/// Where the library with this handle lies.
+fn address_of(handle: *mut c_void) -> Option<LoadAddress> {
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: `handle` is an open library, and RTLD_DI_LINKMAP stores one pointer where the third argument
     // points (dlinfo(3)).
@@ -174,11 +195,11 @@ fn segments_of(handle: *mut c_void) -> Option<Vec<Range<usize>>> {
     }
     // SAFETY: the dynamic linker's description of a library stays valid and unchanged while the library is
     // open.
-    let dynamic = unsafe { (*map).dynamic }.addr();
+    let (bias, dynamic) = unsafe { ((*map).bias, (*map).dynamic.expose_provenance()) };
     let mut search = Search { address: dynamic, found: None };
     // SAFETY: `visit` takes its third argument for a `Search`, which `search` is until the call returns.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
+    Some(LoadAddress { bias, dynamic, segments: search.found? })
 }
 
 struct Search {
@@ -188,7 +209,7 @@ struct Search {
 
 /// Stops at the object whose loaded segments contain the address.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: `segments_of` passes a `Search` that only this call uses.
+    // SAFETY: `address_of` passes a `Search` that only this call uses.
     let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: dl_iterate_phdr(3) passes a valid description, with the address and number of the program
     // headers.
@@ -226,12 +247,25 @@ mod tests {
     }
 
     #[test]
+    fn the_names_that_a_library_defines_are_those_that_it_offers() {
+        // SAFETY: a library of the system.
+        let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
+        let names = libm.defined_names();
+        for name in ["log2", "cbrt", "signgam"] {
+            assert!(names.contains(name) && libm.symbol(name).is_some(), "{name}");
+        }
+        // It imports one, and the other is its dependency's.
+        assert!(!names.contains("fputs") && !names.contains("getpid"));
+        assert!(names.iter().filter(|name| libm.symbol(name).is_some()).count() > 100, "{names:?}");
+    }
+
+    #[test]
     fn the_bytes_behind_a_symbol_end_with_its_segment() {
         // SAFETY: a library of the system.
         let libm = unsafe { Loaded::open(OsStr::new("libm.so.6")) }.unwrap();
         let log2 = libm.symbol("log2").unwrap();
         let behind = libm.bytes_from(log2);
-        assert!(libm.0.segments.iter().any(|segment| log2.addr().get() + behind == segment.end));
+        assert!(libm.0.place.segments.iter().any(|segment| log2.addr().get() + behind == segment.end));
         assert!(behind > 0);
     }
 

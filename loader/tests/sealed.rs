@@ -313,3 +313,25 @@ fn a_file_that_changes_all_the_time_is_loaded_whole_or_refused() {
         assert!(refused > 0, "the file was never seen cut in {tries} tries");
     });
 }
+
+/// Libraries with either hash table, and with both, name the same symbols.
+#[test]
+fn the_names_that_a_library_replaces_are_found_by_each_hash_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "int shared_one(void) { return 1; } int shared_two = 2; int only(void);
+        int uses(void) { return only(); } __thread int of_a_thread; int only(void) { return 3; }";
+    for style in ["gnu", "sysv", "both"] {
+        let mut resolver = Resolver::default();
+        let mut replaced = Vec::new();
+        for version in ["first", "second"] {
+            let name = format!("lib{style}-{version}.so");
+            let path = compile(folder.path(), &name, source, &[&format!("-Wl,--hash-style={style}")]);
+            // SAFETY: the library has no constructors, and no code is linked with it.
+            replaced.push(unsafe { resolver.interpose_library(&path) }.unwrap());
+        }
+        assert_eq!(replaced, [vec![], vec!["only", "shared_one", "shared_two", "uses"]], "{style}");
+    }
+    let path = compile(folder.path(), "libnone.so", "static int own(void) { return 1; }", &[]);
+    // SAFETY: this library has no constructors either.
+    assert_eq!(unsafe { Resolver::default().interpose_library(&path) }.unwrap(), [""; 0]);
+}

@@ -72,7 +72,8 @@ pub enum AdminResponse {
     Stats(TargetStats),
     /// The library was loaded.
     Exported {
-        /// The target's own exports that it overrides, in alphabetical order; at most [`MAX_LISTED`].
+        /// The names that it replaces, in alphabetical order; at most [`MAX_LISTED`], and as many as fit the
+        /// response.
         replaced: Vec<String>,
     },
 }

@@ -224,8 +224,8 @@ impl Executor {
     }
 
     /// As [`Executor::export`], for every symbol that a shared library itself defines, by path or soname. It
-    /// is loaded now, which runs its constructors, and stays until the process ends. Returns the names of the
-    /// exports that it replaces.
+    /// is loaded now, which runs its constructors, and stays until the process ends. Returns the names
+    /// that it replaces, exports and those of earlier libraries, in alphabetical order.
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded.

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{
-    AdminConnection, AdminRequest, AdminResponse, Dropped, MAX_LISTED, Memory, RefusalCause, RejectCause,
-    SourceStats, StoreListing, StoreStats, TargetStats, plain,
+    AdminConnection, AdminRequest, AdminResponse, Dropped, MAX_CODE, MAX_LISTED, Memory, RefusalCause,
+    RejectCause, SourceStats, StoreListing, StoreStats, TargetStats, plain,
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
@@ -20,6 +20,10 @@ use crate::stored_image::describe;
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
+/// Most replaced names in one line of the log.
+const LOGGED: usize = 12;
+/// Most bytes that the length of a name takes in a response.
+const MAX_LEN_BYTES: usize = 5;
 
 impl Target<'_> {
     /// Responds, and keeps the part for which the requester's socket has no space until it does. `id` is the
@@ -46,8 +50,12 @@ impl Target<'_> {
                 // run.
                 match unsafe { self.shared.executor.export_library_bytes(&name, library) } {
                     Ok(replaced) => {
-                        log::info!("{} exports {name}, in place of {replaced:?}", connection.peer());
-                        AdminResponse::Exported { replaced: replaced.into_iter().take(MAX_LISTED).collect() }
+                        log::info!(
+                            "{} exports {name}: it replaces {}",
+                            connection.peer(),
+                            some_of(&replaced)
+                        );
+                        AdminResponse::Exported { replaced: that_fit(replaced) }
                     }
                     Err(error) => return connection.reject(RejectCause::Failed, &error.to_string()),
                 }
@@ -170,10 +178,56 @@ impl Target<'_> {
     }
 }
 
+/// Names for a log: the first of them, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    let listed: Vec<_> = names.iter().take(LOGGED).map(|name| plain(name, MAX_NAME)).collect();
+    let listed = listed.join(", ");
+    match names.len().saturating_sub(LOGGED) {
+        _ if names.is_empty() => "no export".to_owned(),
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
+/// The first names, as many as fit a response: libraries choose their number and lengths.
+fn that_fit(names: Vec<String>) -> Vec<String> {
+    let mut len = 0;
+    let fits = |name: &String| {
+        len += name.len() + MAX_LEN_BYTES;
+        len <= MAX_CODE
+    };
+    names.into_iter().take(MAX_LISTED).take_while(fits).collect()
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn limit(most: usize) -> Option<u64> {
     (most != usize::MAX).then_some(most as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize, len: usize) -> Vec<String> {
+        (0..count).map(|number| format!("{number:0len$}")).collect()
+    }
+
+    #[test]
+    fn replaced_names_are_cut_to_what_a_response_takes() {
+        assert_eq!(that_fit(names(3, 5)), names(3, 5));
+        assert_eq!(that_fit(names(MAX_LISTED + 1, 5)).len(), MAX_LISTED);
+        let fitting = that_fit(names(100, 1 << 20));
+        assert_eq!(fitting.len(), 63, "64 of 1 MiB have no space left for their lengths");
+    }
+
+    #[test]
+    fn the_log_names_the_first_of_many() {
+        assert_eq!(some_of(&[]), "no export");
+        assert_eq!(some_of(&["a\x1bb".to_owned()]), "a?b");
+        assert_eq!(some_of(&names(2, 1)), "0, 1");
+        assert_eq!(some_of(&names(14, 2)), "00, 01, 02, 03, 04, 05, 06, 07, 08, 09, 10, 11 and 2 more");
+    }
 }

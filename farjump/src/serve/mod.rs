@@ -298,9 +298,9 @@ impl<'a> Target<'a> {
     }
 
     /// As [`Target::export`], for every symbol that a shared library itself defines, by path or soname. It is
-    /// loaded now, which runs its constructors, and stays until the process ends. Returns the names of the
-    /// exports that it replaces, in alphabetical order. From another process:
-    /// [`Admin::export`](crate::admin::Admin::export).
+    /// loaded now, which runs its constructors, and stays until the process ends. Returns the names
+    /// that it replaces, the program's exports and those of earlier libraries, in alphabetical order. From
+    /// another process: [`Admin::export`](crate::admin::Admin::export).
     ///
     /// # Errors
     /// [`Error::Library`] when it cannot be loaded; nothing has changed then.

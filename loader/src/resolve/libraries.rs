@@ -1,5 +1,6 @@
 //! Libraries that a resolver searches.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -46,7 +47,7 @@ pub(super) enum Interposed {
 impl Interposed {
     pub(super) fn get(&self, name: &str) -> Option<u64> {
         match self {
-            Interposed::Library(library) => Some(library.get(name)?.as_ptr().expose_provenance() as u64),
+            Interposed::Library(library) => library.address(name),
             Interposed::Symbol(other, address) => (other == name).then_some(*address),
         }
     }
@@ -82,7 +83,21 @@ impl Allowed {
         Allowed { name, loaded, dependencies: false }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<NonNull<c_void>> {
-        if self.dependencies { self.loaded.symbol_or_dependencies(name) } else { self.loaded.symbol(name) }
+    /// The address that it offers as `name`.
+    pub(super) fn address(&self, name: &str) -> Option<u64> {
+        let found = match self.dependencies {
+            true => self.loaded.symbol_or_dependencies(name),
+            false => self.loaded.symbol(name),
+        };
+        found.map(exposed)
     }
+    /// The names of the symbols that it defines itself.
+    pub(super) fn defined_names(&self) -> BTreeSet<&str> {
+        self.loaded.defined_names()
+    }
+}
+
+/// An address for code to use.
+pub(super) fn exposed(address: NonNull<c_void>) -> u64 {
+    address.as_ptr().expose_provenance() as u64
 }

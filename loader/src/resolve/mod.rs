@@ -15,7 +15,7 @@ use crate::import_causes::{MissingImports, import_causes};
 use crate::refusal::Refused;
 use crate::shared_library::find;
 pub use exports::Exports;
-use libraries::{Allowed, Interposed, Wanted};
+use libraries::{Allowed, Interposed, Wanted, exposed};
 
 /// Least similarity of a suggested name (0: nothing in common, 1: equal).
 const LIKENESS: f64 = 0.4;
@@ -24,6 +24,8 @@ const LISTED: usize = 12;
 
 /// Prefix of the services that every target offers (`farjump_reply`): only the exports are searched for them.
 const SERVICES: &str = "farjump_";
+/// Symbols that the linker makes in every library that it builds: they are nobody's functions or data.
+const LINKER_SYMBOLS: [&str; 5] = ["_init", "_fini", "_edata", "_end", "__bss_start"];
 
 /// Resolves imports. Searches interposed symbols, the latest first; the exports; each allowed library, in the
 /// order of permission; if allowed, the symbols of the whole process; and at last the libraries that the
@@ -77,8 +79,7 @@ impl Offer<'_> {
 
     #[cold]
     fn resolve_wanted(&self, name: &str) -> Option<u64> {
-        let address = self.wanted.iter().find_map(|library| library.get(name))?;
-        Some(address.as_ptr().expose_provenance() as u64)
+        self.wanted.iter().find_map(|library| library.address(name))
     }
 }
 
@@ -194,7 +195,8 @@ impl Resolver {
     /// offered until now, except the services of every target (`farjump_reply` and others). Code placed
     /// before keeps its addresses. Otherwise like [`Resolver::allow_library`].
     ///
-    /// Returns the names of the replaced exports, in alphabetical order.
+    /// Returns the names that are replaced, in alphabetical order: those that were found elsewhere until now,
+    /// in the exports or in libraries that were allowed or interposed earlier.
     ///
     /// # Errors
     /// [`Error::Load`].
@@ -224,10 +226,21 @@ impl Resolver {
     }
 
     fn interposed(&mut self, library: Allowed) -> Vec<String> {
-        let replaced = |export: &&str| !export.starts_with(SERVICES) && library.get(export).is_some();
-        let replaced = self.exports.names().filter(replaced).map(str::to_owned).collect();
+        let names = library.defined_names().into_iter();
+        let replaced = names.filter(|name| self.is_replaced_by(&library, name)).map(str::to_owned).collect();
         self.interposed.push(Interposed::Library(library));
         replaced
+    }
+
+    /// Whether `library`, once it is interposed, changes what is found by `name`.
+    fn is_replaced_by(&self, library: &Allowed, name: &str) -> bool {
+        if name.starts_with(SERVICES) || LINKER_SYMBOLS.contains(&name) {
+            return false;
+        }
+        let opened = || self.wanted.iter().filter_map(|wanted| wanted.library.get());
+        let old = self.find(name).or_else(|| opened().find_map(|library| library.address(name)));
+        let new = library.address(name);
+        new.is_some() && old.is_some() && new != old
     }
 
     /// Interposes `address`: it takes precedence over everything offered as `name` until now.
@@ -256,20 +269,24 @@ impl Resolver {
 
     /// The address of `import`, without its addend; `None` if it is not offered.
     pub fn resolve(&self, import: &Import<'_>) -> Option<u64> {
-        let interposed = match import.name.starts_with(SERVICES) {
+        self.find(import.name)
+    }
+
+    /// The address offered as `name`.
+    fn find(&self, name: &str) -> Option<u64> {
+        let interposed = match name.starts_with(SERVICES) {
             true => None,
-            false => self.interposed.iter().rev().find_map(|interposed| interposed.get(import.name)),
+            false => self.interposed.iter().rev().find_map(|interposed| interposed.get(name)),
         };
-        interposed.or_else(|| self.exports.get(import.name)).or_else(|| self.resolve_elsewhere(import.name))
+        interposed.or_else(|| self.exports.get(name)).or_else(|| self.resolve_elsewhere(name))
     }
 
     #[cold]
     fn resolve_elsewhere(&self, name: &str) -> Option<u64> {
         let mut libraries = self.libraries.iter();
         let address = libraries
-            .find_map(|allowed| allowed.get(name))
-            .or_else(|| self.process.as_ref().and_then(|process| find(process, name)))?;
-        let address = address.as_ptr().expose_provenance() as u64;
+            .find_map(|allowed| allowed.address(name))
+            .or_else(|| self.process.as_ref().and_then(|process| find(process, name).map(exposed)))?;
         let substitute = self.substitutes.iter().find(|(function, _)| *function == address);
         Some(substitute.map_or(address, |(_, instead)| *instead))
     }
@@ -403,6 +420,46 @@ mod tests {
         };
         assert!(error.to_string().starts_with("cannot load `./libno-such.so`: "), "{error}");
         assert!(other.starts_with("cannot load `codecs`: ") && other.contains("ELF"), "{other}");
+    }
+
+    #[test]
+    fn what_a_library_replaces_is_told_wherever_it_was_found_before() {
+        let mut resolver = Resolver::default();
+        // SAFETY: libraries of the system, and no code is linked with them here.
+        unsafe {
+            resolver.allow_library("libm.so.6").unwrap();
+            assert_eq!(resolver.interpose_library("libm.so.6").unwrap(), [""; 0], "the same addresses");
+        }
+        for name in ["log2", "cbrt", "of_no_library"] {
+            // SAFETY: no code is linked with it here.
+            unsafe { resolver.interpose(name, datum()) };
+        }
+        // SAFETY: a library of the system, and no code is linked with it here.
+        assert_eq!(unsafe { resolver.interpose_library("libm.so.6") }.unwrap(), ["cbrt", "log2"]);
+    }
+
+    #[test]
+    fn a_second_copy_of_a_library_replaces_all_that_the_first_defined() {
+        let path = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = path
+            .lines()
+            .find_map(|line| Some(&line[line.find('/')?..]).filter(|path| path.contains("/libc")));
+        let bytes = std::fs::read(std::path::Path::new(path.unwrap()).with_file_name("libm.so.6")).unwrap();
+        let mut resolver = Resolver::default();
+        // SAFETY: a library of the system, twice, and no code is linked with it here.
+        let (first, second) = unsafe {
+            (
+                resolver.interpose_bytes("libm", &bytes).unwrap(),
+                resolver.interpose_bytes("libm", &bytes).unwrap(),
+            )
+        };
+        assert_eq!(first, [""; 0]);
+        assert!(second.len() > 100 && second.is_sorted(), "{second:?}");
+        assert!(
+            ["log2", "cbrt", "exp2"].iter().all(|name| second.contains(&(*name).to_owned())),
+            "{second:?}"
+        );
+        assert!(!second.iter().any(|name| name == "malloc" || name == "_end"), "{second:?}");
     }
 
     #[test]
