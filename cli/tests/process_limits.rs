@@ -11,6 +11,9 @@ use crate::workbench::{Done, Process, Workbench, finish, wait_for};
 /// Lines that a program may print about its end: a sentence, and messages of UCX.
 const FEW_LINES: usize = 40;
 
+/// Descriptors that suffice for a target or a source over UCX.
+const ENOUGH: u64 = 64;
+
 /// Limits a resource of the process that `command` starts, once and for all.
 fn limited(mut command: Command, resource: Resource, limit: u64) -> Command {
     let rlimit = Rlimit { current: Some(limit), maximum: Some(limit) };
@@ -52,6 +55,44 @@ fn with_any_number_of_descriptors_a_target_that_is_ready_takes_a_source() {
     }
     assert!(ready.last() == Some(&30), "{ready:?}");
     assert!(ready.is_sorted_by(|one, next| one + 1 == *next), "more descriptors are worse: {ready:?}");
+}
+
+/// UCX itself fails an assertion, and ends the process, where its thread has no descriptors.
+#[test]
+fn with_any_number_of_descriptors_both_sides_work_over_ucx_or_name_the_limit() {
+    for transport in ["ucx-put", "ucx-am"] {
+        let Some(bench) = Workbench::with_transport(transport) else { return };
+        let (library, address) = (bench.sample("crc32"), bench.address());
+        let over = ["--transport", transport];
+        for limit in (8..=44).chain([ENOUGH]) {
+            let serving = Process::start(&mut limited(bench.serving(&over), Resource::Nofile, limit));
+            if serving.line_or_end().is_some() {
+                bench.inject(&library, &over).worked();
+                serving.stop().worked();
+                continue;
+            }
+            named(&serving.finish(), &format!("a target over {transport} with {limit} descriptors"));
+            assert_ne!(limit, ENOUGH, "a target over {transport} serves nobody");
+        }
+        let serving = bench.serve(&over);
+        for limit in (8..=30).chain([ENOUGH]) {
+            let injecting = bench.injecting(&library, &address, &over);
+            let done = finish(&mut limited(injecting, Resource::Nofile, limit));
+            if done.code != 0 {
+                named(&done, &format!("a source over {transport} with {limit} descriptors"));
+                assert_ne!(limit, ENOUGH, "a source over {transport} reaches nobody");
+            }
+        }
+        serving.stop().worked();
+    }
+}
+
+/// Checks that a process failed by a sentence that names the limit of descriptors.
+#[track_caller]
+fn named(done: &Done, limit: &str) {
+    failed_orderly(done, limit);
+    let is_named = done.err.contains("ulimit -n") || done.err.contains("loading shared libraries");
+    assert!(is_named && !done.err.contains("/dev/shm full"), "{limit}: {}", done.err);
 }
 
 #[test]

@@ -45,10 +45,12 @@ pub fn behind_thread(error: &io::Error) -> String {
 /// Returns the limit that is most likely behind a failure whose system call is not known; `None` if this
 /// process is near none.
 pub fn shortage() -> Option<String> {
-    if free_descriptors(FEW) < FEW {
-        return Some(of_descriptors());
-    }
-    of_files().or_else(of_addresses)
+    lack_of_descriptors(FEW).or_else(of_files).or_else(of_addresses)
+}
+
+/// Returns the limit of descriptors if this process may open fewer than `needed` more.
+pub fn lack_of_descriptors(needed: usize) -> Option<String> {
+    (free_descriptors(needed) < needed).then(of_descriptors)
 }
 
 /// Returns how many descriptors this process may still open, `most` at most.

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Once, OnceLock};
 
+use farjump_os::limits;
 use farjump_ucx_sys::{
     NEWEST, UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_PARAM_FIELD_FEATURES,
     UCP_PARAM_FIELD_MT_WORKERS_SHARED, UCS_OK, Ucx, Version, ucp_config_t, ucp_context_h, ucp_params_t,
@@ -14,6 +15,7 @@ use farjump_ucx_sys::{
 use super::lanes::printed;
 use super::tls;
 use super::words;
+use super::worker::OF_UCXS_THREAD;
 
 /// A context of UCX.
 pub(super) struct Context {
@@ -67,6 +69,9 @@ impl Context {
     /// unless `tcp` if UCX uses TCP nevertheless.
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static LOGGED: Once = Once::new();
+        if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
+            return Err(format!("UCX cannot be started: {limit}"));
+        }
         let ucx = Ucx::open().map_err(|error| error.to_string())?;
         if ucx.version().is_newer_than_tried() {
             LOGGED.call_once(|| {

@@ -28,6 +28,12 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 /// Attempts to sleep before a nap: UCX refuses until it has seen all wake-ups, usually once a message.
 pub(super) const TURNS: u32 = 16;
 
+/// Free descriptors without which UCX may fail an assertion, and with it the process: its thread for events needs
+/// a pipe and an epoll before it runs, beside files that UCX opens for a moment.
+pub(super) const OF_UCXS_THREAD: usize = 6;
+/// Free descriptors below which UCX's failure to reach a peer is put down to their lack.
+const OF_AN_ENDPOINT: usize = 8;
+
 /// A worker of this process's context. Used by one thread at a time.
 pub(super) struct Worker {
     pub(super) ucx: &'static Ucx,
@@ -41,6 +47,9 @@ unsafe impl Send for Worker {}
 impl Worker {
     pub(super) fn create(context: &'static Context) -> Result<Worker, Cause> {
         let ucx = context.ucx;
+        if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
+            return Err(Cause::System(format!("UCX makes no worker: {limit}")));
+        }
         // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
         let mut params: ucp_worker_params_t = unsafe { MaybeUninit::zeroed().assume_init() };
         params.field_mask =
@@ -211,5 +220,6 @@ fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
 }
 
 fn system(ucx: &Ucx, what: &str, status: ucs_status_t) -> Cause {
-    Cause::System(format!("UCX {what}: {}", words(ucx, status)))
+    let limit = limits::lack_of_descriptors(OF_AN_ENDPOINT).map(|limit| format!(": {limit}"));
+    Cause::System(format!("UCX {what}: {}{}", words(ucx, status), limit.unwrap_or_default()))
 }
