@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     fn names(count: usize, len: usize) -> Vec<String> {
-        (0..count).map(|number| format!("{number:0len$}")).collect()
+        (0..count).map(|number| "0".repeat(len - number.to_string().len()) + &number.to_string()).collect()
     }
 
     #[test]
