@@ -50,7 +50,8 @@ pub use farjump_loader::{
     TypedReply,
 };
 pub use link::{
-    Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending, TypedPending,
+    Batch, Link, LinkBuilder, LinkPath, LinkStats, Pending, Reply, SharedLink, SharedPending,
+    SharedTypedPending, TypedPending,
 };
 pub use mode::Mode;
 pub use refusal::Refusal;

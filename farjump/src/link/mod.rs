@@ -33,7 +33,7 @@ use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};
 pub use shared::{SharedLink, SharedPending};
-pub use typed::TypedPending;
+pub use typed::{SharedTypedPending, TypedPending};
 
 use crate::{Error, Mode, Refusal};
 

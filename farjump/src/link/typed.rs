@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farjump_loader::{Library, TypedArgs, TypedFunction, TypedReply};
 
-use super::{Batch, Link, Pending, Reply};
+use super::{Batch, Link, Pending, Reply, SharedLink, SharedPending};
 use crate::{CallError, Error, ReplyLength};
 
 impl Link {
@@ -35,6 +35,19 @@ impl Link {
         args: &A,
     ) -> Result<TypedPending<'c, R>, Error> {
         let pending = self.inject(function.library(), args.payload())?;
+        Ok(TypedPending { pending, library: function.library(), reply: PhantomData })
+    }
+
+    /// As [`Link::call`], and awaits credit as [`Link::inject_async`] does.
+    ///
+    /// # Errors
+    /// As [`Link::inject_async`].
+    pub async fn call_async<'c, A: TypedArgs + ?Sized, R: TypedReply + ?Sized>(
+        &'c self,
+        function: &'c TypedFunction<A, R>,
+        args: &A,
+    ) -> Result<TypedPending<'c, R>, Error> {
+        let pending = self.inject_async(function.library(), args.payload()).await?;
         Ok(TypedPending { pending, library: function.library(), reply: PhantomData })
     }
 
@@ -76,6 +89,34 @@ impl Link {
         args: &A,
     ) -> Result<(), Error> {
         self.try_send(function.library(), args.payload())
+    }
+}
+
+impl SharedLink {
+    /// As [`Link::call_async`]. The call that is returned may be awaited by another task.
+    ///
+    /// # Errors
+    /// As [`SharedLink::inject`].
+    pub async fn call<A: TypedArgs + ?Sized, R: TypedReply + ?Sized>(
+        &self,
+        function: &TypedFunction<A, R>,
+        args: &A,
+    ) -> Result<SharedTypedPending<R>, Error> {
+        let library = function.library().clone();
+        let pending = self.inject(&library, args.payload()).await?;
+        Ok(SharedTypedPending { pending, library, reply: PhantomData })
+    }
+
+    /// As [`Link::call_one_way`], and awaits credit.
+    ///
+    /// # Errors
+    /// As [`SharedLink::send`].
+    pub async fn call_one_way<A: TypedArgs + ?Sized, R: ?Sized>(
+        &self,
+        function: &TypedFunction<A, R>,
+        args: &A,
+    ) -> Result<(), Error> {
+        self.send(function.library(), args.payload()).await
     }
 }
 
@@ -137,6 +178,28 @@ impl<R: TypedReply + ?Sized> Future for TypedPending<'_, R> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let library = self.library;
         Pin::new(&mut self.pending).poll(cx).map(|reply| value::<R>(&reply?, library))
+    }
+}
+
+/// A pending call of a [`SharedLink`] whose reply is an `R`, to be awaited. Dropping it cancels it, as a
+/// [`SharedPending`].
+///
+/// # Errors
+/// As [`TypedPending::wait`], but for the deadline.
+#[derive(Debug)]
+#[must_use = "dropping it abandons the call: use SharedLink::call_one_way where no reply is wanted"]
+pub struct SharedTypedPending<R: ?Sized> {
+    pending: SharedPending,
+    library: Library,
+    reply: PhantomData<fn() -> PhantomData<R>>,
+}
+
+impl<R: TypedReply + ?Sized> Future for SharedTypedPending<R> {
+    type Output = Result<R::Value, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        Pin::new(&mut this.pending).poll(cx).map(|reply| value::<R>(&reply?, &this.library))
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use farjump::{Error, InjectError, Link, Reply, SharedLink, SystemError, WaitError, WaitPolicy};
+use farjump::{CallError, Error, InjectError, Link, Reply, SharedLink, SystemError, WaitError, WaitPolicy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -250,6 +250,40 @@ fn tasks_on_several_threads_share_a_link() {
         target.wait(PATIENCE).unwrap();
         target.poll().unwrap();
     }
+}
+
+#[test]
+fn typed_calls_are_awaited_on_a_link_and_on_a_shared_one() {
+    let sum = library("sum.rs").typed::<[f32], f64>().unwrap();
+    let wrong = library("echo").typed::<[u8], u64>().unwrap();
+    let (_place, pair) = Pair::start();
+    beside_target(pair, async |link| {
+        assert_eq!(link.call(&sum, &[0.5, 0.25]).unwrap().await.unwrap(), 0.75);
+        let calls: Vec<_> = (0..CALLS).map(|n| (n, link.call(&sum, &[n as f32]).unwrap())).collect();
+        for (n, call) in calls {
+            assert_eq!(call.await.unwrap(), n as f64);
+        }
+        // More than there is credit for: those before are served while it is awaited.
+        for _ in 0..10 {
+            let call = link.call_async(&sum, &[1.0; 200_000]).await.unwrap();
+            assert_eq!(call.await.unwrap(), 200_000.0);
+        }
+        let error = link.call(&wrong, b"seven b").unwrap().await.unwrap_err();
+        assert!(matches!(&error, Error::Call(CallError::ReplyLength(found)) if found.len == 7), "{error}");
+    });
+
+    let (_place, Pair { link, target }) = Pair::start();
+    let served = target.spawn().unwrap();
+    runtime_of_threads().block_on(async {
+        let link = SharedLink::spawn(link).unwrap();
+        let call = link.call(&sum, &[0.5, 0.25]).await.unwrap();
+        assert_eq!(tokio::spawn(call).await.unwrap().unwrap(), 0.75, "by another task");
+        link.call_one_way(&sum, &[1.0]).await.unwrap();
+        let error = link.call(&wrong, b"seven b").await.unwrap().await.unwrap_err();
+        assert!(matches!(&error, Error::Call(CallError::ReplyLength(found)) if found.len == 7), "{error}");
+        assert_eq!(link.with(Link::stats).unwrap().frames, 3);
+    });
+    served.stop().unwrap();
 }
 
 #[test]
