@@ -112,6 +112,9 @@ impl Link {
             self.rest_if_unused();
             return Poll::Ready(outcome);
         }
+        if let Some(outcome) = self.inner.borrow_mut().look_before_tasks(token).transpose() {
+            return Poll::Ready(outcome);
+        }
         let awaits = Awaits::Outcome(token as u16);
         let tasks = Arc::clone(self.inner.borrow_mut().tasks());
         let turn = self.look_for(&tasks, awaits, cx.waker());

@@ -186,7 +186,6 @@ impl Tasks {
     }
 
     /// Whether no task awaits the link.
-    #[cfg(any(test, feature = "tokio"))]
     pub(crate) fn is_empty(&self) -> bool {
         let table = self.table();
         table.count == 0 && table.credit.is_empty()

@@ -19,8 +19,13 @@ type Failed = Box<dyn std::error::Error>;
 const CALLS: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const KEY: [u8; 8] = 1_u64.to_ne_bytes();
-const WAYS: [&str; 4] =
-    ["waited for", "awaited in one task", "awaited in a task each", "awaited on a shared link"];
+const WAYS: [&str; 5] = [
+    "waited for",
+    "awaited in one task",
+    "awaited in a task each",
+    "awaited on a shared link",
+    "tasks that call nothing",
+];
 
 extern "C" fn store_get(_: *const (), key: u64) -> u64 {
     key
@@ -64,6 +69,18 @@ async fn by_tasks(link: &Rc<Link>, sum: &Library) -> Result<f64, Failed> {
     Ok(each(start))
 }
 
+/// What tokio takes for a local task that yields once, as one that awaits a call.
+async fn tasks_alone() -> Result<f64, Failed> {
+    let (start, mut tasks) = (Instant::now(), JoinSet::new());
+    for _ in 0..CALLS {
+        tasks.spawn_local(tokio::task::yield_now());
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(each(start))
+}
+
 async fn shared(link: &SharedLink, sum: &Library) -> Result<f64, Failed> {
     let (start, mut calls) = (Instant::now(), Vec::with_capacity(CALLS));
     for _ in 0..CALLS {
@@ -85,13 +102,14 @@ async fn measure(address: &str, library: &str, rounds: usize) -> Result<(), Fail
     let sum = Library::open(library)?;
     let link = Rc::new(Link::connect_async(address).await?);
     let other = Link::builder(address).connect_shared().await?;
-    let mut times: [Vec<f64>; 4] = Default::default();
+    let mut times: [Vec<f64>; 5] = Default::default();
     for round in 0..=rounds {
         let one = [
             waited(&link, &sum)?,
             in_turn(&link, &sum).await?,
             by_tasks(&link, &sum).await?,
             shared(&other, &sum).await?,
+            tasks_alone().await?,
         ];
         // The first brings the code.
         if round != 0 {

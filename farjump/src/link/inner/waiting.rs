@@ -27,6 +27,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// takes, so that a target that sends without end does not stop the clock from being read.
 pub(in super::super) const TURNS_TO_IDLE: u32 = 256;
 
+/// Polls of an awaited call before its task is registered: as long as a call of an idle target takes.
+const LOOKS_BEFORE_TASKS: u32 = 32;
+
 /// A wait: its policy and its limit.
 pub(super) struct Wait {
     waiter: Waiter,
@@ -136,6 +139,21 @@ impl Inner {
             Ok(()) => self.pending.slots.take(token).transpose(),
             Err(error) => self.last_chance(token, error).map(Some),
         }
+    }
+
+    /// Looks for an outcome in some turns if no other task awaits this link, as that costs less than registering
+    /// a task, and the outcome usually comes.
+    pub(in super::super) fn look_before_tasks(&mut self, token: u32) -> Result<Option<ReplyBytes>, Error> {
+        if self.is_watch_armed || self.pending.slots.known_tasks().is_some_and(|tasks| !tasks.is_empty()) {
+            return Ok(None);
+        }
+        for _ in 0..LOOKS_BEFORE_TASKS {
+            match self.poll_call(token)? {
+                None => std::hint::spin_loop(),
+                outcome => return Ok(outcome),
+            }
+        }
+        Ok(None)
     }
 
     /// Takes an outcome that has come, without a poll.
