@@ -5,7 +5,7 @@ use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::Verdict;
 use crate::suite::{charge, suite, summarise};
-use crate::test_programs::TestPrograms;
+use crate::test_programs::{EVERY_TEST, TestPrograms};
 use crate::test_report::Tally;
 use crate::tsan;
 use crate::ucx;
@@ -20,10 +20,6 @@ const RACES: &str = "tsan";
 const MACHINES: &str = "vm";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
-
-/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
-/// run.
-pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Settings of the release profile for programs that need no more than optimised code.
 const QUICKLY_BUILT: [(&str, &str); 3] = [

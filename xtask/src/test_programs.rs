@@ -13,9 +13,12 @@ use serde_json::Value;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::step::LIMIT;
-use crate::test::EVERY_TEST;
 use crate::test_report::last;
 use crate::workspace::root;
+
+/// Without a choice of targets cargo tests them all, documentation too, and builds the examples that tests
+/// run.
+pub(crate) const EVERY_TEST: [&str; 3] = ["test", "--workspace", "--no-fail-fast"];
 
 /// Runs the programs of `$PROGRAMS` with these arguments. Each has a line: the folder of its package, what it
 /// tests, and its file, between tabs.
