@@ -6,14 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use farjump_control::plain;
+use farjump_control::first_names;
 use serde_json::json;
 
 use crate::report::{self, AdminOptions};
 use farjump_benches::program::failure::Failure;
 
-/// Most replaced names that are printed for people.
-const LISTED: usize = 12;
 /// Most characters of a name that are printed.
 const SHOWN: usize = 255;
 
@@ -53,18 +51,12 @@ pub(crate) fn run(arguments: &Export) -> Result<(), Failure> {
     let replaced = arguments.admin.admin()?.export(&name, &bytes)?;
     let as_json = || json!({ "exported": name, "replaced": replaced });
     report::print(arguments.admin.json, as_json, || {
-        format!("{name} is offered by {}, replacing {}\n", arguments.admin.to, some_of(&replaced))
+        format!(
+            "{name} is offered by {}, replacing {}\n",
+            arguments.admin.to,
+            first_names(&replaced, SHOWN, "no export")
+        )
     })
-}
-
-/// Lists the first of these names, and says how many more there are.
-fn some_of(names: &[String]) -> String {
-    let listed = names.iter().take(LISTED).map(|name| plain(name, SHOWN)).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(LISTED) {
-        _ if names.is_empty() => "no export".to_owned(),
-        0 => listed,
-        more => format!("{listed} and {more} more"),
-    }
 }
 
 /// Reads a regular file.

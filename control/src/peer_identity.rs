@@ -98,6 +98,18 @@ pub fn plain(text: &str, limit: usize) -> String {
     text.chars().take(limit).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// Lists the first 12 of a peer's `names`, each [`plain`], and says how many more there are; `none` if there are
+/// none.
+pub fn first_names(names: &[String], limit: usize, none: &str) -> String {
+    const LISTED: usize = 12;
+    let listed = names.iter().take(LISTED).map(|name| plain(name, limit)).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(LISTED) {
+        _ if names.is_empty() => none.to_owned(),
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
 /// Calls `getsockopt(SO_PEERCRED)` directly: rustix's type for the process id excludes 0, which the system
 /// reports for a peer in another PID namespace.
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farjump_control::{
     AdminConnection, AdminRequest, AdminResponse, Dropped, MAX_CODE, MAX_LISTED, Memory, RefusalCause,
-    RejectCause, SourceStats, StoreListing, StoreStats, TargetStats, plain,
+    RejectCause, SourceStats, StoreListing, StoreStats, TargetStats, first_names, plain,
 };
 use farjump_core::frame::MAX_NAME;
 use farjump_core::image::CodeId;
@@ -20,8 +20,8 @@ use crate::stored_image::describe;
 /// Most processes that are sent a response at a time, and most that may connect while the target has its
 /// maximum of sources: each of them may turn out to make an admin request.
 pub(super) const MAX_ADMIN_CONNECTIONS: usize = 8;
-/// Most replaced names in one line of the log.
-const LOGGED: usize = 12;
+/// The log's words for a library that replaces nothing.
+const NO_EXPORT: &str = "no export";
 /// Most bytes that the length of a name takes in a response.
 const MAX_LEN_BYTES: usize = 5;
 
@@ -53,7 +53,7 @@ impl Target<'_> {
                         log::info!(
                             "{} exports {name}: it replaces {}",
                             connection.peer(),
-                            some_of(&replaced)
+                            first_names(&replaced, MAX_NAME, NO_EXPORT)
                         );
                         AdminResponse::Exported { replaced: that_fit(replaced) }
                     }
@@ -178,17 +178,6 @@ impl Target<'_> {
     }
 }
 
-/// Names for a log: the first of them, and how many more there are.
-fn some_of(names: &[String]) -> String {
-    let listed: Vec<_> = names.iter().take(LOGGED).map(|name| plain(name, MAX_NAME)).collect();
-    let listed = listed.join(", ");
-    match names.len().saturating_sub(LOGGED) {
-        _ if names.is_empty() => "no export".to_owned(),
-        0 => listed,
-        more => format!("{listed} and {more} more"),
-    }
-}
-
 /// The first names, as many as fit a response: libraries choose their number and lengths.
 fn that_fit(names: Vec<String>) -> Vec<String> {
     let mut len = 0;
@@ -225,9 +214,13 @@ mod tests {
 
     #[test]
     fn the_log_names_the_first_of_many() {
-        assert_eq!(some_of(&[]), "no export");
-        assert_eq!(some_of(&["a\x1bb".to_owned()]), "a?b");
-        assert_eq!(some_of(&names(2, 1)), "0, 1");
-        assert_eq!(some_of(&names(14, 2)), "00, 01, 02, 03, 04, 05, 06, 07, 08, 09, 10, 11 and 2 more");
+        let first_names_of = |names: &[String]| first_names(names, MAX_NAME, NO_EXPORT);
+        assert_eq!(first_names_of(&[]), "no export");
+        assert_eq!(first_names_of(&["a\x1bb".to_owned()]), "a?b");
+        assert_eq!(first_names_of(&names(2, 1)), "0, 1");
+        assert_eq!(
+            first_names_of(&names(14, 2)),
+            "00, 01, 02, 03, 04, 05, 06, 07, 08, 09, 10, 11 and 2 more"
+        );
     }
 }
