@@ -134,7 +134,7 @@ impl<'i> View<'i> {
         let scratch = target.join("without-ucx");
         fs::create_dir_all(&scratch)
             .map_err(|error| Failed::Because(format!("{}: {error}", scratch.display())))?;
-        Ok(View { files: files_of_ucx(interrupt)?, scratch, interrupt })
+        Ok(View { files: files_of_ucx(target, interrupt)?, scratch, interrupt })
     }
 
     /// A command for `program` in the view.
@@ -167,8 +167,9 @@ fn succeeded(ended: &Ended, what: &str) -> Result<(), Failed> {
     }
 }
 
-/// UCX's files in the folders of libraries and headers.
-fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
+/// UCX's files in the folders of libraries and headers. Cargo adds folders below `target` to the path of
+/// libraries: what lies there was built here, as was the test program `ucx`.
+fn files_of_ucx(target: &Path, interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
     // Not every user has it in the path.
     let cache =
         Run::new("sh", interrupt).args(["-c", "PATH=$PATH:/sbin:/usr/sbin ldconfig -p"]).quiet().run()?;
@@ -183,6 +184,7 @@ fn files_of_ucx(interrupt: &Interrupt) -> Result<Vec<PathBuf>, Failed> {
         .into_iter()
         .chain(beside)
         .chain(libraries.clone())
+        .filter(|folder| !folder.starts_with(target))
         .filter_map(|folder| folder.canonicalize().ok())
         .collect();
     let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
