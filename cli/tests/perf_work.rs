@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::perf::{check_measured, json, measuring, measuring_ucx, perf, rows, without_ucx};
-use crate::workbench::finish;
+use crate::perf::{check_measured, json, measuring, measuring_ucx, perf, refused, rows, without_ucx};
+use crate::workbench::{Workbench, finish};
 
 /// Returns the distinct values in a column of all rows, as JSON.
 fn column(rows: &[Value], name: &str) -> BTreeSet<String> {
@@ -101,4 +101,108 @@ fn without_ucx_farjump_works_and_what_is_missing_is_said() {
     }
     let functions: Vec<_> = rows(&report).iter().map(|row| row["function"].as_str()).collect();
     assert_eq!(functions, [[Some("codec"); 3], [Some("sum"); 3]].concat(), "in the order asked for");
+}
+
+/// The baselines of resident data, and the networks of each of them.
+const RESIDENT: [(&str, &str); 10] = [
+    ("ucx-am", "null"),
+    ("fetch", "null"),
+    ("fetch-am", "null"),
+    ("raw-fetch", "null"),
+    ("ucx-am", "0.0"),
+    ("fetch", "0.0"),
+    ("ucx-am", "1.0"),
+    ("fetch", "1.0"),
+    ("ucx-am", "5.0"),
+    ("fetch", "5.0"),
+];
+
+#[test]
+fn resident_data_are_worked_on_in_every_way_and_with_every_modelled_network() {
+    let Some(bench) = measuring_ucx() else { return };
+    let report = json(&mut perf(&bench, &["work", "--resident", "--sizes", "64K,4K", "--transports", "shm"]));
+    let rows = rows(&report);
+    assert_eq!(rows.len(), 5 * 2 * 2 * RESIDENT.len());
+    assert_eq!(column(rows, "function"), texts(["column", "filter", "nearest", "top-k", "list"]));
+    assert_eq!(column(rows, "mode"), texts(["cached", "always"]));
+    for some in rows.chunks(RESIDENT.len()) {
+        let found: Vec<_> = some
+            .iter()
+            .map(|row| (row["reference"].as_str().expect("a name"), row["wire_us"].to_string()))
+            .collect();
+        let wanted: Vec<_> = RESIDENT.map(|(name, wire)| (name, wire.to_owned())).into();
+        assert_eq!(found, wanted);
+        let median = |row: &Value, name: &str| row[name].as_f64().expect("a number");
+        for row in some {
+            check_measured(row);
+            assert_eq!((&row["metric"], &row["unit"]), (&"work".into(), &"us".into()));
+            let Some(latency) = row["wire_us"].as_f64() else { continue };
+            assert_eq!(row["wire_gb_s"], 12.5);
+            // A call takes one round trip, and less than 4 KiB of frames and code.
+            let added = median(row, "median") - median(&some[0], "median");
+            assert!((2.0 * latency..2.0 * latency + 0.4).contains(&added), "{added} of {row}");
+            if row["reference"] != "fetch" {
+                continue;
+            }
+            let size = median(row, "size");
+            let steps = row["reference_trips"] == 64;
+            assert!(!steps || row["function"] == "list", "{row}");
+            let trips = if steps { 64.0 } else { 1.0 };
+            let bytes = if steps { 64.0 * 16.0 } else { size };
+            let fetched = trips * 2.0 * latency + bytes / 12_500.0;
+            let here = median(&some[3], "reference_median");
+            assert!((median(row, "reference_median") - here - fetched).abs() < 1e-6, "{row}");
+            // Steps that take less time than any call are ahead of it whatever the length.
+            assert!(row["ahead_from"].is_u64() || row["function"] == "list", "{row}");
+        }
+    }
+    bench.is_clean();
+}
+
+#[test]
+fn resident_data_need_no_ucx_and_the_lengths_from_which_farjump_is_ahead_are_said() {
+    let Some(bench) = measuring() else { return };
+    let (variable, folder) = without_ucx(&bench);
+    let args = ["work", "--resident", "--functions", "list,top-k", "--sizes", "4K,1M", "--mode", "cached"];
+    let report = json(perf(&bench, &args).env(variable, &folder));
+    assert_eq!(rows(&report).len(), 2 * 2 * RESIDENT.len());
+    for row in rows(&report) {
+        // The model needs nothing of UCX.
+        if row["reference"] == "raw-fetch" || (row["reference"] == "fetch" && row["wire_us"].is_number()) {
+            check_measured(row);
+        } else {
+            assert!(row["missing"].as_str().is_some_and(|why| why.contains("UCX")), "{row}");
+        }
+    }
+    let done = finish(perf(&bench, &args).env(variable, &folder)).worked();
+    let said: Vec<_> =
+        done.text().lines().filter(|line| line.contains("farjump is ahead of the fetch")).collect();
+    let [first, .., last] = &said[..] else { panic!("{}", done.text()) };
+    assert_eq!(said.len(), 2 * 3);
+    assert!(first.starts_with("list, shm, cached, wire of 0 us: "), "{first}");
+    assert!(
+        last.starts_with("top-k, shm, cached, wire of 5 us: ") && last.contains("; by arithmetic from "),
+        "{last}"
+    );
+    assert!(done.text().contains(" plain ") && done.text().contains(" 5 us "), "{}", done.text());
+}
+
+#[test]
+fn what_says_nothing_about_resident_data_is_refused() {
+    let bench = Workbench::new();
+    for (args, part) in [
+        (&["latency", "--resident"][..], "--resident is for work"),
+        (&["work", "--resident", "--sizes", "5000"], "powers of two from 4K to 256M"),
+        (&["work", "--resident", "--sizes", "2K"], "powers of two from 4K to 256M"),
+        (&["work", "--resident", "--functions", "sum"], "sum works on other data: leave --resident out"),
+        (&["work", "--functions", "list"], "list works on other data: add --resident"),
+        (
+            &["work", "--sizes", "8", "--against", "fetch-am"],
+            "fetch-am is a baseline for work with --resident",
+        ),
+        (&["work", "--resident", "--against", "cached"], "cached is a baseline for work without --resident"),
+        (&["work", "--sizes", "128M"], "64M at most"),
+    ] {
+        refused(&bench, args, 1, part);
+    }
 }

@@ -7,6 +7,8 @@ use farjump::Mode;
 use super::baselines::ucx;
 use super::metric::{Against, Metric};
 use super::options::Perf;
+use super::payload_size::LONGEST_PAYLOAD;
+use super::work::resident;
 use super::{perftest, remote_target};
 use crate::program::failure::Failure;
 
@@ -40,6 +42,14 @@ pub(super) fn references_of(arguments: &Perf) -> Result<Vec<Against>, Failure> {
     }
     let mut against = Vec::new();
     for baseline in &arguments.against {
+        if (*baseline == Against::FetchAm && !arguments.resident)
+            || (*baseline == Against::Cached && arguments.resident)
+        {
+            let (name, instead) = (baseline.name(), if arguments.resident { "without" } else { "with" });
+            return Err(Failure::new(format!(
+                "{name} is a baseline for work {instead} --resident: leave it out"
+            )));
+        }
         check_baseline(metric, *baseline)?;
         if !against.contains(baseline) {
             against.push(*baseline);
@@ -84,6 +94,9 @@ fn usual(arguments: &Perf) -> Vec<Against> {
     let has_other_modes = arguments.modes.iter().any(|mode| *mode != Mode::Cached);
     match arguments.peer {
         _ if arguments.image.is_some() && has_other_modes => vec![Against::Cached],
+        None if arguments.resident => {
+            vec![Against::UcxAm, Against::Fetch, Against::FetchAm, Against::RawFetch]
+        }
         None => perftest::usual(arguments.metric, &arguments.transports),
         Some(_) => Vec::new(),
     }
@@ -109,6 +122,7 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
     for (option, is_set, metrics, is_for) in [
         ("--image", arguments.image.is_some(), "latency and rate", of_images),
         ("--functions", arguments.functions.is_some(), "work", metric == Metric::Work),
+        ("--resident", arguments.resident, "work", metric == Metric::Work),
         ("--slot", arguments.slot.is_some(), of_messages, metric.is_of_messages()),
         ("--target-sleeps", arguments.target_sleeps, of_messages, metric.is_of_messages()),
     ] {
@@ -130,6 +144,18 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
                 "{option} is for targets elsewhere: name one with --to; {instead}"
             )));
         }
+    }
+    if let Some(stranger) =
+        arguments.functions.as_ref().and_then(|functions| functions.stranger(arguments.resident))
+    {
+        let instead = if arguments.resident { "leave --resident out" } else { "add --resident" };
+        return Err(Failure::new(format!("{stranger} works on other data: {instead}")));
+    }
+    if arguments.resident {
+        return arguments.sizes.0.iter().try_for_each(|size| resident::check_size(*size));
+    }
+    if let Some(size) = arguments.sizes.0.iter().find(|size| **size > LONGEST_PAYLOAD) {
+        return Err(Failure::new(format!("{size} B: a target takes payloads of 64M at most")));
     }
     let is_unfit = |size: &&usize| metric == Metric::Work && (**size == 0 || !size.is_multiple_of(8));
     match arguments.sizes.0.iter().find(is_unfit) {

@@ -13,6 +13,7 @@ use super::liveness::Watch;
 use super::machine::Placement;
 use super::network_namespaces::Across;
 use super::shared_memory::Memory;
+use super::work::resident;
 use crate::program::failure::Failure;
 use crate::program::workspace::{Stage, this_program};
 
@@ -58,6 +59,11 @@ impl Pair {
     /// Makes it a source of the target whose socket has this name.
     pub(super) fn connect(&mut self, socket: &str, transport: &str) -> Result<(), Failure> {
         self.ask(&Order::Connect { socket: socket.to_owned(), transport: transport.to_owned() })
+    }
+
+    /// Makes it hold data of `size` bytes for a function.
+    pub(super) fn hold(&mut self, query: resident::Query, size: usize) -> Result<(), Failure> {
+        self.ask(&Order::Hold { query, size })
     }
 
     /// Makes it a sleeper, until the end. Returns its offer, or the reason why it is missing.

@@ -20,7 +20,7 @@ use super::role::Receiver;
 use super::scaling::Caller;
 use super::shared_memory::Memory;
 use super::wake_up;
-use super::work::{Task, Way, injected};
+use super::work::{Task, Way, injected, resident};
 use crate::program::failure::Failure;
 use crate::program::workspace::remove;
 
@@ -60,7 +60,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
     let mut opened = Vec::new();
     let mut offers = Vec::new();
     for spec in &set.endpoints {
-        let endpoint = open(spec, set, &counter).map_err(|failure| failure.to_string());
+        let endpoint = open(spec, set, &counter, memory).map_err(|failure| failure.to_string());
         offers.push(endpoint.as_ref().map(|endpoint| endpoint.offer.clone()).map_err(Clone::clone));
         opened.push(endpoint.ok());
     }
@@ -100,6 +100,10 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
             Order::Load { library, symbol, adds } => {
                 talk.reply(first_call::load_and_call(&library, &symbol, adds)?.as_nanos() as u64)?;
             }
+            Order::Hold { query, size } => {
+                resident::hold(query, size);
+                talk.reply(())?;
+            }
             Order::End => return Ok(true),
             Order::Sleep(sleeper) => return wake_up::sleep(&sleeper, set, talk, memory),
             Order::Connect { socket, transport } => {
@@ -117,13 +121,16 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
     Ok(false)
 }
 
-fn open(spec: &EndpointSpec, set: &Set, counter: &Library) -> Result<Unconnected, Failure> {
+fn open(spec: &EndpointSpec, set: &Set, counter: &Library, memory: &Memory) -> Result<Unconnected, Failure> {
     match spec {
         EndpointSpec::Farjump { transport, socket, sources } => {
             Ok(Unconnected::target(Box::new(Polls::of_counter(socket, transport, *sources, set, counter)?)))
         }
         EndpointSpec::Work(task @ Task { way: Way::Injected(transport), .. }) => {
             Ok(Unconnected::target(injected::receiver(task, transport, set)?))
+        }
+        EndpointSpec::Resident(task @ resident::Task { way: resident::Way::Injected(transport), .. }) => {
+            Ok(Unconnected::target(resident::open_target(task, transport, set, memory)?))
         }
         baseline => baselines::open(baseline, &set.layout, &set.folder, Some(&set.host)),
     }

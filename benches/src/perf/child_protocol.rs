@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::baselines::ring::Layout;
 use super::metric::Against;
-use super::work::{Task, Way};
+use super::work::{Task, Way, resident};
 use crate::program::failure::Failure;
 
 /// Longest time for the other process to get ready.
@@ -30,6 +30,8 @@ pub(super) enum EndpointSpec {
     Baseline(Against),
     /// One function's work, done in one way.
     Work(Task),
+    /// Work on data that the target holds, done in one way.
+    Resident(resident::Task),
 }
 
 impl Set {
@@ -47,7 +49,12 @@ impl Set {
 impl EndpointSpec {
     /// Returns whether it is farjump itself, over a transport.
     pub(super) fn is_farjump(&self) -> bool {
-        matches!(self, EndpointSpec::Farjump { .. } | EndpointSpec::Work(Task { way: Way::Injected(_), .. }))
+        matches!(
+            self,
+            EndpointSpec::Farjump { .. }
+                | EndpointSpec::Work(Task { way: Way::Injected(_), .. })
+                | EndpointSpec::Resident(resident::Task { way: resident::Way::Injected(_), .. })
+        )
     }
 }
 
@@ -71,6 +78,8 @@ pub(super) enum Order {
     Set(Set),
     /// Connect to the source's endpoints: `None` where it has none. The reply has the success of each.
     Join(Vec<Option<Offer>>),
+    /// Hold data of `size` bytes for this function. The reply is nothing.
+    Hold { query: resident::Query, size: usize },
     /// Serve an endpoint until the shared memory says stop. Two replies: nothing, and [`Played`] at the end.
     Play { endpoint: usize, size: usize, streams: bool, expected: u64 },
     /// Time the first call that reaches an endpoint's target, which adds `adds` to the count. Two replies:

@@ -8,7 +8,8 @@ use farjump::Library;
 use super::metric::Metric;
 use super::options::Perf;
 use super::remote_target::Nonce;
-use super::work::Function;
+use super::work::resident::Query;
+use super::work::{Function, Functions};
 use super::{first_call, image};
 use crate::program::bundled_ifuncs::{self, Source};
 use crate::program::failure::Failure;
@@ -30,6 +31,8 @@ pub(super) struct Code {
 pub(super) struct Libraries {
     /// The functions called repeatedly. There is at least one.
     pub(super) codes: Vec<Code>,
+    /// The functions that work on resident data.
+    pub(super) resident: Vec<(Query, Library)>,
     /// The library of `counter`, which every target has.
     pub(super) counter: PathBuf,
     /// Code new to every target: one function for each round and mode of first-call, with its file.
@@ -56,14 +59,15 @@ impl Libraries {
         };
         let codes = match (&arguments.image, arguments.metric) {
             (Some(images), _) => image::build(images, &text, &library, stage)?,
-            (None, Metric::Work) => build_work(arguments, stage)?,
+            (None, Metric::Work) if !arguments.resident => build_work(arguments, stage)?,
             (None, _) => vec![Code { library, image: None, function: None }],
         };
+        let resident = if arguments.resident { build_resident(arguments, stage)? } else { Vec::new() };
         let firsts = match arguments.metric {
             Metric::FirstCall => arguments.rounds as usize * modes * arguments.sizes.0.len(),
             _ => 0,
         };
-        Ok(Libraries { codes, counter, firsts: build_firsts(firsts, nonce, stage)?, nonce })
+        Ok(Libraries { codes, resident, counter, firsts: build_firsts(firsts, nonce, stage)?, nonce })
     }
 }
 
@@ -104,11 +108,21 @@ pub(super) fn open(path: &Path) -> Result<Library, Failure> {
 }
 
 fn build_work(arguments: &Perf, stage: &Stage) -> Result<Vec<Code>, Failure> {
-    let functions = arguments.functions.clone().unwrap_or_default().0;
+    let functions = arguments.functions.as_ref().map_or(Function::ALL.to_vec(), Functions::of_work);
     let texts: Vec<_> = functions.iter().map(|function| function.source()).collect();
     let sources: Vec<_> = texts.iter().map(|(name, text)| Source { name, text }).collect();
     let built = build(&sources, stage)?.into_iter().zip(functions);
     Ok(built.map(|(library, function)| Code { library, image: None, function: Some(function) }).collect())
+}
+
+fn build_resident(arguments: &Perf, stage: &Stage) -> Result<Vec<(Query, Library)>, Failure> {
+    let queries = arguments.functions.as_ref().map_or(Query::ALL.to_vec(), Functions::of_resident);
+    let source = |query: &Query| {
+        let (name, text) = query.source();
+        Source { name, text }
+    };
+    let sources: Vec<_> = queries.iter().map(source).collect();
+    Ok(queries.iter().copied().zip(build(&sources, stage)?).collect())
 }
 
 fn build_firsts(

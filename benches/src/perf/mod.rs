@@ -43,6 +43,7 @@ mod shared_memory;
 mod statistics;
 mod ucx_perftest;
 mod wake_up;
+mod wire_model;
 mod work;
 
 use std::io;
@@ -98,6 +99,9 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
                 libraries: &libraries,
             };
             match arguments.metric {
+                Metric::Work if arguments.resident => {
+                    work::resident::run(&setting, &modes, &against, &mut report)
+                }
                 Metric::Scaling => scaling::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {
                     Bench::of_sleepers(&setting, modes, &against)?.measure(&mut report)

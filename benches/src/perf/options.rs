@@ -62,6 +62,8 @@ For work, ucx-am's handler does the same work by the same code, and
   fetch       without code at the target: the source gets its data and puts the result there, by
               ucp_get_nbx and ucp_put_nbx
   raw-fetch   the same in memory that both have mapped
+  fetch-am    the same by UCX's active messages, with which the target sends the data; for
+              --resident, and there alone
   alone       a target with one source; for scaling, and there alone
   futex       a process that sleeps in FUTEX_WAIT; for wake-up and idle, and there alone
   ucx-wait    one that sleeps until UCX's active message comes (ucp_worker_arm and epoll); likewise
@@ -91,6 +93,7 @@ Examples:
   UCX_TLS=tcp farjump perf rate --transports tcp --against ucx-am --sizes 8
   farjump perf latency --image 64..64K --mode always,in-place
   farjump perf work --functions sum,codec --sizes 64..1M --against ucx-am,fetch
+  farjump perf work --resident --functions column,list --sizes 4K,1M
   farjump perf rate --sizes 1..1M --transports all --against ucx-am --plot rate.svg
   farjump perf bandwidth --sizes 64K,1M --json | jq '.rows[] | [.size, .median, .ratio]'
   farjump perf rate --sizes 1 --ring 1G --slot 1K --against ucx-put,ucx-am   # the paper's ring
@@ -103,15 +106,18 @@ pub struct Perf {
     /// Transports, separated by commas; `all` are those usable here [default: the one that a link would take]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(super) transports: Vec<String>,
-    /// Bytes of payload: numbers and ranges, in which each number is twice the previous one
-    #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8")]
+    /// Bytes of payload, or of data with --resident: numbers and ranges, in which each number is twice the
+    /// previous one [default with --resident: 4K,64K,1M,16M,256M]
+    #[arg(long, value_name = "N,A..B,…", value_parser = parse_sizes, default_value = "8",
+        default_value_if("resident", "true", "4K,64K,1M,16M,256M"))]
     pub(super) sizes: Sizes,
-    /// The modes to measure: cached, always, local, in-place
-    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached])]
+    /// The modes to measure: cached, always, local, in-place [default with --resident: cached,always]
+    #[arg(long = "mode", value_name = "MODE,…", value_delimiter = ',', default_values_t = [Mode::Cached],
+        default_value_if("resident", "true", "cached,always"))]
     pub(super) modes: Vec<Mode>,
     /// The baselines [default: raw; for bandwidth memcpy, for first-call dlopen, for work ucx-am, for
-    /// wake-up and idle futex, for --image cached; over verbs ib_write_lat, ib_send_lat and ib_write_bw where
-    /// they are installed]
+    /// --resident all of its own, for wake-up and idle futex, for --image cached; over verbs ib_write_lat,
+    /// ib_send_lat and ib_write_bw where they are installed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub(super) against: Vec<Against>,
     /// Number of rounds, each over all cases
@@ -139,7 +145,13 @@ pub struct Perf {
     /// its own]
     #[arg(long, value_name = "N,A..B,…", value_parser = parse_images)]
     pub(super) image: Option<Sizes>,
-    /// The functions that work: sum, indirect-put, histogram, codec, all [default: all]
+    /// Work on data of 4K to 256M that lie at the target, instead of data in the message: there, by injected
+    /// functions and by handlers of messages, and at the source, which fetches the data; as measured, and
+    /// with the time of a modelled network added; for work
+    #[arg(long, conflicts_with_all = ["peer", "image"])]
+    pub(super) resident: bool,
+    /// The functions that work: sum, indirect-put, histogram, codec, all; with --resident column, filter,
+    /// nearest, top-k, list, all [default: all]
     #[arg(long, value_name = "NAME,…", value_parser = parse_functions)]
     pub(super) functions: Option<Functions>,
     /// Bytes from one message to the next in the rings of raw, ucx-stores and ucx-put, for latency, rate and

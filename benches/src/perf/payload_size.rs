@@ -3,7 +3,9 @@
 use crate::program::units::parse_bytes;
 
 /// Longest payload, in bytes: a target's default.
-const LONGEST: usize = 64 << 20;
+pub(super) const LONGEST_PAYLOAD: usize = 64 << 20;
+/// Longest data that lie at a target.
+const LONGEST: usize = 256 << 20;
 
 /// Lengths of payloads in bytes, in the order of measuring. There is at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +59,9 @@ pub(super) fn parse_list(
 
 fn parse_size(text: &str) -> Result<usize, String> {
     match parse_bytes(text)? {
-        size if size > LONGEST => Err(format!("`{text}`: a target takes payloads of 64M at most")),
+        size if size > LONGEST => {
+            Err(format!("`{text}`: a target takes payloads of 64M at most, and holds data of 256M at most"))
+        }
         size => Ok(size),
     }
 }
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for wrong in ["", ",", "8,", "x", "8..", "..8", "16..8", "0..8", "-1", "65M", "1..65M", "1...4"] {
+        for wrong in ["", ",", "8,", "x", "8..", "..8", "16..8", "0..8", "-1", "257M", "1..257M", "1...4"] {
             assert!(parse_sizes(wrong).is_err(), "{wrong}");
         }
     }

@@ -9,6 +9,7 @@ use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
+use super::work::resident;
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::units::counted;
@@ -106,6 +107,7 @@ impl Report {
             "image",
             "arrival",
             "size",
+            "wire",
             "median",
             "p99",
             "reference",
@@ -119,7 +121,7 @@ impl Report {
         } else {
             let mut table = vec![heads.map(String::from)];
             table.extend(self.rows.iter().map(Row::cells));
-            text += &right_aligned(&table, &[4, 6, 7, 8, 10, 11]);
+            text += &right_aligned(&table, &[4, 6, 7, 8, 9, 11, 12]);
         }
         text += &self.placements();
         let mut said = BTreeSet::new();
@@ -139,7 +141,7 @@ impl Report {
             let line = row.what_was_posted();
             text += line.filter(|line| said.insert(line.clone())).as_deref().unwrap_or_default();
         }
-        for sentence in image::crossings(&self.rows) {
+        for sentence in image::crossings(&self.rows).into_iter().chain(resident::crossings(&self.rows)) {
             text += &sentence;
             text.push('\n');
         }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::machine::CoreDistance;
 use super::payload_size::show_size;
 use super::statistics::Series;
+use super::work::resident::{is_resident, show_us};
 use crate::program::output;
 
 /// One figure beside one baseline.
@@ -70,6 +71,14 @@ pub(super) struct Row {
     pub(super) slot: Option<usize>,
     /// Whether farjump's target slept while idle.
     pub(super) target_sleeps: Option<bool>,
+    /// Latency of the modelled network whose time is in the figures, in microseconds.
+    pub(super) wire_us: Option<f64>,
+    /// Its bandwidth in GB/s.
+    pub(super) wire_gb_s: Option<f64>,
+    /// Round trips of the baseline that depend on each other.
+    pub(super) reference_trips: Option<u32>,
+    /// Bytes of data from which farjump must be ahead of the fetch, by arithmetic.
+    pub(super) ahead_from: Option<u64>,
 }
 
 impl Row {
@@ -92,7 +101,7 @@ impl Row {
         }
     }
 
-    pub(super) fn cells(&self) -> [String; 14] {
+    pub(super) fn cells(&self) -> [String; 15] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         [
             self.subject.to_owned(),
@@ -102,6 +111,7 @@ impl Row {
             self.image.map(show_size).unwrap_or_default(),
             text(&self.arrival),
             show_size(self.size),
+            self.shown_wire(),
             self.median.map(show).unwrap_or_default(),
             self.p99.map(show).unwrap_or_default(),
             self.shown_reference(),
@@ -110,6 +120,20 @@ impl Row {
             self.spread(),
             self.state.map(|state| state.name().to_owned()).unwrap_or_default(),
         ]
+    }
+
+    /// Returns whether it is about data at the target.
+    pub(super) fn is_resident(&self) -> bool {
+        self.function.is_some_and(is_resident)
+    }
+
+    /// Names the modelled network; of resident data without one it is `plain`.
+    pub(super) fn shown_wire(&self) -> String {
+        match (self.wire_us, self.is_resident()) {
+            (Some(latency), _) => show_us(latency),
+            (None, true) => "plain".to_owned(),
+            (None, false) => String::new(),
+        }
     }
 
     pub(super) fn shown_reference(&self) -> String {

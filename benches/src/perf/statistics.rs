@@ -80,6 +80,13 @@ impl Series {
         }
     }
 
+    /// Returns these rounds with a time added to each, without single calls.
+    pub(super) fn plus(&self, time: f64) -> Result<Series, Failure> {
+        let mut sum = Series::new()?;
+        self.rounds.iter().for_each(|round| sum.add(Round::of(round + time)));
+        Ok(sum)
+    }
+
     /// Returns the median of the rounds; `None` before the first.
     pub(super) fn median(&self) -> Option<f64> {
         median(&self.rounds)

@@ -22,7 +22,7 @@ use super::work::am;
 use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
 use super::work::store_len;
-use super::work::{Task, Way, one_sided};
+use super::work::{Task, Way, one_sided, resident};
 use crate::program::failure::Failure;
 use ring::{Layout, Ring};
 use stores::Stores;
@@ -47,7 +47,7 @@ pub(super) enum Connected {
 
 impl Unconnected {
     /// An endpoint with this offer, which is connected to the peer by `connect`.
-    fn new(
+    pub(super) fn new(
         offer: Offer,
         connect: impl FnOnce(&Offer, &Memory) -> Result<Connected, Failure> + 'static,
     ) -> Unconnected {
@@ -80,6 +80,7 @@ pub(super) fn open(
     match spec {
         EndpointSpec::Farjump { .. } => Err(Failure::new("farjump is no baseline")),
         EndpointSpec::Work(task) => open_work(task.clone(), is_source),
+        EndpointSpec::Resident(task) => resident::open(task.clone(), is_source),
         EndpointSpec::Baseline(Against::Raw) => Ok(open_raw(layout, is_source)),
         EndpointSpec::Baseline(Against::Stream) => stream::open(false, host, layout.longest),
         EndpointSpec::Baseline(Against::StreamSealed) => stream::open(true, host, layout.longest),

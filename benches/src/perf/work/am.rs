@@ -20,7 +20,7 @@ use crate::perf::role::{Peer, Receiver, Source};
 use crate::program::failure::Failure;
 
 /// The source's handler: keeps the reply.
-struct Keeps(RefCell<Vec<u8>>);
+pub(super) struct Keeps(pub(super) RefCell<Vec<u8>>);
 
 impl Handler for Keeps {
     #[inline]
@@ -94,9 +94,9 @@ impl Handler for Native {
 }
 
 /// The target's endpoint: the handler does the work, and its reply is sent after UCX has called it.
-struct Replies(Messages<Native>);
+pub(super) struct Replies<H>(pub(super) Messages<H>);
 
-impl Receiver for Replies {
+impl<H: Handler> Receiver for Replies<H> {
     fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
         self.0.begin();
         Ok(())

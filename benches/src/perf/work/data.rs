@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::functions::{Function, noise, slot_at};
+use super::resident::Query;
 use crate::program::failure::Failure;
 
 /// Offset of the count of calls.
@@ -96,6 +97,34 @@ impl Store {
         // SAFETY: `words` has 8 words more than `len` bytes, so `len` bytes lie behind the aligned start;
         // only this function knows them.
         unsafe { Store::new(start, len) }
+    }
+
+    /// Fills the data with `size` bytes of resident data, and resets the number of calls.
+    pub(super) fn hold(&self, query: Query, size: usize) {
+        assert!(AREA + size <= self.capacity);
+        self.write(CALLS, &[0; 8]);
+        self.set_len(size);
+        // SAFETY: the assertion keeps the bytes in the memory, which is aligned to 64 and has no references
+        // to it.
+        unsafe { query.fill(self.area(), size) };
+    }
+
+    /// Offers the first `len` bytes of the data to functions.
+    pub(super) fn set_len(&self, len: usize) {
+        assert!(AREA + len <= self.capacity);
+        self.bytes.set(self.area());
+        self.len.set(len);
+    }
+
+    /// Returns the start of the data.
+    pub(super) fn area(&self) -> *mut u8 {
+        self.start.wrapping_add(AREA)
+    }
+
+    /// Reports calls that the source has made by itself.
+    pub(super) fn report(&self, calls: u64) {
+        // SAFETY: as in `calls`.
+        unsafe { AtomicU64::from_ptr(self.start.add(CALLS).cast()) }.store(calls, Ordering::Release);
     }
 
     pub(super) fn as_args(&self) -> *mut c_void {

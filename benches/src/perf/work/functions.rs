@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::data::{AREA, ROWS, row};
+use super::resident::Query;
 
 /// A function that works on `size` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -20,9 +21,62 @@ pub(crate) enum Function {
     Codec,
 }
 
-/// Each once, in the requested order. There is at least one.
+/// A function by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Named {
+    Work(Function),
+    Resident(Query),
+}
+
+/// Functions on data in the message and on resident data, each once, in the requested order. `all` is all of
+/// both kinds, of which a run takes its own. There is at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Functions(pub(crate) Vec<Function>);
+pub(crate) struct Functions {
+    named: Vec<Named>,
+    has_all: bool,
+}
+
+impl Functions {
+    /// Returns those on data in the message.
+    pub(crate) fn of_work(&self) -> Vec<Function> {
+        let own = |named: &Named| match named {
+            Named::Work(function) => Some(*function),
+            Named::Resident(_) => None,
+        };
+        self.named.iter().filter_map(own).collect()
+    }
+
+    /// Returns those on resident data.
+    pub(crate) fn of_resident(&self) -> Vec<Query> {
+        let own = |named: &Named| match named {
+            Named::Resident(query) => Some(*query),
+            Named::Work(_) => None,
+        };
+        self.named.iter().filter_map(own).collect()
+    }
+
+    /// Returns the name of a function that was named and is of the other kind.
+    pub(crate) fn stranger(&self, is_resident: bool) -> Option<&'static str> {
+        let named = self.named.iter().filter(|_| !self.has_all);
+        named
+            .filter(|named| matches!(named, Named::Resident(_)) != is_resident)
+            .map(|named| named.name())
+            .next()
+    }
+}
+
+impl Named {
+    fn all() -> impl Iterator<Item = Named> {
+        Function::ALL.map(Named::Work).into_iter().chain(Query::ALL.map(Named::Resident))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Named::Work(function) => function.name(),
+            Named::Resident(query) => query.name(),
+        }
+    }
+}
 
 /// The key that is written to.
 pub(super) const KEY: u64 = 5;
@@ -33,7 +87,8 @@ const APART: usize = 64;
 const LONGEST_REPLY: usize = 8 * 257;
 
 impl Function {
-    const ALL: [Function; 4] = [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
+    pub(crate) const ALL: [Function; 4] =
+        [Function::Sum, Function::IndirectPut, Function::Histogram, Function::Codec];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -171,26 +226,21 @@ fn words(size: usize) -> Vec<u8> {
 /// # Errors
 /// A sentence for the user.
 pub(crate) fn parse_functions(text: &str) -> Result<Functions, String> {
-    let mut functions = Vec::new();
+    let mut functions = Functions { named: Vec::new(), has_all: false };
     for name in text.split(',') {
-        let named = |function: &Function| name == "all" || name == function.name();
-        if !Function::ALL.iter().any(named) {
-            let known = Function::ALL.map(Function::name).join(", ");
+        let is_named = |function: &Named| name == "all" || name == function.name();
+        if !Named::all().any(|function| is_named(&function)) {
+            let known = Named::all().map(Named::name).collect::<Vec<_>>().join(", ");
             return Err(format!("`{name}`: there are {known}, and all"));
         }
-        for function in Function::ALL.into_iter().filter(named) {
-            if !functions.contains(&function) {
-                functions.push(function);
+        functions.has_all |= name == "all";
+        for function in Named::all().filter(is_named) {
+            if !functions.named.contains(&function) {
+                functions.named.push(function);
             }
         }
     }
-    Ok(Functions(functions))
-}
-
-impl Default for Functions {
-    fn default() -> Functions {
-        Functions(Function::ALL.to_vec())
-    }
+    Ok(functions)
 }
 
 #[cfg(test)]
@@ -199,9 +249,14 @@ mod tests {
 
     #[test]
     fn functions_are_named_each_once_and_all_are_four() {
-        let read = |text| parse_functions(text).map(|functions| functions.0);
+        let read = |text| parse_functions(text).map(|functions| functions.of_work());
         assert_eq!(read("codec,sum,codec"), Ok(vec![Function::Codec, Function::Sum]));
         assert_eq!(read("histogram,all").map(|all| (all.len(), all[0])), Ok((4, Function::Histogram)));
+        let resident = parse_functions("list,sum").expect("both are functions");
+        assert_eq!((resident.of_work(), resident.of_resident()), (vec![Function::Sum], vec![Query::List]));
+        assert_eq!((resident.stranger(true), resident.stranger(false)), (Some("sum"), Some("list")));
+        let all = parse_functions("all").expect("it is known");
+        assert_eq!((all.stranger(true), all.of_resident().len()), (None, 5));
         for wrong in ["", "pigeon", "sum,", "indirect_put"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

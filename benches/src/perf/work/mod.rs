@@ -5,7 +5,8 @@
 //! ([`data`]). The time starts when the source has the arguments. It ends when the source has the reply, or
 //! knows that its bytes are in place. All ways share the source ([`source`]) and the target ([`target`]);
 //! [`injected`], [`am`] and [`one_sided`] hold the differences. Handlers of messages, and a source that
-//! computes by itself, call the injected code, placed as a target places it ([`native`]).
+//! computes by itself, call the injected code, placed as a target places it ([`native`]). [`resident`] has the
+//! functions whose data lie at the target.
 
 #[cfg(feature = "ucx")]
 pub(super) mod am;
@@ -15,6 +16,7 @@ pub(super) mod injected;
 pub(super) mod mapped;
 mod native;
 pub(super) mod one_sided;
+pub(super) mod resident;
 pub(super) mod source;
 pub(super) mod target;
 

@@ -73,8 +73,19 @@ impl<H: Handler> Messages<H> {
         longest: usize,
         handler: H,
     ) -> Result<Messages<H>, Failure> {
+        Messages::join_for(opening, offer, [longest; 2], handler)
+    }
+
+    /// Connects to the peer. Payloads of messages without bytes of their own have up to `sent` bytes, and
+    /// those of the peer's messages up to `taken`.
+    pub(crate) fn join_for(
+        opening: Opening,
+        offer: &Offer,
+        [sent, taken]: [usize; 2],
+        handler: H,
+    ) -> Result<Messages<H>, Failure> {
         let Opening { worker, .. } = opening;
-        let space = Box::leak(vec![0_u8; longest].into_boxed_slice());
+        let space = Box::leak(vec![0_u8; taken].into_boxed_slice());
         let inbox = Box::new(Inbox {
             handler,
             ucx: worker.ucx,
@@ -82,14 +93,14 @@ impl<H: Handler> Messages<H> {
             count: Cell::new(0),
             fault: Cell::new(UCS_OK),
             space: space.as_mut_ptr(),
-            space_len: longest,
+            space_len: taken,
         });
         let own: *mut c_void = ptr::from_ref(&*inbox).cast_mut().cast();
         // SAFETY: the handler expects an inbox, whose box outlives the worker, and only reads through it.
         unsafe { worker.on_message(Some(came::<H>), own) }?;
         let end = worker.connect(&offer.worker)?;
         let (params, requests) = (no_fields(), Requests::new(worker.ucx));
-        let payload = vec![7; longest].leak();
+        let payload = vec![7; sent].leak();
         Ok(Messages { end, params, requests, payload, sent: 0, before: 0, worker, inbox })
     }
 

@@ -1,0 +1,117 @@
+//! A model of a network between two processes: the time of messages and of fetches, by latency and bandwidth.
+//!
+//! The model is pure: its times are added to measured ones, and nothing waits for them.
+
+/// A network with one latency and one bandwidth.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Wire {
+    /// Time from one process to the other, in microseconds, of a message without bytes.
+    pub(super) latency_us: f64,
+    /// Bandwidth in bytes a microsecond.
+    pub(super) bytes_per_us: f64,
+}
+
+/// Bytes that a call sends beside its payload, and a reply beside its own: a line each.
+pub(super) const ENVELOPE: usize = 64;
+
+/// The traffic of one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Traffic {
+    /// Messages there and back, each sent only after the previous one came back.
+    pub(super) round_trips: usize,
+    /// Bytes of all of them in both directions.
+    pub(super) bytes: usize,
+}
+
+impl Wire {
+    /// The modelled networks: 12.5 GB/s, which is 100 Gbit/s, and a latency of 0, 1 and 5 us.
+    pub(super) const ALL: [Wire; 3] =
+        [Wire::with_latency(0.0), Wire::with_latency(1.0), Wire::with_latency(5.0)];
+
+    const fn with_latency(latency_us: f64) -> Wire {
+        Wire { latency_us, bytes_per_us: 12_500.0 }
+    }
+
+    /// Returns the bandwidth in GB/s, of 10^9 bytes.
+    pub(super) fn gigabytes_per_second(self) -> f64 {
+        self.bytes_per_us / 1e3
+    }
+
+    /// Returns the time that the network adds to an operation, in microseconds.
+    pub(super) fn time_us(self, traffic: Traffic) -> f64 {
+        traffic.round_trips as f64 * 2.0 * self.latency_us + traffic.bytes as f64 / self.bytes_per_us
+    }
+
+    /// Returns the traffic that takes less time.
+    pub(super) fn quicker(self, one: Traffic, other: Traffic) -> Traffic {
+        if self.time_us(other) < self.time_us(one) { other } else { one }
+    }
+
+    /// Returns the length of data, in bytes, from which a call at the data takes less time than fetching
+    /// them, if the function itself takes equally long at both places. `overhead_us` is the time of the call
+    /// without the function and without this network. `steps` is the traffic of a fetch whose length does not
+    /// depend on that of the data, if there is such a fetch; `None` if that is always the quicker one.
+    pub(super) fn ahead_from(self, overhead_us: f64, call: Traffic, steps: Option<Traffic>) -> Option<u64> {
+        let here = overhead_us.max(0.0) + self.time_us(call);
+        if steps.is_some_and(|steps| self.time_us(steps) <= here) {
+            return None;
+        }
+        let one_trip = self.time_us(Traffic { round_trips: 1, bytes: 0 });
+        Some(((here - one_trip).max(0.0) * self.bytes_per_us).ceil() as u64)
+    }
+}
+
+impl Traffic {
+    /// The traffic of a call: bytes there, and bytes of its reply.
+    pub(super) fn of_call(sent: usize, reply: usize) -> Traffic {
+        Traffic { round_trips: 1, bytes: sent + reply + 2 * ENVELOPE }
+    }
+
+    /// The traffic of fetching so many bytes at once.
+    pub(super) fn of_fetch(bytes: usize) -> Traffic {
+        Traffic { round_trips: 1, bytes }
+    }
+
+    /// The traffic of fetches that depend on each other.
+    pub(super) fn of_steps(steps: usize, bytes: usize) -> Traffic {
+        Traffic { round_trips: steps, bytes: steps * bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: Wire = Wire::with_latency(5.0);
+
+    #[test]
+    fn a_round_trip_is_two_latencies_and_the_time_of_its_bytes() {
+        assert_eq!(FAR.time_us(Traffic::of_fetch(125_000)), 20.0);
+        assert_eq!(FAR.time_us(Traffic::of_steps(3, 12_500)), 33.0);
+        assert_eq!(Wire::with_latency(0.0).time_us(Traffic::of_fetch(25_000)), 2.0);
+        assert_eq!(Traffic::of_call(8, 16), Traffic { round_trips: 1, bytes: 152 });
+        assert_eq!(FAR.gigabytes_per_second(), 12.5);
+    }
+
+    #[test]
+    fn the_quicker_fetch_of_few_nodes_depends_on_the_length_of_all() {
+        let nodes = Traffic::of_steps(64, 64);
+        for (len, quicker) in [(4096, Traffic::of_fetch(4096)), (256 << 20, nodes)] {
+            assert_eq!(FAR.quicker(Traffic::of_fetch(len), nodes), quicker);
+        }
+    }
+
+    #[test]
+    fn a_call_is_ahead_from_the_length_whose_transfer_takes_as_long_as_the_call() {
+        let call = Traffic { round_trips: 1, bytes: 125 };
+        // 1 us of overhead are 12,500 bytes, whatever the latency, as both go to and fro once.
+        for wire in Wire::ALL {
+            assert_eq!(wire.ahead_from(1.0, call, None), Some(12_625));
+            let data = 12_626;
+            assert!(1.0 + wire.time_us(call) < wire.time_us(Traffic::of_fetch(data)));
+        }
+        assert_eq!(FAR.ahead_from(-1.0, call, None), Some(125));
+        assert_eq!(FAR.ahead_from(1.0, call, Some(Traffic::of_steps(64, 64))), Some(12_625));
+        assert_eq!(FAR.ahead_from(1.0, call, Some(Traffic::of_steps(1, 64))), None);
+    }
+}

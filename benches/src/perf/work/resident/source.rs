@@ -1,0 +1,203 @@
+//! The source's endpoints.
+
+use std::time::Duration;
+
+use farjump::{Library, Link};
+
+use super::super::data::{AREA, CALLS, Store};
+use super::super::native::with_reply;
+use super::super::one_sided::Remote;
+use super::query::{Job, NODE, NODE_HEAD, STEPS};
+use super::ways::{Natives, Present, Task, present, shared_store};
+use crate::perf::liveness::{PATIENCE, Watch};
+use crate::perf::role::Source;
+use crate::perf::shared_memory::Memory;
+use crate::program::failure::Failure;
+
+/// A way of working on resident data.
+pub(super) trait Ask {
+    /// Does the present work, and appends the reply.
+    fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure>;
+
+    /// Reports the number of calls where only this endpoint knows it.
+    fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure>;
+
+    /// Returns UCX's transports, if it reports them.
+    fn lanes(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Does the work, and checks the last reply after each measurement.
+pub(super) struct Asking<W> {
+    way: W,
+    work: Present,
+    job: Job,
+    reply: Vec<u8>,
+    calls: u64,
+}
+
+impl<W: Ask> Asking<W> {
+    pub(super) fn new(way: W) -> Asking<W> {
+        let job = Job { args: &[], result: &[] };
+        Asking { way, work: present(), job, reply: Vec::with_capacity(256), calls: 0 }
+    }
+}
+
+impl<W: Ask> Source for Asking<W> {
+    fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
+        self.work = present();
+        self.job = self.work.job();
+        self.calls = 0;
+        Ok(())
+    }
+
+    #[inline]
+    fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.reply.clear();
+        self.calls += 1;
+        self.way.ask(self.work, self.job, &mut self.reply, watch)
+    }
+
+    fn send(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.call(watch)
+    }
+
+    fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        self.way.settle(self.calls, watch)?;
+        if self.calls == 0 || self.reply == self.job.result {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "`{}` gave a wrong result for {} B of resident data: {:02x?} instead of {:02x?}",
+            self.work.query, self.work.size, self.reply, self.job.result
+        )))
+    }
+
+    fn finish(&mut self, _memory: &Memory, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn stream(&mut self, _count: u64, _memory: &Memory, _watch: &Watch) -> Result<Duration, Failure> {
+        Err(Failure::new("work is called one call at a time"))
+    }
+
+    fn lanes(&self) -> Option<String> {
+        self.way.lanes()
+    }
+}
+
+struct Calls<'a> {
+    link: &'a Link,
+    library: &'a Library,
+}
+
+impl Ask for Calls<'_> {
+    #[inline]
+    fn ask(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+        Ok(self.link.call_into(self.library, job.args, PATIENCE, reply)?)
+    }
+
+    fn settle(&mut self, _calls: u64, _watch: &Watch) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// Returns the source's endpoint of injected functions.
+pub(crate) fn injected<'a>(link: &'a Link, library: &'a Library) -> impl Source + 'a {
+    Asking::new(Calls { link, library })
+}
+
+/// Computes where the data are mapped.
+struct Loads {
+    natives: Natives,
+    store: &'static Store,
+}
+
+impl Ask for Loads {
+    #[inline]
+    fn ask(&mut self, _: Present, job: Job, reply: &mut Vec<u8>, _watch: &Watch) -> Result<(), Failure> {
+        self.natives.call_here(job);
+        with_reply(|own| reply.extend_from_slice(own));
+        Ok(())
+    }
+
+    fn settle(&mut self, calls: u64, _watch: &Watch) -> Result<(), Failure> {
+        self.store.report(calls);
+        Ok(())
+    }
+}
+
+/// Returns the source's endpoint that loads the target's data.
+pub(crate) fn loading(task: &Task, memory: &Memory) -> Result<Box<dyn Source>, Failure> {
+    let store = shared_store(memory);
+    Ok(Box::new(Asking::new(Loads { natives: Natives::place(task, store)?, store })))
+}
+
+/// Fetches the data, or node after node, and computes here.
+struct Fetches<R> {
+    remote: R,
+    natives: Natives,
+    store: &'static Store,
+}
+
+impl<R: Remote> Ask for Fetches<R> {
+    #[inline]
+    fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
+        let remote = &mut self.remote;
+        if work.stepwise {
+            return walk(job, reply, |node, _| {
+                remote.get(AREA + node * NODE, NODE_HEAD, 0, watch)?;
+                remote.arrive(watch)?;
+                Ok(head(remote.fetched()))
+            });
+        }
+        remote.get(AREA, work.size, 0, watch)?;
+        remote.arrive(watch)?;
+        self.store.show(remote.fetched(), work.size);
+        self.natives.call_here(job);
+        with_reply(|own| reply.extend_from_slice(own));
+        Ok(())
+    }
+
+    fn settle(&mut self, calls: u64, watch: &Watch) -> Result<(), Failure> {
+        self.remote.put_word(CALLS, calls, watch)?;
+        self.remote.flush(watch)
+    }
+
+    fn lanes(&self) -> Option<String> {
+        self.remote.lanes()
+    }
+}
+
+/// Walks the list by a fetch for each node, which is given the node and whether it is the last.
+#[inline]
+pub(super) fn walk(
+    job: Job,
+    reply: &mut Vec<u8>,
+    mut fetch: impl FnMut(usize, bool) -> Result<[u64; 2], Failure>,
+) -> Result<(), Failure> {
+    let mut node = job.args.first_chunk().copied().map_or(0, u64::from_le_bytes);
+    let mut total = 0_u64;
+    for step in 1..=STEPS {
+        let [next, value] = fetch(node as usize, step == STEPS)?;
+        total = total.wrapping_add(value);
+        node = next;
+    }
+    reply.extend(total.to_le_bytes());
+    Ok(())
+}
+
+/// Reads a node's next node and value; zeros if there are too few bytes.
+#[inline]
+pub(super) fn head(bytes: &[u8]) -> [u64; 2] {
+    let (words, _) = bytes.as_chunks();
+    [0, 1].map(|at| words.get(at).copied().map_or(0, u64::from_le_bytes))
+}
+
+/// Returns the source's endpoint that fetches by an access to the target's memory.
+pub(crate) fn fetching<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
+    // `show` gives it other data than the store's own.
+    let store = Store::own(0);
+    Ok(Box::new(Asking::new(Fetches { remote, natives: Natives::place(task, store)?, store })))
+}
