@@ -1,6 +1,7 @@
 //! Judges the bounds on figures from the rows alone; `figures.toml` lists them.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::section_file::{Kept, Row};
 
@@ -20,6 +21,13 @@ pub(crate) struct Bound {
     sizes: (u64, u64),
     /// Number of sources, where a row has it.
     sources: Option<u64>,
+    /// The mode; all by default.
+    mode: Option<String>,
+    /// Whether it is about figures with the time of a modelled network; about both kinds by default.
+    modelled: Option<bool>,
+    /// Whether it is only about data from the length on that arithmetic gives for each row.
+    #[serde(default)]
+    from_arithmetic: bool,
     /// The bounded column.
     #[serde(default)]
     of: Of,
@@ -104,6 +112,11 @@ impl Bound {
             && row.reference.as_ref() == Some(&self.reference)
             && row.size.is_none_or(|size| (first..=last).contains(&size))
             && self.sources.is_none_or(|sources| row.sources == Some(sources))
+            && self.mode.as_ref().is_none_or(|mode| row.mode.as_ref() == Some(mode))
+            && self
+                .modelled
+                .is_none_or(|modelled| row.others.get("wire_us").is_some_and(Value::is_number) == modelled)
+            && (!self.from_arithmetic || is_from_arithmetic(row))
     }
 
     /// The bounded column of a row.
@@ -135,6 +148,12 @@ impl Bound {
         let value = self.value(row)?;
         Some(if self.at_most.is_some() { value / limit } else { limit / value })
     }
+}
+
+/// Whether a row's data are at least as long as those from which farjump must be ahead.
+fn is_from_arithmetic(row: &Row) -> bool {
+    let from = row.others.get("ahead_from").and_then(Value::as_u64);
+    from.zip(row.size).is_some_and(|(from, size)| size >= from)
 }
 
 #[cfg(test)]
@@ -184,6 +203,30 @@ mod tests {
         let judge = |ratio: f64| floor.judge(&[kept("floor", &[json!({ "ratio": ratio })])]);
         assert!(matches!(judge(1.05), Verdict::Reached(_)));
         assert!(matches!(judge(1.06), Verdict::NotReached(_)));
+    }
+
+    #[test]
+    fn resident_data_are_judged_by_their_mode_and_fetches_only_from_where_arithmetic_says() {
+        let row = |size: u64, mode: &str, reference: &str, wire_us: Option<f64>, ratio: f64| {
+            json!({
+                "metric": "work", "function": "list", "size": size, "mode": mode, "reference": reference,
+                "wire_us": wire_us, "ahead_from": wire_us.map(|_| 12_625), "ratio": ratio,
+            })
+        };
+        let rows = [
+            row(4096, "cached", "ucx-am", None, 1.05),
+            row(4096, "always", "ucx-am", None, 9.0),
+            row(4096, "cached", "ucx-am", Some(1.0), 8.0),
+            row(4096, "cached", "fetch", None, 7.0),
+            row(4096, "cached", "fetch", Some(1.0), 1.5),
+            row(65536, "cached", "fetch", Some(1.0), 0.5),
+        ];
+        let verdict = |reference: &str| {
+            let bound = |bound: &&Bound| bound.section == "resident" && bound.reference == reference;
+            bounds().iter().find(bound).expect("it is listed").judge(&[kept("resident", &rows)])
+        };
+        assert!(matches!(verdict("ucx-am"), Verdict::Reached(said) if said.starts_with("1.05 ")));
+        assert!(matches!(verdict("fetch"), Verdict::Reached(said) if said.starts_with("0.50 ")));
     }
 
     #[test]

@@ -1,16 +1,34 @@
 //! A section's rows as a table: repeated measurements of one thing in one line, each thing in a column of its
 //! own.
 
+use serde_json::Value;
+
 use super::section_file::Row;
 
 /// Columns that are not shown, or that the command shows. Other numbers get a column named by their key.
-const HIDDEN: [&str; 10] =
-    ["arrival", "iterations", "p50", "p99", "p999", "max", "reference_p99", "ring", "slot", "target_sleeps"];
+const HIDDEN: [&str; 13] = [
+    "arrival",
+    "iterations",
+    "p50",
+    "p99",
+    "p999",
+    "max",
+    "reference_p99",
+    "ring",
+    "slot",
+    "target_sleeps",
+    // Shown as the name of the network.
+    "wire_us",
+    "wire_gb_s",
+    "reference_trips",
+];
 
 /// Subject of a table's line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct At {
     function: Option<String>,
+    /// The modelled network.
+    wire: Option<String>,
     sources: Option<u64>,
     image: Option<u64>,
     size: Option<u64>,
@@ -18,13 +36,21 @@ struct At {
 
 impl At {
     fn of(row: &Row) -> At {
-        At { function: row.function.clone(), sources: row.sources, image: row.image, size: row.size }
+        let latency = row.others.get("wire_us").and_then(Value::as_f64);
+        At {
+            function: row.function.clone(),
+            wire: latency.map(|latency| format!("{latency} us")),
+            sources: row.sources,
+            image: row.image,
+            size: row.size,
+        }
     }
 
     /// Its cells, with the columns' names.
-    fn cells(&self) -> [(&'static str, Option<String>); 4] {
+    fn cells(&self) -> [(&'static str, Option<String>); 5] {
         [
             ("function", self.function.clone()),
+            ("wire", self.wire.clone()),
             ("sources", self.sources.map(|sources| sources.to_string())),
             ("code", self.image.map(bytes)),
             ("payload", self.size.map(bytes)),
@@ -93,7 +119,7 @@ impl Table {
         }
         let mut heads = Vec::new();
         let mut lines = vec![Vec::new(); places.len()];
-        for number in 0..4 {
+        for number in 0..5 {
             if places.iter().any(|place| place.cells()[number].1.is_some()) {
                 heads.extend(places.first().map(|place| place.cells()[number].0.to_owned()));
                 for (line, place) in lines.iter_mut().zip(&places) {
@@ -200,6 +226,16 @@ mod tests {
         assert!(table.contains("`scaling-rate` in million/s\n\n| sources | payload |"), "{table}");
         assert!(table.contains("`cpu_ns_target`, shm, cached |") && table.contains(" 21.5 |"), "{table}");
         assert!(!table.contains("ring"), "{table}");
+    }
+
+    #[test]
+    fn figures_with_a_modelled_network_have_a_line_of_their_own() {
+        let wires =
+            [json!({ "function": "list" }), json!({ "function": "list", "wire_us": 1.0, "median": 2.1 })];
+        let table = tables(&kept("resident", &wires));
+        assert!(table.contains("| function | wire | payload |"), "{table}");
+        assert!(table.contains("| list |  | 8 B | 0.100 |"), "{table}");
+        assert!(table.contains("| list | 1 us | 8 B | 2.10 |"), "{table}");
     }
 
     #[test]

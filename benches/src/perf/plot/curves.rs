@@ -31,6 +31,8 @@ pub(super) struct Panel {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Across {
     Payload,
+    /// Data at the target.
+    Resident,
     Image,
     Sources,
 }
@@ -93,22 +95,30 @@ fn notes(report: &Report, rounds: u32) -> Vec<String> {
     vec![parts.join(", "), how]
 }
 
-/// Returns a panel for each metric, and for each function and length that the horizontal axis does not cover.
+/// Returns a panel for each metric, and for each function, modelled network, and length that the horizontal
+/// axis does not cover.
 fn panels(rows: &[Row]) -> Vec<Panel> {
     let across = Across::of(rows);
-    let key = |row: &Row| (row.metric, row.function, Some(row.size).filter(|_| across != Across::Payload));
+    let is_over_sizes = matches!(across, Across::Payload | Across::Resident);
+    let key =
+        |row: &Row| (row.metric, row.function, row.shown_wire(), Some(row.size).filter(|_| !is_over_sizes));
     let mut keys: Vec<_> = Vec::new();
     for row in rows {
         if !keys.contains(&key(row)) {
             keys.push(key(row));
         }
     }
-    let several_sizes = keys.iter().map(|key| key.2).collect::<BTreeSet<_>>().len() > 1;
+    let several_sizes = keys.iter().map(|key| key.3).collect::<BTreeSet<_>>().len() > 1;
     let panel = |of_panel: &_| {
         let rows: Vec<_> = rows.iter().filter(|row| key(row) == *of_panel).collect();
-        let (metric, function, size) = *of_panel;
+        let (metric, function, wire, size) = of_panel;
         let mut title = title(metric);
         title += &function.map(|function| format!(": {function}")).unwrap_or_default();
+        title += &match &**wire {
+            "" => String::new(),
+            "plain" => ", plain".to_owned(),
+            latency => format!(", wire of {latency}"),
+        };
         if let (true, Some(size)) = (several_sizes, size) {
             title += &format!(", payload {size} B");
         }
@@ -133,13 +143,14 @@ impl Across {
         match (several(|row| Across::Sources.value(row)), several(|row| Across::Image.value(row))) {
             (true, _) => Across::Sources,
             (_, true) => Across::Image,
+            _ if rows.iter().any(Row::is_resident) => Across::Resident,
             _ => Across::Payload,
         }
     }
 
     fn value(self, row: &Row) -> Option<u64> {
         match self {
-            Across::Payload => Some(row.size as u64),
+            Across::Payload | Across::Resident => Some(row.size as u64),
             Across::Image => row.image.map(|image| image as u64),
             Across::Sources => row.sources.map(u64::from),
         }
@@ -148,6 +159,7 @@ impl Across {
     pub(super) fn title(self) -> &'static str {
         match self {
             Across::Payload => "bytes of payload",
+            Across::Resident => "bytes of data at the target",
             Across::Image => "bytes of code",
             Across::Sources => "sources",
         }
@@ -310,6 +322,18 @@ mod tests {
         assert_eq!(titles, ["work: sum", "work: codec"]);
         let both = panels(&[usual(), Row { metric: "scaling-rate", unit: "million/s", ..usual() }]);
         assert_eq!((&*both[1].title, both[1].is_time), ("scaling rate", false));
+    }
+
+    #[test]
+    fn each_modelled_network_has_a_panel_over_the_length_of_the_data() {
+        let row = |size, wire_us| Row { metric: "work", function: Some("list"), size, wire_us, ..usual() };
+        let wires = [None, Some(0.0), Some(5.0)];
+        let rows: Vec<_> = wires.iter().flat_map(|wire| [4096, 8192].map(|size| row(size, *wire))).collect();
+        let panels = panels(&rows);
+        let titles: Vec<_> = panels.iter().map(|panel| &*panel.title).collect();
+        assert_eq!(titles, ["work: list, plain", "work: list, wire of 0 us", "work: list, wire of 5 us"]);
+        assert!(panels.iter().all(|panel| panel.across == Across::Resident));
+        assert_eq!(panels[2].curves[0].points, [(4096, 0.1), (8192, 0.1)]);
     }
 
     #[test]
