@@ -8,7 +8,7 @@ use super::baselines::ucx;
 use super::metric::{Against, Metric};
 use super::options::Perf;
 use super::payload_size::LONGEST_PAYLOAD;
-use super::work::resident;
+use super::work::resident::query;
 use super::{perftest, remote_target};
 use crate::program::failure::Failure;
 
@@ -152,7 +152,7 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
         return Err(Failure::new(format!("{stranger} works on other data: {instead}")));
     }
     if arguments.resident {
-        return arguments.sizes.0.iter().try_for_each(|size| resident::check_size(*size));
+        return arguments.sizes.0.iter().try_for_each(|size| query::check_size(*size));
     }
     if let Some(size) = arguments.sizes.0.iter().find(|size| **size > LONGEST_PAYLOAD) {
         return Err(Failure::new(format!("{size} B: a target takes payloads of 64M at most")));

@@ -101,7 +101,7 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
                 talk.reply(first_call::load_and_call(&library, &symbol, adds)?.as_nanos() as u64)?;
             }
             Order::Hold { query, size } => {
-                resident::hold(query, size);
+                resident::present::hold(query, size);
                 talk.reply(())?;
             }
             Order::End => return Ok(true),
@@ -130,7 +130,7 @@ fn open(spec: &EndpointSpec, set: &Set, counter: &Library, memory: &Memory) -> R
             Ok(Unconnected::target(injected::receiver(task, transport, set)?))
         }
         EndpointSpec::Resident(task @ resident::Task { way: resident::Way::Injected(transport), .. }) => {
-            Ok(Unconnected::target(resident::open_target(task, transport, set, memory)?))
+            Ok(Unconnected::target(baselines::resident::open_target(task, transport, set, memory)?))
         }
         baseline => baselines::open(baseline, &set.layout, &set.folder, Some(&set.host)),
     }

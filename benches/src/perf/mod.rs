@@ -100,7 +100,7 @@ pub unsafe fn run(arguments: &Perf) -> Result<(), Failure> {
             };
             match arguments.metric {
                 Metric::Work if arguments.resident => {
-                    work::resident::run(&setting, &modes, &against, &mut report)
+                    work::resident::run::run(&setting, &modes, &against, &mut report)
                 }
                 Metric::Scaling => scaling::run(&setting, &mut report),
                 Metric::WakeUp | Metric::Idle => {

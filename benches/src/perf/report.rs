@@ -9,7 +9,7 @@ use super::machine::{CoreDistance, Machine, Placement};
 use super::options::Perf;
 use super::row::{Row, right_aligned};
 use super::scaling::table;
-use super::work::resident;
+use super::work::resident::rows;
 use crate::program::failure::Failure;
 use crate::program::output;
 use crate::program::units::counted;
@@ -141,7 +141,7 @@ impl Report {
             let line = row.what_was_posted();
             text += line.filter(|line| said.insert(line.clone())).as_deref().unwrap_or_default();
         }
-        for sentence in image::crossings(&self.rows).into_iter().chain(resident::crossings(&self.rows)) {
+        for sentence in image::crossings(&self.rows).into_iter().chain(rows::crossings(&self.rows)) {
             text += &sentence;
             text.push('\n');
         }

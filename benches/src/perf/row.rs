@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::machine::CoreDistance;
 use super::payload_size::show_size;
 use super::statistics::Series;
-use super::work::resident::{is_resident, show_us};
+use super::wire_model::show_us;
+use super::work::resident::query::is_resident;
 use crate::program::output;
 
 /// One figure beside one baseline.
@@ -77,7 +78,8 @@ pub(super) struct Row {
     pub(super) wire_gb_s: Option<f64>,
     /// Round trips of the baseline that depend on each other.
     pub(super) reference_trips: Option<u32>,
-    /// Bytes of data from which farjump must be ahead of the fetch, by arithmetic.
+    /// Bytes of data from which farjump must be ahead of the fetch, by arithmetic; `None` if it need not be, or
+    /// if that is not known.
     pub(super) ahead_from: Option<u64>,
 }
 

@@ -78,6 +78,11 @@ impl Traffic {
     }
 }
 
+/// Formats a latency.
+pub(super) fn show_us(latency: f64) -> String {
+    format!("{latency} us")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ pub(crate) mod connect;
 mod iceoryx;
 pub(crate) mod injection;
 pub(crate) mod memcpy;
+pub(crate) mod resident;
 pub(crate) mod ring;
 pub(crate) mod stores;
 mod stream;
@@ -22,7 +23,7 @@ use super::work::am;
 use super::work::mapped::Mapped;
 #[cfg(feature = "ucx")]
 use super::work::store_len;
-use super::work::{Task, Way, one_sided, resident};
+use super::work::{Task, Way, one_sided};
 use crate::program::failure::Failure;
 use ring::{Layout, Ring};
 use stores::Stores;
@@ -47,7 +48,7 @@ pub(super) enum Connected {
 
 impl Unconnected {
     /// An endpoint with this offer, which is connected to the peer by `connect`.
-    pub(super) fn new(
+    fn new(
         offer: Offer,
         connect: impl FnOnce(&Offer, &Memory) -> Result<Connected, Failure> + 'static,
     ) -> Unconnected {

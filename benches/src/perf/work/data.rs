@@ -38,7 +38,7 @@ pub(super) fn row(key: u64) -> u64 {
 
 /// The data. It begins as `struct farjump_data` of `farjump_ifunc.h`, for functions that take one.
 #[repr(C)]
-pub(super) struct Store {
+pub(crate) struct Store {
     size: u32,
     reserved: u32,
     bytes: Cell<*const u8>,
@@ -74,7 +74,7 @@ impl Store {
     /// - The memory has as many bytes as [`store_len`] returns, is writable, and starts at a multiple of 64.
     /// - It stays so to the end of the process, or until the last use of the store.
     /// - There are no references to it, and the other process writes there only while this one serves it.
-    pub(super) unsafe fn new(start: *mut u8, capacity: usize) -> &'static Store {
+    pub(crate) unsafe fn new(start: *mut u8, capacity: usize) -> &'static Store {
         Box::leak(Box::new(Store {
             size: DATA_SIZE,
             reserved: 0,

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::metric::Against;
-pub(super) use data::store_len;
+pub(super) use data::{Store, store_len};
 pub(super) use functions::{Function, Functions, parse_functions};
 
 /// One way of doing one function's work, known to both processes.

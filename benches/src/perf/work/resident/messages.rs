@@ -7,10 +7,11 @@ use std::slice;
 use super::super::am::{Keeps, Replies};
 use super::super::data::Store;
 use super::super::native::with_reply;
-use super::query::{Job, NODE, NODE_HEAD};
+use super::Task;
+use super::present::{Natives, Present, present};
+use super::query::{Job, Jobs, NODE, NODE_HEAD};
 use super::source::{Ask, Asking, head, walk};
 use super::target::Holding;
-use super::ways::{Natives, Present, Task, present};
 use crate::perf::baselines::ucx::{Handler, Messages, Opening};
 use crate::perf::child_protocol::Offer;
 use crate::perf::liveness::Watch;
@@ -77,6 +78,8 @@ struct Computes {
     natives: Natives,
     store: &'static Store,
     node: Cell<[u64; 2]>,
+    /// The present call.
+    job: Cell<Job>,
     /// A copy of data that UCX has at an address which is no multiple of 8.
     aligned: RefCell<Vec<u64>>,
 }
@@ -93,7 +96,7 @@ impl Handler for Computes {
         }
         if data.addr().is_multiple_of(align_of::<u64>()) {
             self.store.show(bytes, len);
-            self.natives.call_here(work.job());
+            self.natives.call_here(self.job.get());
             return;
         }
         let mut aligned = self.aligned.borrow_mut();
@@ -102,7 +105,7 @@ impl Handler for Computes {
         // SAFETY: `aligned` has as many bytes as words of 8 bytes fit in `len`, all initialised.
         let bytes = unsafe { slice::from_raw_parts(aligned.as_ptr().cast::<u8>(), aligned.len() * 8) };
         self.store.show(bytes, len);
-        self.natives.call_here(work.job());
+        self.natives.call_here(self.job.get());
     }
 }
 
@@ -137,6 +140,7 @@ impl Ask for Asks {
                 Ok(self.messages.handler().node.get())
             });
         }
+        self.messages.handler().job.set(job);
         self.fetch(0, work.size, true, watch)?;
         with_reply(|own| reply.extend_from_slice(own));
         Ok(())
@@ -156,8 +160,8 @@ pub(crate) fn asking(task: &Task, opening: Opening, offer: &Offer) -> Result<Box
     // `show` gives it other data than the store's own.
     let store = Store::own(0);
     let natives = Natives::place(task, store)?;
-    let (node, aligned) = (Cell::new([0; 2]), RefCell::new(Vec::new()));
-    let computes = Computes { natives, store, node, aligned };
+    let (node, job) = (Cell::new([0; 2]), Cell::new(Jobs::NONE.nth(0)));
+    let computes = Computes { natives, store, node, job, aligned: RefCell::new(Vec::new()) };
     let messages = Messages::join_for(opening, offer, [REQUEST, task.longest], computes)?;
     Ok(Box::new(Asking::new(Asks { messages, request: Box::leak(Box::new([0; REQUEST])) })))
 }

@@ -2,104 +2,44 @@
 //!
 //! Each way computes the same result of the same data ([`query`]). The target holds them in one memory for all
 //! ways, and in a second one for fetches by UCX. Active messages, and a source that computes by itself, call
-//! the injected code, placed as a target places it ([`ways`]).
+//! the injected code, placed as a target places it ([`present`]).
 
 #[cfg(feature = "ucx")]
-mod messages;
+pub(crate) mod messages;
+pub(crate) mod present;
 pub(crate) mod query;
-mod rows;
-mod run;
-mod source;
-mod target;
-mod ways;
+pub(crate) mod rows;
+pub(crate) mod run;
+pub(crate) mod source;
+pub(crate) mod target;
 
-use super::data::Store;
-#[cfg(feature = "ucx")]
-use crate::perf::baselines::ucx;
-use crate::perf::baselines::{Connected, Unconnected};
-use crate::perf::child_protocol::{Offer, Set};
-use crate::perf::role::Receiver;
-use crate::perf::shared_memory::Memory;
-use crate::program::failure::Failure;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 pub(crate) use query::Query;
-pub(crate) use rows::{crossings, show_us};
-pub(crate) use run::{check_size, run};
-pub(crate) use ways::{Task, Way, hold};
 
-/// Returns whether this is the name of a function on resident data.
-pub(crate) fn is_resident(function: &str) -> bool {
-    Query::ALL.iter().any(|query| query.name() == function)
+/// One way of working on resident data, for all functions.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) way: Way,
+    /// The functions, each with its library.
+    pub(crate) libraries: Vec<(Query, PathBuf)>,
+    /// Most bytes of data.
+    pub(crate) longest: usize,
 }
 
-/// Opens the target of injected functions.
-pub(crate) fn open_target(
-    task: &Task,
-    transport: &str,
-    set: &Set,
-    memory: &Memory,
-) -> Result<Box<dyn Receiver>, Failure> {
-    target::injected(task, transport, held(memory), set)
-}
-
-/// Returns the store in the memory of both processes, which [`hold`] fills from now on.
-fn held(memory: &Memory) -> &'static Store {
-    let store = ways::shared_store(memory);
-    ways::add_store(store);
-    store
-}
-
-/// Opens this process's endpoint of another way.
-pub(crate) fn open(task: Task, is_source: bool) -> Result<Unconnected, Failure> {
-    match task.way {
-        Way::Injected(_) => Err(Failure::new("farjump is no baseline")),
-        Way::RawFetch => Ok(Unconnected::new(Offer::default(), move |_, memory| {
-            Ok(match is_source {
-                true => Connected::Source(source::loading(&task, memory)?),
-                false => Connected::Target(target::fetched(held(memory), || ())),
-            })
-        })),
-        #[cfg(feature = "ucx")]
-        Way::Messages => {
-            let opening = ucx::Opening::for_messages()?;
-            Ok(Unconnected::new(opening.offer()?, move |theirs, memory| {
-                Ok(match is_source {
-                    true => Connected::Source(messages::calling(opening, theirs)?),
-                    false => Connected::Target(messages::called(&task, held(memory), opening, theirs)?),
-                })
-            }))
-        }
-        #[cfg(feature = "ucx")]
-        Way::FetchMessages => {
-            let opening = ucx::Opening::for_messages()?;
-            Ok(Unconnected::new(opening.offer()?, move |theirs, memory| {
-                Ok(match is_source {
-                    true => Connected::Source(messages::asking(&task, opening, theirs)?),
-                    false => Connected::Target(messages::sending(held(memory), opening, theirs)?),
-                })
-            }))
-        }
-        #[cfg(feature = "ucx")]
-        Way::Fetch => {
-            let opening = ucx::Opening::with_memory(target::memory_len(task.longest))?;
-            Ok(Unconnected::new(opening.offer()?, move |theirs, _| {
-                if is_source {
-                    let reach = ucx::Reach::join(opening, theirs)?;
-                    return Ok(Connected::Source(source::fetching(&task, reach)?));
-                }
-                let reached = ucx::Reached::join(opening, theirs)?;
-                let (start, len) = reached.memory();
-                // SAFETY: UCX has allocated this many bytes, starting at a page. They live as long as
-                // `reached`, which the closure keeps with the endpoint that uses them. The list of stores to
-                // fill is used only while the endpoints live. Both processes computed the length from the
-                // data to work on.
-                let store = unsafe { Store::new(start, len) };
-                ways::add_store(store);
-                Ok(Connected::Target(target::fetched(store, move || reached.progress())))
-            }))
-        }
-        #[cfg(not(feature = "ucx"))]
-        Way::Messages | Way::FetchMessages | Way::Fetch => {
-            Err(Failure::new("this program was built without UCX: build with --features ucx"))
-        }
-    }
+/// A way of working on resident data.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// By injected functions, over a transport.
+    Injected(String),
+    /// By the handler of UCX's active messages.
+    Messages,
+    /// At the source, which gets the data by UCX.
+    Fetch,
+    /// At the source, to which the target sends the data in UCX's active messages.
+    FetchMessages,
+    /// At the source, in memory that both processes have mapped.
+    RawFetch,
 }

@@ -6,6 +6,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::program::failure::Failure;
+
 /// A function that works on resident data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -37,16 +39,42 @@ const TOP: usize = 16;
 pub(crate) const SHORTEST: usize = 4 << 10;
 pub(crate) const LONGEST: usize = 256 << 20;
 
-/// The arguments and the result of a function on data of one length.
+/// The arguments and the result of one call.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
     pub(super) args: &'static [u8],
     pub(super) result: &'static [u8],
 }
 
+/// The calls of a function on data of one length, which differ where a call reads a part of the data.
+#[derive(Clone, Copy)]
+pub(super) struct Jobs {
+    /// Arguments and results of all calls, which have the same lengths.
+    args: &'static [u8],
+    results: &'static [u8],
+    /// Number of different calls, a power of two.
+    count: usize,
+}
+
 thread_local! {
     /// The jobs made so far.
-    static JOBS: RefCell<BTreeMap<(Query, usize), Job>> = const { RefCell::new(BTreeMap::new()) };
+    static JOBS: RefCell<BTreeMap<(Query, usize), Jobs>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+impl Jobs {
+    /// No call yet.
+    pub(super) const NONE: Jobs = Jobs { args: &[], results: &[], count: 1 };
+
+    /// Returns call number `turn`. After the last different one comes the first again.
+    #[inline]
+    pub(super) fn nth(self, turn: usize) -> Job {
+        let (at, shift) = (turn & (self.count - 1), self.count.trailing_zeros());
+        let one = |all: &'static [u8]| {
+            let len = all.len() >> shift;
+            &all[at * len..][..len]
+        };
+        Job { args: one(self.args), result: one(self.results) }
+    }
 }
 
 impl Query {
@@ -74,20 +102,27 @@ impl Query {
         }
     }
 
-    /// Returns arguments and result for data of `size` bytes, made once. They are leaked, as UCX may read
+    /// Returns arguments and results for data of `size` bytes, made once. They are leaked, as UCX may read
     /// the data of an operation that timed out at any later time.
-    pub(super) fn job(self, size: usize) -> Job {
-        let make = || Job { args: self.args(size).leak(), result: self.result(size).leak() };
+    pub(super) fn jobs(self, size: usize) -> Jobs {
+        let make = || {
+            let (args, results) = match self {
+                Query::List => walks(size),
+                _ => (self.args(), self.result(size)),
+            };
+            let count = if self == Query::List { size / NODE / STEPS } else { 1 };
+            Jobs { args: args.leak(), results: results.leak(), count }
+        };
         JOBS.with_borrow_mut(|made| *made.entry((self, size)).or_insert_with(make))
     }
 
-    fn args(self, size: usize) -> Vec<u8> {
+    fn args(self) -> Vec<u8> {
         match self {
-            Query::Column | Query::TopK => Vec::new(),
+            // Those of a list are its walks'.
+            Query::Column | Query::TopK | Query::List => Vec::new(),
             // A quarter of all numbers.
             Query::Filter => [1_u64 << 62, 1 << 63].map(u64::to_le_bytes).concat(),
             Query::Nearest => wanted().map(i32::to_le_bytes).concat(),
-            Query::List => start(size).to_le_bytes().to_vec(),
         }
     }
 
@@ -148,13 +183,27 @@ impl Query {
                 let (distance, vector) = nearest.unwrap_or_default();
                 [vector, distance].map(u64::to_le_bytes).concat()
             }
-            Query::List => {
-                let nodes = std::iter::successors(Some(start(size)), |at| Some(next(size, *at)));
-                let total = nodes.take(STEPS).map(noise).fold(0, u64::wrapping_add);
-                total.to_le_bytes().to_vec()
-            }
+            Query::List => Vec::new(),
         }
     }
+}
+
+/// Checks that data can have this length.
+///
+/// # Errors
+/// A sentence for the user.
+pub(crate) fn check_size(size: usize) -> Result<(), Failure> {
+    match (SHORTEST..=LONGEST).contains(&size) && size.is_power_of_two() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "{size} B: resident data are powers of two from 4K to 256M, so that a list goes through all of them"
+        ))),
+    }
+}
+
+/// Returns whether this is the name of a function on resident data.
+pub(crate) fn is_resident(function: &str) -> bool {
+    Query::ALL.iter().any(|query| query.name() == function)
 }
 
 impl fmt::Display for Query {
@@ -176,9 +225,20 @@ fn wanted() -> [i32; VECTOR] {
     std::array::from_fn(|at| (noise(u64::MAX / 2 + at as u64) & 0xff) as i32)
 }
 
-/// Returns the first node of a walk.
-fn start(size: usize) -> u64 {
-    (size / NODE) as u64 / 3
+/// Returns the first nodes of all walks, and their sums. A walk begins where the previous one ended, so that
+/// together they visit each node once.
+fn walks(size: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut at = 0;
+    let walks = (0..size / NODE / STEPS).map(|_| {
+        let (first, mut total) = (at, 0_u64);
+        for _ in 0..STEPS {
+            total = total.wrapping_add(noise(at));
+            at = next(size, at);
+        }
+        (first.to_le_bytes(), total.to_le_bytes())
+    });
+    let (firsts, totals): (Vec<_>, Vec<_>) = walks.unzip();
+    (firsts.concat(), totals.concat())
 }
 
 /// Returns the node behind node `at`. One cycle goes through all nodes, a power of two of them, in an order
@@ -198,17 +258,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_goes_through_all_its_nodes() {
+    fn the_walks_of_a_list_visit_each_node_once_and_begin_anew() {
         for size in [SHORTEST, 1 << 20] {
-            let nodes = size / NODE;
-            let mut seen = vec![false; nodes];
-            let mut at = start(size);
-            for _ in 0..nodes {
-                assert!(!std::mem::replace(&mut seen[at as usize], true), "{at}");
-                at = next(size, at);
+            let jobs = Query::List.jobs(size);
+            let mut seen = vec![false; size / NODE];
+            for walk in 0..size / NODE / STEPS {
+                let mut at = first(jobs.nth(walk));
+                for _ in 0..STEPS {
+                    assert!(!std::mem::replace(&mut seen[at as usize], true), "{at}");
+                    at = next(size, at);
+                }
+                assert_eq!(at, first(jobs.nth(walk + 1)));
             }
-            assert_eq!(at, start(size));
+            assert!(seen.into_iter().all(|seen| seen));
         }
+    }
+
+    fn first(job: Job) -> u64 {
+        u64::from_le_bytes(job.args.try_into().expect("a walk has the number of its first node"))
     }
 
     #[test]
@@ -218,8 +285,9 @@ mod tests {
                 let mut words = vec![0_u64; size / 8];
                 // SAFETY: the vector has this many bytes, aligned to 8.
                 unsafe { query.fill(words.as_mut_ptr().cast(), size) };
+                let job = query.jobs(size).nth(3);
                 let result: Vec<u64> =
-                    query.job(size).result.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect();
+                    job.result.as_chunks().0.iter().copied().map(u64::from_le_bytes).collect();
                 let mut sorted = words.clone();
                 sorted.sort_unstable();
                 match query {
@@ -246,7 +314,7 @@ mod tests {
                         assert_eq!(result, [first.expect("it is one of them") as u64, least]);
                     }
                     Query::List => {
-                        let (mut at, mut total) = (start(size) as usize, 0_u64);
+                        let (mut at, mut total) = (first(job) as usize, 0_u64);
                         for _ in 0..STEPS {
                             total = total.wrapping_add(words[at * 8 + 1]);
                             at = words[at * 8] as usize;

@@ -10,8 +10,12 @@ use crate::perf::metric::{Against, Metric};
 use crate::perf::payload_size::show_size;
 use crate::perf::row::{Row, show};
 use crate::perf::statistics::{Round, Series, median};
-use crate::perf::wire_model::{Traffic, Wire};
+use crate::perf::wire_model::{Traffic, Wire, show_us};
 use crate::program::failure::Failure;
+
+/// Most bytes of data with which the time of a call without the function shows: of longer data it is less than
+/// two measurements differ.
+const SHORT: usize = 64 << 10;
 
 /// The times of one way.
 pub(super) struct Times {
@@ -44,6 +48,7 @@ pub(super) struct Measured {
 }
 
 /// The description of farjump's case.
+#[derive(Clone)]
 pub(super) struct About<'a> {
     pub(super) query: Query,
     pub(super) size: usize,
@@ -64,7 +69,7 @@ impl Measured {
     }
 
     /// Returns the rows of farjump's case number `at`. `overhead_us` is the time of its call without the
-    /// function, which the shortest data set.
+    /// function, which the shortest data set if they are up to [`SHORT`].
     pub(super) fn rows(
         &self,
         at: usize,
@@ -76,12 +81,15 @@ impl Measured {
         let own = &self.injected[at];
         // The last baseline computes here, on data that it loads.
         let here = self.baselines.last();
-        if let (None, Some(call), Some(here)) =
-            (*overhead_us, own.series.median(), here.and_then(|here| here.series.median()))
-        {
+        if let (None, true, Some(call), Some(here)) = (
+            *overhead_us,
+            about.size <= SHORT,
+            own.series.median(),
+            here.and_then(|here| here.series.median()),
+        ) {
             *overhead_us = Some((call - here).max(0.0));
         }
-        let job = about.query.job(about.size);
+        let job = about.query.jobs(about.size).nth(0);
         let line = Traffic::of_call(job.args.len(), job.result.len());
         let call = Traffic { bytes: line.bytes + about.code, ..line };
         let describe = |against: Against, lane: &Option<String>, row: Row, missing: Option<String>| Row {
@@ -186,17 +194,16 @@ pub(crate) fn crossings(rows: &[Row]) -> Vec<String> {
                 None => "at no length".to_owned(),
             },
         };
-        let due = rows.first().and_then(|row| row.ahead_from);
-        let due =
-            due.map_or("never".to_owned(), |bytes| format!("from {} KiB on", show(bytes as f64 / 1024.0)));
+        let due = match rows.first().map(|row| (row.size, row.ahead_from)) {
+            Some((_, Some(bytes))) => format!("from {} KiB on", show(bytes as f64 / 1024.0)),
+            Some((size, None)) if size > SHORT => {
+                format!("not known, as no data of {} or less were measured", show_size(SHORT))
+            }
+            _ => "never".to_owned(),
+        };
         format!("{name}: farjump is ahead of the fetch {measured}; by arithmetic {due}")
     };
     curves.iter().map(said).collect()
-}
-
-/// Formats a latency.
-pub(crate) fn show_us(latency: f64) -> String {
-    format!("{latency} us")
 }
 
 #[cfg(test)]
@@ -240,6 +247,13 @@ mod tests {
         );
         assert_eq!(said([0.5, 0.9, 0.1], None), format!("{name} at every length; by arithmetic never"));
         assert_eq!(said([1.5, 1.9, 1.1], None), format!("{name} at no length; by arithmetic never"));
+        let only_long = crossings(&[row(1 << 20, 0.5, None)]).join("; ");
+        assert_eq!(
+            only_long,
+            format!(
+                "{name} at every length; by arithmetic not known, as no data of 64K or less were measured"
+            )
+        );
         assert!(crossings(&[]).is_empty());
     }
 
@@ -261,10 +275,15 @@ mod tests {
             code: 12_500 - 8 - 128,
         };
         let baselines = [(Against::Fetch, None), (Against::RawFetch, None)];
+        let rows_of = |about: &About<'_>, overhead: &mut Option<f64>| {
+            measured.rows(0, about, &baselines, &[Against::Fetch], overhead).expect("there is memory")
+        };
         let mut overhead = None;
-        let rows =
-            measured.rows(0, &about, &baselines, &[Against::Fetch], &mut overhead).expect("there is memory");
+        assert_eq!(rows_of(&about, &mut overhead)[1].ahead_from, None);
+        assert_eq!(overhead, None, "the data are too long to tell");
+        rows_of(&About { size: SHORT, ..about.clone() }, &mut overhead);
         assert_eq!(overhead, Some(2.0));
+        let rows = rows_of(&about, &mut overhead);
         let figures = |row: &Row| (row.wire_us, row.median, row.reference_median, row.ahead_from);
         assert_eq!(figures(&rows[0]), (None, Some(3.0), Some(90.0), None));
         // The call has 12,500 bytes, the data 125,000: 1 and 10 us.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use farjump::{Link, Machine, Mode, WaitPolicy};
 
-use super::query::{LONGEST, Query, SHORTEST};
+use super::present::set_present;
+use super::query::Query;
 use super::rows::{About, Measured};
 use super::source;
 use super::target::{host, memory_len};
-use super::ways::{Task, Way, set_present};
+use super::{Task, Way};
 use crate::perf::baselines::connect::{Endpoint, Paired};
 use crate::perf::baselines::injection;
 use crate::perf::baselines::ring::Layout;
@@ -72,19 +73,6 @@ pub(crate) fn run(
     // Before the other process ends: UCX would try to reach it again.
     drop((run.links, run.endpoints));
     run.counterpart.end()
-}
-
-/// Checks that data can have this length.
-///
-/// # Errors
-/// A sentence for the user.
-pub(crate) fn check_size(size: usize) -> Result<(), Failure> {
-    match (SHORTEST..=LONGEST).contains(&size) && size.is_power_of_two() {
-        true => Ok(()),
-        false => Err(Failure::new(format!(
-            "{size} B: resident data are powers of two from 4K to 256M, so that a list goes through all of them"
-        ))),
-    }
 }
 
 impl<'a> Run<'a> {
@@ -188,7 +176,7 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 let link = &self.links[*link];
-                let attempt = || injection::attempt(link, library, *mode, query.job(size).args);
+                let attempt = || injection::attempt(link, library, *mode, query.jobs(size).nth(0).args);
                 match self.counterpart.serve(*endpoint, attempt)? {
                     Ok(()) => {}
                     Err(error @ farjump::Error::Wait(farjump::WaitError::PeerGone { .. })) => {

@@ -1,14 +1,21 @@
 //! The source's endpoints.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use farjump::{Library, Link};
 
-use super::super::data::{AREA, CALLS, Store};
+use super::super::data::Store;
+#[cfg(feature = "ucx")]
+use super::super::data::{AREA, CALLS};
 use super::super::native::with_reply;
+#[cfg(feature = "ucx")]
 use super::super::one_sided::Remote;
-use super::query::{Job, NODE, NODE_HEAD, STEPS};
-use super::ways::{Natives, Present, Task, present, shared_store};
+use super::Task;
+use super::present::{Natives, Present, present, shared_store};
+use super::query::{Job, Jobs};
+#[cfg(feature = "ucx")]
+use super::query::{NODE, NODE_HEAD, STEPS};
 use crate::perf::liveness::{PATIENCE, Watch};
 use crate::perf::role::Source;
 use crate::perf::shared_memory::Memory;
@@ -32,22 +39,32 @@ pub(super) trait Ask {
 pub(super) struct Asking<W> {
     way: W,
     work: Present,
+    jobs: Jobs,
+    /// The last call, and the number of the next.
     job: Job,
+    turn: usize,
     reply: Vec<u8>,
     calls: u64,
 }
 
+thread_local! {
+    /// The number of this process's next call. All ways count on, so that no call reads what the previous one
+    /// left in a cache.
+    static TURN: Cell<usize> = const { Cell::new(0) };
+}
+
 impl<W: Ask> Asking<W> {
     pub(super) fn new(way: W) -> Asking<W> {
-        let job = Job { args: &[], result: &[] };
-        Asking { way, work: present(), job, reply: Vec::with_capacity(256), calls: 0 }
+        let (jobs, job) = (Jobs::NONE, Jobs::NONE.nth(0));
+        Asking { way, work: present(), jobs, job, turn: 0, reply: Vec::with_capacity(256), calls: 0 }
     }
 }
 
 impl<W: Ask> Source for Asking<W> {
     fn prepare(&mut self, _size: usize, _streams: bool) -> Result<(), Failure> {
         self.work = present();
-        self.job = self.work.job();
+        self.jobs = self.work.jobs();
+        self.turn = TURN.get();
         self.calls = 0;
         Ok(())
     }
@@ -56,6 +73,8 @@ impl<W: Ask> Source for Asking<W> {
     fn call(&mut self, watch: &Watch) -> Result<(), Failure> {
         self.reply.clear();
         self.calls += 1;
+        self.job = self.jobs.nth(self.turn);
+        self.turn = self.turn.wrapping_add(1);
         self.way.ask(self.work, self.job, &mut self.reply, watch)
     }
 
@@ -64,6 +83,7 @@ impl<W: Ask> Source for Asking<W> {
     }
 
     fn settle(&mut self, watch: &Watch) -> Result<(), Failure> {
+        TURN.set(self.turn);
         self.way.settle(self.calls, watch)?;
         if self.calls == 0 || self.reply == self.job.result {
             return Ok(());
@@ -135,12 +155,14 @@ pub(crate) fn loading(task: &Task, memory: &Memory) -> Result<Box<dyn Source>, F
 }
 
 /// Fetches the data, or node after node, and computes here.
+#[cfg(feature = "ucx")]
 struct Fetches<R> {
     remote: R,
     natives: Natives,
     store: &'static Store,
 }
 
+#[cfg(feature = "ucx")]
 impl<R: Remote> Ask for Fetches<R> {
     #[inline]
     fn ask(&mut self, work: Present, job: Job, reply: &mut Vec<u8>, watch: &Watch) -> Result<(), Failure> {
@@ -171,6 +193,7 @@ impl<R: Remote> Ask for Fetches<R> {
 }
 
 /// Walks the list by a fetch for each node, which is given the node and whether it is the last.
+#[cfg(feature = "ucx")]
 #[inline]
 pub(super) fn walk(
     job: Job,
@@ -189,6 +212,7 @@ pub(super) fn walk(
 }
 
 /// Reads a node's next node and value; zeros if there are too few bytes.
+#[cfg(feature = "ucx")]
 #[inline]
 pub(super) fn head(bytes: &[u8]) -> [u64; 2] {
     let (words, _) = bytes.as_chunks();
@@ -196,6 +220,7 @@ pub(super) fn head(bytes: &[u8]) -> [u64; 2] {
 }
 
 /// Returns the source's endpoint that fetches by an access to the target's memory.
+#[cfg(feature = "ucx")]
 pub(crate) fn fetching<R: Remote + 'static>(task: &Task, remote: R) -> Result<Box<dyn Source>, Failure> {
     // `show` gives it other data than the store's own.
     let store = Store::own(0);

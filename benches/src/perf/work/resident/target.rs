@@ -3,7 +3,8 @@
 use farjump::Library;
 
 use super::super::data::{AREA, Store};
-use super::ways::{Task, present};
+use super::Task;
+use super::present::present;
 use crate::perf::baselines::injection::Polls;
 use crate::perf::child_protocol::Set;
 use crate::perf::liveness::Watch;

@@ -1,43 +1,18 @@
-//! The ways of working on resident data, as both processes know them, and their endpoints.
+//! The present work of a process, the memories that it works on, and the placed functions.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::c_void;
 use std::path::PathBuf;
 
 use farjump::Library;
-use serde::{Deserialize, Serialize};
 
 use super::super::data::Store;
 use super::super::native::Native;
-use super::query::{Job, Query, SHORTEST};
+use super::Task;
+use super::query::{Job, Jobs, Query, SHORTEST};
 use crate::perf::ifuncs;
 use crate::perf::shared_memory::Memory;
 use crate::program::failure::Failure;
-
-/// One way of working on resident data, for all functions.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Task {
-    pub(crate) way: Way,
-    /// The functions, each with its library.
-    pub(crate) libraries: Vec<(Query, PathBuf)>,
-    /// Most bytes of data.
-    pub(crate) longest: usize,
-}
-
-/// A way of working on resident data.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Way {
-    /// By injected functions, over a transport.
-    Injected(String),
-    /// By the handler of UCX's active messages.
-    Messages,
-    /// At the source, which gets the data by UCX.
-    Fetch,
-    /// At the source, to which the target sends the data in UCX's active messages.
-    FetchMessages,
-    /// At the source, in memory that both processes have mapped.
-    RawFetch,
-}
 
 /// The present work, the same in both processes.
 #[derive(Clone, Copy)]
@@ -45,6 +20,7 @@ pub(super) struct Present {
     pub(super) query: Query,
     pub(super) size: usize,
     /// Whether the source fetches node after node instead of all data.
+    #[cfg_attr(not(feature = "ucx"), expect(dead_code, reason = "fetches are UCX's"))]
     pub(super) stepwise: bool,
 }
 
@@ -64,9 +40,9 @@ pub(super) fn present() -> Present {
 }
 
 impl Present {
-    /// Returns arguments and result.
-    pub(super) fn job(self) -> Job {
-        self.query.job(self.size)
+    /// Returns arguments and results.
+    pub(super) fn jobs(self) -> Jobs {
+        self.query.jobs(self.size)
     }
 }
 
@@ -85,7 +61,7 @@ pub(crate) fn hold(query: Query, size: usize) {
 }
 
 /// Adds a memory that [`hold`] fills.
-pub(super) fn add_store(store: &'static Store) {
+pub(crate) fn add_store(store: &'static Store) {
     STORES.with_borrow_mut(|stores| {
         if !stores.iter().any(|known| std::ptr::eq(*known, store)) {
             stores.push(store);
@@ -94,7 +70,7 @@ pub(super) fn add_store(store: &'static Store) {
 }
 
 /// Returns the store in the memory of both processes, which the target fills.
-pub(super) fn shared_store(memory: &Memory) -> &'static Store {
+pub(crate) fn shared_store(memory: &Memory) -> &'static Store {
     SHARED.with(|shared| {
         *shared.get_or_init(|| {
             let (start, len) = memory.store();
