@@ -2,7 +2,7 @@
 
 use super::received_frame::Held;
 use super::{Channel, Path, Received, Taken, two_sided};
-use crate::frame::{CodeHeader, Flags, LINE};
+use crate::frame::{CodeHeader, Flags};
 use crate::mailbox::{self, Seen};
 use crate::transport::TransportError;
 
@@ -75,8 +75,8 @@ impl Channel {
                 if header.flags.contains(Flags::WANTS_REPLY) {
                     path.out.prefetch();
                 }
-                // The length was checked; the compiler knows this only for one line.
-                let start = path.inbound.ring().pointer(at, LINE);
+                // The frame's length was checked to lie in the ring.
+                let start = path.inbound.ring().line_pointer(at);
                 self.hold(Held::new(header, payload, start), false);
                 Found::Frame
             }

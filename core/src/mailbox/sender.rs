@@ -24,6 +24,9 @@ const AT_ONCE: usize = 16;
 /// Frames of up to this many lines are placed apart. Longer ones are read by hardware prefetching.
 const SHORT_LINES: usize = 4;
 
+/// Greatest length of a frame that is placed apart and does not take the rest of the ring, in bytes.
+const LONGEST_APART: usize = (SHORT_LINES + APART[3] - 1) * frame::LINE;
+
 /// The sending half of a ring: tracks sent and consumed positions, and writes frames into `ring`. That is the
 /// peer's ring itself (mapped) or a shadow ring from which a backend moves the bytes.
 // What each send touches comes first.
@@ -31,6 +34,10 @@ const SHORT_LINES: usize = 4;
 pub(crate) struct Outbound<M> {
     ring: M,
     position: u64,
+    /// Up to here a frame of up to [`LONGEST_APART`] bytes may start without further checks: it is within the
+    /// credit, the ring's end and the peer's limit, and the ring is not filling up. A frame that starts here
+    /// or later takes the checks, and most of them move this on.
+    clear_until: u64,
     /// Last known position up to which the peer has consumed.
     consumed: u64,
     /// Signal for `position`, computed in advance.
@@ -80,6 +87,7 @@ impl<M: Memory> Outbound<M> {
             returns,
             key,
             position: 0,
+            clear_until: 0,
             consumed: 0,
             signal: key.header(0),
             limit,
@@ -134,7 +142,7 @@ impl<M: Memory> Outbound<M> {
     /// Finds space for a frame of one line, which fits before the ring's end at every position.
     #[inline(always)]
     pub(crate) fn line(&mut self) -> Option<usize> {
-        if self.free(frame::LINE) { Some(self.offset()) } else { None }
+        if self.position < self.clear_until || self.free(frame::LINE) { Some(self.offset()) } else { None }
     }
 
     /// Finds space for a frame of `len` bytes at the position.
@@ -269,6 +277,21 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     fn apart(&mut self, at: usize, least: usize, alone: bool) -> usize {
         self.turn += 1;
+        // The sender of a lone frame has the reply to its last one, so the peer consumes all that arrives,
+        // also the rest of the ring.
+        let back = alone && at >= HOT;
+        let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
+        if self.position < self.clear_until && !back && least <= SHORT_LINES * frame::LINE {
+            return least + gap;
+        }
+        self.apart_checked(at, least, gap, back)
+    }
+
+    /// [`Outbound::apart`] for a frame with `gap` bytes behind it, or the rest of the ring if it is to go
+    /// `back` to the start.
+    #[cold]
+    #[inline(never)]
+    fn apart_checked(&mut self, at: usize, least: usize, gap: usize, back: bool) -> usize {
         // A ring that fills up holds as many frames as fit.
         let plenty = self.ring.len() as u64 / 8;
         if self.position - self.consumed > plenty {
@@ -278,10 +301,10 @@ impl<M: Memory> Outbound<M> {
             }
         }
         let to_end = self.ring.len() - at;
-        // The sender of a lone frame has the reply to its last one, so the peer consumes all that arrives,
-        // also the rest of the ring.
-        let back = alone && at >= HOT;
-        let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
+        if LONGEST_APART <= self.limit {
+            let end = (self.consumed + plenty).min(self.position + to_end as u64);
+            self.clear_until = end.saturating_sub(LONGEST_APART as u64);
+        }
         let len = if back { to_end } else { to_end.min(least + gap) };
         if len <= self.limit && self.is_free(len) { len } else { least }
     }

@@ -57,8 +57,8 @@ unsafe impl Send for Region {}
 
 impl Region {
     /// # Safety
-    /// `base` must be aligned to 64 bytes and valid for reads and writes of `len` bytes while the value or a
-    /// copy of it is used, from every thread that uses it. Other processes may write the bytes. In this
+    /// `base` must be aligned to 64 bytes and valid for reads and writes of `len` bytes, which are at least 64,
+    /// while the value or a copy of it is used, from every thread that uses it. Other processes may write the bytes. In this
     /// process only this module and the running injected function reach them.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Region { base, len }
@@ -85,20 +85,31 @@ impl Region {
 
     /// Returns a part of the region.
     pub(crate) fn part(&self, at: usize, len: usize) -> Region {
+        assert!(len >= 64, "a region without a line");
         Region { base: self.pointer(at, len), len }
     }
 
-    /// Returns the line at `at`.
+    /// The address of the line at `at`, in a region whose length is a power of two. Every frame needs this:
+    /// instead of a check, an offset that is no line's becomes one that is.
+    #[inline(always)]
+    pub(crate) fn line_pointer(&self, at: usize) -> NonNull<u8> {
+        debug_assert!(at.is_multiple_of(64) && at < self.len && self.len.is_power_of_two());
+        let at = at & (self.len - 64) & !63;
+        // SAFETY: the region has at least 64 bytes (`new`, `part`), and a number that is masked by `len - 64`
+        // is at most that: 64 bytes from there on are within the range that the caller of `new` guarantees.
+        unsafe { self.base.add(at) }
+    }
+
+    /// Returns the line at `at`, in a region whose length is a power of two.
     #[inline(always)]
     fn line(&self, at: usize) -> &[AtomicU64; 8] {
-        assert!(at.is_multiple_of(64), "unaligned line");
         #[cfg(loom)]
-        return mapping::line(self.pointer(at, 64));
+        return mapping::line(self.line_pointer(at));
         #[cfg(not(loom))]
-        // SAFETY: in range by `pointer`; aligned, because the base is and `at` is a multiple of 64. While the
-        // reference lives, this process and others reach the words only as atomics.
+        // SAFETY: in range and aligned by `line_pointer`. While the reference lives, this process and others
+        // reach the words only as atomics.
         unsafe {
-            self.pointer(at, 64).cast::<[AtomicU64; 8]>().as_ref()
+            self.line_pointer(at).cast::<[AtomicU64; 8]>().as_ref()
         }
     }
 
@@ -133,7 +144,7 @@ impl Memory for Region {
         self.word(at).store(word.to_le(), order);
     }
 
-    // Every frame uses the two methods below: one bounds check for the line instead of one for each word.
+    // Every frame uses the two methods below: one mask for the line instead of a bounds check for each word.
 
     #[inline(always)]
     fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
@@ -165,11 +176,11 @@ impl Memory for Region {
     fn prefetch_write(&self, at: usize) {
         #[cfg(target_arch = "x86_64")]
         {
-            let line = self.pointer(at, 8);
-            // SAFETY: a prefetch never faults and changes no register. Processors without PREFETCHW execute
-            // it as a no-operation (AMD64 manual volume 3; Intel SDM volume 2).
+            let line = self.base.as_ptr().wrapping_add(at);
+            // SAFETY: a prefetch never faults, whatever the address, and changes no register. Processors
+            // without PREFETCHW execute it as a no-operation (AMD64 manual volume 3; Intel SDM volume 2).
             unsafe {
-                core::arch::asm!("prefetchw [{}]", in(reg) line.as_ptr(), options(nostack, preserves_flags, readonly));
+                core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{ChannelParams, SendError, failed, protocol, ring_of};
-use crate::frame::{Flags, Header, LINE, Layout, Plan, Trailer};
+use crate::frame::{Flags, Header, Layout, Plan, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoSpace, Outbound, STATE_AT, Seen, State, Waker,
 };
@@ -259,7 +259,7 @@ impl OneSided {
             return None;
         }
         let at = self.out.line()?;
-        Some((at, self.out.ring().pointer(at, LINE)))
+        Some((at, self.out.ring().line_pointer(at)))
     }
 
     /// Sends the frame at `at`, an offset that [`OneSided::line`] returned and at which the payload was
