@@ -32,7 +32,7 @@ impl Target<'_> {
         // Before anything is read: a child shares its parent's sockets, and would take frames from it.
         self.check_process()?;
         let mut ran = 0;
-        if self.sessions.polled() != self.sessions.len() {
+        if !self.sessions.are_all_busy() && self.sessions.polled() != self.sessions.len() {
             self.ask_of_told()?;
         }
         let mut index = 0;
@@ -49,7 +49,7 @@ impl Target<'_> {
             index += 1;
         }
         if let Some(index) = self.sessions.turn() {
-            ran += self.poll_session(index).unwrap_or(0);
+            ran += self.poll_idle(index);
         }
         if self.shared.forwards.is_active() {
             self.relay();
@@ -94,12 +94,19 @@ impl Target<'_> {
         }
     }
 
+    /// Polls a session whose turn it is, and returns how many of its frames ran. Not part of the poll's own
+    /// code, in which calls of busy sessions run.
+    #[inline(never)]
+    fn poll_idle(&mut self, index: usize) -> usize {
+        self.poll_session(index).unwrap_or(0)
+    }
+
     /// Polls one session, and returns how many of its frames ran; `None` if it has ended.
     #[inline(always)]
     pub(super) fn poll_session(&mut self, index: usize) -> Option<usize> {
         let mut ran = 0;
         loop {
-            match self.with_session(index, Session::poll) {
+            match self.with_session(index, |session, shared| session.poll(shared)) {
                 Ok(frames) => {
                     ran += frames;
                     if ran != 0 {

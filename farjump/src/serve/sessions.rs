@@ -25,6 +25,8 @@ pub(super) struct Sessions<T> {
     sweep: bool,
     /// Whether the events of some sessions are not reported, whatever they bring.
     mixed: bool,
+    /// Whether all sessions are busy: a poll then needs none of the above.
+    all_busy: bool,
 }
 
 /// A session's class, as its target finds it.
@@ -43,13 +45,13 @@ pub(super) enum Found {
 impl<T> Sessions<T> {
     /// No sessions.
     pub(super) fn new() -> Self {
-        Sessions { all: Vec::new(), busy: 0, polled: 0, turn: 0, sweep: false, mixed: false }
+        Sessions { all: Vec::new(), busy: 0, polled: 0, turn: 0, sweep: false, mixed: false, all_busy: true }
     }
 
     /// Adds a session as busy.
     pub(super) fn push(&mut self, session: T) {
         self.all.push(session);
-        self.make_busy(self.all.len() - 1);
+        self.move_to_busy(self.all.len() - 1);
     }
 
     /// Removes a session; the index of others may change.
@@ -64,7 +66,19 @@ impl<T> Sessions<T> {
             self.all.swap(index, self.polled);
             index = self.polled;
         }
-        self.all.swap_remove(index)
+        let removed = self.all.swap_remove(index);
+        self.note_all_busy();
+        removed
+    }
+
+    fn note_all_busy(&mut self) {
+        self.all_busy = self.busy == self.all.len();
+    }
+
+    /// Whether all sessions are busy.
+    #[inline(always)]
+    pub(super) fn are_all_busy(&self) -> bool {
+        self.all_busy
     }
 
     /// Takes all sessions.
@@ -93,6 +107,9 @@ impl<T> Sessions<T> {
     /// Number of sessions, from the first, that the poll that begins covers.
     #[inline]
     pub(super) fn due(&mut self) -> usize {
+        if self.all_busy {
+            return self.all.len();
+        }
         match std::mem::take(&mut self.sweep) {
             true => self.polled,
             false => self.busy,
@@ -102,7 +119,7 @@ impl<T> Sessions<T> {
     /// The idle session whose turn it is.
     #[inline]
     pub(super) fn turn(&mut self) -> Option<usize> {
-        if self.busy == self.polled {
+        if self.all_busy || self.busy == self.polled {
             return None;
         }
         self.turn += 1;
@@ -114,7 +131,13 @@ impl<T> Sessions<T> {
 
     /// Makes a session busy that has brought frames.
     #[inline]
-    pub(super) fn make_busy(&mut self, mut index: usize) {
+    pub(super) fn make_busy(&mut self, index: usize) {
+        if !self.all_busy {
+            self.move_to_busy(index);
+        }
+    }
+
+    fn move_to_busy(&mut self, mut index: usize) {
         if index >= self.polled {
             self.all.swap(index, self.polled);
             index = self.polled;
@@ -124,6 +147,7 @@ impl<T> Sessions<T> {
             self.all.swap(index, self.busy);
             self.busy += 1;
         }
+        self.note_all_busy();
     }
 
     /// Makes the next poll cover all sessions.
@@ -156,6 +180,7 @@ impl<T> Sessions<T> {
                 _ => index += 1,
             }
         }
+        self.note_all_busy();
     }
 }
 

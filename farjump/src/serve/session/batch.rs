@@ -60,7 +60,7 @@ impl Session {
             at += stride;
             let outcome = match ended {
                 Ended::Returned => Ok(()),
-                ended => self.ended_otherwise(&header, code, ended, shared),
+                ended => self.ended_otherwise(header, code, ended, shared),
             };
             // SAFETY: the table still holds the code: nothing was unbound since the call.
             unsafe { shared.executor.count(code) };

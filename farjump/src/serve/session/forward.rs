@@ -18,7 +18,7 @@ impl Session {
     #[cold]
     pub(super) fn forward(
         &mut self,
-        header: &Header,
+        header: Header,
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {

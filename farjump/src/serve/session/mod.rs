@@ -204,7 +204,7 @@ impl Session {
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let replied = self.run_code(&frame.header(), payload, code, shared);
+        let replied = self.run_code(|| frame.header(), payload, code, shared);
         // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
         // gone source's frames.
         let released = self.channel.release(frame);
@@ -221,34 +221,36 @@ impl Session {
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let replied = self.run_code(&held.header(), payload, code, shared);
+        let replied = self.run_code(|| held.header(), payload, code, shared);
         let released = self.release_held(held);
         replied?;
         released
     }
 
-    /// Runs code on the payload of a frame, which is released afterwards, and replies.
+    /// Runs code on the payload of a frame, which is released afterwards, and replies. `header` returns the
+    /// frame's: it is taken apart before the call and again behind it, where its few words cost less to keep
+    /// than its fields.
     #[inline(always)]
     fn run_code(
         &mut self,
-        header: &Header,
+        header: impl Fn() -> Header,
         payload: *mut u8,
         code: Callable,
         shared: &mut Shared,
     ) -> Result<(), Stop> {
-        let (len, token) = (header.payload_len as usize, header.token);
-        let wants_reply = header.flags.contains(Flags::WANTS_REPLY);
-        // A source that waits for one reply at a time gets it alone.
-        let alone = header.flags.contains(Flags::ALONE);
+        let len = header().payload_len as usize;
         // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the
         // scratch buffer, aligned as the image asks; the code is of this session's table, which holds it, or
         // in the frame, which is held until then.
         let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.replies.max_len) };
+        let header = header();
         // The reply first: the source waits for it.
         let replied = if ended != Ended::Returned {
             self.ended_otherwise(header, code, ended, shared)
-        } else if wants_reply {
-            self.send_reply(token, ReplyStatus::Done, shared.executor.reply(), alone)
+        } else if header.flags.contains(Flags::WANTS_REPLY) {
+            // A source that waits for one reply at a time gets it alone.
+            let alone = header.flags.contains(Flags::ALONE);
+            self.send_reply(header.token, ReplyStatus::Done, shared.executor.reply(), alone)
         } else {
             Ok(())
         };

@@ -31,7 +31,7 @@ impl Session {
     #[cold]
     pub(super) fn ended_otherwise(
         &mut self,
-        header: &Header,
+        header: Header,
         code: Callable,
         ended: Ended,
         shared: &mut Shared,
