@@ -23,6 +23,8 @@ pub(crate) const CANARY_LEN: usize = 8;
 pub(super) struct Call<'a> {
     pub(super) library: &'a Library,
     pub(super) args: &'a [u8],
+    /// The library's limit for the payload of `args`, in bytes.
+    pub(super) max: usize,
     pub(super) index: u16,
     pub(super) token: u32,
     pub(super) wants_reply: bool,
@@ -69,7 +71,7 @@ impl From<Box<Error>> for Failed {
 impl Call<'_> {
     /// Sends the call if there is credit.
     pub(super) fn send(&self, channel: &mut Channel, code: &Code) -> Result<Sent, Failed> {
-        let max = self.library.payload_max_size(self.args);
+        let max = self.max;
         let plan = Plan {
             kind: Kind::Call,
             wants_reply: self.wants_reply,
@@ -124,12 +126,11 @@ impl Call<'_> {
 
     /// Greatest length of its payload and of its frame, in bytes.
     pub(super) fn extent(&self, code: &Code) -> (usize, usize) {
-        let payload = self.library.payload_max_size(self.args);
         let image = self.named(code).map_or(0, |(_, image, _)| image.len());
         // Alignment takes less than one alignment each for image, payload and end, wherever the frame lies.
         let around = CODE_HEADER_LEN + MAX_NAME + TRAILER_LEN + CANARY_LEN + 2 * LINE;
         let align = 1 << code.align_log2.max(DEFAULT_ALIGN_LOG2);
-        (payload, payload.saturating_add(image).saturating_add(around + align))
+        (self.max, self.max.saturating_add(image).saturating_add(around + align))
     }
 
     fn send_frame(&self, channel: &mut Channel, plan: &Plan<'_>, max: usize) -> Result<Sent, Failed> {

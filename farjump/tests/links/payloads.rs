@@ -1,6 +1,6 @@
 //! Payload routines that fail, write too far, ask for the impossible or need less than they asked for.
 
-use farjump::{Error, InjectError, Library};
+use farjump::{Error, InjectError, Library, Mode};
 
 use crate::support::{Pair, Place, library, to_words, words};
 
@@ -122,5 +122,38 @@ fn payloads_lie_as_the_image_asks() {
         pair.call(&echo, &vec![0; round]).unwrap();
         let address = to_words(&pair.call(&aligned, &vec![1; round * 31]).unwrap())[0];
         assert_eq!(address % 4096, 0, "round {round}");
+    }
+}
+
+/// The calls of a link, with and without a reply and in batches, each for payloads of several places: in a line,
+/// and behind it. `asked` is the number of times that it was asked before.
+fn asks_once_for_each(pair: &mut Pair<'_>, library: &Library, asked: &mut u64) {
+    for len in [8, 40, 41, 64, 1024, 5000, 100_000] {
+        let args = vec![0; len];
+        let mut batch = pair.link.batch();
+        for _ in 0..3 {
+            batch.send(library, &args).unwrap();
+            pair.target.poll().unwrap();
+        }
+        batch.finish().unwrap();
+        pair.serve();
+        pair.link.send(library, &args).unwrap();
+        pair.serve();
+        *asked += 5;
+        assert_eq!(to_words(&pair.call(library, &args).unwrap()), [*asked], "{len} bytes");
+    }
+}
+
+#[test]
+fn a_routine_is_asked_once_in_each_call_for_the_length_of_its_payload() {
+    let library = library("asked");
+    let mut asked = 0;
+    for mode in [Mode::Cached, Mode::Always, Mode::Local] {
+        let place = Place::new();
+        let target = place.target().local(&library);
+        let mut pair = Pair::of(target, place.link().mode(mode));
+        for _ in 0..2 {
+            asks_once_for_each(&mut pair, &library, &mut asked);
+        }
     }
 }

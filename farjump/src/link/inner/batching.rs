@@ -123,7 +123,7 @@ impl Inner {
             self.begin_several(space, index, len);
             return Ok(());
         }
-        self.inject(library, args, false, true).map(drop)
+        self.inject_sized(library, args, max, false, true).map(drop)
     }
 
     /// Begins a batch whose first message, of `len` bytes, is written.

@@ -108,21 +108,52 @@ impl Inner {
         wait: bool,
     ) -> Result<usize, Box<Error>> {
         if let Some(index) = self.codes.last_used(library) {
-            if let Some(line) = self.connection.channel.line()
-                && let max = library.payload_max_size(args)
-                && max <= INLINE_PAYLOAD
-            {
-                let used = make_payload(library, args, max, &line)?;
-                if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) {
-                    let sent = line.send(&plan, used);
-                    return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
-                }
-            }
-            if let Some(token) = self.inject_lines(library, args, index, wants_reply)? {
-                return Ok(token as usize);
+            let max = library.payload_max_size(args);
+            return self.inject_by_index(library, args, index, max, wants_reply, wait);
+        }
+        Ok(self.inject_slowly(library, args, None, wants_reply, wait)? as usize)
+    }
+
+    /// [`Inner::inject`] for a payload of up to `max` bytes. The library is asked for that once in each call:
+    /// its routine may have much to count.
+    pub(super) fn inject_sized(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        max: usize,
+        wants_reply: bool,
+        wait: bool,
+    ) -> Result<usize, Box<Error>> {
+        if let Some(index) = self.codes.last_used(library) {
+            return self.inject_by_index(library, args, index, max, wants_reply, wait);
+        }
+        Ok(self.inject_slowly(library, args, Some(max), wants_reply, wait)? as usize)
+    }
+
+    /// [`Inner::inject`] for the code that was used last.
+    #[inline(always)]
+    fn inject_by_index(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        index: u16,
+        max: usize,
+        wants_reply: bool,
+        wait: bool,
+    ) -> Result<usize, Box<Error>> {
+        if max <= INLINE_PAYLOAD
+            && let Some(line) = self.connection.channel.line()
+        {
+            let used = make_payload(library, args, max, &line)?;
+            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) {
+                let sent = line.send(&plan, used);
+                return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
             }
         }
-        Ok(self.inject_slowly(library, args, wants_reply, wait)? as usize)
+        if let Some(token) = self.inject_lines(library, args, index, max, wants_reply)? {
+            return Ok(token as usize);
+        }
+        Ok(self.inject_slowly(library, args, Some(max), wants_reply, wait)? as usize)
     }
 
     /// The fast path for payloads that do not fit a line. `None` if the fast path does not apply: nothing was
@@ -133,9 +164,9 @@ impl Inner {
         library: &Library,
         args: &[u8],
         index: u16,
+        max: usize,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
-        let max = library.payload_max_size(args);
         if max > self.connection.target.limits.payload {
             return Ok(None);
         }
@@ -205,11 +236,13 @@ impl Inner {
         }
     }
 
+    /// The general path. `max` is the library's limit for this payload in bytes, if it was asked.
     #[inline(never)]
     fn inject_slowly(
         &mut self,
         library: &Library,
         args: &[u8],
+        mut max: Option<usize>,
         wants_reply: bool,
         wait: bool,
     ) -> Result<u32, Box<Error>> {
@@ -220,7 +253,7 @@ impl Inner {
         self.send_several(patience)?;
         let mode = self.settings.mode;
         if mode != Mode::Cached
-            && let Some(token) = self.inject_stamped(library, args, wants_reply)?
+            && let Some(token) = self.inject_stamped(library, args, &mut max, wants_reply)?
         {
             return Ok(token);
         }
@@ -254,6 +287,7 @@ impl Inner {
         let call = Call {
             library,
             args,
+            max: max.unwrap_or_else(|| library.payload_max_size(args)),
             index,
             token,
             wants_reply,
@@ -299,11 +333,12 @@ impl Inner {
         &mut self,
         library: &Library,
         args: &[u8],
+        max: &mut Option<usize>,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
         let mode = self.settings.mode;
         let Some((index, template)) = self.codes.with_template(library, mode) else { return Ok(None) };
-        let max = library.payload_max_size(args);
+        let max = *max.get_or_insert_with(|| library.payload_max_size(args));
         if max > self.connection.target.limits.payload {
             return Ok(None);
         }
