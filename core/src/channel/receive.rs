@@ -2,7 +2,7 @@
 
 use super::received_frame::Held;
 use super::{Channel, Path, Received, Taken, two_sided};
-use crate::frame::{CodeHeader, Flags};
+use crate::frame::{CodeHeader, DELIVERED_HEADER_LEN, Flags, HEADER_LEN};
 use crate::mailbox::{self, Seen};
 use crate::transport::TransportError;
 
@@ -98,8 +98,8 @@ impl Channel {
         }
         match path.poll_fast() {
             two_sided::FastPoll::Nothing => Found::Nothing,
-            two_sided::FastPoll::Plain(header, payload, start) => {
-                self.hold(Held::new(header, payload, start), false);
+            two_sided::FastPoll::Plain(header, start) => {
+                self.hold(Held::new(header, 0, start), false);
                 Found::Frame
             }
             two_sided::FastPoll::Look => Found::Other,
@@ -107,12 +107,16 @@ impl Channel {
     }
 
     /// Leaves frames of more than `len` bytes, header included, to [`Channel::poll_general`]. A receiver with
-    /// further checks for large payloads then skips them for small frames. A payload is at least 24 bytes
-    /// shorter than its frame.
+    /// further checks for large payloads then skips them for small frames. No payload of those is longer than
+    /// `len` - 24.
     pub fn limit_glances(&mut self, len: usize) {
         match &mut self.path {
             Path::OneSided(path) => path.inbound.limit_glances(len),
-            Path::TwoSided(path) => path.fast_limit = self.terms.receive_limit.min(len),
+            Path::TwoSided(path) => {
+                // The header of these frames is shorter.
+                let len = len.saturating_sub(HEADER_LEN - DELIVERED_HEADER_LEN);
+                path.fast_limit = self.terms.receive_limit.min(len);
+            }
         }
     }
 

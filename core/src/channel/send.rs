@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{Channel, Line, Path};
-use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, Trailer};
+use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, Layout, Plan};
 use crate::memory::{Memory, Region};
 use crate::shared;
 use crate::sync::Ordering;
@@ -97,16 +97,15 @@ impl<'c> Reserved<'c> {
         let Reserved { channel, space } = self;
         debug_assert!(used <= space.len);
         let used = used.min(space.len);
-        let header = plan.header(&space.layout, used);
         match &mut channel.path {
-            Path::OneSided(path) => path.commit(header),
+            Path::OneSided(path) => path.commit(plan.header(&space.layout, used)),
             Path::TwoSided(path) => {
                 // SAFETY: `payload` lies in the buffer that the backend lent for this frame. `path` is the
                 // buffer's own, since this value borrows the channel, and nothing was sent or reserved since:
                 // a channel with a kept frame forgets it first.
                 let sent = unsafe {
                     let start = space.payload.sub(space.layout.payload);
-                    path.commit(start, header, space.layout.payload + used)
+                    path.commit(start, plan.header_delivered(&space.layout, used))
                 };
                 if let Err(SendError::Full) = sent {
                     channel.set_kept(space);
@@ -196,14 +195,6 @@ impl Channel {
             }
             Path::TwoSided(path) => {
                 let (start, layout) = path.reserve(plan, payload, self.send_limit)?;
-                // SAFETY: a frame has at least one line. Without code, only padding lies between that line
-                // and the payload.
-                unsafe {
-                    clear_line(start);
-                    if plan.code.is_none() && layout.payload > LINE {
-                        start.add(LINE).write_bytes(0, layout.payload - LINE);
-                    }
-                }
                 (start, layout)
             }
         };
@@ -216,13 +207,13 @@ impl Channel {
             frame.write(CODE_HEADER_LEN, code.name.as_bytes());
             frame.write(part.image_offset as usize, code.image);
             if let Path::TwoSided(_) = self.path {
-                // Cleared for the reason that `clear_line` gives.
                 let name_end = CODE_HEADER_LEN + code.name.len();
                 let image = match part.image_len {
                     0 => name_end..name_end,
                     len => part.image_offset as usize..(part.image_offset + len) as usize,
                 };
-                for gap in [name_end..image.start, image.end..layout.payload] {
+                for gap in [0..HEADER_LEN, name_end..image.start, image.end..layout.payload] {
+                    // Bytes of another message, maybe of another link, must not travel.
                     // SAFETY: the gap is inside the frame, and no part of the frame covers it.
                     unsafe { start.add(gap.start).write_bytes(0, gap.len()) };
                 }
@@ -262,17 +253,13 @@ impl Channel {
         if payload > self.send_limit || self.keeps {
             return None;
         }
-        let layout = Plan::of(Kind::Call).layout(0, payload, Trailer::Never);
+        let layout = Plan::of(Kind::Call).layout_delivered(payload);
         if layout.frame_len > self.send_limit {
             return None;
         }
         let start = path.lend(layout.frame_len)?;
-        // SAFETY: the frame has a line, and the layout keeps the payload inside the frame.
-        let at = unsafe {
-            clear_line(start);
-            start.add(layout.payload)
-        };
-        Some(Reserved::new(self, Space { payload: at, len: payload, layout }))
+        // The payload comes first.
+        Some(Reserved::new(self, Space { payload: start, len: payload, layout }))
     }
 
     /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
@@ -288,7 +275,7 @@ impl Channel {
             return None;
         }
         let Reserved { channel, space } = self.reserve_delivered(bytes.len())?;
-        let header = plan.header(&space.layout, bytes.len());
+        let header = plan.header_delivered(&space.layout, bytes.len());
         let Path::TwoSided(path) = &mut channel.path else { return None };
         // SAFETY: the buffer was lent just now, for a frame of this length.
         Some(unsafe { path.commit_beside(space.payload.sub(space.layout.payload), header, bytes) })
@@ -348,17 +335,6 @@ impl Channel {
         unsafe { shared::copy_in(bytes.as_ptr(), space.payload().as_ptr(), bytes.len()) };
         space.commit(plan, bytes.len())
     }
-}
-
-/// Clears the bytes behind the header in the first line of a two-sided transport's buffer. They held another
-/// message, maybe of another link: bytes that no part of the frame covers must not travel.
-///
-/// # Safety
-/// `start` must be valid for writes of a line, which nothing else uses.
-#[inline(always)]
-unsafe fn clear_line(start: NonNull<u8>) {
-    // SAFETY: the caller keeps `start` valid for writes of a line (see Safety).
-    unsafe { start.add(HEADER_LEN).write_bytes(0, LINE - HEADER_LEN) };
 }
 
 /// Copies up to 40 bytes by relaxed atomic stores. For so few bytes, calling memcpy takes longer than the

@@ -4,24 +4,25 @@ use alloc::boxed::Box;
 use core::ptr::NonNull;
 
 use super::{Armed, ChannelParams, SendError, protocol};
-use crate::frame::{FrameError, FrameView, Header, Kind, LINE, Layout, Parts, Plan, Trailer};
-use crate::memory::{Memory, Region};
-use crate::signal::LinkKey;
-use crate::sync::Ordering;
+use crate::frame::{
+    DELIVERED_HEADER_LEN, FrameError, FrameView, Header, Layout, Parts, Plan, delivered_words,
+};
 use crate::transport::{Messages, TransportError};
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
 pub(super) struct TwoSided {
     pub(super) messages: Box<dyn Messages>,
-    /// Position of the next frame to receive.
-    pub(super) received: u64,
-    receive_key: LinkKey,
     /// Longest frame that the fast poll takes, in bytes.
     pub(super) fast_limit: usize,
-    /// Position of the next frame to send.
+    /// Stamp of the next frame to receive.
+    due: u32,
+    /// Stamp of the first frame to send.
+    first: u32,
+    /// Bytes of the frames released so far.
+    pub(super) received: u64,
+    /// Number of the next frame to send.
     sent: u64,
-    send_key: LinkKey,
     /// The backend's error when the fast path asked for a buffer.
     refused: Option<Box<TransportError>>,
     /// The error of a fast poll, for the general poll that follows.
@@ -33,8 +34,8 @@ pub(super) struct TwoSided {
 pub(super) enum FastPoll {
     /// Nothing.
     Nothing,
-    /// A frame without code: its header, the offset of its payload, and where it starts.
-    Plain(Header, u32, NonNull<u8>),
+    /// A frame without code: its header, and where it and its payload start.
+    Plain(Header, NonNull<u8>),
     /// Something else: call [`TwoSided::poll`].
     Look,
 }
@@ -43,14 +44,14 @@ impl TwoSided {
     pub(super) fn new(messages: Box<dyn Messages>, terms: &ChannelParams) -> Self {
         TwoSided {
             messages,
-            send_key: terms.send_key,
-            receive_key: terms.receive_key,
-            receive_limit: terms.receive_limit,
             fast_limit: terms.receive_limit,
-            failed: None,
-            refused: None,
-            sent: 0,
+            due: terms.receive_key.stamp(0),
+            first: terms.send_key.stamp(0),
             received: 0,
+            sent: 0,
+            refused: None,
+            failed: None,
+            receive_limit: terms.receive_limit,
         }
     }
 
@@ -60,7 +61,7 @@ impl TwoSided {
         payload: usize,
         limit: usize,
     ) -> Result<(NonNull<u8>, Layout), SendError> {
-        let layout = plan.layout(0, payload, Trailer::Never);
+        let layout = plan.layout_delivered(payload);
         if layout.frame_len > limit {
             return Err(SendError::TooLarge { len: layout.frame_len, max: limit });
         }
@@ -71,32 +72,20 @@ impl TwoSided {
         Ok((start, layout))
     }
 
-    /// Sends the frame in the buffer at `start` with this header and a payload that ends at `end`.
+    /// Sends the frame in the buffer at `start` with this header.
     ///
     /// # Safety
     /// [`TwoSided::reserve`] or [`TwoSided::lend`] returned `start` last, for a frame at least as long, and
     /// no commit has taken it since.
     #[inline]
-    pub(super) unsafe fn commit(
-        &mut self,
-        start: NonNull<u8>,
-        header: Header,
-        end: usize,
-    ) -> Result<(), SendError> {
-        let len = header.frame_len as usize;
+    pub(super) unsafe fn commit(&mut self, start: NonNull<u8>, header: Header) -> Result<(), SendError> {
         // SAFETY: the caller's (see Safety).
-        unsafe { self.begin(start, header, len) };
-        // In a single line `clear_line` did this.
-        if len > LINE && end < len {
-            // SAFETY: the buffer has `len` bytes.
-            unsafe { start.add(end).write_bytes(0, len - end) };
-        }
-        let sent = self.messages.commit(len, self.sent);
-        self.ended(sent, len)
+        unsafe { self.begin(start, header) };
+        let sent = self.messages.commit(header.frame_len as usize, self.sent);
+        self.ended(sent)
     }
 
-    /// [`TwoSided::commit`] for a frame whose payload, `bytes`, lies elsewhere. Its first line is in the
-    /// buffer.
+    /// [`TwoSided::commit`] for a frame that names no code and whose payload, `bytes`, lies elsewhere.
     ///
     /// # Safety
     /// As [`TwoSided::commit`].
@@ -107,33 +96,33 @@ impl TwoSided {
         header: Header,
         bytes: &[u8],
     ) -> Result<(), SendError> {
-        let len = header.frame_len as usize;
         // SAFETY: the caller's (see Safety).
-        unsafe { self.begin(start, header, len) };
-        let sent = self.messages.commit_beside(LINE, bytes, self.sent);
-        self.ended(sent, len)
+        unsafe { self.begin(start, header) };
+        let sent = self.messages.commit_beside(header.frame_len as usize, bytes, self.sent);
+        self.ended(sent)
     }
 
-    /// Writes the header of a frame of `len` bytes into the buffer at `start`.
+    /// Writes a frame's header to the frame's end in the buffer at `start`.
     ///
     /// # Safety
     /// As [`TwoSided::commit`].
-    #[inline]
-    unsafe fn begin(&mut self, start: NonNull<u8>, header: Header, len: usize) {
-        let [lengths, rest] = header.to_words();
-        // SAFETY: the backend lends at least `len` bytes at `start`, aligned to 64, until its commit or the
-        // next `reserve`. There was neither since (see Safety).
-        let frame = unsafe { Region::new(start, len) };
-        frame.store(0, self.send_key.header(self.sent), Ordering::Relaxed);
-        frame.store(8, lengths, Ordering::Relaxed);
-        frame.store(16, rest, Ordering::Relaxed);
+    #[inline(always)]
+    unsafe fn begin(&mut self, start: NonNull<u8>, header: Header) {
+        // `LinkKey::stamp` of the frame.
+        let stamp = self.first.wrapping_add(self.sent as u32);
+        let [first, second] = delivered_words(header, stamp);
+        let at = header.frame_len as usize - DELIVERED_HEADER_LEN;
+        // SAFETY: the backend lends at least the frame's bytes at `start` until its commit or the next
+        // `reserve`. There was neither since (see Safety), and no frame is shorter than its header. Nothing
+        // else uses them.
+        unsafe { start.add(at).cast().write_unaligned([first.to_le(), second.to_le()]) };
     }
 
-    /// Records the result of handing over a frame of `len` bytes.
+    /// Records the result of handing over a frame.
     #[inline]
-    fn ended(&mut self, sent: Result<(), TransportError>, len: usize) -> Result<(), SendError> {
+    fn ended(&mut self, sent: Result<(), TransportError>) -> Result<(), SendError> {
         sent.map_err(SendError::from_transport)?;
-        self.sent += len as u64;
+        self.sent += 1;
         Ok(())
     }
 
@@ -166,21 +155,17 @@ impl TwoSided {
                 return FastPoll::Look;
             }
         };
-        if len < LINE {
+        let Some(at) = len.checked_sub(DELIVERED_HEADER_LEN) else { return FastPoll::Look };
+        // SAFETY: the backend lends the message of `len` bytes at `start` until `release`, and nothing writes
+        // it meanwhile (`Messages`).
+        let words: [u64; 2] = unsafe { start.add(at).cast().read_unaligned() };
+        let words = words.map(u64::from_le);
+        if words[0] as u32 != self.due {
             return FastPoll::Look;
         }
-        // SAFETY: the backend lends the message at `start` until `release` (`Messages`); it has at least a
-        // line.
-        let frame = unsafe { Region::new(start, LINE) };
-        let [signal, lengths, rest] = [0, 8, 16].map(|at| frame.load(at, Ordering::Relaxed));
-        if signal != self.receive_key.header(self.received) {
-            return FastPoll::Look;
-        }
-        match Header::plain([lengths, rest], 0, len, self.fast_limit) {
-            Some((header, payload)) if header.frame_len as usize == len => {
-                FastPoll::Plain(header, payload, start)
-            }
-            _ => FastPoll::Look,
+        match Header::plain_delivered(words, len, self.fast_limit) {
+            Some(header) => FastPoll::Plain(header, start),
+            None => FastPoll::Look,
         }
     }
 
@@ -193,18 +178,15 @@ impl TwoSided {
         // SAFETY: the backend lends `len` bytes at `start`, which nothing else writes, until `release`
         // (`Messages`).
         let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-        let view = FrameView::new_checked(bytes, 0, self.receive_limit).map_err(protocol)?;
-        if view.signal() != self.receive_key.header(self.received) {
+        let view = FrameView::of_delivered(bytes, self.receive_limit).map_err(protocol)?;
+        if view.signal() != u64::from(self.due) {
             return Err(protocol(FrameError::Signal));
         }
-        let header = view.header();
-        if header.kind == Kind::Skip {
-            return Err(protocol(FrameError::Kind(Kind::Skip as u8)));
-        }
-        Ok(Some((header, view.parts(), start)))
+        Ok(Some((view.header(), view.parts(), start)))
     }
 
     pub(super) fn release(&mut self, frame_len: u32) {
+        self.due = self.due.wrapping_add(1);
         self.received = self.received.wrapping_add(u64::from(frame_len));
         self.messages.release();
     }

@@ -27,8 +27,10 @@ pub unsafe trait Messages: Send {
     /// [`Cause::TooLarge`] over [`Capabilities::max_frame`]. Any other error is final for the link.
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError>;
 
-    /// Sends the first `len` bytes of the reserved buffer. `len` is at most the reserved length and a
-    /// multiple of 64. The message is on its way when this returns without an error. `frame` is its running
+    /// Sends the first `len` bytes of the reserved buffer. `len` is at least 16 and at most the reserved
+    /// length. Its last four bytes are zero ([`TRANSPORT_WORD_LEN`](crate::frame::TRANSPORT_WORD_LEN)): the
+    /// backend may put data of its own there, and core does not read them in the message that arrives. The
+    /// message is on its way when this returns without an error. `frame` is its running
     /// number, for later errors.
     ///
     /// # Errors
@@ -40,9 +42,9 @@ pub unsafe trait Messages: Send {
         false
     }
 
-    /// Sends the first `len` bytes of the reserved buffer, then the bytes of `beside`, padded with zeros to a
-    /// multiple of 64. The whole is at most the reserved length. `beside` is not used after the return: bytes
-    /// that are not on their way by then were copied. Only called if [`Messages::sends_beside`].
+    /// [`Messages::commit`], but the message starts with the bytes of `beside` instead of as many of the
+    /// buffer's. `beside` is shorter than the message, and not used after the return: bytes that are not on
+    /// their way by then were copied. Only called if [`Messages::sends_beside`].
     ///
     /// # Errors
     /// Those of [`Messages::commit`].

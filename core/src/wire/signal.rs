@@ -54,6 +54,13 @@ impl LinkKey {
         mix(position ^ self.trailer, self.header)
     }
 
+    /// The stamp of the delivered frame that `number` others preceded, modulo 2^32: a message that was lost,
+    /// repeated or overtaken has another, and one whose sender lacks the key has this one once in 2^32.
+    #[inline(always)]
+    pub const fn stamp(self, number: u64) -> u32 {
+        (self.header as u32).wrapping_add(number as u32)
+    }
+
     /// A keyed checksum of a frame, for the arrival rule `Checked`. Order matters, every bit counts, and it
     /// differs from position to position. `words` are the frame's 64-bit words from the word after the header
     /// signal up to the trailer.

@@ -146,7 +146,8 @@ fn a_flush_to_a_peer_whose_ucx_drops_all_messages_ends_by_its_deadline_and_its_l
         let began = Instant::now();
         timed_out(link.flush(SHORT));
         assert!(began.elapsed() >= SHORT);
-        // A call without credit, and one that is waited for.
+        // A call that uses the credit up, one without, and one that is waited for.
+        link.send(&echo, &vec![7; 60_000]).unwrap();
         timed_out(link.send(&echo, &vec![7; 60_000]));
         timed_out(link.inject(&echo, &[7; 8]).unwrap().wait(SHORT));
         drop(link);

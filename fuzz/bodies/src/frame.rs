@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use farjump_core::frame::{
-    CODE_HEADER_LEN, Flags, FrameView, HEADER_LEN, Header, Kind, LINE, MESSAGES_HEAD_LEN, Messages, Parts,
-    Plan, PlanCode, TRAILER_LEN, Trailer,
+    CODE_HEADER_LEN, DELIVERED_HEADER_LEN, Flags, FrameView, HEADER_LEN, Header, Kind, LINE, MAX_NAME,
+    MESSAGES_HEAD_LEN, Messages, Parts, Plan, PlanCode, TRAILER_LEN, Trailer,
 };
 
 use crate::assert_words;
@@ -43,13 +43,31 @@ impl<'a> Contents<'a> {
             name: view.name(),
         }
     }
+
+    /// A sender's plan of a frame with these contents, those of `view`; `None` if the name is not text, as a
+    /// sender's is.
+    fn plan(&self, view: &FrameView<'a>) -> Option<Plan<'a>> {
+        let name = std::str::from_utf8(self.name.unwrap_or_default()).ok()?;
+        let image = self.image.unwrap_or_default();
+        Some(Plan {
+            kind: self.kind,
+            wants_reply: self.wants_reply,
+            alone: self.alone,
+            index: self.index,
+            token: self.token,
+            align_log2: self.align_log2,
+            code: view.parts().code.map(|code| PlanCode { image, id: code.id, epoch: code.epoch, name }),
+        })
+    }
 }
 
-/// Reads a frame in both ways: as a whole in memory, and field by field like a mailbox, trailers included.
+/// Reads a frame in three ways: as a delivered message, as a whole in memory, and field by field like a
+/// mailbox, trailers included.
 pub fn frame(data: &[u8]) {
     let [line, lines, frame @ ..] = data else { return };
     let base = usize::from(line % 64) * LINE;
     let limit = if *lines == u8::MAX { usize::MAX } else { usize::from(*lines) * LINE };
+    check_delivered(frame, limit);
     check_header(frame, base, limit);
     let view = match FrameView::new_checked(frame, base, limit) {
         Ok(view) => view,
@@ -99,28 +117,56 @@ fn check_messages(header: &Header, payload: &[u8]) {
     }
 }
 
-/// Checks that a frame laid out by a sender with the read contents reads the same. A sender's names are text.
+/// Reads a message: it is one frame, whose payload reaches to the header at its end.
+fn check_delivered(message: &[u8], limit: usize) {
+    let view = match FrameView::of_delivered(message, limit) {
+        Ok(view) => view,
+        Err(error) => return assert_words(&error),
+    };
+    let (header, parts) = (view.header(), view.parts());
+    assert!(message.len() <= limit && header.frame_len as usize == message.len(), "{header:?}");
+    assert_eq!(address(view.payload()), address(message) + parts.payload as usize);
+    assert_eq!((parts.payload + header.payload_len) as usize + DELIVERED_HEADER_LEN, message.len());
+    assert_eq!(view.name().is_some(), header.kind.names_code());
+    assert_eq!(view.image().is_some(), header.kind.carries_image());
+    if let Some(code) = parts.code {
+        assert_apart(
+            &Header { frame_len: header.frame_len - DELIVERED_HEADER_LEN as u32, ..header },
+            &parts,
+            0,
+        );
+        assert!(usize::from(code.name_len) <= MAX_NAME);
+    }
+    if header.kind == Kind::CallBatch {
+        check_messages(&header, view.payload());
+    }
+    let contents = Contents::of(&view);
+    let Some(plan) = contents.plan(&view) else { return };
+    let len = contents.payload.len();
+    let layout = plan.layout_delivered(len);
+    let mut made = vec![0; layout.frame_len];
+    let stamp = view.signal() as u32;
+    assert_eq!(
+        plan.write_delivered(&layout, stamp, len, &mut made).map(|made| made.payload_len),
+        Some(len as u32)
+    );
+    put(&mut made, layout.payload, contents.payload);
+    let read = FrameView::of_delivered(&made, usize::MAX).expect("what is laid out passes the check");
+    assert_eq!((Contents::of(&read), read.signal()), (contents, view.signal()));
+}
+
+/// Checks that a frame laid out by a sender with the read contents reads the same.
 fn lay_out_again(view: &FrameView<'_>, base: usize) {
     let contents = Contents::of(view);
-    let Ok(name) = std::str::from_utf8(contents.name.unwrap_or_default()) else { return };
-    let image = contents.image.unwrap_or_default();
-    let part = view.parts().code;
-    let plan = Plan {
-        kind: contents.kind,
-        wants_reply: contents.wants_reply,
-        alone: contents.alone,
-        index: contents.index,
-        token: contents.token,
-        align_log2: contents.align_log2,
-        code: part.map(|code| PlanCode { image, id: code.id, epoch: code.epoch, name }),
-    };
+    let Some(plan) = contents.plan(view) else { return };
+    let (image, name) = (contents.image.unwrap_or_default(), contents.name.unwrap_or_default());
     let len = contents.payload.len();
     let layout = plan.layout(base, len, Trailer::Never);
     let mut made = vec![0xa5; layout.frame_len];
     put_words(&mut made, 8, &plan.header(&layout, len).to_words());
     if let Some(part) = plan.code_part(&layout) {
         put_words(&mut made, HEADER_LEN, &part.to_words(layout.payload as u32));
-        put(&mut made, CODE_HEADER_LEN, name.as_bytes());
+        put(&mut made, CODE_HEADER_LEN, name);
         put(&mut made, part.image_offset as usize, image);
     }
     put(&mut made, layout.payload, contents.payload);

@@ -132,7 +132,20 @@ fn frames() -> Vec<Seed> {
         ("reply", frame(0, any, &plan(Kind::Reply), &42_u64.to_le_bytes(), Trailer::Never)),
         ("flush", frame(0, any, &plan(Kind::Flush), b"", Trailer::Never)),
         ("skip", [&[0, any][..], &skip].concat()),
+        ("delivered-call", delivered(any, &plan(Kind::Call), b"hello")),
+        ("delivered-call-code", delivered(any, &call_code, b"payload")),
+        ("delivered-call-id", delivered(4, &call_id, &[0x77; 100])),
+        ("delivered-calls", delivered(8, &Plan { wants_reply: false, ..plan(Kind::CallBatch) }, &messages)),
     ]
+}
+
+/// The frame of `plan` as a message, in the body's format. Its stamp is zero.
+fn delivered(lines: u8, plan: &Plan<'_>, payload: &[u8]) -> Vec<u8> {
+    let layout = plan.layout_delivered(payload.len());
+    let mut bytes = vec![0; layout.frame_len];
+    plan.write_delivered(&layout, 0, payload.len(), &mut bytes).expect("it is as long as its layout says");
+    bytes[layout.payload..][..payload.len()].copy_from_slice(payload);
+    [&[0, lines][..], &bytes].concat()
 }
 
 /// The frame of `plan` at a line of a page, in the body's format. Its signal is zero.

@@ -68,9 +68,9 @@ pub enum Violation {
         /// Bytes reserved.
         reserved: usize,
     },
-    /// A message that is not whole lines.
-    #[error("message {frame} of {len} bytes committed, which is not a multiple of 64, or nothing")]
-    CommitNotLines {
+    /// A message that is no frame.
+    #[error("message {frame} of {len} bytes committed, which is less than a frame's header")]
+    CommitTooShort {
         /// Its running number.
         frame: u64,
         /// Its length.

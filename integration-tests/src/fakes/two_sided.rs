@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
-use farjump_core::frame::LINE;
+use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
     Operation, Transport, TransportError, UnconnectedEndpoint,
@@ -266,14 +266,12 @@ unsafe impl Messages for FakeMessages {
             Some(space) if len > space.len() => {
                 Some(Violation::CommitTooLong { frame, len, reserved: space.len() })
             }
-            Some(_) if len == 0 || !len.is_multiple_of(LINE) => {
-                Some(Violation::CommitNotLines { frame, len })
-            }
+            Some(_) if len < DELIVERED_HEADER_LEN => Some(Violation::CommitTooShort { frame, len }),
             Some(_) => None,
         };
         if let Some(violation) = wrong {
             self.shared.record(violation);
-            let cause = Cause::Unsupported("committing what was not reserved, or not in lines");
+            let cause = Cause::Unsupported("committing what was not reserved, or is no frame");
             return Err(self.fail(Operation::Send, cause).with_frame(frame));
         }
         let peer = self.peer.clone();

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use farjump_core::channel::{Channel, ChannelParams, Polled, SendError};
-use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME, Plan, PlanCode};
+use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME, Plan, PlanCode, TRANSPORT_WORD_LEN};
 use farjump_core::image::CodeId;
 use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ unsafe impl Messages for End {
     fn commit(&mut self, len: usize, _: u64) -> Result<(), TransportError> {
         let mut out = self.out.lock().unwrap();
         let space = self.space.as_ref().expect("core commits what it reserved");
-        assert!(len <= space.len && len.is_multiple_of(64));
+        assert!(len <= space.len && len >= 16);
         if out.full_commits > 0 {
             out.full_commits -= 1;
             return Err(full(Operation::Send));
@@ -178,7 +178,7 @@ fn changed(messages: &mut VecDeque<Message>, change: impl FnOnce(&mut Vec<u8>)) 
 proptest! {
     #[test]
     fn messages_arrive_whole_in_order_and_once_however_often_the_backend_is_full(
-        steps in prop::collection::vec((0..4_u8, 0..LIMIT - 64, 0..3_u32), 1..120),
+        steps in prop::collection::vec((0..4_u8, 0..=LIMIT - 16, 0..3_u32), 1..120),
     ) {
         let (mut left, mut right, line) = pair();
         let (mut sent, mut taken) = (0, 0);
@@ -220,7 +220,7 @@ proptest! {
 }
 
 #[test]
-fn lost_repeated_and_overtaken_messages_are_noticed_by_their_signal() {
+fn lost_repeated_and_overtaken_messages_are_noticed_by_their_stamp() {
     assert_eq!(refusal(|messages| drop(messages.pop_front())), FrameError::Signal, "lost");
     assert_eq!(
         refusal(|messages| messages.push_front(Message::of(&messages[0].bytes()))),
@@ -229,52 +229,93 @@ fn lost_repeated_and_overtaken_messages_are_noticed_by_their_signal() {
     );
     assert_eq!(refusal(|messages| messages.swap(0, 1)), FrameError::Signal, "overtaken");
     assert_eq!(
-        refusal(|messages| changed(messages, |bytes| bytes[7] ^= 1)),
+        refusal(|messages| changed(messages, |bytes| bytes[100] ^= 1)),
         FrameError::Signal,
-        "another signal"
+        "another stamp"
     );
 }
 
 #[test]
 fn messages_that_are_not_one_frame_are_refused() {
-    let frame_len = 192;
-    for len in [0, 1, 63] {
+    for len in [0, 1, 15] {
         let error = refusal(|messages| changed(messages, |bytes| bytes.truncate(len)));
-        assert_eq!(error, FrameError::Truncated { needed: 64, found: len });
+        assert_eq!(error, FrameError::Truncated { needed: 16, found: len });
     }
-    for len in [64, 128, frame_len - 1] {
-        let error = refusal(|messages| changed(messages, |bytes| bytes.truncate(len)));
-        assert_eq!(error, FrameError::Truncated { needed: frame_len, found: len });
+    // The header is at the end: a message that was cut or continued has none.
+    for len in [16, 63, 115, 117, 5000] {
+        let error = refusal(|messages| changed(messages, |bytes| bytes.resize(len, 0)));
+        assert!(matches!(error, FrameError::Signal | FrameError::Kind(_) | FrameError::Flags(_)), "{error}");
     }
-    for more in [1, 64, 4096] {
-        let error = refusal(|messages| changed(messages, |bytes| bytes.resize(frame_len + more, 0)));
-        assert_eq!(error, FrameError::Overlong { frame: frame_len, found: frame_len + more });
-    }
-    let skip = |bytes: &mut Vec<u8>| {
-        bytes[12..16].fill(0);
-        bytes[16] = Kind::Skip as u8;
+    let with = |kind: u8, change: fn(&mut [u8])| {
+        refusal(|messages| {
+            changed(messages, |bytes| {
+                bytes[104] = kind;
+                bytes[..64].fill(0);
+                // A name of 1 byte, and a payload behind it.
+                bytes[56..62].copy_from_slice(&[72, 0, 0, 0, 1, 0]);
+                change(bytes);
+            })
+        })
     };
-    assert_eq!(refusal(|messages| changed(messages, skip)), FrameError::Kind(Kind::Skip as u8));
-    let trailer = |bytes: &mut Vec<u8>| bytes[17] |= Flags::TRAILER.bits();
-    assert_eq!(refusal(|messages| changed(messages, trailer)), FrameError::Flags(0x36));
+    let local = Kind::CallLocal as u8;
+    for (error, expected) in [
+        (with(Kind::Skip as u8, |_| ()), FrameError::Kind(Kind::Skip as u8)),
+        (with(99, |_| ()), FrameError::Kind(99)),
+        (with(local, |_| ()), FrameError::Payload { offset: 72, len: 28, frame: 116 }),
+        (with(local, |bytes| bytes[56] = 101), FrameError::Payload { offset: 101, len: 0, frame: 116 }),
+        (with(local, |bytes| bytes[23] = 1), FrameError::Reserved),
+        (with(Kind::Call as u8, |bytes| bytes[105] |= Flags::TRAILER.bits()), FrameError::Flags(0x36)),
+        (with(Kind::Call as u8, |bytes| bytes[105] |= 0x80), FrameError::Flags(0x96)),
+        (with(Kind::Call as u8, |bytes| bytes[105] = 2), FrameError::Flags(2)),
+        (with(Kind::Call as u8, |bytes| bytes[105] = 13), FrameError::Flags(13)),
+    ] {
+        assert_eq!(error, expected);
+    }
+    let short = |messages: &mut VecDeque<Message>| {
+        changed(messages, |bytes| {
+            bytes[104] = Kind::CallLocal as u8;
+            drop(bytes.drain(..37));
+        })
+    };
+    assert_eq!(refusal(short), FrameError::Truncated { needed: 80, found: 79 }, "no code header");
+}
+
+#[test]
+fn what_the_transport_writes_into_its_word_changes_nothing() {
+    let (mut left, mut right, line) = pair();
+    send(&mut left, 5, 8).unwrap();
+    let mut queue = line.0.lock().unwrap();
+    assert_eq!(queue.messages[0].bytes()[20..], [0; TRANSPORT_WORD_LEN]);
+    changed(&mut queue.messages, |bytes| bytes[20..].fill(0xff));
+    drop(queue);
+    assert_eq!(take(&mut right), Some((5, pattern(5, 8))));
+}
+
+#[test]
+fn a_message_is_as_long_as_its_payload_and_its_header() {
+    let (mut left, _, line) = pair();
+    let plan = |kind, align_log2| Plan { align_log2, ..plan(kind, 0) };
+    for payload in [0, 1, 8, 40, 41, 84, 1000, 8000] {
+        for align_log2 in [0, 3, 6, 12] {
+            for kind in [Kind::Call, Kind::Reply, Kind::CallBatch] {
+                left.send_bytes(&plan(kind, align_log2), &pattern(0, payload)).unwrap();
+                let message = line.0.lock().unwrap().messages.pop_front().unwrap();
+                assert_eq!(message.bytes().len(), payload + 16);
+            }
+        }
+    }
 }
 
 #[test]
 fn messages_over_the_limits_are_refused_on_both_sides() {
     let (mut left, mut right, line) = pair();
-    assert!(matches!(send(&mut left, 0, LIMIT - 63), Err(SendError::TooLarge { len: 8_256, max: LIMIT })));
-    send(&mut left, 0, LIMIT - 64).unwrap();
+    assert!(matches!(send(&mut left, 0, LIMIT - 15), Err(SendError::TooLarge { len: 8_193, max: LIMIT })));
+    send(&mut left, 0, LIMIT - 16).unwrap();
     assert!(take(&mut right).is_some());
     send(&mut left, 1, 100).unwrap();
-    // As long as it states, and longer than agreed.
-    let mut queue = line.0.lock().unwrap();
-    changed(&mut queue.messages, |bytes| {
-        bytes.resize(LIMIT + 64, 0);
-        bytes[8..12].copy_from_slice(&(LIMIT as u32 + 64).to_le_bytes());
-    });
-    drop(queue);
+    changed(&mut line.0.lock().unwrap().messages, |bytes| drop(bytes.splice(..0, [0; LIMIT])));
     let error = right.poll().unwrap_err();
-    let too_long = FrameError::TooLong { len: LIMIT as u32 + 64, limit: LIMIT };
+    let too_long = FrameError::TooLong { len: LIMIT as u32 + 116, limit: LIMIT };
     assert_eq!(*error.cause(), Cause::Protocol(too_long));
 }
 
@@ -284,7 +325,7 @@ fn no_frame_is_longer_than_its_length_can_say() {
     let unlimited = terms(ArrivalRules::DELIVERED, false, 0);
     let mut channel = Channel::new(Endpoint::TwoSided(Box::new(end)), unlimited).unwrap();
     assert_eq!(channel.max_frame(), MAX_FRAME);
-    for payload in [MAX_FRAME - 63, MAX_FRAME + 1, 1 << 32, usize::MAX] {
+    for payload in [MAX_FRAME - 15, MAX_FRAME + 1, 1 << 32, usize::MAX] {
         let error = channel.reserve(&plan(Kind::Call, 0), payload).unwrap_err();
         assert!(matches!(error, SendError::TooLarge { max: MAX_FRAME, .. }), "{payload}: {error}");
     }
@@ -315,8 +356,9 @@ fn what_room_held_before_does_not_travel() {
     assert_eq!(messages.len(), 11 * 13);
     for message in messages {
         let bytes = message.bytes();
-        let of_signal = 8;
-        assert!(!bytes[of_signal..].contains(&STALE), "{:02x?}", &bytes);
+        let stamp = bytes.len() - 16..bytes.len() - 12;
+        let mut others = bytes.iter().enumerate().filter(|(at, _)| !stamp.contains(at));
+        assert!(others.all(|(_, byte)| *byte != STALE), "{:02x?}", &bytes);
     }
 }
 

@@ -120,9 +120,9 @@ fn messages_that_the_peer_can_no_longer_take_are_reported_with_their_number() {
 #[test]
 fn misuse_is_refused_and_recorded() {
     let expected = [
-        (64, 0, Violation::CommitNotLines { frame: 3, len: 0 }),
+        (64, 0, Violation::CommitTooShort { frame: 3, len: 0 }),
         (64, 65, Violation::CommitTooLong { frame: 3, len: 65, reserved: 64 }),
-        (128, 65, Violation::CommitNotLines { frame: 3, len: 65 }),
+        (128, 15, Violation::CommitTooShort { frame: 3, len: 15 }),
         (0, 64, Violation::CommitWithoutReserve { frame: 3 }),
     ];
     for (reserved, committed, violation) in expected {

@@ -61,6 +61,15 @@ fn the_frames_are_as_documented_and_are_taken() {
     let view = FrameView::new_checked(&call, 0, MAX_FRAME).unwrap();
     assert_eq!((view.payload(), view.header().index), (&b"hello"[..], 7));
 
+    let layout = plan.layout_delivered(5);
+    let mut message = vec![0; layout.frame_len];
+    plan.write_delivered(&layout, key().stamp(0), 5, &mut message).unwrap();
+    message[..5].copy_from_slice(b"hello");
+    hex::assert_block(&document, "delivered-call", &message);
+    let view = FrameView::of_delivered(&message, MAX_FRAME).unwrap();
+    assert_eq!((view.payload(), view.header().index), (&b"hello"[..], 7));
+    assert_eq!(view.signal(), u64::from(key().stamp(0)));
+
     let image = counter();
     let code = PlanCode { image: &image, id: code_id(&image), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
     let plan = Plan {

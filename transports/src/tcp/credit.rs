@@ -1,13 +1,22 @@
 //! Flow control: limits the bytes of messages under way.
 //!
-//! Counts are modulo 2^32. At most 2^31 bytes are under way: no window and no message is longer.
+//! Counts are modulo 2^32, and a message counts as whole lines: a receiver needs a line for the shortest. At
+//! most 2^31 bytes are under way: no window and no message is longer.
 
 use std::cmp;
+
+use farjump_core::frame::LINE;
 
 /// Largest window in bytes.
 pub(super) const MOST: u32 = 1 << 31;
 /// Largest size that a window grows to, in bytes.
 const GROWN: u32 = 64 << 20;
+
+/// The bytes that a message of `len` counts as; none is longer than 2^31.
+#[inline]
+const fn counted(len: u32) -> u32 {
+    len.next_multiple_of(LINE as u32)
+}
 
 /// The credit for sending.
 #[derive(Debug)]
@@ -24,17 +33,17 @@ impl SendCredit {
         SendCredit { sent: 0, consumed: 0, window }
     }
 
-    /// Whether the peer accepts `len` more bytes now. A message longer than the window travels alone.
+    /// Whether the peer accepts a message of `len` bytes now. A message longer than the window travels alone.
     #[inline]
     pub(super) fn has_credit(&self, len: usize) -> bool {
         let under_way = self.sent.wrapping_sub(self.consumed);
-        under_way == 0 || len as u64 + u64::from(under_way) <= u64::from(self.window)
+        under_way == 0 || len.next_multiple_of(LINE) as u64 + u64::from(under_way) <= u64::from(self.window)
     }
 
     /// Spends credit for a message of `len` bytes.
     #[inline]
     pub(super) fn send(&mut self, len: u32) {
-        self.sent = self.sent.wrapping_add(len);
+        self.sent = self.sent.wrapping_add(counted(len));
     }
 
     /// Takes the credit in a record. `false` if it is for bytes that were not sent.
@@ -87,19 +96,19 @@ impl RecvCredit {
     pub(super) fn takes(&self, len: u32) -> bool {
         let (consumed, window) = self.returned;
         let under_way = self.received.wrapping_sub(consumed);
-        under_way == 0 || u64::from(len) + u64::from(under_way) <= u64::from(window)
+        under_way == 0 || u64::from(counted(len)) + u64::from(under_way) <= u64::from(window)
     }
 
     /// Records the arrival of a message of `len` bytes.
     #[inline]
     pub(super) fn receive(&mut self, len: u32) {
-        self.received = self.received.wrapping_add(len);
+        self.received = self.received.wrapping_add(counted(len));
     }
 
     /// Records the release of a message of `len` bytes.
     #[inline]
     pub(super) fn consume(&mut self, len: u32) {
-        self.consumed = self.consumed.wrapping_add(len);
+        self.consumed = self.consumed.wrapping_add(counted(len));
     }
 
     /// Records that there is nothing to receive and nothing is held.

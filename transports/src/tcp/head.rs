@@ -9,6 +9,16 @@ pub(super) const BODY: usize = 16 << 10;
 /// Length in bytes of the authentication tag behind the body of an encrypted record.
 pub(super) const TAG: usize = 16;
 
+/// Length in bytes of the body that a message of `len` bytes has in its record: it is padded with zeros until
+/// the next record ends on or behind the line at which the message behind this one may begin. So a receiver
+/// of several messages moves each by less than a head to put it on a line. A message of several records is
+/// not padded.
+#[inline]
+pub(super) const fn padded(len: usize) -> usize {
+    let least = len.next_multiple_of(LINE) - HEAD;
+    if len > BODY || len > least { len } else { least }
+}
+
 /// The record is the last of its message.
 const LAST: u16 = 1 << 0;
 /// The sender has something to send and no credit for it.
@@ -17,7 +27,8 @@ const WAITS: u16 = 1 << 1;
 /// The parts of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
-    /// Length of the message that the record belongs to; 0 in a record that only returns credit.
+    /// Length of the message that the record belongs to, without padding; 0 in a record that only returns
+    /// credit.
     pub(super) message: u32,
     /// Bytes of the message in this record.
     pub(super) body: u16,
@@ -34,8 +45,6 @@ pub(super) struct Head {
 pub(super) enum Lie {
     #[error("its flags are {0:#06x}")]
     Flags(u16),
-    #[error("its message has {0} bytes, which is not a multiple of 64")]
-    Message(u32),
     #[error("it is a part of a message of {found} bytes, and one of {due} bytes has begun")]
     Other { found: u32, due: u32 },
     #[error("it has {found} bytes, not {due}")]
@@ -76,9 +85,6 @@ impl Head {
             consumed: (bits >> 64) as u32,
             window: (bits >> 96) as u32,
         };
-        if !head.message.is_multiple_of(LINE as u32) {
-            return Err(Lie::Message(head.message));
-        }
         if len != 0 && head.message != len {
             return Err(Lie::Other { found: head.message, due: len });
         }
@@ -108,6 +114,7 @@ mod tests {
         for (head, len, done) in [
             (head(0, 0, false), 0, 0),
             (Head { waits: true, ..head(64, 64, true) }, 0, 0),
+            (head(17, 17, true), 0, 0),
             (head(BODY as u32, full, true), 0, 0),
             (head(1 << 31, full, false), 0, 0),
             (head(1 << 20, full, false), 1 << 20, full.into()),
@@ -118,10 +125,22 @@ mod tests {
     }
 
     #[test]
+    fn padding_keeps_the_line_of_the_next_message_behind_the_present_one() {
+        for len in 1..=BODY {
+            let body = padded(len);
+            assert!(body >= len && body <= BODY && body < len + LINE - HEAD);
+            // The next body begins behind one more head.
+            assert!((body + HEAD) / LINE * LINE >= len, "{len}");
+        }
+        assert_eq!([24, 48, 49, 64, 65, BODY, BODY + 1].map(padded), [48, 48, 49, 64, 112, BODY, BODY + 1]);
+    }
+
+    #[test]
     fn each_field_that_lies_is_found() {
         let long = 2 * BODY as u32;
         for (lie, len, done) in [
-            (head(65, 65, true), 0, 0),
+            (head(65, 64, true), 0, 0),
+            (head(65, 112, true), 0, 0),
             (head(64, 0, true), 0, 0),
             (head(64, 128, true), 0, 0),
             (head(64, 64, false), 0, 0),

@@ -8,7 +8,7 @@ use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT, RECEIVE};
 use super::credit::{RecvCredit, SendCredit};
-use super::head::{BODY, HEAD, Head, TAG};
+use super::head::{BODY, HEAD, Head, TAG, padded};
 use super::keys::Keys;
 use super::long_frame::{Long, broken, credit, tampered};
 use super::socket::{Got, Socket};
@@ -241,7 +241,10 @@ impl Inbound {
             if head.message > u32::from(head.body) {
                 return self.begin_long(head, raw, windows);
             }
-            let len = usize::from(head.body);
+            let len = match head.body {
+                0 => 0,
+                body => padded(body.into()),
+            };
             let body = self.at + HEAD;
             if self.end - body < len + tag {
                 return Ok(Looked::Short);

@@ -148,7 +148,7 @@ fn heads_that_lie_end_the_link_with_what_is_wrong_and_take_no_memory() {
     let full = BODY as u16;
     for seal in SEALS {
         for (heads, text) in [
-            (&[Head { message: 65, body: 65, ..HONEST }][..], "not a multiple of 64"),
+            (&[Head { message: 65, body: 64, ..HONEST }][..], "64 bytes, not 65"),
             (&[Head { body: 128, ..HONEST }], "128 bytes, not 64"),
             (&[Head { last: false, ..HONEST }], "the last"),
             (&[Head { message: 1 << 30, body: full, last: false, ..HONEST }], "over the limit of 1048576"),

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
-use farjump_core::frame::LINE;
 use farjump_core::transport::{Cause, Messages, Operation, PathInfo, TransportError};
 use rustix::net::getpeername;
 
@@ -98,13 +97,12 @@ impl TcpMessages {
         Ok(())
     }
 
-    /// Sends a message: the first `len` bytes of the reserved buffer, and `beside`.
+    /// Sends a message: the first `len` bytes of the reserved buffer, those at its start replaced by `beside`.
     #[inline]
     fn send(&mut self, len: usize, beside: &[u8], frame: u64) -> Result<(), TransportError> {
         let failed = |cause: Box<Cause>| error(Operation::Send, *cause).with_frame(frame);
-        let total = (len + beside.len()).next_multiple_of(LINE);
         let (lent, reserved) = match self.lent.take() {
-            Some((lent, reserved)) if total <= reserved && len != 0 => (lent, reserved),
+            Some((lent, reserved)) if len <= reserved && len > beside.len() => (lent, reserved),
             _ => return Err(failed(Box::new(Cause::Unsupported("committing without reserving")))),
         };
         let Parts { socket, outbound, windows, .. } = self.parts();
@@ -117,7 +115,7 @@ impl TcpMessages {
             return Err(failed(Box::new(Cause::Full)));
         }
         // No frame is longer than `MAX_FRAME`.
-        windows.send_credit.send(total as u32);
+        windows.send_credit.send(len as u32);
         match beside {
             [] => outbound.message(socket, lent, len, &mut windows.recv_credit).map_err(failed),
             _ => outbound.message_beside(socket, lent, len, beside, &mut windows.recv_credit).map_err(failed),

@@ -115,21 +115,23 @@ fn end_of(post: &mut TcpMessages) -> TransportError {
     }
 }
 
-const LENGTHS: [usize; 15] = [
+const LENGTHS: [usize; 17] = [
     64,
-    128,
+    24,
+    16,
+    49,
     4096,
-    8256,
-    64,
-    BODY - 64,
+    8259,
+    48,
+    BODY - 1,
     BODY,
-    BODY + 64,
+    BODY + 1,
     64,
     2 * BODY,
-    5 * BODY + 320,
-    64,
+    5 * BODY + 321,
+    65,
     (1 << 20) + 64,
-    64,
+    17,
     6 << 20,
 ];
 
@@ -152,14 +154,31 @@ fn messages_of_all_lengths_arrive_whole_and_in_order_both_ways() {
     }
 }
 
+/// Length of what follows bytes that lie elsewhere.
+const TAIL: usize = 16;
+
 #[test]
 fn bytes_that_lie_elsewhere_arrive_whole_and_are_not_used_behind_the_return() {
     for seal in SEALS {
         for sockets in [tcp(), unix()] {
             let (mut left, mut right) = pair_on(sockets, Terms { seal, ..TERMS });
-            for len in [1, 63, 64, 16_320, 16_321, 16_385, 100_001, BODY * 4, 1 << 20, (9 << 20) + 13] {
+            for len in [
+                1,
+                63,
+                64,
+                BODY - TAIL,
+                BODY - 1,
+                BODY,
+                BODY + 1,
+                100_001,
+                BODY * 32 - 8,
+                BODY * 32,
+                BODY * 4,
+                1 << 20,
+                (9 << 20) + 13,
+            ] {
                 let mut beside: Vec<u8> = bytes_of(len, 3).collect();
-                let total = (LINE + len).next_multiple_of(LINE);
+                let total = len + TAIL;
                 let deadline = Instant::now() + PATIENCE;
                 let space = loop {
                     match left.reserve(total) {
@@ -168,15 +187,14 @@ fn bytes_that_lie_elsewhere_arrive_whole_and_are_not_used_behind_the_return() {
                     }
                     assert!(right.poll().unwrap().is_none());
                 };
-                // SAFETY: `reserve` lends a line and more.
+                // SAFETY: `reserve` lends as much.
                 unsafe { space.write_bytes(0xee, total) };
-                left.commit_beside(LINE, &beside, 0).unwrap();
+                left.commit_beside(total, &beside, 0).unwrap();
                 beside.fill(0xee);
                 let bytes = next(&mut right, &mut left).unwrap();
                 assert_eq!(bytes.len(), total);
-                assert!(bytes[..LINE].iter().all(|byte| *byte == 0xee));
-                assert!(bytes[LINE..][..len].iter().copied().eq(bytes_of(len, 3)), "{seal:?} {len}");
-                assert!(bytes[LINE + len..].iter().all(|byte| *byte == 0), "{seal:?} {len}");
+                assert!(bytes[..len].iter().copied().eq(bytes_of(len, 3)), "{seal:?} {len}");
+                assert!(bytes[len..].iter().all(|byte| *byte == 0xee), "{seal:?} {len}");
             }
         }
     }
@@ -188,7 +206,7 @@ fn many_messages_under_way_arrive_in_order_however_they_come() {
         let (mut left, mut right) = pair(Terms { seal, ..TERMS });
         let mut sent = 0u32;
         let mut came = 0;
-        let len = |number: u32| LENGTHS[number as usize * 7 % 13];
+        let len = |number: u32| LENGTHS[number as usize * 7 % 16];
         while came < 600 {
             while sent < 600 {
                 match send(&mut left, len(sent), sent as u8) {

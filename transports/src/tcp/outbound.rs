@@ -2,13 +2,13 @@
 
 use std::cmp;
 use std::io::IoSlice;
+use std::ops::Range;
 
-use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 
 use super::buffers::{self, Buffer, FRONT};
 use super::credit::RecvCredit;
-use super::head::{BODY, HEAD, Head, TAG};
+use super::head::{BODY, HEAD, Head, TAG, padded};
 use super::keys::Keys;
 use super::socket::Socket;
 use farjump_os::fork_count;
@@ -100,14 +100,16 @@ impl Outbound {
             return Ok(());
         }
         if len > BODY {
-            self.waiting = Some(Waiting::Long(Box::new(Long::new(buffer, len, len))));
+            self.waiting = Some(Waiting::Long(Box::new(Long::new(buffer, len, 0))));
             return self.flush(socket, credit).map(|_| ());
         }
         let head = head(len, 0, credit).to_bytes();
-        let mut end = FRONT + len;
+        let body = padded(len);
+        let mut end = FRONT + body;
         buffer.part(FRONT - HEAD, HEAD).copy_from_slice(&head);
+        buffer.part(FRONT + len, body - len).fill(0);
         if let Some(keys) = &mut self.keys {
-            let tag = seal(keys, &head, buffer.part(FRONT, len))?;
+            let tag = seal(keys, &head, buffer.part(FRONT, body))?;
             buffer.part(end, TAG).copy_from_slice(&tag);
             end += TAG;
         }
@@ -120,27 +122,25 @@ impl Outbound {
         Ok(())
     }
 
-    /// Sends the first `front` bytes of a buffer's space, and `beside`, as one message, padded to a line.
-    /// Copies the bytes of `beside` that the socket does not take now. Nothing must be waiting.
+    /// Sends the first `len` bytes of a buffer's space, those at its start replaced by `beside`, as one
+    /// message. Copies the bytes of `beside` that the socket does not take now. Nothing must be waiting.
     pub(super) fn message_beside(
         &mut self,
         socket: &Socket,
         mut buffer: Buffer,
-        front: usize,
+        len: usize,
         beside: &[u8],
         credit: &mut RecvCredit,
     ) -> Result<(), Box<Cause>> {
-        let len = (front + beside.len()).next_multiple_of(LINE);
         if len <= BODY {
-            buffer.part(FRONT + front, beside.len()).copy_from_slice(beside);
-            buffer.part(FRONT + front + beside.len(), len - front - beside.len()).fill(0);
+            buffer.part(FRONT, beside.len()).copy_from_slice(beside);
             return self.message(socket, buffer, len, credit);
         }
         if self.broken.is_some() {
             buffers::give(buffer);
             return Ok(());
         }
-        let mut long = Long::new(buffer, len, front);
+        let mut long = Long::new(buffer, len, beside.len());
         match long.send(socket, self.keys.as_deref_mut(), beside, credit)? {
             Ok(true) => buffers::give(long.buffer),
             Ok(false) => {
@@ -248,30 +248,22 @@ struct Long {
     ended: usize,
     /// Bytes of the batch that were written, heads and tags included.
     written: usize,
-    /// Bytes of the message before those that its sender has elsewhere.
-    front: usize,
-    /// Bytes of the message up to which everything still needed is in the buffer. Its sender has the later
-    /// ones.
-    here: usize,
+    /// Bytes of the message that are still needed and not in the buffer: its sender has them.
+    elsewhere: Range<usize>,
 }
 
 impl Long {
-    /// Makes a message of `len` bytes, the first `here` of which are in `buffer`.
-    fn new(buffer: Buffer, len: usize, here: usize) -> Long {
-        Long { buffer, len, begun: 0, ended: 0, written: 0, front: here, here }
+    /// Makes a message of `len` bytes, which are in `buffer` but for the first `elsewhere`.
+    fn new(buffer: Buffer, len: usize, elsewhere: usize) -> Long {
+        Long { buffer, len, begun: 0, ended: 0, written: 0, elsewhere: 0..elsewhere }
     }
 
-    /// Copies the bytes of the message from `from` to `to` that are not in the buffer from `beside`, padded
-    /// at its end.
+    /// Copies the bytes of the message from `from` to `to` that are not in the buffer from `beside`.
     fn fetch(&mut self, from: usize, to: usize, beside: &[u8]) {
-        let from = cmp::max(from, self.here);
+        let (from, to) = (cmp::max(from, self.elsewhere.start), cmp::min(to, self.elsewhere.end));
         if from < to {
-            let (start, end) = (from - self.front, to - self.front);
-            let bytes = &beside[cmp::min(start, beside.len())..cmp::min(end, beside.len())];
-            let space = self.buffer.part(FRONT + from, to - from);
-            space[..bytes.len()].copy_from_slice(bytes);
-            space[bytes.len()..].fill(0);
-            self.here = to;
+            self.buffer.part(FRONT + from, to - from).copy_from_slice(&beside[from..to]);
+            self.elsewhere.start = to;
         }
     }
 
@@ -338,7 +330,7 @@ impl Long {
     fn write(&mut self, socket: &Socket, sealed: bool, beside: &[u8]) -> Result<(usize, usize), Box<Cause>> {
         let slots = self.slot(0);
         let records = (self.ended - self.begun).div_ceil(BODY);
-        let (here, front, end) = (self.here, self.front, self.ended);
+        let (elsewhere, end) = (self.elsewhere.clone(), self.ended);
         let bytes = &*self.buffer.part(0, self.buffer.len());
         let mut pieces =
             Pieces { list: [IoSlice::new(&[]); MOST_PIECES], used: 0, skip: self.written, left: 0 };
@@ -350,13 +342,14 @@ impl Long {
             if head {
                 let at = self.begun + number * BODY;
                 let behind = cmp::min(at + BODY, end);
-                let middle = here.clamp(at, behind);
-                pieces.push(&bytes[FRONT + at..FRONT + middle]);
-                if middle < behind {
-                    let (start, stop) = (middle - front, behind - front);
-                    let there = cmp::min(stop, beside.len());
-                    pieces.push(&beside[start..there]);
-                    pieces.push(&PADDING[..stop - there]);
+                let (from, to) = (elsewhere.start.clamp(at, behind), elsewhere.end.clamp(at, behind));
+                match from < to {
+                    true => {
+                        pieces.push(&bytes[FRONT + at..FRONT + from]);
+                        pieces.push(&beside[from..to]);
+                        pieces.push(&bytes[FRONT + to..FRONT + behind]);
+                    }
+                    false => pieces.push(&bytes[FRONT + at..FRONT + behind]),
                 }
             }
         }
@@ -364,11 +357,8 @@ impl Long {
     }
 }
 
-/// The padding of a message that ends inside a line.
-static PADDING: [u8; LINE] = [0; LINE];
-
-/// Most pieces of a batch: a slot and a body for each record, the last slot, and the front and the padding of
-/// a message with bytes elsewhere.
+/// Most pieces of a batch: a slot and a body for each record, the last slot, and two more where bytes that
+/// are elsewhere begin and end.
 const MOST_PIECES: usize = 2 * BATCH + 3;
 
 /// The pieces passed to the system together.

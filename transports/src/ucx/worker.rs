@@ -11,13 +11,12 @@ use farjump_core::frame::LINE;
 use farjump_core::transport::Cause;
 use farjump_os::limits;
 use farjump_ucx_sys::{
-    UCP_AM_FLAG_PERSISTENT_DATA, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
-    UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-    UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT, UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY,
-    UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY, UCS_ERR_NO_RESOURCE, UCS_ERR_UNREACHABLE, UCS_INPROGRESS,
-    UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS, UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t,
-    ucp_am_recv_callback_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t, ucp_worker_h,
-    ucp_worker_params_t, ucs_status_t,
+    UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB, UCP_AM_HANDLER_PARAM_FIELD_ID,
+    UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
+    UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_ERR_INVALID_PARAM, UCS_ERR_NO_MEMORY,
+    UCS_ERR_NO_RESOURCE, UCS_ERR_UNREACHABLE, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, UCS_PTR_STATUS,
+    UCS_THREAD_MODE_SERIALIZED, Ucx, ucp_am_handler_param_t, ucp_am_recv_callback_t, ucp_ep_h,
+    ucp_ep_params_t, ucp_request_param_t, ucp_worker_h, ucp_worker_params_t, ucs_status_t,
 };
 
 use super::context::Context;
@@ -91,8 +90,8 @@ impl Worker {
         }
     }
 
-    /// Makes [`Worker::progress`] call `callback`, which may keep data, with `argument` for each message
-    /// `id`.
+    /// Makes [`Worker::progress`] call `callback`, which may keep data that UCX says may be kept, with
+    /// `argument` for each message `id`.
     ///
     /// # Safety
     /// `argument` is valid for `callback` until the worker is gone.
@@ -106,11 +105,10 @@ impl Worker {
             field_mask: u64::from(
                 UCP_AM_HANDLER_PARAM_FIELD_ID
                     | UCP_AM_HANDLER_PARAM_FIELD_CB
-                    | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
                     | UCP_AM_HANDLER_PARAM_FIELD_ARG,
             ),
             id,
-            flags: UCP_AM_FLAG_PERSISTENT_DATA,
+            flags: 0,
             cb: callback,
             arg: argument,
         };

@@ -1,4 +1,5 @@
-//! Frames: one call, reply or other unit, as bytes in a mailbox or in a message of a two-sided transport.
+//! Frames: one call, reply or other unit, as bytes in a mailbox. As messages of a two-sided transport frames
+//! have a shorter form, in [`layout_delivered`](Plan::layout_delivered).
 //!
 //! A frame starts on a 64-byte line and is a multiple of 64 bytes long. It may be longer than its contents
 //! need. All words are little-endian.
@@ -39,6 +40,7 @@ use super::code_id::CodeId;
 use super::layout;
 
 mod batch;
+mod delivered;
 mod error;
 mod plan;
 mod prediction;
@@ -46,6 +48,8 @@ mod view;
 
 pub use super::align::INLINE_ALIGN_LOG2;
 pub use batch::{MAX_BATCH, MESSAGES_HEAD_LEN, Messages};
+pub(crate) use delivered::to_words as delivered_words;
+pub use delivered::{DELIVERED_HEADER_LEN, TRANSPORT_WORD_LEN};
 pub use error::FrameError;
 pub use plan::{Layout, Plan, PlanCode, Trailer};
 pub(crate) use prediction::CodeHeader;
@@ -438,6 +442,12 @@ const fn payload_offset(base: usize, from: usize, align_log2: u8) -> usize {
     // power of two.
     let below = (1_usize << align_log2) - 1;
     ((base + from + below) & !below) - base
+}
+
+fn put_words(into: &mut [u8], words: &[u64]) {
+    for (word, bytes) in words.iter().zip(into.chunks_exact_mut(8)) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -3,7 +3,7 @@
 
 use super::{
     CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
-    INLINE_PAYLOAD, Kind, LINE, TRAILER_LEN, payload_offset,
+    INLINE_PAYLOAD, Kind, LINE, TRAILER_LEN, payload_offset, put_words,
 };
 use crate::image::{self, CodeId};
 use crate::transport::ArrivalRules;
@@ -139,7 +139,7 @@ impl Plan<'_> {
     }
 
     /// Start of the image, 0 without one, and end of the image or else of the name.
-    fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
+    pub(super) fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
         let name_end = CODE_HEADER_LEN + code.name.len();
         if code.image.is_empty() {
             return (0, name_end);
@@ -174,12 +174,17 @@ impl Plan<'_> {
         let frame = into.get_mut(..header.frame_len as usize)?;
         let [lengths, rest] = header.to_words();
         put_words(frame, &[signal, lengths, rest]);
+        self.write_code(layout, frame);
+        Some(header)
+    }
+
+    /// Writes code header, name and image of a frame laid out as `layout`, if it names code.
+    pub(super) fn write_code(&self, layout: &Layout, frame: &mut [u8]) {
         if let (Some(code), Some(part)) = (&self.code, self.code_part(layout)) {
             put_words(&mut frame[HEADER_LEN..], &part.to_words(layout.payload as u32));
             frame[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
             frame[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
         }
-        Some(header)
     }
 
     /// The header of a frame whose payload of up to [`INLINE_PAYLOAD`] bytes shares its line. The frame may
@@ -198,7 +203,7 @@ impl Plan<'_> {
     }
 
     #[inline(always)]
-    fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
+    pub(super) fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
         flags.set(Flags::WANTS_REPLY, self.wants_reply);
         flags.set(Flags::ALONE, self.alone);
         Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }
@@ -213,11 +218,5 @@ impl Plan<'_> {
             epoch: code.epoch,
             name_len: code.name.len() as u16,
         })
-    }
-}
-
-fn put_words(into: &mut [u8], words: &[u64]) {
-    for (word, bytes) in words.iter().zip(into.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&word.to_le_bytes());
     }
 }

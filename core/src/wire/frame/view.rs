@@ -1,9 +1,9 @@
 //! Frames in plain memory.
 
 use super::layout::frame::{CODE, LENGTHS, REST, SIGNAL};
-use super::{CODE_HEADER_LEN, Flags, FrameError, Header, LINE, Parts};
+use super::{CODE_HEADER_LEN, DELIVERED_HEADER_LEN, Flags, FrameError, HEADER_LEN, Header, LINE, Parts};
 
-/// A frame in plain memory whose lengths and offsets have all been checked: the frame of a delivered message.
+/// A frame in plain memory whose lengths and offsets have all been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     bytes: &'a [u8],
@@ -22,11 +22,7 @@ impl<'a> FrameView<'a> {
         if bytes.len() < LINE {
             return Err(FrameError::Truncated { needed: LINE, found: bytes.len() });
         }
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
+        let word = |at| word(bytes, at);
         let header = Header::from_words([word(LENGTHS), word(REST)])?;
         if header.flags.contains(Flags::TRAILER) {
             return Err(FrameError::Flags(header.flags.bits()));
@@ -42,12 +38,28 @@ impl<'a> FrameView<'a> {
         Ok(FrameView { bytes, signal: word(SIGNAL), header, parts })
     }
 
+    /// Checks the delivered frame that `bytes`, a message at an address that is a multiple of 4096, must be.
+    /// The stamp is not compared: the caller knows the number.
+    ///
+    /// # Errors
+    /// The first error found.
+    pub fn of_delivered(bytes: &'a [u8], limit: usize) -> Result<Self, FrameError> {
+        if bytes.len() < DELIVERED_HEADER_LEN {
+            return Err(FrameError::Truncated { needed: DELIVERED_HEADER_LEN, found: bytes.len() });
+        }
+        let end = bytes.len() - DELIVERED_HEADER_LEN;
+        let words = [word(bytes, end), word(bytes, end + 8)];
+        let code = || (CODE.map(|at| word(bytes, at)), bytes[..HEADER_LEN].iter().all(|byte| *byte == 0));
+        let (header, parts) = Header::delivered(words, bytes.len(), limit, code)?;
+        Ok(FrameView { bytes, signal: words[0] & 0xffff_ffff, header, parts })
+    }
+
     /// The header's fields.
     pub fn header(&self) -> Header {
         self.header
     }
 
-    /// The frame's signal, for comparison with the expected one.
+    /// The frame's signal, for comparison with the expected one. Of a delivered frame its stamp.
     pub fn signal(&self) -> u64 {
         self.signal
     }
@@ -74,4 +86,11 @@ impl<'a> FrameView<'a> {
         let code = self.parts.code?;
         Some(&self.bytes[CODE_HEADER_LEN..][..usize::from(code.name_len)])
     }
+}
+
+/// The little-endian word at `at`, inside `bytes`.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
 }

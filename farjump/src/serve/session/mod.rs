@@ -35,6 +35,9 @@ use crate::wait::Rest;
 
 /// Frames of one source that run before the next source's turn.
 const BATCH: usize = 64;
+/// Polls of a source of messages, of which each makes progress of its own, from one call of `progress` to the
+/// next.
+const POLLS_TO_PROGRESS: u8 = 8;
 
 /// State that all sessions of a target share.
 pub(super) struct Shared {
@@ -73,6 +76,8 @@ pub(super) struct Session {
     pub(super) large: LargeMailbox,
     pub(super) events: ChannelEvents,
     pub(super) id: u64,
+    /// Number of polls so far, of a channel that needs progress.
+    polls: u8,
 }
 
 impl Session {
@@ -95,6 +100,7 @@ impl Session {
             events: ChannelEvents::new(channel.tells_unasked()),
             id,
             channel,
+            polls: 0,
         }
     }
 
@@ -103,7 +109,13 @@ impl Session {
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         // Nothing more is sent on a channel that is leaving.
         if self.channel.needs_progress() && !self.control.is_leaving() {
-            self.channel.progress(false)?;
+            // A poll that finds no message makes progress by itself. The rest, such as that of a long reply, is
+            // not left waiting by messages that always come.
+            self.polls = self.polls.wrapping_add(1);
+            let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
+            if self.channel.has_mailbox() || is_due {
+                self.channel.progress(false)?;
+            }
         }
         let mut ran = 0;
         if self.head.is_blocked() {

@@ -25,10 +25,20 @@ pub(super) fn message(consumed: u32, len: usize, odd: u8) -> Vec<u8> {
             head[usize::from(odd % 8)] ^= 1 << (odd / 8 % 8);
         }
         bytes.extend(head);
-        bytes.extend(std::iter::repeat_n(odd, body));
+        bytes.extend(std::iter::repeat_n(odd, padded(len, body)));
         done += body;
     }
     bytes
+}
+
+/// Bytes that credit counts for a message of `len`.
+fn lines(len: usize) -> usize {
+    len.next_multiple_of(64)
+}
+
+/// Bytes of a record's body with its padding: `body` of a message of `len`.
+fn padded(len: usize, body: usize) -> usize {
+    if len > BODY || len == 0 { body } else { body.max(lines(len) - HEAD) }
 }
 
 fn head(message: u32, body: u16, flags: u16, consumed: u32) -> [u8; HEAD] {
@@ -84,7 +94,6 @@ impl Reader {
             let (due, done) = self.begun.as_ref().map_or((len, 0), |(due, came)| (*due, came.len()));
             let is_last = len != 0 && len.saturating_sub(done) <= BODY;
             self.lie = flags >= 4
-                || !len.is_multiple_of(64)
                 || len != due
                 || body != len.saturating_sub(done).min(BODY)
                 || (flags & 1 == 1) != is_last
@@ -94,16 +103,19 @@ impl Reader {
             }
             if done == 0 {
                 // Earlier statements decide whether there is credit for it.
-                self.may_end |= self.total != 0 && self.total + len > self.window;
+                self.may_end |= self.total != 0 && self.total + lines(len) > self.window;
             }
-            let Some(body) = self.bytes.get(at + HEAD..at + HEAD + body) else { break };
+            let padded = padded(len, body);
+            let Some(body) = self.bytes.get(at + HEAD..at + HEAD + padded).map(|bytes| &bytes[..body]) else {
+                break;
+            };
             if done == 0 && len != 0 {
                 self.begun = Some((len, Vec::new()));
-                self.total += len;
+                self.total += lines(len);
             }
             self.may_end |= consumed < self.consumed || consumed > replied || window > 1 << 31;
             self.consumed = consumed;
-            at += HEAD + body.len();
+            at += HEAD + padded;
             if let Some((_, came)) = &mut self.begun {
                 came.extend(body);
                 if came.len() == len {

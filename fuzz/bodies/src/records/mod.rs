@@ -30,7 +30,7 @@ const WINDOWS: [usize; 4] = [4096, 16 << 10, 64 << 10, 256 << 10];
 /// Window of the honest endpoint. A few replies fill it.
 const HONEST: usize = 8192;
 /// Lengths of messages.
-const LENGTHS: [usize; 8] = [64, 64, 128, 4096, 16 << 10, (16 << 10) + 64, 33 << 10, MAX_FRAME];
+const LENGTHS: [usize; 8] = [24, 64, 100, 4096, 16 << 10, (16 << 10) + 1, 33 << 10, MAX_FRAME];
 /// Memory besides that for messages: a few buffers, and tables of them.
 const BESIDES: usize = 256 << 10;
 /// Polls in a row that may find nothing although bytes are there.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farjump::{Error, Link, LinkBuilder, Mode, WaitPolicy};
 
-use super::Conversation;
+use super::{Conversation, Victim};
 use crate::functions::honest;
 use crate::step::Way;
 use crate::transports::transport;
@@ -81,7 +81,7 @@ impl Conversation<'_> {
         });
         match reply {
             Ok(reply) => assert_eq!(reply, vec![0x2a; len], "the honest link got something else"),
-            Err(error) => refused(&error),
+            Err(error) => self.refused(&error),
         }
         self.sent += 1;
         self.link = Some(link);
@@ -93,8 +93,17 @@ impl Conversation<'_> {
             let done = act(&link);
             (link, done)
         });
-        done.unwrap_or_else(|error| refused(&error));
+        done.unwrap_or_else(|error| self.refused(&error));
         (self.link, self.sent) = (Some(link), self.sent + count);
+    }
+
+    /// Fails, with the error that ended the target if one did.
+    fn refused(&mut self, error: &Error) {
+        let ended = match self.victim.take() {
+            Some(Victim::There(target)) => target.stop().err(),
+            _ => None,
+        };
+        panic!("a call of the honest link failed: {error} (the target's own error: {ended:?})");
     }
 
     pub(super) fn honest_works(&mut self, how: u8) {
@@ -147,8 +156,4 @@ impl Conversation<'_> {
             }
         }
     }
-}
-
-fn refused(error: &Error) {
-    panic!("a call of the honest link failed: {error}");
 }

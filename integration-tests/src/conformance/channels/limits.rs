@@ -1,7 +1,7 @@
 //! Capabilities: each verifiable claim, and both sides of each limit.
 
 use farjump_core::channel::{Polled, SendError};
-use farjump_core::frame::{INLINE_PAYLOAD, Kind, LINE, Plan};
+use farjump_core::frame::{DELIVERED_HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Plan};
 use farjump_core::transport::{
     ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalMemory, Messages, RemoteMemory, Transport,
     TransportError,
@@ -138,7 +138,11 @@ fn limit_of(subject: &Subject, limit: usize) -> Counted {
     let plan = Plan::of(Kind::Call);
     let style = Style { seed: limit as u64, sizes: &[longest, 0], varied: false };
     let mut counted = both_ways(&mut ends, style, 10)?;
-    for too_much in [(max - 63).max(INLINE_PAYLOAD + 1), max, max + 1, usize::MAX / 2, usize::MAX] {
+    let least = match ends.left.has_mailbox() {
+        true => (max - 63).max(INLINE_PAYLOAD + 1),
+        false => max - DELIVERED_HEADER_LEN + 1,
+    };
+    for too_much in [least, max, max + 1, usize::MAX / 2, usize::MAX] {
         let refused = refused(&mut ends, &plan, too_much)?;
         ensure!(
             matches!(refused, Err(SendError::TooLarge { len, max: reported }) if len > reported && reported == max),

@@ -10,6 +10,8 @@ use farjump_core::transport::Cause;
 const PAGE: usize = 4096;
 /// Length of the shortest buffer, in bytes: most sources only send small frames.
 const LEAST: usize = 256;
+/// Buffers of that length that stay while their owner sleeps.
+const RESTING: usize = 16;
 /// Bytes kept for later messages; besides, one longer buffer is kept until its owner falls asleep.
 const SPARE: usize = 8 << 20;
 
@@ -72,7 +74,9 @@ impl Drop for Buffer {
 /// Unused buffers.
 #[derive(Default)]
 pub(super) struct Spares {
-    /// Oldest first.
+    /// Of the least length. The last one used is nearest in cache, and the first to be used again.
+    least: Vec<Buffer>,
+    /// Longer ones, oldest first.
     buffers: Vec<Buffer>,
     /// Sum of their lengths.
     bytes: usize,
@@ -80,8 +84,20 @@ pub(super) struct Spares {
 
 impl Spares {
     /// Returns a buffer for a message of `len` bytes: a kept one if it is long enough and not far too long.
+    #[inline]
     pub(super) fn take(&mut self, len: usize) -> Result<Buffer, Cause> {
-        let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len.max(LEAST);
+        match self.least.pop() {
+            Some(buffer) if len <= LEAST => Ok(buffer),
+            other => {
+                self.least.extend(other);
+                self.take_long(len)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn take_long(&mut self, len: usize) -> Result<Buffer, Cause> {
+        let fits = |buffer: &Buffer| buffer.len() >= len && buffer.len() / 4 < len;
         match self.buffers.iter().rposition(fits) {
             Some(index) => {
                 let buffer = self.buffers.remove(index);
@@ -98,7 +114,16 @@ impl Spares {
     }
 
     /// Keeps a buffer for later, instead of the oldest if that would be too much.
+    #[inline]
     pub(super) fn give(&mut self, buffer: Buffer) {
+        match buffer.len() {
+            LEAST => self.least.push(buffer),
+            _ => self.give_long(buffer),
+        }
+    }
+
+    #[inline(never)]
+    fn give_long(&mut self, buffer: Buffer) {
         self.bytes += buffer.len();
         self.buffers.push(buffer);
         while self.bytes > SPARE && self.buffers.len() > 1 {
@@ -108,6 +133,7 @@ impl Spares {
 
     /// Drops buffers until the rest costs little.
     pub(super) fn rest(&mut self) {
+        self.least.truncate(RESTING);
         if self.bytes > SPARE {
             self.buffers.clear();
             self.bytes = 0;

@@ -8,7 +8,8 @@
 
 use std::collections::VecDeque;
 
-/// Limit of frames under way, whatever their length: a small one takes UCX up to 8 KiB.
+/// Limit of frames under way, whatever their length: a small one takes UCX up to 8 KiB. Numbers of frames have
+/// 16 bits, so that a late one differs from an early one.
 pub(super) const MAX_FRAMES: u64 = 1024;
 
 /// A fault of a dishonest peer, as words to put behind "the peer".
@@ -23,8 +24,8 @@ pub(super) struct SendCredit {
     under_way: VecDeque<u32>,
     /// Sum of the lengths.
     bytes: u64,
-    /// Frames that the peer has consumed, modulo 2^32.
-    consumed: u32,
+    /// Frames that the peer has consumed, modulo 2^16.
+    consumed: u16,
 }
 
 impl SendCredit {
@@ -52,22 +53,22 @@ impl SendCredit {
         self.bytes += u64::from(len);
     }
 
-    /// Returns the number of the next frame, modulo 2^32.
+    /// Returns the number of the next frame, modulo 2^16.
     #[inline]
-    pub(super) fn next(&self) -> u32 {
-        self.consumed.wrapping_add(self.under_way.len() as u32)
+    pub(super) fn next(&self) -> u16 {
+        self.consumed.wrapping_add(self.under_way.len() as u16)
     }
 
-    /// Returns the peer's last stated number of consumed frames, modulo 2^32.
-    pub(super) fn consumed(&self) -> u32 {
+    /// Returns the peer's last stated number of consumed frames, modulo 2^16.
+    pub(super) fn consumed(&self) -> u16 {
         self.consumed
     }
 
-    /// Takes the peer's number of consumed frames, modulo 2^32. A late, earlier number changes nothing.
+    /// Takes the peer's number of consumed frames, modulo 2^16. A late, earlier number changes nothing.
     #[inline]
-    pub(super) fn returned(&mut self, total: u32) -> Result<(), Violation> {
+    pub(super) fn returned(&mut self, total: u16) -> Result<(), Violation> {
         let more = total.wrapping_sub(self.consumed).cast_signed();
-        if more > self.under_way.len() as i32 {
+        if i64::from(more) > self.under_way.len() as i64 {
             return Err(Violation("claims to have consumed frames that were not sent"));
         }
         for _ in 0..more {
@@ -136,15 +137,15 @@ impl RecvCredit {
             || self.requested && frames > 0
     }
 
-    /// Returns the credit to send now: all frames consumed, modulo 2^32.
+    /// Returns the credit to send now: all frames consumed, modulo 2^16.
     #[inline]
-    pub(super) fn return_credit(&mut self) -> u32 {
+    pub(super) fn return_credit(&mut self) -> u16 {
         if self.returned != self.consumed {
             self.requested = false;
+            self.returned = self.consumed;
+            self.unreturned = 0;
         }
-        self.returned = self.consumed;
-        self.unreturned = 0;
-        self.consumed as u32
+        self.consumed as u16
     }
 }
 
@@ -190,7 +191,7 @@ mod tests {
         let mut out = SendCredit::new(1000);
         out.sent(64);
         out.sent(64);
-        assert!(out.returned(3).is_err() && out.returned(u32::MAX / 2).is_err());
+        assert!(out.returned(3).is_err() && out.returned(u16::MAX / 2).is_err());
         out.returned(2).unwrap();
         out.returned(1).unwrap();
         assert_eq!((out.consumed(), out.next()), (2, 2));
@@ -235,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn counts_go_on_past_2_to_the_32() {
-        let mut out = SendCredit { consumed: u32::MAX - 1, ..SendCredit::new(1000) };
+    fn counts_go_on_past_2_to_the_16() {
+        let mut out = SendCredit { consumed: u16::MAX - 1, ..SendCredit::new(1000) };
         (0..4).for_each(|_| out.sent(64));
         assert_eq!(out.next(), 2);
         assert!(out.returned(3).is_err());
-        out.returned(u32::MAX).unwrap();
+        out.returned(u16::MAX).unwrap();
         out.returned(2).unwrap();
         assert!(out.has_credit(1000));
     }

@@ -4,13 +4,13 @@
 //! deliver a later short one first. Frames leave in numerical order; one that is being fetched delays the
 //! rest.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
-use farjump_core::frame::{FrameError, LINE};
+use farjump_core::frame::{DELIVERED_HEADER_LEN, FrameError, LINE, TRANSPORT_WORD_LEN};
 use farjump_core::transport::Cause;
 use farjump_ucx_sys::{
     UCP_AM_RECV_ATTR_FLAG_DATA, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_ERR,
@@ -22,12 +22,20 @@ use super::credit::{MAX_FRAMES, RecvCredit, SendCredit, Violation};
 use crate::ucx::moving;
 use crate::ucx::worker::{Worker, status_of};
 
-/// A frame. Its header has its number and the value of [`CREDIT`], `u32` each.
+/// A frame. Its number and the value of [`CREDIT`], `u16` each, are the transport's word in it. The header
+/// repeats them for a frame that may stay with its sender until it is fetched.
 pub(super) const FRAME: c_uint = 1;
-/// Returns credit: the number of frames that the sender has consumed, modulo 2^32, in the header.
+/// Returns credit: the number of frames that the sender has consumed, modulo 2^16, in the header.
 pub(super) const CREDIT: c_uint = 2;
 /// The same, from a sender without credit.
 pub(super) const CREDIT_REQUEST: c_uint = 3;
+
+/// The transport's word in a frame.
+#[inline]
+pub(super) fn word_of(number: u16, consumed: u16) -> [u8; 4] {
+    let [[a, b], [c, d]] = [number, consumed].map(u16::to_le_bytes);
+    [a, b, c, d]
+}
 
 /// Received frames and the peer's state. Callbacks reach it while UCX makes progress, so everything in it
 /// changes behind shared references, and no borrow lasts while UCX works.
@@ -36,16 +44,26 @@ pub(super) struct Inbox {
     worker: Worker,
     /// Longest frame that this endpoint accepts, in bytes.
     max_frame: usize,
+    /// Frames that have come or are missing before one that has: `State::frames.len()`. Polls that find
+    /// nothing look at this and the next alone.
+    waiting: Cell<usize>,
+    /// The link has failed, or credit may be due.
+    attend: Cell<bool>,
+    state: RefCell<State>,
+}
+
+/// The part of an inbox that changes.
+pub(super) struct State {
     /// Frames from the next one on, `None` where one has not come.
-    frames: RefCell<VecDeque<Option<Message>>>,
+    frames: VecDeque<Option<Message>>,
     /// Number of the next frame.
-    due: Cell<u32>,
-    pub(super) recv_credit: RefCell<RecvCredit>,
-    pub(super) send_credit: RefCell<SendCredit>,
-    pub(super) spares: RefCell<Spares>,
-    fault: RefCell<Option<Cause>>,
+    due: u16,
     /// A message has come from the peer.
-    heard: Cell<bool>,
+    heard: bool,
+    pub(super) recv_credit: RecvCredit,
+    pub(super) send_credit: SendCredit,
+    pub(super) spares: Spares,
+    fault: Option<Cause>,
 }
 
 /// A frame that has come, at least in part.
@@ -66,18 +84,18 @@ enum Body {
 impl Inbox {
     /// Makes one of `worker` that accepts frames of up to `max_frame` bytes and holds `window` bytes of them.
     pub(super) fn new(worker: Worker, max_frame: usize, window: u64) -> Inbox {
-        Inbox {
-            worker,
-            max_frame,
-            frames: RefCell::default(),
-            due: Cell::new(0),
-            recv_credit: RefCell::new(RecvCredit::new(window)),
+        let state = State {
+            frames: VecDeque::new(),
+            due: 0,
+            heard: false,
+            recv_credit: RecvCredit::new(window),
             // Before the peer has stated its window nothing is sent.
-            send_credit: RefCell::new(SendCredit::new(0)),
-            spares: RefCell::default(),
-            fault: RefCell::new(None),
-            heard: Cell::new(false),
-        }
+            send_credit: SendCredit::new(0),
+            spares: Spares::default(),
+            fault: None,
+        };
+        let (waiting, attend) = (Cell::new(0), Cell::new(false));
+        Inbox { worker, max_frame, waiting, attend, state: RefCell::new(state) }
     }
 
     /// Lets the worker fill it.
@@ -98,15 +116,35 @@ impl Inbox {
         &self.worker
     }
 
-    /// Returns the permanent fault of the link.
-    pub(super) fn fault(&self) -> Option<Cause> {
-        self.fault.borrow().clone()
+    /// The part that changes. The borrow must end before UCX makes progress.
+    #[inline]
+    pub(super) fn state(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    /// Whether frames are here, at least in part.
+    #[inline]
+    pub(super) fn has_frames(&self) -> bool {
+        self.waiting.get() != 0
+    }
+
+    /// Whether the link has failed, or credit may be due.
+    #[inline]
+    pub(super) fn needs_attention(&self) -> bool {
+        self.attend.get()
+    }
+
+    /// Records whether credit is still due.
+    pub(super) fn attended(&self) {
+        let state = self.state();
+        self.attend.set(state.fault.is_some() || state.recv_credit.must_return_credit());
     }
 
     /// Returns start and length in bytes of the next frame, if all of it is here.
+    #[inline]
     pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
-        let mut frames = self.frames.borrow_mut();
-        let message = frames.front_mut()?.as_mut()?;
+        let mut state = self.state();
+        let message = state.frames.front()?.as_ref()?;
         let start = match &message.body {
             Body::Lent(start) => *start,
             Body::Own(buffer) => buffer.start(),
@@ -116,7 +154,8 @@ impl Inbox {
                     return None;
                 }
                 if status != UCS_OK {
-                    self.fail(moving(self.worker.ucx, status));
+                    state.fail(moving(self.worker.ucx, status));
+                    self.attend.set(true);
                     return None;
                 }
                 buffer.start()
@@ -125,122 +164,146 @@ impl Inbox {
         Some((start, message.len))
     }
 
-    /// Returns whether a message has come from the peer.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard.get()
-    }
-
-    /// Returns whether no frame is left.
-    pub(super) fn is_empty(&self) -> bool {
-        self.frames.borrow().is_empty()
-    }
-
     /// Removes the next frame, which was handled.
+    #[inline]
     pub(super) fn pop(&self) {
-        if self.front().is_none() {
+        let mut state = self.state();
+        // UCX still writes into the buffer of one that is being fetched.
+        if let Some(Some(Message { body: Body::Fetched(_, request), .. })) = state.frames.front()
+            && status_of(self.worker.ucx, *request) == UCS_INPROGRESS
+        {
             return;
         }
-        let Some(Some(message)) = self.frames.borrow_mut().pop_front() else { return };
-        self.due.set(self.due.get().wrapping_add(1));
-        self.recv_credit.borrow_mut().done(message.len);
-        self.give_back(message);
-    }
-
-    fn give_back(&self, message: Message) {
+        let Some(Some(message)) = state.frames.pop_front() else { return };
+        self.waiting.set(state.frames.len());
+        state.due = state.due.wrapping_add(1);
+        state.recv_credit.done(message.len);
+        if state.recv_credit.must_return_credit() {
+            self.attend.set(true);
+        }
         match message.body {
             Body::Lent(start) => {
                 // SAFETY: kept by `take`, and released once: the message is gone.
                 unsafe { self.worker.ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast()) };
             }
-            Body::Own(buffer) => self.spares.borrow_mut().give(buffer),
+            Body::Own(buffer) => state.spares.give(buffer),
             Body::Fetched(buffer, request) => {
                 // SAFETY: kept by `fetch`, and freed once: the message is gone.
                 unsafe { self.worker.ucx.ucp_request_free(request) };
-                self.spares.borrow_mut().give(buffer);
+                state.spares.give(buffer);
             }
         }
     }
 
-    /// Fails the link; the first cause stays.
-    fn fail(&self, cause: Cause) {
-        self.fault.borrow_mut().get_or_insert(cause);
-    }
-
-    fn violated(&self, violation: Violation) {
-        self.fail(Cause::System(format!("the peer broke the protocol: it {}", violation.0)));
-    }
-
-    fn returned(&self, consumed: u32) {
-        self.heard.set(true);
-        let known = self.send_credit.borrow_mut().returned(consumed);
-        if let Err(violation) = known {
-            self.violated(violation);
+    fn returned(&self, consumed: u16) {
+        let mut state = self.state();
+        state.heard = true;
+        if let Err(violation) = state.send_credit.returned(consumed) {
+            self.attend.set(true);
+            state.violated(violation);
         }
     }
 
     /// Takes a frame. Returns for UCX whether the data stays in use.
-    fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
-        if self.fault.borrow().is_some() {
-            return UCS_OK;
+    ///
+    /// # Safety
+    /// `data` and `attributes` are those that UCX passes to a callback, with `len`.
+    #[inline]
+    unsafe fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
+        // SAFETY: the caller's (see Safety).
+        let status = unsafe { self.take_into(&mut self.state(), header, data, len, attributes) };
+        status.unwrap_or_else(|()| {
+            self.attend.set(true);
+            UCS_OK
+        })
+    }
+
+    /// [`Inbox::take`]; an error if the link has failed.
+    ///
+    /// # Safety
+    /// As [`Inbox::take`].
+    #[inline]
+    unsafe fn take_into(
+        &self,
+        state: &mut State,
+        header: &[u8],
+        data: *mut c_void,
+        len: usize,
+        attributes: u64,
+    ) -> Result<ucs_status_t, ()> {
+        let is_here = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
+        if state.fault.is_some() {
+            return Err(());
         }
-        let [Some(number), Some(consumed)] = [0, 4].map(|at| word(header, at)) else {
-            self.violated(Violation("sends a message without its number"));
-            return UCS_OK;
-        };
-        self.returned(consumed);
-        if self.fault.borrow().is_some() {
-            return UCS_OK;
-        }
-        if len > self.max_frame {
-            self.fail(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
-            return UCS_OK;
-        }
-        let ahead = number.wrapping_sub(self.due.get()) as usize;
-        let mut frames = self.frames.borrow_mut();
-        let twice = frames.get(ahead).is_some_and(Option::is_some);
-        if len == 0 || twice || ahead >= MAX_FRAMES as usize {
-            self.violated(Violation("sends an empty message, or one out of its turn"));
-            return UCS_OK;
-        }
-        if let Err(violation) = self.recv_credit.borrow_mut().came(len) {
-            self.violated(violation);
-            return UCS_OK;
-        }
-        let (body, status) = match self.body(data, len, attributes) {
-            Ok(taken) => taken,
-            Err(cause) => {
-                self.fail(cause);
-                return UCS_OK;
+        let word = match header.first_chunk() {
+            Some(word) => *word,
+            None if is_here && len >= DELIVERED_HEADER_LEN => {
+                // SAFETY: UCX lends `len` bytes for the time of the callback.
+                unsafe { data.cast::<u8>().add(len - TRANSPORT_WORD_LEN).cast::<[u8; 4]>().read() }
+            }
+            None => {
+                state.violated(Violation("sends a message without its number"));
+                return Err(());
             }
         };
-        if ahead >= frames.len() {
-            frames.resize_with(ahead + 1, || None);
+        let number = u16::from_le_bytes([word[0], word[1]]);
+        let consumed = u16::from_le_bytes([word[2], word[3]]);
+        state.heard = true;
+        if let Err(violation) = state.send_credit.returned(consumed) {
+            state.violated(violation);
+            return Err(());
         }
-        frames[ahead] = Some(Message { body, len });
-        status
-    }
-
-    fn body(&self, data: *mut c_void, len: usize, attributes: u64) -> Result<(Body, ucs_status_t), Cause> {
-        if attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 {
-            // UCX owns the descriptor from the start of the fetch.
-            return Ok((self.fetch(data, len)?, UCS_OK));
+        if len > self.max_frame {
+            state.fail(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
+            return Err(());
         }
+        let ahead = usize::from(number.wrapping_sub(state.due));
+        let twice = state.frames.get(ahead).is_some_and(Option::is_some);
+        if len == 0 || twice || ahead >= MAX_FRAMES as usize {
+            state.violated(Violation("sends an empty message, or one out of its turn"));
+            return Err(());
+        }
+        if let Err(violation) = state.recv_credit.came(len) {
+            state.violated(violation);
+            return Err(());
+        }
+        let may_stay = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
         let start = NonNull::new(data.cast::<u8>()).filter(|start| start.addr().get().is_multiple_of(LINE));
-        if let Some(start) = start
-            && attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_DATA) != 0
-        {
-            return Ok((Body::Lent(start), UCS_INPROGRESS));
+        let taken = match start {
+            _ if !is_here => self.fetch(&mut state.spares, data, len).map(|body| (body, UCS_OK)),
+            Some(start) if may_stay => Ok((Body::Lent(start), UCS_INPROGRESS)),
+            // A short message in an element of UCX's queue; or a UCX that ignores the requested alignment.
+            _ => state.spares.take(len).map(|buffer| {
+                // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
+                unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), buffer.start().as_ptr(), len) };
+                (Body::Own(buffer), UCS_OK)
+            }),
+        };
+        let (body, status) = match taken {
+            Ok(taken) => taken,
+            Err(cause) => {
+                state.fail(cause);
+                return Err(());
+            }
+        };
+        let message = Some(Message { body, len });
+        if ahead == state.frames.len() {
+            state.frames.push_back(message);
+        } else {
+            if ahead > state.frames.len() {
+                state.frames.resize_with(ahead + 1, || None);
+            }
+            state.frames[ahead] = message;
         }
-        // For a UCX that ignores the requested alignment, or does not lend.
-        let buffer = self.spares.borrow_mut().take(len)?;
-        // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
-        unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), buffer.start().as_ptr(), len) };
-        Ok((Body::Own(buffer), UCS_OK))
+        self.waiting.set(state.frames.len());
+        Ok(status)
     }
 
-    /// Begins to fetch a message that stays with the peer until then.
-    fn fetch(&self, data: *mut c_void, len: usize) -> Result<Body, Cause> {
-        let buffer = self.spares.borrow_mut().take(len)?;
+    /// Begins to fetch a message that stays with the peer until then. UCX owns the descriptor `data` from
+    /// then on.
+    #[cold]
+    fn fetch(&self, spares: &mut Spares, data: *mut c_void, len: usize) -> Result<Body, Cause> {
+        let buffer = spares.take(len)?;
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
         let (ucx, worker) = (self.worker.ucx, self.worker.handle);
@@ -259,8 +322,9 @@ impl Inbox {
 
     /// Returns UCX's memory and requests, and accepts no more frames. Fetches go on until the worker ends.
     pub(super) fn clear(&self) {
-        self.fail(Cause::PeerGone);
-        for message in self.frames.borrow_mut().iter_mut().flatten() {
+        let mut state = self.state();
+        state.fail(Cause::PeerGone);
+        for message in state.frames.iter_mut().flatten() {
             let ucx = self.worker.ucx;
             match &message.body {
                 // SAFETY: lent to this message, which is not read again.
@@ -273,16 +337,35 @@ impl Inbox {
             }
         }
     }
-
-    /// Returns whether there is credit to return that no frame has carried.
-    pub(super) fn must_return_credit(&self) -> bool {
-        self.recv_credit.borrow().must_return_credit()
-    }
 }
 
-/// Returns a little-endian word of a header.
-fn word(header: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?))
+impl State {
+    /// The permanent fault of the link.
+    #[inline]
+    pub(super) fn fault(&self) -> Option<&Cause> {
+        self.fault.as_ref()
+    }
+
+    /// Whether a message has come from the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Whether no frame is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Fails the link; the first cause stays.
+    #[cold]
+    fn fail(&mut self, cause: Cause) {
+        self.fault.get_or_insert(cause);
+    }
+
+    #[cold]
+    fn violated(&mut self, violation: Violation) {
+        self.fail(Cause::System(format!("the peer broke the protocol: it {}", violation.0)));
+    }
 }
 
 /// Returns the inbox and the header that UCX passes to a callback.
@@ -312,7 +395,8 @@ unsafe extern "C" fn frame_came(
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     // SAFETY: UCX lends `params` for the time of the callback.
     let attributes = unsafe { (*params).recv_attr };
-    inbox.take(header, data, len, attributes)
+    // SAFETY: UCX's arguments.
+    unsafe { inbox.take(header, data, len, attributes) }
 }
 
 unsafe extern "C" fn on_credit(
@@ -325,9 +409,12 @@ unsafe extern "C" fn on_credit(
 ) -> ucs_status_t {
     // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, header) = unsafe { given(argument, header, header_len) };
-    match word(header, 0) {
-        Some(consumed) => inbox.returned(consumed),
-        None => inbox.violated(Violation("returns credit without a number")),
+    match header.first_chunk() {
+        Some(consumed) => inbox.returned(u16::from_le_bytes(*consumed)),
+        None => {
+            inbox.attend.set(true);
+            inbox.state().violated(Violation("returns credit without a number"));
+        }
     }
     UCS_OK
 }
@@ -344,6 +431,7 @@ unsafe extern "C" fn on_credit_request(
     let status = unsafe { on_credit(argument, header, header_len, data, len, params) };
     // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, _) = unsafe { given(argument, header, header_len) };
-    inbox.recv_credit.borrow_mut().request();
+    inbox.state().recv_credit.request();
+    inbox.attended();
     status
 }

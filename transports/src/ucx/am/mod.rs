@@ -1,7 +1,8 @@
 //! `ucx-am`: each frame is an active message of UCX, over whatever transport UCX chooses.
 //!
-//! Short frames travel inline and run where UCX put them (eager). Long ones stay with the sender until UCX
-//! has fetched them into the receiver's memory (rendezvous). Farjump's peer writes no memory of this process.
+//! Frames of up to 64 KiB are copied by UCX (eager), and run where it put them; the shortest in a line of the
+//! receiver's. Longer ones stay with the sender until UCX has fetched them into the receiver's memory
+//! (rendezvous). Farjump's peer writes no memory of this process.
 //! The transports of UCX decide what strangers can do: without TCP, which the operator has to allow
 //! ([`Am::with_tcp`]), they need rights on this machine or on an RDMA fabric; with TCP, a port.
 //! `docs/decisions/ucx-am.md` has the reasons for that, for endpoints without error handling, for windows,
@@ -24,14 +25,14 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use farjump_core::frame::MAX_FRAME;
+use farjump_core::frame::{DELIVERED_HEADER_LEN, MAX_FRAME, TRANSPORT_WORD_LEN};
 use farjump_core::transport::{
     ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, PathInfo,
     Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_ucx_sys::{
-    UCP_AM_SEND_FLAG_EAGER, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, Ucx, ucp_ep_h,
-    ucp_request_param_t, ucs_status_ptr_t,
+    UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK,
+    UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t,
 };
 
 use crate::ucx::address::AmAddress;
@@ -41,7 +42,7 @@ use crate::ucx::moving;
 use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS, status_of};
 use buffers::Buffer;
 use closing::Closing;
-use inbox::{CREDIT, CREDIT_REQUEST, FRAME, Inbox};
+use inbox::{CREDIT, CREDIT_REQUEST, FRAME, Inbox, word_of};
 use unconnected::UnconnectedAm;
 use worker::AmWorker;
 
@@ -51,6 +52,17 @@ pub const NAME: &str = "ucx-am";
 /// Longest frame, in bytes, that is copied twice instead of fetched by the receiver, which takes a round
 /// trip. The user's `UCX_RNDV_THRESH` overrides it.
 const EAGER: usize = 64 << 10;
+
+/// How UCX is to send a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As a copy.
+    Eager,
+    /// The receiver fetches it.
+    Rendezvous,
+    /// As the user's setting says.
+    Chosen,
+}
 
 /// The backend. It is stateless: the process has one context of UCX for it, and its endpoints have the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -112,15 +124,15 @@ struct AmMessages {
     end: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Longest frame that is always sent eagerly; UCX chooses for longer ones.
-    eager: usize,
+    /// Longest frame that is sent eagerly: longer ones are fetched by the receiver. `None` if UCX chooses.
+    eager: Option<usize>,
     /// The request of the last message beside the frames.
     aside: *mut c_void,
     /// The peer's number of consumed frames at the last request for credit.
-    requested: Option<u32>,
+    requested: Option<u16>,
     /// Its worker may read the buffers below until it is gone.
     worker: ManuallyDrop<AmWorker>,
-    /// The buffer that `reserve` lends. Its note is the frame's header.
+    /// The buffer that `reserve` lends. Its note is the header of a frame that may be fetched.
     lent: Option<Buffer>,
     /// Oldest first.
     sending: VecDeque<Sending>,
@@ -144,13 +156,13 @@ impl AmMessages {
     ) -> Result<AmMessages, Cause> {
         let inbox = worker.inbox();
         let ucx = inbox.worker().ucx;
-        let note = inbox.spares.borrow_mut().take(0)?;
-        inbox.send_credit.borrow_mut().open(peer_address.window);
+        let note = inbox.state().spares.take(0)?;
+        inbox.state().send_credit.open(peer_address.window);
         Ok(AmMessages {
             ucx,
             end,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
-            eager: if env::var_os("UCX_RNDV_THRESH").is_some() { 0 } else { EAGER },
+            eager: if env::var_os("UCX_RNDV_THRESH").is_some() { None } else { Some(EAGER) },
             aside: ptr::null_mut(),
             requested: None,
             worker: ManuallyDrop::new(worker),
@@ -166,27 +178,40 @@ impl AmMessages {
         self.worker.inbox()
     }
 
-    fn check(&self, operation: Operation) -> Result<(), TransportError> {
-        match self.inbox().fault() {
-            Some(cause) => Err(error(operation, cause)),
-            None => Ok(()),
-        }
+    /// The error of a link that has failed for good.
+    #[cold]
+    fn failed(&self, operation: Operation) -> TransportError {
+        let cause = self.inbox().state().fault().cloned();
+        error(operation, cause.unwrap_or(Cause::PeerGone))
     }
 
     /// Passes a message to UCX.
     ///
     /// # Safety
     /// If a request is returned, `header` and `data` stay unchanged until it is done.
-    unsafe fn send(&self, id: c_uint, header: &[u8], data: *const c_void, len: usize) -> ucs_status_ptr_t {
-        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
-        let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        if len <= self.eager {
-            params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-            params.flags = UCP_AM_SEND_FLAG_EAGER;
-        }
-        // SAFETY: the UCX endpoint is connected since `new`, and the caller keeps header and data.
+    #[inline]
+    unsafe fn send(
+        &self,
+        id: c_uint,
+        way: Way,
+        header: &[u8],
+        data: *const c_void,
+        len: usize,
+    ) -> ucs_status_ptr_t {
+        let mut params = MaybeUninit::<ucp_request_param_t>::uninit();
+        let at = params.as_mut_ptr();
+        let (mask, flags) = match way {
+            Way::Eager => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_EAGER),
+            Way::Rendezvous => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_RNDV),
+            Way::Chosen => (0, 0),
+        };
+        // SAFETY: UCX reads the fields that the mask names, which are written here. The UCX endpoint is
+        // connected since `new`, and the caller keeps header and data.
         unsafe {
-            self.ucx.ucp_am_send_nbx(self.end, id, header.as_ptr().cast(), header.len(), data, len, &params)
+            (*at).op_attr_mask = mask;
+            (*at).flags = flags;
+            let header_at = if header.is_empty() { ptr::null() } else { header.as_ptr().cast() };
+            self.ucx.ucp_am_send_nbx(self.end, id, header_at, header.len(), data, len, at)
         }
     }
 
@@ -200,7 +225,7 @@ impl AmMessages {
             let Some(Sending { request, buffer, frame }) = self.sending.pop_front() else { break };
             // SAFETY: the request was not freed before, and is dropped here.
             unsafe { self.ucx.ucp_request_free(request) };
-            self.inbox().spares.borrow_mut().give(buffer);
+            self.inbox().state().spares.give(buffer);
             if status != UCS_OK {
                 return Err(error(Operation::Send, moving(self.ucx, status)).with_frame(frame));
             }
@@ -223,12 +248,12 @@ impl AmMessages {
                 return Err(error(Operation::Send, moving(self.ucx, status)));
             }
         }
-        let consumed = self.inbox().recv_credit.borrow_mut().return_credit();
-        let at = self.note.note().cast::<[u8; 4]>();
+        let consumed = self.inbox().state().recv_credit.return_credit();
+        let at = self.note.note().cast::<[u8; 2]>();
         // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
             at.write(consumed.to_le_bytes());
-            self.send(id, at.as_ref(), ptr::null(), 0)
+            self.send(id, Way::Eager, at.as_ref(), ptr::null(), 0)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.aside = sent;
@@ -249,25 +274,37 @@ impl AmMessages {
     }
 
     /// Makes progress and handles its results.
+    #[inline]
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.inbox().worker().progress();
-        self.check(Operation::Progress)?;
+        if self.inbox().needs_attention() || !self.sending.is_empty() || self.worker.has_listeners() {
+            self.tend()?;
+        }
+        Ok(moved)
+    }
+
+    /// The rarer parts of progress.
+    #[inline(never)]
+    fn tend(&mut self) -> Result<(), TransportError> {
+        if self.inbox().state().fault().is_some() {
+            return Err(self.failed(Operation::Progress));
+        }
         if self.worker.has_listeners() {
             self.worker.tend_listeners();
         }
-        if !self.sending.is_empty() {
-            self.retire()?;
-        }
-        if self.inbox().must_return_credit() {
+        self.retire()?;
+        let must_return_credit = self.inbox().state().recv_credit.must_return_credit();
+        if must_return_credit {
             self.send_aside(CREDIT)?;
         }
-        Ok(moved)
+        self.inbox().attended();
+        Ok(())
     }
 
     /// Without credit for a frame, requests it from the peer once for each state of the window.
     #[cold]
     fn full(&mut self) -> Result<TransportError, TransportError> {
-        let consumed = self.inbox().send_credit.borrow().consumed();
+        let consumed = self.inbox().state().send_credit.consumed();
         if self.requested != Some(consumed) && self.send_aside(CREDIT_REQUEST)? {
             self.requested = Some(consumed);
         }
@@ -282,36 +319,48 @@ unsafe impl Messages for AmMessages {
         if len > self.max_frame {
             return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
         }
-        self.check(Operation::Send)?;
-        let has_credit = self.inbox().send_credit.borrow().has_credit(len);
-        if !has_credit {
+        let mut state = self.worker.inbox().state();
+        if state.fault().is_some() {
+            drop(state);
+            return Err(self.failed(Operation::Send));
+        }
+        if !state.send_credit.has_credit(len) {
+            drop(state);
             return Err(self.full()?);
         }
         let lent = match self.lent.take() {
             Some(lent) if lent.len() >= len => lent,
             other => {
-                let mut spares = self.inbox().spares.borrow_mut();
-                other.into_iter().for_each(|lent| spares.give(lent));
-                spares.take(len).map_err(|cause| error(Operation::Send, cause))?
+                other.into_iter().for_each(|lent| state.spares.give(lent));
+                state.spares.take(len).map_err(|cause| error(Operation::Send, cause))?
             }
         };
         Ok(self.lent.insert(lent).start())
     }
 
+    #[inline]
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
         let failed = |cause| error(Operation::Send, cause).with_frame(frame);
-        let Some(lent) = self.lent.take().filter(|lent| len <= lent.len()) else {
+        let fits = |lent: &Buffer| (DELIVERED_HEADER_LEN..=lent.len()).contains(&len);
+        let Some(lent) = self.lent.take_if(|lent| fits(lent)) else {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
-        let inbox = self.worker.inbox();
-        let number = inbox.send_credit.borrow().next();
-        let consumed = inbox.recv_credit.borrow_mut().return_credit();
-        let [[a, b, c, d], [e, f, g, h]] = [number, consumed].map(u32::to_le_bytes);
-        let header = lent.note().cast::<[u8; 8]>();
-        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it.
+        let way = match self.eager {
+            Some(eager) if len <= eager => Way::Eager,
+            Some(_) => Way::Rendezvous,
+            None => Way::Chosen,
+        };
+        let mut state = self.worker.inbox().state();
+        let word = word_of(state.send_credit.next(), state.recv_credit.return_credit());
+        drop(state);
+        let (header, start) = (lent.note().cast::<[u8; 4]>(), lent.start());
+        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it. The frame has a
+        // header.
         let sent = unsafe {
-            header.write([a, b, c, d, e, f, g, h]);
-            self.send(FRAME, header.as_ref(), lent.start().as_ptr().cast(), len)
+            start.add(len - TRANSPORT_WORD_LEN).cast().write(word);
+            header.write(word);
+            let header: &[u8] = if way == Way::Eager { &[] } else { header.as_ref() };
+            self.send(FRAME, way, header, start.as_ptr().cast(), len)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.sending.push_back(Sending { request: sent, buffer: lent, frame });
@@ -323,18 +372,24 @@ unsafe impl Messages for AmMessages {
             }
         }
         // No frame is longer than `MAX_FRAME`.
-        self.inbox().send_credit.borrow_mut().sent(len as u32);
+        self.inbox().state().send_credit.sent(len as u32);
         Ok(())
     }
 
+    #[inline]
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
-        if let Some(front) = self.inbox().front() {
+        if self.inbox().has_frames()
+            && let Some(front) = self.inbox().front()
+        {
             return Ok(Some(front));
         }
         self.work()?;
+        if !self.inbox().has_frames() {
+            return Ok(None);
+        }
         let front = self.inbox().front();
-        if front.is_none() {
-            self.check(Operation::Receive)?;
+        if front.is_none() && self.inbox().state().fault().is_some() {
+            return Err(self.failed(Operation::Receive));
         }
         Ok(front)
     }
@@ -360,18 +415,19 @@ unsafe impl Messages for AmMessages {
             }
             // UCX sends pending messages only when it is called, whatever the descriptor says; and the rest
             // of a message that has begun to arrive may cause no wake-up.
-            if !self.sending.is_empty() || self.inbox().must_return_credit() || !self.inbox().is_empty() {
-                return Ok(false);
-            }
+            let state = self.inbox().state();
+            let is_busy = state.recv_credit.must_return_credit() || !state.is_empty();
             // A due close of listening sockets causes no wake-up.
-            if self.worker.has_listeners() && self.inbox().has_heard() {
+            let has_due_close = self.worker.has_listeners() && state.has_heard();
+            drop(state);
+            if is_busy || has_due_close || !self.sending.is_empty() {
                 return Ok(false);
             }
             let armed = self.inbox().worker().arm().map_err(|cause| error(Operation::Wake, cause))?;
             // An armed RDMA device signals later events, but not those since the last poll.
             if armed && !self.work()? {
                 // A long message may be the last for a long time.
-                self.inbox().spares.borrow_mut().rest();
+                self.inbox().state().spares.rest();
                 return Ok(true);
             }
         }

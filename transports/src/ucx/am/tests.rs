@@ -69,8 +69,10 @@ fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, Transp
         if let Some((start, len)) = post.poll()? {
             assert!(start.addr().get().is_multiple_of(LINE));
             // SAFETY: `poll` lends `len` bytes until `release`.
-            let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
+            let mut bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
             post.release();
+            // The transport's own.
+            bytes.copy_within(..4, len - TRANSPORT_WORD_LEN);
             return Ok(bytes);
         }
     }
@@ -78,11 +80,13 @@ fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, Transp
 }
 
 /// Sends a message that no honest endpoint sends, and returns the other endpoint's error.
-fn lie(window: usize, header: &[u8], len: usize) -> Option<String> {
+fn lie(window: usize, header: &[u8], word: [u8; 4], len: usize) -> Option<String> {
     let (mut left, mut right) = pair(window, 4096)?;
-    let data = vec![0u8; len];
+    let mut data = vec![0u8; len];
+    data.iter_mut().rev().zip(word.into_iter().rev()).for_each(|(to, from)| *to = from);
+    let way = if len <= EAGER { Way::Eager } else { Way::Rendezvous };
     // SAFETY: header and data outlive the endpoints.
-    let sent = unsafe { left.send(FRAME, header, data.as_ptr().cast(), len) };
+    let sent = unsafe { left.send(FRAME, way, header, data.as_ptr().cast(), len) };
     assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
     let error = next(&mut right, &mut left).expect_err("it was taken");
     assert_eq!(right.poll().unwrap_err(), error.clone(), "the end does not stay at its end");
@@ -90,14 +94,10 @@ fn lie(window: usize, header: &[u8], len: usize) -> Option<String> {
     Some(error.to_string())
 }
 
-fn header(number: u32, consumed: u32) -> Vec<u8> {
-    [number.to_le_bytes(), consumed.to_le_bytes()].concat()
-}
-
 #[test]
-fn lengths_from_a_line_to_the_longest_arrive_whole_and_in_order() {
+fn lengths_from_a_header_to_the_longest_arrive_whole_and_in_order() {
     let Some((mut left, mut right)) = pair(2 * LONG, LONG) else { return };
-    let lengths = [64, 128, 8128, 8192, 8256, 64, 20_480, 65_536, 64, 1 << 20, 64, LONG, 64];
+    let lengths = [16, 92, 93, 8128, 8192, 8257, 64, 20_480, 65_536, 65_537, 24, 1 << 20, 64, LONG, 64];
     for (fill, len) in (1..).zip(lengths) {
         send(&mut left, len, fill).unwrap();
     }
@@ -120,7 +120,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
         assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
         send_with_credit(&mut left, &mut right, 64, round);
         assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
-        while !left.inbox().send_credit.borrow().has_credit(65_536) {
+        while !left.inbox().state().send_credit.has_credit(65_536) {
             assert!(left.full().unwrap().is_full());
             right.progress().unwrap();
             left.progress().unwrap();
@@ -221,14 +221,19 @@ fn sockets_of_ucx_are_closed_once_both_sides_were_heard_of_and_those_of_the_prog
 
 #[test]
 fn a_message_without_its_number_ends_the_link() {
-    let Some(text) = lie(65_536, &[1, 2, 3], 64) else { return };
-    assert!(text.contains("ucx-am") && text.contains("without its number"), "{text}");
+    for (header, len) in [(&[][..], 0), (&[], 15), (&[1, 2, 3], 15), (&[], EAGER + 1)] {
+        let Some(text) = lie(1 << 20, header, [0; 4], len) else { return };
+        assert!(text.contains("ucx-am") && text.contains("without its number"), "{text}");
+    }
 }
 
 #[test]
 fn a_message_out_of_its_turn_or_empty_ends_the_link() {
-    for (number, len) in [(MAX_FRAMES as u32, 64), (u32::MAX, 64), (0, 0)] {
-        let Some(text) = lie(65_536, &header(number, 0), len) else { return };
+    let header = word_of(0, 0);
+    for (number, header, len) in
+        [(MAX_FRAMES as u16, &[][..], 64), (u16::MAX, &[], 64), (0, &header, 0), (1, &header, 0)]
+    {
+        let Some(text) = lie(65_536, header, word_of(number, 0), len) else { return };
         assert!(text.contains("out of its turn"), "{text}");
     }
 }
@@ -236,14 +241,14 @@ fn a_message_out_of_its_turn_or_empty_ends_the_link() {
 #[test]
 fn a_message_longer_than_was_agreed_ends_the_link_before_it_is_fetched() {
     for len in [4160, 1 << 20] {
-        let Some(text) = lie(1 << 22, &header(0, 0), len) else { return };
+        let Some(text) = lie(1 << 22, &word_of(0, 0), word_of(0, 0), len) else { return };
         assert!(text.contains("overlong") && text.contains(&len.to_string()), "{text}");
     }
 }
 
 #[test]
 fn credit_for_what_was_not_sent_ends_the_link() {
-    let Some(text) = lie(65_536, &header(0, 1), 64) else { return };
+    let Some(text) = lie(65_536, &[], word_of(0, 1), 64) else { return };
     assert!(text.contains("were not sent"), "{text}");
 }
 

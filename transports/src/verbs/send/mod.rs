@@ -199,7 +199,7 @@ impl SendMessages {
             to: 0,
             remote_key: 0,
             // No frame is longer than `MAX_FRAME`.
-            immediate: (sending.len / LINE) as u32,
+            immediate: sending.len as u32,
             solicited: is_last || asks_back,
             has_completion: is_last && len > self.endpoint.queue.device.max_inline as usize,
             frame: sending.frame,
@@ -337,10 +337,7 @@ unsafe impl Messages for SendMessages {
         if self.sending.is_some() {
             return Err(failed(Cause::Full));
         }
-        if !len.is_multiple_of(LINE) || len == 0 {
-            return Err(failed(Cause::Unsupported("a message that is not whole lines")));
-        }
-        let Some(lent) = self.lent.take().filter(|lent| len <= lent.len()) else {
+        let Some(lent) = self.lent.take().filter(|lent| len <= lent.len() && len != 0) else {
             return Err(failed(Cause::Unsupported("committing without reserving")));
         };
         self.sending = Some(Sending { lent, len, at: 0, frame });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use farjump_core::frame::{FrameError, LINE};
+use farjump_core::frame::FrameError;
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc};
 
@@ -21,8 +21,8 @@ const GIVEN_BACK: usize = 8;
 struct Piece {
     buffer: u32,
     len: usize,
-    /// Lines of the whole message; with its first piece only.
-    lines: Option<u32>,
+    /// Length of the whole message in bytes; with its first piece only.
+    whole: Option<u32>,
 }
 
 /// A whole message.
@@ -220,8 +220,8 @@ impl Piece {
     fn of(done: &ibv_wc) -> Piece {
         let has = done.wc_flags & IBV_WC_WITH_IMM != 0;
         // SAFETY: the flag says that there is immediate data.
-        let lines = has.then(|| u32::from_be(unsafe { done.__bindgen_anon_1.imm_data }));
-        Piece { buffer: done.wr_id as u32, len: done.byte_len as usize, lines }
+        let whole = has.then(|| u32::from_be(unsafe { done.__bindgen_anon_1.imm_data }));
+        Piece { buffer: done.wr_id as u32, len: done.byte_len as usize, whole }
     }
 }
 
@@ -239,10 +239,10 @@ enum Step {
 /// Classifies `piece`, with `missing` bytes of a message outstanding. A peer may send anything.
 fn step(missing: Option<usize>, piece: &Piece, max_frame: usize) -> Result<Step, Cause> {
     let odd = |what: String| Err(Cause::System(format!("the peer broke the protocol of verbs-send: {what}")));
-    let (missing, step) = match (missing, piece.lines) {
+    let (missing, step) = match (missing, piece.whole) {
         (Some(missing), None) => (missing, Step::Next),
-        (None, Some(lines)) => {
-            let len = lines as usize * LINE;
+        (None, Some(len)) => {
+            let len = len as usize;
             if len > max_frame {
                 return Err(Cause::Protocol(FrameError::Overlong { frame: max_frame, found: len }));
             }
@@ -263,18 +263,19 @@ fn step(missing: Option<usize>, piece: &Piece, max_frame: usize) -> Result<Step,
 mod tests {
     use super::*;
 
-    fn piece(len: usize, lines: Option<u32>) -> Piece {
-        Piece { buffer: 0, len, lines }
+    fn piece(len: usize, whole: Option<u32>) -> Piece {
+        Piece { buffer: 0, len, whole }
     }
 
     #[test]
     fn a_message_is_one_piece_or_begins_with_a_full_one_that_says_its_length() {
         let max = 1 << 20;
-        assert_eq!(step(None, &piece(64, Some(1)), max), Ok(Step::Whole));
-        assert_eq!(step(None, &piece(PIECE, Some(256)), max), Ok(Step::Whole));
-        assert_eq!(step(None, &piece(PIECE, Some(257)), max), Ok(Step::First(PIECE + 64)));
-        assert_eq!(step(Some(64), &piece(64, None), max), Ok(Step::Next));
-        assert_eq!(step(Some(PIECE + 64), &piece(PIECE, None), max), Ok(Step::Next));
+        let whole = PIECE as u32;
+        assert_eq!(step(None, &piece(24, Some(24)), max), Ok(Step::Whole));
+        assert_eq!(step(None, &piece(PIECE, Some(whole)), max), Ok(Step::Whole));
+        assert_eq!(step(None, &piece(PIECE, Some(whole + 1)), max), Ok(Step::First(PIECE + 1)));
+        assert_eq!(step(Some(1), &piece(1, None), max), Ok(Step::Next));
+        assert_eq!(step(Some(PIECE + 1), &piece(PIECE, None), max), Ok(Step::Next));
     }
 
     #[test]
@@ -282,11 +283,11 @@ mod tests {
         let max = 1 << 20;
         for (missing, piece) in [
             (None, piece(64, None)),
-            (None, piece(64, Some(2))),
-            (None, piece(128, Some(1))),
+            (None, piece(64, Some(65))),
+            (None, piece(65, Some(64))),
             (None, piece(0, Some(0))),
-            (None, piece(64, Some(257))),
-            (Some(64), piece(64, Some(1))),
+            (None, piece(64, Some(PIECE as u32 + 64))),
+            (Some(64), piece(64, Some(64))),
             (Some(64), piece(128, None)),
             (Some(PIECE * 2), piece(64, None)),
             (Some(64), piece(0, None)),
