@@ -8,6 +8,8 @@ pub(super) struct Posted {
     pub(super) posts: f64,
     /// Work requests.
     pub(super) requests: f64,
+    /// Bytes in them.
+    pub(super) bytes: f64,
     /// Completions taken of them.
     pub(super) completions: f64,
 }
@@ -37,6 +39,7 @@ pub(super) fn since(before: Counts, messages: u64) -> Option<Posted> {
     (counted.posts != 0).then(|| Posted {
         posts: each(counted.posts),
         requests: each(counted.requests),
+        bytes: each(counted.bytes),
         completions: each(counted.completions),
     })
 }

@@ -64,6 +64,8 @@ pub(super) struct Row {
     pub(super) posts: Option<f64>,
     /// Work requests in them.
     pub(super) requests: Option<f64>,
+    /// Bytes in those, without what the device adds.
+    pub(super) posted_bytes: Option<f64>,
     /// Completions that the source took for its posts, for each message.
     pub(super) completions: Option<f64>,
     /// Bytes of mailbox and rings.
@@ -158,11 +160,12 @@ impl Row {
     pub(super) fn what_was_posted(&self) -> Option<String> {
         let (posts, requests, completions) = (self.posts?, self.requests?, self.completions?);
         Some(format!(
-            "{}, {} B: {} work requests in {} posts, and {} completions, for each message\n",
+            "{}, {} B: {} work requests in {} posts with {} B, and {} completions, for each message\n",
             self.what(),
             self.size,
             show(requests),
             show(posts),
+            show(self.posted_bytes?),
             show(completions)
         ))
     }

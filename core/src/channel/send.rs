@@ -98,7 +98,9 @@ impl<'c> Reserved<'c> {
         debug_assert!(used <= space.len);
         let used = used.min(space.len);
         match &mut channel.path {
-            Path::OneSided(path) => path.commit(plan.header(&space.layout, used)),
+            Path::OneSided(path) => {
+                path.commit(plan.header(&space.layout, used), space.layout.payload + used)
+            }
             Path::TwoSided(path) => {
                 // SAFETY: `payload` lies in the buffer that the backend lent for this frame. `path` is the
                 // buffer's own, since this value borrows the channel, and nothing was sent or reserved since:

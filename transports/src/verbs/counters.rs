@@ -17,6 +17,8 @@ pub struct Counts {
     pub posts: u64,
     /// Work requests in them: writes and sends, including the words that return credit.
     pub requests: u64,
+    /// Bytes in those, without what the device adds around them.
+    pub bytes: u64,
     /// Completions taken off send queues.
     pub completions: u64,
 }
@@ -32,6 +34,7 @@ impl Counts {
         Counts {
             posts: self.posts + other.posts,
             requests: self.requests + other.requests,
+            bytes: self.bytes + other.bytes,
             completions: self.completions + other.completions,
         }
     }
@@ -41,6 +44,7 @@ impl Counts {
         Counts {
             posts: self.posts.saturating_sub(before.posts),
             requests: self.requests.saturating_sub(before.requests),
+            bytes: self.bytes.saturating_sub(before.bytes),
             completions: self.completions.saturating_sub(before.completions),
         }
     }
@@ -51,6 +55,7 @@ impl Counts {
 struct Cells {
     posts: AtomicU64,
     requests: AtomicU64,
+    bytes: AtomicU64,
     completions: AtomicU64,
 }
 
@@ -60,6 +65,7 @@ impl Cells {
         Counts {
             posts: self.posts.load(Ordering::Relaxed),
             requests: self.requests.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
             completions: self.completions.load(Ordering::Relaxed),
         }
     }
@@ -78,8 +84,10 @@ struct Registry {
     gone: Counts,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { live: Vec::new(), gone: Counts { posts: 0, requests: 0, completions: 0 } });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    live: Vec::new(),
+    gone: Counts { posts: 0, requests: 0, bytes: 0, completions: 0 },
+});
 
 fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,11 +105,12 @@ impl Counter {
         Counter(cells)
     }
 
-    /// Counts one list of `requests` requests.
+    /// Counts one list of `requests` requests with `bytes` bytes in all.
     #[inline(always)]
-    pub(super) fn posted(&mut self, requests: usize) {
+    pub(super) fn posted(&mut self, requests: usize, bytes: usize) {
         add(&self.0.posts, 1);
         add(&self.0.requests, requests as u64);
+        add(&self.0.bytes, bytes as u64);
     }
 
     /// Counts `completions` completions.
@@ -129,8 +138,8 @@ mod tests {
     fn what_queue_pairs_counted_stays_when_they_are_gone() {
         let before = counts();
         let (mut first, mut second) = (Counter::new(), Counter::new());
-        first.posted(2);
-        second.posted(1);
+        first.posted(2, 100);
+        second.posted(1, 24);
         second.completed(0);
         second.completed(3);
         drop(first);
@@ -143,6 +152,6 @@ mod tests {
         drop(second);
         assert!(counts().since(before).requests >= 3);
         assert!(!registry().live.iter().any(|live| Arc::ptr_eq(live, &cells)));
-        assert_eq!(cells.read(), Counts { posts: 1, requests: 1, completions: 3 });
+        assert_eq!(cells.read(), Counts { posts: 1, requests: 1, bytes: 24, completions: 3 });
     }
 }

@@ -351,7 +351,7 @@ impl Queue {
                 wr.next = unsafe { first.add(index + 1) };
             }
         }
-        self.counter.posted(requests.len());
+        self.counter.posted(requests.len(), requests.iter().map(|request| request.len).sum());
         let mut bad = ptr::null_mut();
         // SAFETY: the list is complete and terminated, its parts exist, and the caller keeps the bytes (see
         // Safety).

@@ -333,6 +333,7 @@ impl<'a> Bench<'a> {
                 sleeps: own.1.series.sleeps(),
                 posts: own.1.series.posted(|posted| posted.posts),
                 requests: own.1.series.posted(|posted| posted.requests),
+                posted_bytes: own.1.series.posted(|posted| posted.bytes),
                 completions: own.1.series.posted(|posted| posted.completions),
                 ..Row::beside(&own.1.series, beside.map(|beside| &beside.series))
             }

@@ -203,7 +203,7 @@ impl OneSided {
             NoSpace::SkipFirst => {
                 let trailer = trailer == Trailer::Always;
                 let skip = self.out.skip(trailer);
-                self.send(skip, trailer)?;
+                self.send(skip, trailer, skip.len)?;
                 if self.pending.is_some() {
                     // The skip must go first.
                     return Err(SendError::Full);
@@ -220,19 +220,21 @@ impl OneSided {
         SendError::Full
     }
 
+    /// Sends the frame whose space was reserved last, with this header and a payload that ends at `end`.
     #[inline]
-    pub(super) fn commit(&mut self, mut header: Header) -> Result<(), SendError> {
+    pub(super) fn commit(&mut self, mut header: Header, end: usize) -> Result<(), SendError> {
         let trailer = header.flags.contains(Flags::TRAILER);
         if self.is_mapped() {
             let alone = header.flags.contains(Flags::ALONE);
             header.frame_len = self.out.stretched(header.frame_len as usize, alone) as u32;
         }
         let frame = self.out.finish(header);
-        self.send(frame, trailer)
+        self.send(frame, trailer, end)
     }
 
+    /// Sends a finished frame whose parts end at `end`.
     #[inline]
-    fn send(&mut self, frame: Finished, trailer: bool) -> Result<(), SendError> {
+    fn send(&mut self, mut frame: Finished, trailer: bool, end: usize) -> Result<(), SendError> {
         if trailer {
             self.out.trail(&frame, self.rule == ArrivalRules::CHECKED);
         }
@@ -240,6 +242,10 @@ impl OneSided {
             self.out.publish(&frame);
         } else {
             self.out.stage_signal(&frame);
+            if matches!(self.rule, ArrivalRules::FENCED | ArrivalRules::WRITE_IMM) {
+                // The signal proves what was put before it, and nothing behind the payload means anything.
+                frame.len = frame.len.min(end.next_multiple_of(size_of::<u64>()));
+            }
             self.pending = Some(Pending { frame, step: Step::Body });
             // If the queue is full, `progress` and the next `reserve` drain it: the frame counts as accepted.
             match self.move_pending() {
