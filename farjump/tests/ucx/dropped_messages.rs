@@ -96,18 +96,20 @@ unsafe impl Send for Deaf {}
 // SAFETY: the worker is used by one thread alone, so shared references do not race.
 unsafe impl Sync for Deaf {}
 
+/// The number at `at` in postcard's encoding, seven bits a byte and the lowest first, and the offset behind it.
+fn number_at(bytes: &[u8], at: usize) -> (usize, usize) {
+    let len = 1 + bytes[at..].iter().position(|byte| byte & 0x80 == 0).unwrap();
+    let number = bytes[at..at + len].iter().rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
+    (number, at + len)
+}
+
 /// An endpoint address with another worker's address as its last field.
 fn readdressed(reported: &[u8], worker: &[u8]) -> Vec<u8> {
     const HEAD: usize = 20;
-    let body = &reported[HEAD..];
-    // Its length stands before it, seven bits a byte, the lowest first.
-    let before = (0..body.len()).find(|from| {
-        let len = body[*from..].iter().position(|byte| byte & 0x80 == 0).map_or(1, |last| last + 1);
-        let number =
-            body[*from..].iter().take(len).rev().fold(0, |sum, byte| sum << 7 | usize::from(byte & 0x7f));
-        from + len + number == body.len()
-    });
-    let mut bytes = reported[..HEAD + before.unwrap()].to_vec();
+    let behind = |at| number_at(reported, at).1;
+    // Window and longest frame, then the machine as text, and two namespaces.
+    let (text_len, text) = number_at(reported, behind(behind(HEAD)));
+    let mut bytes = reported[..behind(behind(text + text_len))].to_vec();
     let mut len = worker.len();
     while len > 0x7f {
         bytes.push(len as u8 | 0x80);
