@@ -121,9 +121,13 @@ impl TwoSided {
     /// Records the result of handing over a frame.
     #[inline]
     fn ended(&mut self, sent: Result<(), TransportError>) -> Result<(), SendError> {
-        sent.map_err(SendError::from_transport)?;
-        self.sent += 1;
-        Ok(())
+        match sent {
+            Ok(()) => {
+                self.sent += 1;
+                Ok(())
+            }
+            Err(error) => Err(SendError::from_transport(error)),
+        }
     }
 
     /// Reserves a buffer for a frame of `frame_len` bytes if the backend has one now. Errors other than
@@ -135,13 +139,17 @@ impl TwoSided {
         }
         match self.messages.reserve(frame_len) {
             Ok(start) => Some(start),
-            Err(error) if error.is_full() => None,
-            Err(error) => {
-                // The error may end the link; the backend is not asked twice.
-                self.refused = Some(Box::new(error));
-                None
-            }
+            Err(error) => self.refuse(error),
         }
+    }
+
+    /// Keeps an error that may end the link: the backend is not asked twice.
+    #[cold]
+    fn refuse(&mut self, error: TransportError) -> Option<NonNull<u8>> {
+        if !error.is_full() {
+            self.refused = Some(Box::new(error));
+        }
+        None
     }
 
     /// The fast poll: finds nothing or a frame without code, and leaves everything else to `poll`.
@@ -150,10 +158,7 @@ impl TwoSided {
         let (start, len) = match self.messages.poll() {
             Ok(None) => return FastPoll::Nothing,
             Ok(Some(message)) => message,
-            Err(error) => {
-                self.failed = Some(Box::new(error));
-                return FastPoll::Look;
-            }
+            Err(error) => return self.look(error),
         };
         let Some(at) = len.checked_sub(DELIVERED_HEADER_LEN) else { return FastPoll::Look };
         // SAFETY: the backend lends the message of `len` bytes at `start` until `release`, and nothing writes
@@ -167,6 +172,13 @@ impl TwoSided {
             Some(header) => FastPoll::Plain(header, start),
             None => FastPoll::Look,
         }
+    }
+
+    /// Keeps the error of a fast poll for the general one.
+    #[cold]
+    fn look(&mut self, error: TransportError) -> FastPoll {
+        self.failed = Some(Box::new(error));
+        FastPoll::Look
     }
 
     /// The message at the head: its header, parts and start.

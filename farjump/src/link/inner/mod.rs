@@ -150,7 +150,12 @@ impl Inner {
                 return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
             }
         }
-        if let Some(token) = self.inject_lines(library, args, index, max, wants_reply)? {
+        let fast = if self.connection.channel.has_mailbox() {
+            self.inject_lines(library, args, index, max, wants_reply)
+        } else {
+            self.inject_delivered(library, args, index, max, wants_reply)
+        };
+        if let Some(token) = fast? {
             return Ok(token as usize);
         }
         Ok(self.inject_slowly(library, args, Some(max), wants_reply, wait)? as usize)
@@ -167,14 +172,11 @@ impl Inner {
         max: usize,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
-        if max > self.connection.target.limits.payload {
+        if max <= INLINE_PAYLOAD || max > self.connection.target.limits.payload {
             return Ok(None);
         }
-        if max <= INLINE_PAYLOAD {
-            return self.inject_delivered(library, args, index, max, wants_reply);
-        }
         let Some(lines) = self.connection.channel.lines(max.saturating_add(CANARY_LEN)) else {
-            return self.inject_delivered(library, args, index, max, wants_reply);
+            return Ok(None);
         };
         // SAFETY: the lines lend `max + CANARY_LEN` bytes.
         let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
@@ -210,7 +212,7 @@ impl Inner {
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
         // The general path can send them from where they lie.
-        if max >= BESIDE && library.payload_is_args() {
+        if max > self.connection.target.limits.payload || max >= BESIDE && library.payload_is_args() {
             return Ok(None);
         }
         let Some(space) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
@@ -219,7 +221,7 @@ impl Inner {
         // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
         let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
         let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) else { return Ok(None) };
-        match space.commit(&plan, used) {
+        match space.commit_delivered(&plan, used) {
             Ok(()) => self.sent_by_index(plan.token, used, Ok(())).map(Some),
             Err(error) => self.not_sent(plan.token, error),
         }

@@ -57,7 +57,7 @@ impl Closing {
     /// Returns whether a message of a path's setup may wait in the worker. None waits for a peer that was
     /// heard, unless it waits for another peer too.
     pub(super) fn must_stay(&mut self) -> bool {
-        !self.worker.inbox().state().has_heard() || !self.is_quiet()
+        !self.worker.inbox().has_heard() || !self.is_quiet()
     }
 
     /// Returns whether all endpoints of the worker have sent everything, those that UCX has made too. Then a

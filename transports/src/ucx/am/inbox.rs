@@ -19,6 +19,7 @@ use farjump_ucx_sys::{
 
 use super::buffers::{Buffer, Spares};
 use super::credit::{MAX_FRAMES, RecvCredit, SendCredit, Violation};
+use super::queue::{Kind, Queue, SHORT_LEN, Slot};
 use crate::ucx::moving;
 use crate::ucx::worker::{Worker, status_of};
 
@@ -37,6 +38,12 @@ pub(super) fn word_of(number: u16, consumed: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
+/// Number and credit in the transport's word.
+#[inline]
+fn numbers_of([a, b, c, d]: [u8; 4]) -> [u16; 2] {
+    [[a, b], [c, d]].map(u16::from_le_bytes)
+}
+
 /// Received frames and the peer's state. Callbacks reach it while UCX makes progress, so everything in it
 /// changes behind shared references, and no borrow lasts while UCX works.
 pub(super) struct Inbox {
@@ -44,58 +51,55 @@ pub(super) struct Inbox {
     worker: Worker,
     /// Longest frame that this endpoint accepts, in bytes.
     max_frame: usize,
-    /// Frames that have come or are missing before one that has: `State::frames.len()`. Polls that find
-    /// nothing look at this and the next alone.
-    waiting: Cell<usize>,
-    /// The link has failed, or credit may be due.
+    /// Longest frame that is copied into the queue, in bytes.
+    max_short: usize,
+    /// The link has failed: no more frames are taken.
+    has_failed: Cell<bool>,
+    /// The link has failed, or something has to be done beside the frames: [`Inbox::attended`].
     attend: Cell<bool>,
+    /// A message has come from the peer.
+    heard: Cell<bool>,
+    /// Number of the next frame.
+    due: Cell<u16>,
+    queue: Queue,
+    pub(super) recv_credit: RecvCredit,
+    pub(super) send_credit: SendCredit,
     state: RefCell<State>,
 }
 
-/// The part of an inbox that changes.
+/// The part of an inbox that changes seldom.
 pub(super) struct State {
-    /// Frames from the next one on, `None` where one has not come.
-    frames: VecDeque<Option<Message>>,
-    /// Number of the next frame.
-    due: u16,
-    /// A message has come from the peer.
-    heard: bool,
-    pub(super) recv_credit: RecvCredit,
-    pub(super) send_credit: SendCredit,
+    /// Frames in buffers of this process, by number; oldest first unless UCX changed their order.
+    kept: VecDeque<(u16, Kept)>,
     pub(super) spares: Spares,
     fault: Option<Cause>,
 }
 
-/// A frame that has come, at least in part.
-struct Message {
-    body: Body,
-    len: usize,
-}
-
-enum Body {
-    /// In UCX's memory, which is returned to it.
-    Lent(NonNull<u8>),
-    /// In a buffer of this process.
-    Own(Buffer),
-    /// Being fetched from the peer's memory into the buffer, by this request.
-    Fetched(Buffer, *mut c_void),
+/// A frame in a buffer of this process.
+struct Kept {
+    buffer: Buffer,
+    /// The request by which it is being fetched from the peer's memory; null for one that was copied.
+    request: *mut c_void,
 }
 
 impl Inbox {
     /// Makes one of `worker` that accepts frames of up to `max_frame` bytes and holds `window` bytes of them.
     pub(super) fn new(worker: Worker, max_frame: usize, window: u64) -> Inbox {
-        let state = State {
-            frames: VecDeque::new(),
-            due: 0,
-            heard: false,
+        let state = State { kept: VecDeque::new(), spares: Spares::default(), fault: None };
+        Inbox {
+            worker,
+            max_frame,
+            max_short: max_frame.min(SHORT_LEN),
+            has_failed: Cell::new(false),
+            attend: Cell::new(false),
+            heard: Cell::new(false),
+            due: Cell::new(0),
+            queue: Queue::new(),
             recv_credit: RecvCredit::new(window),
             // Before the peer has stated its window nothing is sent.
             send_credit: SendCredit::new(0),
-            spares: Spares::default(),
-            fault: None,
-        };
-        let (waiting, attend) = (Cell::new(0), Cell::new(false));
-        Inbox { worker, max_frame, waiting, attend, state: RefCell::new(state) }
+            state: RefCell::new(state),
+        }
     }
 
     /// Lets the worker fill it.
@@ -112,11 +116,12 @@ impl Inbox {
         }
     }
 
+    #[inline]
     pub(super) fn worker(&self) -> &Worker {
         &self.worker
     }
 
-    /// The part that changes. The borrow must end before UCX makes progress.
+    /// The part that changes seldom. The borrow must end before UCX makes progress.
     #[inline]
     pub(super) fn state(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
@@ -125,184 +130,246 @@ impl Inbox {
     /// Whether frames are here, at least in part.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
-        self.waiting.get() != 0
+        !self.queue.is_empty()
     }
 
-    /// Whether the link has failed, or credit may be due.
+    /// Whether a message has come from the peer.
+    pub(super) fn has_heard(&self) -> bool {
+        self.heard.get()
+    }
+
+    /// Whether the link has failed, or something has to be done beside the frames.
     #[inline]
     pub(super) fn needs_attention(&self) -> bool {
         self.attend.get()
     }
 
-    /// Records whether credit is still due.
-    pub(super) fn attended(&self) {
-        let state = self.state();
-        self.attend.set(state.fault.is_some() || state.recv_credit.must_return_credit());
+    /// Demands [`Inbox::attended`].
+    pub(super) fn call_attention(&self) {
+        self.attend.set(true);
+    }
+
+    /// Records what was done; `more` if something is left that is not the inbox's.
+    pub(super) fn attended(&self, more: bool) {
+        self.attend.set(more || self.has_failed.get() || self.recv_credit.must_return_credit());
     }
 
     /// Returns start and length in bytes of the next frame, if all of it is here.
     #[inline]
     pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
-        let mut state = self.state();
-        let message = state.frames.front()?.as_ref()?;
-        let start = match &message.body {
-            Body::Lent(start) => *start,
-            Body::Own(buffer) => buffer.start(),
-            Body::Fetched(buffer, request) => {
-                let status = status_of(self.worker.ucx, *request);
-                if status == UCS_INPROGRESS {
-                    return None;
-                }
-                if status != UCS_OK {
-                    state.fail(moving(self.worker.ucx, status));
-                    self.attend.set(true);
-                    return None;
-                }
-                buffer.start()
+        let slot = self.queue.front();
+        match slot.kind {
+            Kind::Missing => None,
+            Kind::Fetched if !self.is_fetched() => None,
+            _ => Some((slot.start, slot.len as usize)),
+        }
+    }
+
+    /// Whether the next frame, which is fetched from the peer's memory, is here. If that failed, so has the
+    /// link.
+    #[cold]
+    fn is_fetched(&self) -> bool {
+        let state = self.state();
+        let request = state.find(self.due.get()).map(|index| state.kept[index].1.request);
+        match request.map(|request| status_of(self.worker.ucx, request)) {
+            Some(UCS_OK) => true,
+            None | Some(UCS_INPROGRESS) => false,
+            Some(status) => {
+                drop(state);
+                self.failed(moving(self.worker.ucx, status));
+                false
             }
-        };
-        Some((start, message.len))
+        }
     }
 
     /// Removes the next frame, which was handled.
     #[inline]
     pub(super) fn pop(&self) {
-        let mut state = self.state();
-        // UCX still writes into the buffer of one that is being fetched.
-        if let Some(Some(Message { body: Body::Fetched(_, request), .. })) = state.frames.front()
-            && status_of(self.worker.ucx, *request) == UCS_INPROGRESS
-        {
-            return;
+        let slot = self.queue.front();
+        match slot.kind {
+            Kind::Missing => return,
+            Kind::Short => {}
+            Kind::Lent => {
+                // SAFETY: kept by `take`, and released once: the frame is removed below.
+                unsafe {
+                    self.worker.ucx.ucp_am_data_release(self.worker.handle, slot.start.as_ptr().cast())
+                };
+            }
+            Kind::Copied | Kind::Fetched if self.drop_kept() => {}
+            // UCX still writes into the buffer of one that is being fetched.
+            Kind::Copied | Kind::Fetched => return,
         }
-        let Some(Some(message)) = state.frames.pop_front() else { return };
-        self.waiting.set(state.frames.len());
-        state.due = state.due.wrapping_add(1);
-        state.recv_credit.done(message.len);
-        if state.recv_credit.must_return_credit() {
+        self.queue.pop();
+        self.due.set(self.due.get().wrapping_add(1));
+        self.recv_credit.done(slot.len as usize);
+        if self.recv_credit.must_return_credit() {
             self.attend.set(true);
-        }
-        match message.body {
-            Body::Lent(start) => {
-                // SAFETY: kept by `take`, and released once: the message is gone.
-                unsafe { self.worker.ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast()) };
-            }
-            Body::Own(buffer) => state.spares.give(buffer),
-            Body::Fetched(buffer, request) => {
-                // SAFETY: kept by `fetch`, and freed once: the message is gone.
-                unsafe { self.worker.ucx.ucp_request_free(request) };
-                state.spares.give(buffer);
-            }
         }
     }
 
-    fn returned(&self, consumed: u16) {
+    /// Takes the next frame's buffer back, unless UCX writes into it.
+    #[cold]
+    fn drop_kept(&self) -> bool {
         let mut state = self.state();
-        state.heard = true;
-        if let Err(violation) = state.send_credit.returned(consumed) {
-            self.attend.set(true);
-            state.violated(violation);
+        let Some(index) = state.find(self.due.get()) else { return false };
+        let request = state.kept[index].1.request;
+        if !request.is_null() {
+            if status_of(self.worker.ucx, request) == UCS_INPROGRESS {
+                return false;
+            }
+            // SAFETY: kept by `fetch`, and freed once: the frame is removed below.
+            unsafe { self.worker.ucx.ucp_request_free(request) };
         }
+        if let Some((_, kept)) = state.kept.remove(index) {
+            state.spares.give(kept.buffer);
+        }
+        true
+    }
+
+    fn returned(&self, consumed: u16) {
+        self.heard.set(true);
+        if let Err(violation) = self.send_credit.returned(consumed) {
+            self.violated(violation);
+        }
+    }
+
+    /// Takes a message that is here and is the next frame behind those in the queue. `None` for all others,
+    /// and for what no honest peer sends: nothing has changed then. Returns for UCX whether the data stays in
+    /// use.
+    ///
+    /// # Safety
+    /// `data` and `attributes` are those that UCX passes to a callback, with `len` and no header.
+    #[inline(always)]
+    unsafe fn take_next(&self, data: *mut c_void, len: usize, attributes: u64) -> Option<ucs_status_t> {
+        const RNDV: u64 = UCP_AM_RECV_ATTR_FLAG_RNDV as u64;
+        const DATA: u64 = UCP_AM_RECV_ATTR_FLAG_DATA as u64;
+
+        let is_lent = match attributes & (RNDV | DATA) {
+            0 if len <= self.max_short => false,
+            DATA if len <= self.max_frame && data.addr().is_multiple_of(LINE) => true,
+            _ => return None,
+        };
+        if len < DELIVERED_HEADER_LEN {
+            return None;
+        }
+        // SAFETY: UCX lends `len` bytes for the time of the callback.
+        let word: [u8; 4] =
+            unsafe { data.cast::<u8>().add(len - TRANSPORT_WORD_LEN).cast::<[u8; 4]>().read() };
+        let [number, consumed] = numbers_of(word);
+        if number != self.due.get().wrapping_add(self.queue.len() as u16) {
+            return None;
+        }
+        let start = if is_lent { NonNull::new(data.cast())? } else { self.queue.space()? };
+        if self.send_credit.returned(consumed).is_err() {
+            return None;
+        }
+        if self.queue.is_full() || self.recv_credit.came(len, self.queue.is_empty()).is_err() {
+            return None;
+        }
+        self.heard.set(true);
+        let (kind, status) = if is_lent {
+            (Kind::Lent, UCS_INPROGRESS)
+        } else {
+            // SAFETY: UCX lends `len` bytes for the time of the callback. The space is `SHORT_LEN` bytes of
+            // the queue, used by no frame in it.
+            unsafe { ptr::copy_nonoverlapping(data.cast(), start.as_ptr(), len) };
+            (Kind::Short, UCS_OK)
+        };
+        self.queue.push(Slot { start, len: len as u32, kind });
+        Some(status)
     }
 
     /// Takes a frame. Returns for UCX whether the data stays in use.
     ///
     /// # Safety
     /// `data` and `attributes` are those that UCX passes to a callback, with `len`.
-    #[inline]
+    #[inline(never)]
     unsafe fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
+        if self.has_failed.get() {
+            return UCS_OK;
+        }
         // SAFETY: the caller's (see Safety).
-        let status = unsafe { self.take_into(&mut self.state(), header, data, len, attributes) };
-        status.unwrap_or_else(|()| {
-            self.attend.set(true);
+        unsafe { self.take_any(header, data, len, attributes) }.unwrap_or_else(|cause| {
+            self.failed(cause);
             UCS_OK
         })
     }
 
-    /// [`Inbox::take`]; an error if the link has failed.
+    /// [`Inbox::take`] on a link that has not failed; the cause if it does now.
     ///
     /// # Safety
     /// As [`Inbox::take`].
-    #[inline]
-    unsafe fn take_into(
+    unsafe fn take_any(
         &self,
-        state: &mut State,
         header: &[u8],
         data: *mut c_void,
         len: usize,
         attributes: u64,
-    ) -> Result<ucs_status_t, ()> {
+    ) -> Result<ucs_status_t, Cause> {
         let is_here = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
-        if state.fault.is_some() {
-            return Err(());
-        }
         let word = match header.first_chunk() {
             Some(word) => *word,
             None if is_here && len >= DELIVERED_HEADER_LEN => {
                 // SAFETY: UCX lends `len` bytes for the time of the callback.
                 unsafe { data.cast::<u8>().add(len - TRANSPORT_WORD_LEN).cast::<[u8; 4]>().read() }
             }
-            None => {
-                state.violated(Violation("sends a message without its number"));
-                return Err(());
-            }
+            None => return Err(Violation("sends a message without its number").into()),
         };
-        let number = u16::from_le_bytes([word[0], word[1]]);
-        let consumed = u16::from_le_bytes([word[2], word[3]]);
-        state.heard = true;
-        if let Err(violation) = state.send_credit.returned(consumed) {
-            state.violated(violation);
-            return Err(());
-        }
+        let [number, consumed] = numbers_of(word);
+        self.heard.set(true);
+        self.send_credit.returned(consumed)?;
         if len > self.max_frame {
-            state.fail(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
-            return Err(());
+            return Err(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
         }
-        let ahead = usize::from(number.wrapping_sub(state.due));
-        let twice = state.frames.get(ahead).is_some_and(Option::is_some);
-        if len == 0 || twice || ahead >= MAX_FRAMES as usize {
-            state.violated(Violation("sends an empty message, or one out of its turn"));
-            return Err(());
+        let ahead = usize::from(number.wrapping_sub(self.due.get()));
+        if len == 0 || ahead >= MAX_FRAMES || self.queue.has(ahead) {
+            return Err(Violation("sends an empty message, or one out of its turn").into());
         }
-        if let Err(violation) = state.recv_credit.came(len) {
-            state.violated(violation);
-            return Err(());
-        }
+        self.recv_credit.came(len, self.queue.is_empty())?;
         let may_stay = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
         let start = NonNull::new(data.cast::<u8>()).filter(|start| start.addr().get().is_multiple_of(LINE));
-        let taken = match start {
-            _ if !is_here => self.fetch(&mut state.spares, data, len).map(|body| (body, UCS_OK)),
-            Some(start) if may_stay => Ok((Body::Lent(start), UCS_INPROGRESS)),
-            // A short message in an element of UCX's queue; or a UCX that ignores the requested alignment.
-            _ => state.spares.take(len).map(|buffer| {
+        let mut state = self.state();
+        let (start, kind, status) = match start {
+            _ if !is_here => {
+                let kept = self.fetch(&mut state.spares, data, len)?;
+                let (start, kind) = (kept.buffer.start(), kept.kind());
+                state.kept.push_back((number, kept));
+                (start, kind, UCS_OK)
+            }
+            Some(start) if may_stay => (start, Kind::Lent, UCS_INPROGRESS),
+            // A short message while the queue has no space for it; or a UCX that ignores the requested
+            // alignment.
+            _ => {
+                let buffer = state.spares.take(len)?;
+                let start = buffer.start();
                 // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
-                unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), buffer.start().as_ptr(), len) };
-                (Body::Own(buffer), UCS_OK)
-            }),
-        };
-        let (body, status) = match taken {
-            Ok(taken) => taken,
-            Err(cause) => {
-                state.fail(cause);
-                return Err(());
+                unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), start.as_ptr(), len) };
+                state.kept.push_back((number, Kept { buffer, request: ptr::null_mut() }));
+                (start, Kind::Copied, UCS_OK)
             }
         };
-        let message = Some(Message { body, len });
-        if ahead == state.frames.len() {
-            state.frames.push_back(message);
-        } else {
-            if ahead > state.frames.len() {
-                state.frames.resize_with(ahead + 1, || None);
-            }
-            state.frames[ahead] = message;
-        }
-        self.waiting.set(state.frames.len());
+        // No frame is longer than `MAX_FRAME`.
+        self.queue.put(ahead, Slot { start, len: len as u32, kind });
         Ok(status)
+    }
+
+    /// Fails the link; the first cause stays.
+    #[cold]
+    fn failed(&self, cause: Cause) {
+        self.state().fault.get_or_insert(cause);
+        self.has_failed.set(true);
+        self.attend.set(true);
+    }
+
+    #[cold]
+    fn violated(&self, violation: Violation) {
+        self.failed(violation.into());
     }
 
     /// Begins to fetch a message that stays with the peer until then. UCX owns the descriptor `data` from
     /// then on.
     #[cold]
-    fn fetch(&self, spares: &mut Spares, data: *mut c_void, len: usize) -> Result<Body, Cause> {
+    fn fetch(&self, spares: &mut Spares, data: *mut c_void, len: usize) -> Result<Kept, Cause> {
         let buffer = spares.take(len)?;
         // SAFETY: zero is valid for all fields, numbers and pointers; the empty mask names none to read.
         let params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -314,26 +381,26 @@ impl Inbox {
         if UCS_PTR_IS_ERR(request) {
             return Err(moving(ucx, UCS_PTR_STATUS(request)));
         }
-        if UCS_PTR_IS_PTR(request) {
-            return Ok(Body::Fetched(buffer, request));
-        }
-        Ok(Body::Own(buffer))
+        Ok(Kept { buffer, request: if UCS_PTR_IS_PTR(request) { request } else { ptr::null_mut() } })
     }
 
     /// Returns UCX's memory and requests, and accepts no more frames. Fetches go on until the worker ends.
     pub(super) fn clear(&self) {
-        let mut state = self.state();
-        state.fail(Cause::PeerGone);
-        for message in state.frames.iter_mut().flatten() {
-            let ucx = self.worker.ucx;
-            match &message.body {
-                // SAFETY: lent to this message, which is not read again.
-                Body::Lent(start) => unsafe {
-                    ucx.ucp_am_data_release(self.worker.handle, start.as_ptr().cast());
-                },
-                // SAFETY: the request of this message, which is not read again. Its buffer stays.
-                Body::Fetched(_, request) => unsafe { ucx.ucp_request_free(*request) },
-                Body::Own(_) => {}
+        self.failed(Cause::PeerGone);
+        let ucx = self.worker.ucx;
+        while !self.queue.is_empty() {
+            let slot = self.queue.pop();
+            if slot.kind == Kind::Lent {
+                // SAFETY: lent to this frame, which is removed.
+                unsafe { ucx.ucp_am_data_release(self.worker.handle, slot.start.as_ptr().cast()) };
+            }
+        }
+        // The buffers stay.
+        for (_, kept) in &mut self.state().kept {
+            let request = std::mem::replace(&mut kept.request, ptr::null_mut());
+            if !request.is_null() {
+                // SAFETY: the request of this frame, which is removed, and freed once.
+                unsafe { ucx.ucp_request_free(request) };
             }
         }
     }
@@ -346,25 +413,21 @@ impl State {
         self.fault.as_ref()
     }
 
-    /// Whether a message has come from the peer.
-    pub(super) fn has_heard(&self) -> bool {
-        self.heard
+    /// Returns the index in `kept` of the frame with this number.
+    fn find(&self, number: u16) -> Option<usize> {
+        self.kept.iter().position(|(kept, _)| *kept == number)
     }
+}
 
-    /// Whether no frame is left.
-    pub(super) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+impl Kept {
+    fn kind(&self) -> Kind {
+        if self.request.is_null() { Kind::Copied } else { Kind::Fetched }
     }
+}
 
-    /// Fails the link; the first cause stays.
-    #[cold]
-    fn fail(&mut self, cause: Cause) {
-        self.fault.get_or_insert(cause);
-    }
-
-    #[cold]
-    fn violated(&mut self, violation: Violation) {
-        self.fail(Cause::System(format!("the peer broke the protocol: it {}", violation.0)));
+impl From<Violation> for Cause {
+    fn from(violation: Violation) -> Cause {
+        Cause::System(format!("the peer broke the protocol: it {}", violation.0))
     }
 }
 
@@ -395,6 +458,13 @@ unsafe extern "C" fn frame_came(
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     // SAFETY: UCX lends `params` for the time of the callback.
     let attributes = unsafe { (*params).recv_attr };
+    if header.is_empty()
+        && !inbox.has_failed.get()
+        // SAFETY: UCX's arguments.
+        && let Some(status) = unsafe { inbox.take_next(data, len, attributes) }
+    {
+        return status;
+    }
     // SAFETY: UCX's arguments.
     unsafe { inbox.take(header, data, len, attributes) }
 }
@@ -411,10 +481,7 @@ unsafe extern "C" fn on_credit(
     let (inbox, header) = unsafe { given(argument, header, header_len) };
     match header.first_chunk() {
         Some(consumed) => inbox.returned(u16::from_le_bytes(*consumed)),
-        None => {
-            inbox.attend.set(true);
-            inbox.state().violated(Violation("returns credit without a number"));
-        }
+        None => inbox.violated(Violation("returns credit without a number")),
     }
     UCS_OK
 }
@@ -431,7 +498,9 @@ unsafe extern "C" fn on_credit_request(
     let status = unsafe { on_credit(argument, header, header_len, data, len, params) };
     // SAFETY: set by `listen`, called by UCX with its arguments.
     let (inbox, _) = unsafe { given(argument, header, header_len) };
-    inbox.state().recv_credit.request();
-    inbox.attended();
+    inbox.recv_credit.request();
+    if inbox.recv_credit.must_return_credit() {
+        inbox.attend.set(true);
+    }
     status
 }

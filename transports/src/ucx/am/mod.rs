@@ -15,6 +15,7 @@ mod closing;
 mod credit;
 mod inbox;
 mod listeners;
+mod queue;
 mod unconnected;
 mod worker;
 
@@ -126,6 +127,14 @@ struct AmMessages {
     max_frame: usize,
     /// Longest frame that is sent eagerly: longer ones are fetched by the receiver. `None` if UCX chooses.
     eager: Option<usize>,
+    /// Longest frame for which the lent buffer has space and the peer credit, as far as is known; and the
+    /// length that was reserved, until it is committed.
+    ready: usize,
+    reserved: usize,
+    /// The lent buffer's start.
+    start: NonNull<u8>,
+    /// The parameters of frames that are sent eagerly.
+    params: ucp_request_param_t,
     /// The request of the last message beside the frames.
     aside: *mut c_void,
     /// The peer's number of consumed frames at the last request for credit.
@@ -145,6 +154,20 @@ struct AmMessages {
 // SAFETY: requests and UCX endpoint belong to the UCX worker, which is `Send` and owned here.
 unsafe impl Send for AmMessages {}
 
+impl Way {
+    fn params(self) -> ucp_request_param_t {
+        // SAFETY: zero is valid for all fields, numbers and pointers; UCX reads those that the mask names.
+        let mut params: ucp_request_param_t = unsafe { MaybeUninit::zeroed().assume_init() };
+        let (mask, flags) = match self {
+            Way::Eager => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_EAGER),
+            Way::Rendezvous => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_RNDV),
+            Way::Chosen => (0, 0),
+        };
+        (params.op_attr_mask, params.flags) = (mask, flags);
+        params
+    }
+}
+
 impl AmMessages {
     /// Makes one over `end` of the UCX worker, to a peer with the address `peer_address`; `apart` says
     /// why it may share no memory with this process.
@@ -157,12 +180,19 @@ impl AmMessages {
         let inbox = worker.inbox();
         let ucx = inbox.worker().ucx;
         let note = inbox.state().spares.take(0)?;
-        inbox.state().send_credit.open(peer_address.window);
+        inbox.send_credit.open(peer_address.window);
+        if worker.has_listeners() {
+            inbox.call_attention();
+        }
         Ok(AmMessages {
             ucx,
             end,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
             eager: if env::var_os("UCX_RNDV_THRESH").is_some() { None } else { Some(EAGER) },
+            ready: 0,
+            reserved: 0,
+            start: NonNull::dangling(),
+            params: Way::Eager.params(),
             aside: ptr::null_mut(),
             requested: None,
             worker: ManuallyDrop::new(worker),
@@ -198,21 +228,9 @@ impl AmMessages {
         data: *const c_void,
         len: usize,
     ) -> ucs_status_ptr_t {
-        let mut params = MaybeUninit::<ucp_request_param_t>::uninit();
-        let at = params.as_mut_ptr();
-        let (mask, flags) = match way {
-            Way::Eager => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_EAGER),
-            Way::Rendezvous => (UCP_OP_ATTR_FIELD_FLAGS, UCP_AM_SEND_FLAG_RNDV),
-            Way::Chosen => (0, 0),
-        };
-        // SAFETY: UCX reads the fields that the mask names, which are written here. The UCX endpoint is
-        // connected since `new`, and the caller keeps header and data.
-        unsafe {
-            (*at).op_attr_mask = mask;
-            (*at).flags = flags;
-            let header_at = if header.is_empty() { ptr::null() } else { header.as_ptr().cast() };
-            self.ucx.ucp_am_send_nbx(self.end, id, header_at, header.len(), data, len, at)
-        }
+        let header_at = if header.is_empty() { ptr::null() } else { header.as_ptr().cast() };
+        // SAFETY: the UCX endpoint is connected since `new`, and the caller keeps header and data.
+        unsafe { self.ucx.ucp_am_send_nbx(self.end, id, header_at, header.len(), data, len, &way.params()) }
     }
 
     /// Drops the messages that UCX has sent.
@@ -248,7 +266,7 @@ impl AmMessages {
                 return Err(error(Operation::Send, moving(self.ucx, status)));
             }
         }
-        let consumed = self.inbox().state().recv_credit.return_credit();
+        let consumed = self.inbox().recv_credit.return_credit();
         let at = self.note.note().cast::<[u8; 2]>();
         // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
@@ -277,7 +295,7 @@ impl AmMessages {
     #[inline]
     fn work(&mut self) -> Result<bool, TransportError> {
         let moved = self.inbox().worker().progress();
-        if self.inbox().needs_attention() || !self.sending.is_empty() || self.worker.has_listeners() {
+        if self.inbox().needs_attention() {
             self.tend()?;
         }
         Ok(moved)
@@ -287,24 +305,104 @@ impl AmMessages {
     #[inline(never)]
     fn tend(&mut self) -> Result<(), TransportError> {
         if self.inbox().state().fault().is_some() {
+            self.ready = 0;
             return Err(self.failed(Operation::Progress));
         }
         if self.worker.has_listeners() {
             self.worker.tend_listeners();
         }
         self.retire()?;
-        let must_return_credit = self.inbox().state().recv_credit.must_return_credit();
-        if must_return_credit {
+        if self.inbox().recv_credit.must_return_credit() {
             self.send_aside(CREDIT)?;
         }
-        self.inbox().attended();
+        self.inbox().attended(!self.sending.is_empty() || self.worker.has_listeners());
+        Ok(())
+    }
+
+    /// [`Messages::poll`] after progress that demands attention.
+    #[cold]
+    fn poll_attended(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        self.tend()?;
+        if !self.inbox().has_frames() {
+            return Ok(None);
+        }
+        let front = self.inbox().front();
+        if front.is_none() && self.inbox().state().fault().is_some() {
+            return Err(self.failed(Operation::Receive));
+        }
+        Ok(front)
+    }
+
+    /// [`Messages::poll`] while the next frame is not here as a whole.
+    #[cold]
+    fn poll_again(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+        self.inbox().worker().progress();
+        self.poll_attended()
+    }
+
+    /// Lends a buffer for a frame of `len` bytes, if there is credit for it.
+    #[inline(never)]
+    fn lend(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
+        (self.ready, self.reserved) = (0, 0);
+        if len > self.max_frame {
+            return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
+        }
+        let inbox = self.worker.inbox();
+        if inbox.state().fault().is_some() {
+            return Err(self.failed(Operation::Send));
+        }
+        if !inbox.send_credit.has_credit(len) {
+            return Err(self.full()?);
+        }
+        let lent = match self.lent.take() {
+            Some(lent) if lent.len() >= len => lent,
+            other => {
+                let mut state = inbox.state();
+                other.into_iter().for_each(|lent| state.spares.give(lent));
+                state.spares.take(len).map_err(|cause| error(Operation::Send, cause))?
+            }
+        };
+        // One that goes alone may be longer than the window.
+        self.ready = lent.len().min(inbox.send_credit.space()).min(self.max_frame).max(len);
+        (self.reserved, self.start) = (len, lent.start());
+        self.lent = Some(lent);
+        Ok(self.start)
+    }
+
+    /// Sends the frame of `len` bytes in the lent buffer, if UCX or the receiver decide how it travels; `word`
+    /// is the transport's in it.
+    #[inline(never)]
+    fn send_long(&self, word: [u8; 4], len: usize) -> ucs_status_ptr_t {
+        let way = if self.eager.is_some() { Way::Rendezvous } else { Way::Chosen };
+        let Some(lent) = &self.lent else { return ptr::null_mut() };
+        let header = lent.note().cast::<[u8; 4]>();
+        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it.
+        unsafe {
+            header.write(word);
+            self.send(FRAME, way, header.as_ref(), lent.start().as_ptr().cast(), len)
+        }
+    }
+
+    /// Keeps the lent buffer for a message that UCX has taken and not yet sent, or returns UCX's error.
+    #[inline(never)]
+    fn keep(&mut self, sent: ucs_status_ptr_t, frame: u64) -> Result<(), TransportError> {
+        if !UCS_PTR_IS_PTR(sent) {
+            return match status_of(self.ucx, sent) {
+                UCS_OK => Ok(()),
+                status => Err(error(Operation::Send, moving(self.ucx, status)).with_frame(frame)),
+            };
+        }
+        if let Some(buffer) = self.lent.take() {
+            self.sending.push_back(Sending { request: sent, buffer, frame });
+            self.inbox().call_attention();
+        }
         Ok(())
     }
 
     /// Without credit for a frame, requests it from the peer once for each state of the window.
     #[cold]
     fn full(&mut self) -> Result<TransportError, TransportError> {
-        let consumed = self.inbox().state().send_credit.consumed();
+        let consumed = self.inbox().send_credit.consumed();
         if self.requested != Some(consumed) && self.send_aside(CREDIT_REQUEST)? {
             self.requested = Some(consumed);
         }
@@ -315,83 +413,60 @@ impl AmMessages {
 // SAFETY: `lent` is a buffer owned here until UCX is done with it; a message lies in the inbox until `pop`,
 // in memory that UCX has finished writing. Buffers start on a line (`Buffer`).
 unsafe impl Messages for AmMessages {
+    #[inline]
     fn reserve(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
-        if len > self.max_frame {
-            return Err(error(Operation::Send, Cause::TooLarge { len, max: self.max_frame }));
-        }
-        let mut state = self.worker.inbox().state();
-        if state.fault().is_some() {
-            drop(state);
-            return Err(self.failed(Operation::Send));
-        }
-        if !state.send_credit.has_credit(len) {
-            drop(state);
-            return Err(self.full()?);
-        }
-        let lent = match self.lent.take() {
-            Some(lent) if lent.len() >= len => lent,
-            other => {
-                other.into_iter().for_each(|lent| state.spares.give(lent));
-                state.spares.take(len).map_err(|cause| error(Operation::Send, cause))?
-            }
-        };
-        Ok(self.lent.insert(lent).start())
+        self.reserved = len;
+        if len <= self.ready { Ok(self.start) } else { self.lend(len) }
     }
 
     #[inline]
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError> {
-        let failed = |cause| error(Operation::Send, cause).with_frame(frame);
-        let fits = |lent: &Buffer| (DELIVERED_HEADER_LEN..=lent.len()).contains(&len);
-        let Some(lent) = self.lent.take_if(|lent| fits(lent)) else {
-            return Err(failed(Cause::Unsupported("committing without reserving")));
-        };
-        let way = match self.eager {
-            Some(eager) if len <= eager => Way::Eager,
-            Some(_) => Way::Rendezvous,
-            None => Way::Chosen,
-        };
-        let mut state = self.worker.inbox().state();
-        let word = word_of(state.send_credit.next(), state.recv_credit.return_credit());
-        drop(state);
-        let (header, start) = (lent.note().cast::<[u8; 4]>(), lent.start());
-        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it. The frame has a
-        // header.
-        let sent = unsafe {
-            start.add(len - TRANSPORT_WORD_LEN).cast().write(word);
-            header.write(word);
-            let header: &[u8] = if way == Way::Eager { &[] } else { header.as_ref() };
-            self.send(FRAME, way, header, start.as_ptr().cast(), len)
-        };
-        if UCS_PTR_IS_PTR(sent) {
-            self.sending.push_back(Sending { request: sent, buffer: lent, frame });
-        } else {
-            self.lent = Some(lent);
-            match status_of(self.ucx, sent) {
-                UCS_OK => {}
-                status => return Err(failed(moving(self.ucx, status))),
-            }
+        let reserved = std::mem::take(&mut self.reserved);
+        if !(DELIVERED_HEADER_LEN..=reserved).contains(&len) || len > self.ready {
+            return Err(
+                error(Operation::Send, Cause::Unsupported("committing without reserving")).with_frame(frame)
+            );
         }
+        let inbox = self.worker.inbox();
+        let word = word_of(inbox.send_credit.next(), inbox.recv_credit.return_credit());
+        // SAFETY: `ready` is at most the length of the lent buffer. The frame has a header.
+        unsafe { self.start.add(len - TRANSPORT_WORD_LEN).cast().write(word) };
+        let sent = if self.eager.is_some_and(|eager| len <= eager) {
+            // SAFETY: the message lies in the lent buffer, which is kept until UCX is done with it, and the
+            // UCX endpoint is connected since `new`.
+            unsafe {
+                let start = self.start.as_ptr().cast();
+                self.ucx.ucp_am_send_nbx(self.end, FRAME, ptr::null(), 0, start, len, &self.params)
+            }
+        } else {
+            self.send_long(word, len)
+        };
+        if !sent.is_null() {
+            self.keep(sent, frame)?;
+        }
+        let inbox = self.worker.inbox();
         // No frame is longer than `MAX_FRAME`.
-        self.inbox().state().send_credit.sent(len as u32);
+        inbox.send_credit.sent(len as u32);
+        self.ready = self.lent.as_ref().map_or(0, Buffer::len).min(inbox.send_credit.space());
         Ok(())
     }
 
     #[inline]
     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
-        if self.inbox().has_frames()
-            && let Some(front) = self.inbox().front()
-        {
-            return Ok(Some(front));
+        let inbox = self.worker.inbox();
+        if !inbox.has_frames() {
+            inbox.worker().progress();
+            if inbox.needs_attention() {
+                return self.poll_attended();
+            }
+            if !inbox.has_frames() {
+                return Ok(None);
+            }
         }
-        self.work()?;
-        if !self.inbox().has_frames() {
-            return Ok(None);
+        match inbox.front() {
+            None => self.poll_again(),
+            front => Ok(front),
         }
-        let front = self.inbox().front();
-        if front.is_none() && self.inbox().state().fault().is_some() {
-            return Err(self.failed(Operation::Receive));
-        }
-        Ok(front)
     }
 
     fn release(&mut self) {
@@ -415,11 +490,10 @@ unsafe impl Messages for AmMessages {
             }
             // UCX sends pending messages only when it is called, whatever the descriptor says; and the rest
             // of a message that has begun to arrive may cause no wake-up.
-            let state = self.inbox().state();
-            let is_busy = state.recv_credit.must_return_credit() || !state.is_empty();
+            let inbox = self.inbox();
+            let is_busy = inbox.recv_credit.must_return_credit() || inbox.has_frames();
             // A due close of listening sockets causes no wake-up.
-            let has_due_close = self.worker.has_listeners() && state.has_heard();
-            drop(state);
+            let has_due_close = self.worker.has_listeners() && inbox.has_heard();
             if is_busy || has_due_close || !self.sending.is_empty() {
                 return Ok(false);
             }

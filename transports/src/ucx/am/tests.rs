@@ -120,7 +120,7 @@ fn a_message_longer_than_the_window_waits_until_it_is_alone_and_holds_up_the_nex
         assert_eq!(next(&mut right, &mut left).unwrap().len(), 1 << 20);
         send_with_credit(&mut left, &mut right, 64, round);
         assert_eq!(next(&mut right, &mut left).unwrap(), [round; 64]);
-        while !left.inbox().state().send_credit.has_credit(65_536) {
+        while !left.inbox().send_credit.has_credit(65_536) {
             assert!(left.full().unwrap().is_full());
             right.progress().unwrap();
             left.progress().unwrap();
@@ -153,7 +153,7 @@ fn a_receiver_that_does_not_look_stops_the_sender_and_loses_nothing() {
             Err(error) => break error,
         }
     };
-    assert_eq!((full.cause(), sent), (&Cause::Full, MAX_FRAMES));
+    assert_eq!((full.cause(), sent), (&Cause::Full, MAX_FRAMES as u64));
     for number in 0..sent {
         assert_eq!(next(&mut right, &mut left).unwrap(), [number as u8; 64]);
     }

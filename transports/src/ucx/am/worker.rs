@@ -66,7 +66,7 @@ impl AmWorker {
     /// Closes them if that is due.
     #[cold]
     pub(super) fn tend_listeners(&mut self) {
-        let is_due = self.inbox().state().has_heard();
+        let is_due = self.inbox().has_heard();
         self.listeners.take_if(|listeners| is_due && listeners.close());
     }
 

@@ -1,0 +1,205 @@
+//! The queue of an inbox: received frames in the order of their numbers, and space for short ones.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use farjump_core::frame::LINE;
+
+use super::credit::MAX_FRAMES;
+
+/// Length of the longest frame that the queue has space for, in bytes. UCX needs a message of up to 92 bytes
+/// back at once.
+pub(super) const SHORT_LEN: usize = 2 * LINE;
+/// Short frames for which there is space: more than UCX delivers in a few calls.
+const SPACES: usize = 64;
+
+/// The memory of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum Kind {
+    /// The frame has not come, but a later one has.
+    Missing,
+    /// The queue's.
+    Short,
+    /// UCX's, which is returned to it.
+    Lent,
+    /// A buffer of the inbox.
+    Copied,
+    /// The same, into which UCX fetches the frame from the peer's memory.
+    Fetched,
+}
+
+/// A frame in the queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) start: NonNull<u8>,
+    /// Length in bytes.
+    pub(super) len: u32,
+    pub(super) kind: Kind,
+}
+
+impl Slot {
+    const MISSING: Slot = Slot { start: NonNull::dangling(), len: 0, kind: Kind::Missing };
+}
+
+/// Frames from the next one on. An empty queue begins anew with its first slot and space, so one that is
+/// emptied each time uses the same few lines of memory.
+pub(super) struct Queue {
+    /// Slot of the next frame.
+    head: Cell<usize>,
+    /// Frames that have come, or are missing before one that has.
+    len: Cell<usize>,
+    slots: Box<[Cell<Slot>; MAX_FRAMES]>,
+    /// `SPACES` times `SHORT_LEN` bytes, for the frames of the first slots.
+    spaces: NonNull<u8>,
+}
+
+impl Queue {
+    pub(super) fn new() -> Queue {
+        let layout = Queue::layout();
+        // SAFETY: the layout is not of size zero.
+        let spaces = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Queue {
+            head: Cell::new(0),
+            len: Cell::new(0),
+            slots: Box::new([const { Cell::new(Slot::MISSING) }; MAX_FRAMES]),
+            spaces: spaces.unwrap_or_else(|| handle_alloc_error(layout)),
+        }
+    }
+
+    const fn layout() -> Layout {
+        match Layout::from_size_align(SPACES * SHORT_LEN, LINE) {
+            Ok(layout) => layout,
+            Err(_) => panic!("the length is a constant"),
+        }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.len.get() >= MAX_FRAMES
+    }
+
+    /// The next frame; a missing one if the queue is empty.
+    #[inline]
+    pub(super) fn front(&self) -> Slot {
+        self.at(0).get()
+    }
+
+    /// The slot of the frame `ahead` places behind the next one.
+    #[inline]
+    fn at(&self, ahead: usize) -> &Cell<Slot> {
+        &self.slots[self.head.get().wrapping_add(ahead) % MAX_FRAMES]
+    }
+
+    /// Whether the frame `ahead` places behind the next one has come.
+    pub(super) fn has(&self, ahead: usize) -> bool {
+        ahead < self.len.get() && self.at(ahead).get().kind != Kind::Missing
+    }
+
+    /// Space of [`SHORT_LEN`] bytes, on a line, for a frame that is pushed next, if there is some. It is the
+    /// frame's until it is popped.
+    #[inline]
+    pub(super) fn space(&self) -> Option<NonNull<u8>> {
+        let index = self.head.get() + self.len.get();
+        // SAFETY: the space with this number is within the allocation.
+        (index < SPACES).then(|| unsafe { self.spaces.add(index * SHORT_LEN) })
+    }
+
+    /// Adds a frame behind the others, of which there are fewer than [`MAX_FRAMES`].
+    #[inline]
+    pub(super) fn push(&self, slot: Slot) {
+        self.at(self.len.get()).set(slot);
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// Adds the frame `ahead` places behind the next one, fewer than [`MAX_FRAMES`].
+    pub(super) fn put(&self, ahead: usize, slot: Slot) {
+        self.at(ahead).set(slot);
+        self.len.set(self.len.get().max(ahead + 1));
+    }
+
+    /// Removes the next frame of a queue that is not empty.
+    #[inline]
+    pub(super) fn pop(&self) -> Slot {
+        let slot = self.at(0).replace(Slot::MISSING);
+        let len = self.len.get().saturating_sub(1);
+        self.len.set(len);
+        self.head.set(if len == 0 { 0 } else { (self.head.get() + 1) % MAX_FRAMES });
+        slot
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout by `new`.
+        unsafe { dealloc(self.spaces.as_ptr(), Queue::layout()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(len: u32) -> Slot {
+        Slot { start: NonNull::dangling(), len, kind: Kind::Copied }
+    }
+
+    #[test]
+    fn frames_leave_in_the_order_of_their_numbers_whatever_order_they_came_in() {
+        let queue = Queue::new();
+        for round in 0..3000 {
+            queue.put(2, slot(3));
+            assert_eq!((queue.front().kind, queue.len()), (Kind::Missing, 3));
+            assert_eq!([0, 1, 2, 3].map(|ahead| queue.has(ahead)), [false, false, true, false]);
+            queue.put(0, slot(1));
+            queue.put(1, slot(2));
+            queue.push(slot(4));
+            let popped = [1, 2, 3].map(|_| queue.pop().len);
+            assert_eq!(popped, [1, 2, 3], "{round}");
+            if round % 7 == 0 {
+                assert_eq!(queue.pop().len, 4);
+                continue;
+            }
+            // The rest stays, and the queue goes round.
+            assert_eq!((queue.front().len, queue.len()), (4, 1));
+            queue.pop();
+            queue.push(slot(5));
+            queue.push(slot(6));
+            assert_eq!([queue.pop().len, queue.pop().len], [5, 6]);
+        }
+        (0..MAX_FRAMES as u32).for_each(|len| queue.push(slot(len)));
+        assert!(queue.is_full());
+        queue.pop();
+        queue.push(slot(MAX_FRAMES as u32));
+        (1..=MAX_FRAMES as u32).for_each(|len| assert_eq!(queue.pop().len, len));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn spaces_of_frames_in_the_queue_differ_and_an_emptied_queue_begins_anew() {
+        let queue = Queue::new();
+        let mut spaces = Vec::new();
+        while let Some(space) = queue.space() {
+            assert!(space.addr().get().is_multiple_of(LINE));
+            spaces.push(space.addr().get());
+            queue.push(slot(1));
+        }
+        assert_eq!(spaces.len(), SPACES);
+        assert!(spaces.windows(2).all(|two| two[1] - two[0] == SHORT_LEN));
+        queue.pop();
+        assert!(queue.space().is_none(), "the spaces behind the others are still theirs");
+        (1..SPACES).for_each(|_| drop(queue.pop()));
+        assert_eq!(queue.space().unwrap().addr().get(), spaces[0]);
+    }
+}
