@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use farjump_core::channel::{Armed, Channel, Contents, FastPoll, PlainPoll, Taken};
-use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
+use farjump_core::frame::{Flags, Header, INLINE_PAYLOAD, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
 
 use self::code::{SessionCodes, code_missing};
@@ -117,7 +117,7 @@ impl Session {
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
     ///
-    /// The loop is for calls of a mapped mailbox that need nothing but a call and at most an empty reply. It
+    /// The loop is for calls of a mapped mailbox that need nothing but a call and at most a reply of one line. It
     /// keeps few values across a call, which preserves no register, and passes none to the general path but the
     /// frame, held.
     #[inline(always)]
@@ -157,10 +157,14 @@ impl Session {
                     // A source that waits for one reply at a time gets it alone.
                     let alone = call.flags().contains(Flags::ALONE);
                     let reply = reply(call.token(), ReplyStatus::Done, alone);
-                    if shared.executor.reply().is_empty()
-                        && let Some(line) = call.clear_line()
+                    let bytes = shared.executor.reply();
+                    if bytes.len() <= INLINE_PAYLOAD
+                        && let Some(mut line) = call.clear_line()
                     {
-                        if line.send(&reply, 0) {
+                        if !bytes.is_empty() {
+                            line.write(bytes);
+                        }
+                        if line.send(&reply, bytes.len()) {
                             break (call.hold(), CallEnd::Look);
                         }
                     } else {
