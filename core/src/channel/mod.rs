@@ -23,6 +23,7 @@ mod lines;
 #[cfg(all(test, loom))]
 mod model;
 mod one_sided;
+mod plain;
 mod receive;
 mod received_frame;
 mod send;
@@ -32,9 +33,10 @@ mod two_sided;
 pub use contents::Contents;
 use credit::IdleRounds;
 pub use in_place::InPlace;
-pub use line::Line;
+pub use line::{ClearLine, Line};
 pub use lines::Lines;
 use one_sided::OneSided;
+pub use plain::{PlainFrame, PlainFrames, PlainPoll};
 pub use receive::{FastPoll, Polled};
 use received_frame::Held;
 pub use received_frame::{Received, Taken};
@@ -89,6 +91,8 @@ pub struct Channel {
     /// Whether the held frame has the code part `code`.
     names_code: bool,
     trailer: Trailer,
+    /// Whether `path` is one-sided and the peer's memory is mapped.
+    is_mapped: bool,
     /// Whether `kept` is a frame that was reserved and is kept. Then `OneSided::lines_open` is `false`.
     keeps: bool,
     /// Largest frame that the peer accepts, in bytes.
@@ -146,6 +150,7 @@ impl Channel {
             taken: false,
             names_code: false,
             trailer,
+            is_mapped: matches!(&path, Path::OneSided(path) if path.is_mapped()),
             keeps: false,
             send_limit: terms.send_limit,
             path,
@@ -212,7 +217,13 @@ impl Channel {
     /// Whether frames move only while [`Channel::progress`] is called. `false` where memory is mapped.
     #[inline]
     pub fn needs_progress(&self) -> bool {
-        !matches!(&self.path, Path::OneSided(path) if path.is_mapped())
+        !self.is_mapped
+    }
+
+    /// Whether the peer's memory is mapped here.
+    #[inline(always)]
+    pub fn is_mapped(&self) -> bool {
+        self.is_mapped
     }
 
     /// Sends the peer the number of the processor that this thread runs on, `own`, and returns whether the

@@ -85,7 +85,7 @@ impl Channel {
     }
 
     #[inline(always)]
-    fn hold(&mut self, frame: Held, names_code: bool) {
+    pub(super) fn hold(&mut self, frame: Held, names_code: bool) {
         (self.held, self.taken, self.names_code) = (frame, false, names_code);
     }
 

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::{Channel, Contents, Path, failed};
-use crate::frame::Header;
+use crate::frame::{Header, PlainWords};
 use crate::transport::{Cause, Operation, TransportError};
 
 /// The frame that the last poll found, borrowed from its channel until it is released, taken or dropped. Its
@@ -74,6 +74,12 @@ impl Held {
     pub(super) fn new(header: Header, payload: u32, start: NonNull<u8>) -> Self {
         let [lengths, rest] = header.to_words();
         Held { lengths, rest, payload: u64::from(payload), start: Some(start) }
+    }
+
+    /// The frame at `start` with these words, which were checked.
+    pub(super) fn of_plain(words: PlainWords, start: NonNull<u8>) -> Self {
+        let [lengths, rest] = words.words();
+        Held { lengths, rest, payload: words.payload() as u64, start: Some(start) }
     }
 
     #[inline(always)]
@@ -188,6 +194,13 @@ impl Channel {
             return Err(foreign());
         }
         self.release_held()
+    }
+
+    /// Holds a frame that names no code, as taken.
+    pub(super) fn take_plain(&mut self, held: Held) -> Taken {
+        self.hold(held, false);
+        self.taken = true;
+        Taken { held }
     }
 
     /// Whether the frame was taken from this channel.

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::{Channel, Line, Path};
+use super::{Channel, ClearLine, Line, Path, line};
 use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, Layout, Plan};
 use crate::memory::{Memory, Region};
 use crate::shared;
@@ -71,6 +71,16 @@ impl<'c> Reserved<'c> {
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
         self.space.payload
+    }
+
+    /// Writes a payload of no more than [`Reserved::space`] bytes, to its start. Returns the number of bytes
+    /// that fit.
+    #[inline(always)]
+    pub fn write(&self, payload: &[u8]) -> usize {
+        let len = payload.len().min(self.space.len);
+        // SAFETY: the channel lends the space, which is new memory to the caller's bytes, while this value lives.
+        unsafe { shared::copy_in(payload.as_ptr(), self.payload().as_ptr(), len) };
+        len
     }
 
     /// Payload bytes that fit.
@@ -322,6 +332,26 @@ impl Channel {
         Some(Line { path, at, start })
     }
 
+    /// [`Channel::line`], where that needs no check: most times.
+    #[inline(always)]
+    pub fn clear_line(&mut self) -> Option<ClearLine<'_>> {
+        let path = self.mapped_path()?;
+        let (at, start) = path.clear_line()?;
+        Some(ClearLine(Line { path, at, start }))
+    }
+
+    /// Wakes the peer if it fell asleep before the last frame of a [`ClearLine`] arrived.
+    ///
+    /// # Errors
+    /// When it cannot be woken. The frame is in its mailbox all the same.
+    #[cold]
+    pub fn look_at_changed_peer(&mut self) -> Result<(), TransportError> {
+        match &mut self.path {
+            Path::OneSided(path) => path.look_at_changed_peer(),
+            Path::TwoSided(_) => Ok(()),
+        }
+    }
+
     /// Prefetches the next line of a mapped ring for writing, for a frame of one line that is about to be
     /// sent.
     #[inline(always)]
@@ -351,7 +381,7 @@ impl Channel {
             && let Some(line) = self.line()
         {
             // SAFETY: the line lends 40 bytes, aligned to 8, which do not overlap the caller's bytes.
-            unsafe { copy_few(bytes, line.payload()) };
+            unsafe { line::copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
         if plan.code.is_none()
@@ -367,35 +397,5 @@ impl Channel {
         // caller's bytes.
         unsafe { shared::copy_in(bytes.as_ptr(), space.payload().as_ptr(), bytes.len()) };
         space.commit(plan, bytes.len())
-    }
-}
-
-/// Copies up to 40 bytes by relaxed atomic stores. For so few bytes, calling memcpy takes longer than the
-/// copy.
-///
-/// # Safety
-/// `to` must be aligned to 8 bytes and valid for writes of `from.len()` bytes. `from` must not overlap them.
-/// Nothing else in this process may use them meanwhile.
-#[inline(always)]
-unsafe fn copy_few(from: &[u8], to: NonNull<u8>) {
-    // Not the atomics of `crate::sync`: loom has none at an address.
-    use core::sync::atomic::{AtomicU8, AtomicU64};
-
-    let chunks = from.chunks_exact(8);
-    let rest = chunks.remainder();
-    let mut to = to.as_ptr();
-    // SAFETY: the writes add up to the length of `from`, and whole words come first.
-    unsafe {
-        for chunk in chunks {
-            let word = u64::from_ne_bytes([
-                chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
-            ]);
-            AtomicU64::from_ptr(to.cast()).store(word, Ordering::Relaxed);
-            to = to.add(8);
-        }
-        for byte in rest {
-            AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
-            to = to.add(1);
-        }
     }
 }

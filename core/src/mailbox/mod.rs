@@ -17,7 +17,7 @@ mod sender;
 mod sleep;
 mod summing;
 
-pub(crate) use receiver::{FastPoll, Inbound, Seen};
+pub(crate) use receiver::{FastPoll, Inbound, PlainPoll, Seen};
 pub(crate) use sender::{Finished, NoSpace, Outbound};
 pub(crate) use sleep::{Look, Sleep, Sleeper, State, Waker, fall_asleep};
 

@@ -11,6 +11,12 @@ use crate::wire::layout::frame::{LENGTHS, REST};
 /// Lengths of consecutive frames of one line, in lines. No two distances are equal, and no frame ends in the
 /// line next to the start of the following one (`docs/decisions/frames-apart.md`).
 const APART: [usize; 4] = [2, 6, 4, 10];
+/// The gaps behind consecutive frames of one line, in bytes: one in each sixteen bits. They are [`APART`] without
+/// the line itself.
+const GAPS: u64 = {
+    let [first, second, third, last] = APART;
+    ((first - 1) | (second - 1) << 16 | (third - 1) << 32 | (last - 1) << 48) as u64 * frame::LINE as u64
+};
 /// Distance of the prefetch ahead of a frame in a stream, in lines: the position of the eighth frame from
 /// there.
 const PREFETCH_LINES: usize = 2 * (APART[0] + APART[1] + APART[2] + APART[3]);
@@ -31,7 +37,7 @@ const LONGEST_APART: usize = (SHORT_LINES + APART[3] - 1) * frame::LINE;
 /// peer's ring itself (mapped) or a shadow ring from which a backend moves the bytes.
 // What each send touches comes first.
 #[repr(C)]
-pub(crate) struct Outbound<M> {
+pub(crate) struct Outbound<M, R = M> {
     ring: M,
     position: u64,
     /// Up to here a frame of up to [`LONGEST_APART`] bytes may start without further checks: it is within the
@@ -43,14 +49,16 @@ pub(crate) struct Outbound<M> {
     /// Signal for `position`, computed in advance.
     signal: u64,
     key: LinkKey,
-    /// Counts frames that are placed apart.
-    turn: usize,
+    /// [`GAPS`], rotated so that the gap behind the last frame that was placed apart comes first.
+    gaps: u64,
     /// Largest frame that the peer accepts, in bytes.
     limit: usize,
+    /// `clear_until` as it was before [`Outbound::close`].
+    clear_when_open: u64,
     /// Lines of the next frame that are prefetched: as many as the last frame took.
     ahead: usize,
     /// The region that the peer writes, with the credit line.
-    returns: M,
+    returns: R,
 }
 
 /// A frame whose bytes are in the ring, and the data needed to publish it.
@@ -77,10 +85,10 @@ pub(crate) enum NoSpace {
     TooLarge(usize),
 }
 
-impl<M: Memory> Outbound<M> {
+impl<M: Memory, R: Memory> Outbound<M, R> {
     /// Makes the sending half of `ring`, whose length is a power of two. Both halves start at position 0.
     /// `limit` is the longest frame that the peer accepts.
-    pub(crate) fn new(ring: M, returns: M, key: LinkKey, limit: usize) -> Self {
+    pub(crate) fn new(ring: M, returns: R, key: LinkKey, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         Outbound {
             ring,
@@ -88,17 +96,18 @@ impl<M: Memory> Outbound<M> {
             key,
             position: 0,
             clear_until: 0,
+            clear_when_open: 0,
             consumed: 0,
             signal: key.header(0),
             limit,
-            turn: 0,
+            gaps: GAPS,
             ahead: 1,
         }
     }
 
     #[inline(always)]
     fn offset(&self) -> usize {
-        self.position as usize & (self.ring.len() - 1)
+        self.ring.offset_of(self.position)
     }
 
     /// Bytes sent that the peer is not known to have consumed.
@@ -117,7 +126,7 @@ impl<M: Memory> Outbound<M> {
     fn refresh(&mut self) {
         // Pairs with the release store in `Inbound::report` (or with the transport's ordering): the peer read
         // these bytes before it returned their credit, and they are written again only after it.
-        let returned = self.returns.load(CONSUMED_AT, Ordering::Acquire);
+        let returned = self.returns.load_first(CONSUMED_AT, Ordering::Acquire);
         if returned > self.consumed && returned <= self.position {
             self.consumed = returned;
         }
@@ -158,6 +167,22 @@ impl<M: Memory> Outbound<M> {
         self.ring.prefetch_write(self.offset());
     }
 
+    /// Finds space for a frame of one line, if no check is due.
+    #[inline(always)]
+    pub(crate) fn clear_line(&self) -> Option<usize> {
+        (self.position < self.clear_until).then(|| self.offset())
+    }
+
+    /// Has frames take the checks until [`Outbound::open`]. Nothing is sent in between.
+    pub(crate) fn close(&mut self) {
+        self.clear_when_open = core::mem::take(&mut self.clear_until);
+    }
+
+    /// Ends [`Outbound::close`].
+    pub(crate) fn open(&mut self) {
+        self.clear_until = core::mem::take(&mut self.clear_when_open);
+    }
+
     /// Prefetches for a frame as long as the last one that was laid out.
     pub(crate) fn prefetch_laid_out(&self) {
         self.prefetch_lines(self.offset(), self.ahead);
@@ -174,7 +199,7 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     fn prefetch_lines(&self, at: usize, lines: usize) {
         for line in 0..lines {
-            self.ring.prefetch_write((at + line * frame::LINE) & (self.ring.len() - 1));
+            self.ring.prefetch_write(self.ring.offset_of((at + line * frame::LINE) as u64));
         }
     }
 
@@ -235,6 +260,24 @@ impl<M: Memory> Outbound<M> {
     #[inline(always)]
     pub(crate) fn send_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
         let len = self.apart(at, frame::LINE, plan.alone);
+        self.send_line_of(at, len, plan, payload_len);
+    }
+
+    /// [`Outbound::send_line`] for a line of [`Outbound::clear_line`], since which nothing was sent.
+    #[inline(always)]
+    pub(crate) fn send_clear_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) {
+        let gap = self.gap();
+        let len = if plan.alone && at >= HOT {
+            self.apart_checked(at, frame::LINE, gap, true)
+        } else {
+            frame::LINE + gap
+        };
+        self.send_line_of(at, len, plan, payload_len);
+    }
+
+    /// Publishes a frame of one line at `at`, which is to be `len` bytes long.
+    #[inline(always)]
+    fn send_line_of(&mut self, at: usize, len: usize, plan: &Plan<'_>, payload_len: usize) {
         // Pairs with the acquire load in `Inbound::poll_fast`, as `publish` does. Work that the store does
         // not need comes after it.
         self.ring.signal_line(at, self.signal, plan.line_header(len, payload_len).to_words());
@@ -245,8 +288,8 @@ impl<M: Memory> Outbound<M> {
                 self.refresh();
             }
         } else {
-            let ahead = self.position as usize + PREFETCH_LINES * frame::LINE;
-            self.ring.prefetch_write(ahead & (self.ring.len() - 1));
+            let ahead = self.position + (PREFETCH_LINES * frame::LINE) as u64;
+            self.ring.prefetch_write(self.ring.offset_of(ahead));
         }
     }
 
@@ -276,15 +319,21 @@ impl<M: Memory> Outbound<M> {
     /// The length to give a frame of at least `least` bytes at `at`: up to the start of the next one.
     #[inline(always)]
     fn apart(&mut self, at: usize, least: usize, alone: bool) -> usize {
-        self.turn += 1;
         // The sender of a lone frame has the reply to its last one, so the peer consumes all that arrives,
         // also the rest of the ring.
         let back = alone && at >= HOT;
-        let gap = (APART[self.turn % APART.len()] - 1) * frame::LINE;
+        let gap = self.gap();
         if self.position < self.clear_until && !back && least <= SHORT_LINES * frame::LINE {
             return least + gap;
         }
         self.apart_checked(at, least, gap, back)
+    }
+
+    /// The gap behind the next frame that is placed apart, in bytes. It counts as placed.
+    #[inline(always)]
+    fn gap(&mut self) -> usize {
+        self.gaps = self.gaps.rotate_right(16);
+        usize::from(self.gaps as u16)
     }
 
     /// [`Outbound::apart`] for a frame with `gap` bytes behind it, or the rest of the ring if it is to go

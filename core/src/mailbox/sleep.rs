@@ -58,10 +58,16 @@ impl Waker {
         fenced: bool,
         in_flight: impl FnOnce() -> u64,
     ) -> bool {
+        self.state_changed(returns, fenced) && self.changed(returns, in_flight)
+    }
+
+    /// Whether the peer's state has changed since the last check: only then may it have fallen asleep. To be
+    /// called as [`Waker::must_wake`].
+    #[inline(always)]
+    pub(crate) fn state_changed(&self, returns: &impl Memory, fenced: bool) -> bool {
         order(fenced);
         // Relaxed: `changed` has the fence for the reads that depend on it.
-        let state = State(returns.load(STATE_AT, Ordering::Relaxed));
-        state != self.seen && self.changed(state, in_flight)
+        State(returns.load_first(STATE_AT, Ordering::Relaxed)) != self.seen
     }
 
     /// The peer's present sleep, if it was not woken from it. For checks that follow no frame: before the
@@ -79,8 +85,10 @@ impl Waker {
         self.seen = sleep;
     }
 
+    /// [`Waker::must_wake`] after [`Waker::state_changed`].
     #[cold]
-    fn changed(&mut self, state: State, in_flight: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn changed(&mut self, returns: &impl Memory, in_flight: impl FnOnce() -> u64) -> bool {
+        let state = State(returns.load_first(STATE_AT, Ordering::Relaxed));
         if !state.asleep() {
             self.seen = state;
             return false;

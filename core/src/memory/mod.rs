@@ -27,6 +27,18 @@ pub(crate) trait Memory {
     /// Prefetches the line at `at` for writing.
     fn prefetch_write(&self, at: usize);
 
+    /// Offset of the frame at `position` in a ring, whose length is a power of two. Frames start on a line.
+    #[inline(always)]
+    fn offset_of(&self, position: u64) -> usize {
+        position as usize & (self.len() - 1)
+    }
+
+    /// Loads the word at `at` of the first line, which all memory has, in one piece.
+    #[inline(always)]
+    fn load_first(&self, at: usize, order: Ordering) -> u64 {
+        self.load(at, order)
+    }
+
     /// Returns the two words behind the first word of the line at `at` if that word is `signal`, read with
     /// acquire order.
     #[inline(always)]
@@ -72,45 +84,10 @@ impl Region {
         unsafe { self.base.add(at) }
     }
 
-    /// Returns the bytes at `at` as a slice.
-    ///
-    /// # Safety
-    /// Nothing, in this process or another, may write the bytes while the slice lives. They are private
-    /// memory, such as a shadow ring.
-    pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
-        let start = self.pointer(at, len);
-        // SAFETY: in range by `pointer`; the caller guarantees that nothing writes the bytes (see Safety).
-        unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
-    }
-
     /// Returns a part of the region.
     pub(crate) fn part(&self, at: usize, len: usize) -> Region {
         assert!(len >= 64, "a region without a line");
         Region { base: self.pointer(at, len), len }
-    }
-
-    /// The address of the line at `at`, in a region whose length is a power of two. Every frame needs this:
-    /// instead of a check, an offset that is no line's becomes one that is.
-    #[inline(always)]
-    pub(crate) fn line_pointer(&self, at: usize) -> NonNull<u8> {
-        debug_assert!(at.is_multiple_of(64) && at < self.len && self.len.is_power_of_two());
-        let at = at & (self.len - 64) & !63;
-        // SAFETY: the region has at least 64 bytes (`new`, `part`), and a number that is masked by `len - 64`
-        // is at most that: 64 bytes from there on are within the range that the caller of `new` guarantees.
-        unsafe { self.base.add(at) }
-    }
-
-    /// Returns the line at `at`, in a region whose length is a power of two.
-    #[inline(always)]
-    fn line(&self, at: usize) -> &[AtomicU64; 8] {
-        #[cfg(loom)]
-        return mapping::line(self.line_pointer(at));
-        #[cfg(not(loom))]
-        // SAFETY: in range and aligned by `line_pointer`. While the reference lives, this process and others
-        // reach the words only as atomics.
-        unsafe {
-            self.line_pointer(at).cast::<[AtomicU64; 8]>().as_ref()
-        }
     }
 
     #[inline(always)]
@@ -144,23 +121,11 @@ impl Memory for Region {
         self.word(at).store(word.to_le(), order);
     }
 
-    // Every frame uses the two methods below: one mask for the line instead of a bounds check for each word.
-
     #[inline(always)]
-    fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
-        let line = self.line(at);
-        if u64::from_le(line[0].load(Ordering::Acquire)) != signal {
-            return None;
-        }
-        Some([&line[1], &line[2]].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
-    }
-
-    #[inline(always)]
-    fn signal_line(&self, at: usize, signal: u64, [lengths, rest]: [u64; 2]) {
-        let line = self.line(at);
-        line[1].store(lengths.to_le(), Ordering::Relaxed);
-        line[2].store(rest.to_le(), Ordering::Relaxed);
-        line[0].store(signal.to_le(), release(Handover::Frame));
+    fn load_first(&self, at: usize, order: Ordering) -> u64 {
+        // SAFETY: the region has at least 64 bytes (`new`, `part`).
+        let line = unsafe { line(self.base) };
+        u64::from_le(line[at / 8 % 8].load(order))
     }
 
     fn write(&self, at: usize, from: &[u8]) {
@@ -185,5 +150,133 @@ impl Memory for Region {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
+    }
+}
+
+/// Mapped memory whose length is a power of two: a ring, whose frames start on lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ring {
+    base: NonNull<u8>,
+    /// The length without the last line: a multiple of 64. Offsets masked by it are those of lines in the ring.
+    line_mask: usize,
+}
+
+// SAFETY: as for `Region`, of which this is one.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Makes a ring of a region.
+    ///
+    /// # Panics
+    /// If its length is no power of two, or less than a line.
+    pub(crate) fn of(region: Region) -> Self {
+        assert!(region.len.is_power_of_two() && region.len >= 64, "a region that is no ring");
+        Ring { base: region.base, line_mask: region.len - 64 }
+    }
+
+    #[inline(always)]
+    fn region(&self) -> Region {
+        Region { base: self.base, len: self.line_mask + 64 }
+    }
+
+    /// As [`Region::pointer`].
+    #[inline(always)]
+    pub(crate) fn pointer(&self, at: usize, len: usize) -> NonNull<u8> {
+        self.region().pointer(at, len)
+    }
+
+    /// Returns the bytes at `at` as a slice.
+    ///
+    /// # Safety
+    /// Nothing, in this process or another, may write the bytes while the slice lives. They are private
+    /// memory, such as a shadow ring.
+    pub(crate) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
+        let start = self.pointer(at, len);
+        // SAFETY: in range by `pointer`; the caller guarantees that nothing writes the bytes (see Safety).
+        unsafe { core::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// The address of the line at `at`. Every frame needs this: instead of a check, an offset that is no line's
+    /// becomes one that is.
+    #[inline(always)]
+    pub(crate) fn line_pointer(&self, at: usize) -> NonNull<u8> {
+        debug_assert!(at.is_multiple_of(64) && at <= self.line_mask);
+        let at = at & self.line_mask;
+        // SAFETY: the ring has 64 bytes more than `line_mask` (`of`), and a masked number is at most that: 64
+        // bytes from there on are within the range that the caller of `Region::new` guarantees.
+        unsafe { self.base.add(at) }
+    }
+
+    /// Returns the line at `at`.
+    #[inline(always)]
+    fn line(&self, at: usize) -> &[AtomicU64; 8] {
+        // SAFETY: in range by `line_pointer`.
+        unsafe { line(self.line_pointer(at)) }
+    }
+}
+
+/// Returns the line at `start`.
+///
+/// # Safety
+/// `start` must be the start of a line of a [`Region`].
+#[inline(always)]
+unsafe fn line<'r>(start: NonNull<u8>) -> &'r [AtomicU64; 8] {
+    #[cfg(loom)]
+    return mapping::line(start);
+    #[cfg(not(loom))]
+    // SAFETY: in range by the caller, and aligned, as regions are. While the reference lives, this process and
+    // others reach the words only as atomics.
+    unsafe {
+        start.cast::<[AtomicU64; 8]>().as_ref()
+    }
+}
+
+impl Memory for Ring {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.line_mask + 64
+    }
+
+    #[inline(always)]
+    fn load(&self, at: usize, order: Ordering) -> u64 {
+        self.region().load(at, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, word: u64, order: Ordering) {
+        self.region().store(at, word, order);
+    }
+
+    fn write(&self, at: usize, from: &[u8]) {
+        self.region().write(at, from);
+    }
+
+    #[inline(always)]
+    fn prefetch_write(&self, at: usize) {
+        self.region().prefetch_write(at);
+    }
+
+    // Every frame uses the methods below: one mask for the line instead of a bounds check for each word.
+
+    #[inline(always)]
+    fn offset_of(&self, position: u64) -> usize {
+        position as usize & self.line_mask
+    }
+
+    #[inline(always)]
+    fn signalled(&self, at: usize, signal: u64) -> Option<[u64; 2]> {
+        let line = self.line(at);
+        if u64::from_le(line[0].load(Ordering::Acquire)) != signal {
+            return None;
+        }
+        Some([&line[1], &line[2]].map(|word| u64::from_le(word.load(Ordering::Relaxed))))
+    }
+
+    #[inline(always)]
+    fn signal_line(&self, at: usize, signal: u64, [lengths, rest]: [u64; 2]) {
+        let line = self.line(at);
+        line[1].store(lengths.to_le(), Ordering::Relaxed);
+        line[2].store(rest.to_le(), Ordering::Relaxed);
+        line[0].store(signal.to_le(), release(Handover::Frame));
     }
 }

@@ -146,8 +146,14 @@ impl CodeTable {
     /// The code bound to `index`, if it can run.
     #[inline(always)]
     pub(crate) fn callable(&self, index: u16) -> Option<Callable> {
+        self.callable_ref(index).copied()
+    }
+
+    /// As [`CodeTable::callable`], without a copy.
+    #[inline(always)]
+    pub(crate) fn callable_ref(&self, index: u16) -> Option<&Callable> {
         match self.bindings.get(usize::from(index)) {
-            Some(Binding::Linked(callable, _)) => Some(*callable),
+            Some(Binding::Linked(callable, _)) => Some(callable),
             _ => None,
         }
     }
@@ -170,12 +176,18 @@ pub(super) fn again(refusal: &Refusal) -> Refusal {
 pub(crate) struct Callable {
     pub(super) main: Main,
     /// Counters of its calls, valid as long as the code.
-    pub(super) usage: NonNull<Usage>,
+    pub(crate) usage: NonNull<Usage>,
     /// Payload alignment that it needs, in bytes; at least that of a word.
     pub(crate) align: usize,
 }
 
 impl Callable {
+    /// Whether a payload at `address` is aligned as the code asks.
+    #[inline(always)]
+    pub(crate) fn takes(&self, address: NonNull<u8>) -> bool {
+        address.addr().get() & (self.align - 1) == 0
+    }
+
     pub(super) fn of(linked: &LinkedImage) -> Self {
         Callable {
             main: linked.main(),

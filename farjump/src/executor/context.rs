@@ -17,8 +17,11 @@ thread_local! {
 
 /// State and results of a call. One for each target, reused: a call allocates only when its reply outgrows
 /// all earlier ones.
+// `way_out` comes first: each call needs its address and that of the whole, which are one.
+#[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Context {
+    way_out: usize,
     /// Address of the called code.
     main: u64,
     /// Bytes given to `farjump_reply`, in order; after a panic its message.
@@ -28,7 +31,6 @@ pub(crate) struct Context {
     /// Whether the reply is not to be sent: it got too long, or the call is to be forwarded.
     diverted: bool,
     panicked: bool,
-    way_out: usize,
     /// Destinations of the call, and whether it is to be forwarded.
     forwarding: Forwarding,
     /// Memory for the copy that a call asks for, kept for the next one.
@@ -55,12 +57,12 @@ impl Context {
     pub(crate) fn new() -> Self {
         fork::watch();
         Context {
+            way_out: 0,
             main: 0,
             reply: Vec::new(),
             limit: usize::MAX,
             diverted: false,
             panicked: false,
-            way_out: 0,
             forwarding: Forwarding::default(),
             copy: Vec::new(),
         }
@@ -97,9 +99,9 @@ impl Context {
         let outer = CURRENT.replace(context);
         // SAFETY: the caller guarantees `main`; `way_out` is a field of a live value. Inside, the services
         // reach this value through `CURRENT` while nothing here touches it.
-        let left = unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
+        let returned = unsafe { enter::enter(main, payload, size, args, &raw mut (*context).way_out) };
         CURRENT.set(outer);
-        if left == 0 && !self.diverted {
+        if returned && !self.diverted {
             return Ended::Returned;
         }
         self.ended()

@@ -17,8 +17,8 @@ use std::mem::MaybeUninit;
 /// functions.
 pub(crate) type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// Calls `main(payload, size, target_args)`. Returns 0 if `main` returned, and 1 if [`leave`] ended it with
-/// the stack pointer that this function wrote to `way_out`.
+/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
+/// with the stack pointer that this function wrote to `way_out`.
 ///
 /// # Safety
 /// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
@@ -31,11 +31,11 @@ pub(crate) unsafe fn enter(
     size: usize,
     target_args: *mut c_void,
     way_out: *mut usize,
-) -> u32 {
-    let left: u32;
+) -> bool {
     // SAFETY: the four words pushed keep the stack aligned to 16, as it is on entry; both exits take them off
     // again. Of the registers, rbp and rbx are pushed, because the compiler does not let them be named as
-    // overwritten, and all others are so named. The caller guarantees `main`.
+    // overwritten, and all others are so named. A `main` that returns has preserved these two, as its ABI asks:
+    // only the way out, which lies with code that seldom runs, restores them. The caller guarantees `main`.
     unsafe {
         core::arch::asm!(
             "push rbp",
@@ -45,17 +45,20 @@ pub(crate) unsafe fn enter(
             "push rax",
             "mov [r11], rsp",
             "call r10",
-            "xor eax, eax",
+            "add rsp, 32",
+            ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
             "2:",
             "add rsp, 16",
             "pop rbx",
             "pop rbp",
+            "jmp {left}",
+            ".popsection",
+            left = label { return false },
             inlateout("r10") main => _,
             inlateout("r11") way_out => _,
             inlateout("rdi") payload => _,
             inlateout("rsi") size => _,
             inlateout("rdx") target_args => _,
-            lateout("eax") left,
             lateout("r12") _,
             lateout("r13") _,
             lateout("r14") _,
@@ -63,10 +66,10 @@ pub(crate) unsafe fn enter(
             clobber_abi("sysv64"),
         );
     }
-    left
+    true
 }
 
-/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns 1.
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
 ///
 /// # Safety
 /// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
@@ -74,7 +77,7 @@ pub(crate) unsafe fn enter(
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
-    core::arch::naked_asm!("mov rsp, rdi", "cld", "mov eax, 1", "jmp [rsp]",)
+    core::arch::naked_asm!("mov rsp, rdi", "cld", "jmp [rsp]",)
 }
 
 /// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
@@ -200,7 +203,7 @@ pub(crate) unsafe fn foreign(_: usize, _: usize, _: usize) -> Option<Foreign> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) unsafe fn enter(_: Main, _: *mut c_void, _: usize, _: *mut c_void, _: *mut usize) -> u32 {
+pub(crate) unsafe fn enter(_: Main, _: *mut c_void, _: usize, _: *mut c_void, _: *mut usize) -> bool {
     unreachable!("the store places no code on an architecture that icache::supported refuses")
 }
 
@@ -234,9 +237,9 @@ mod tests {
     fn a_call_gets_its_arguments_and_returns() {
         let (mut payload, mut args, mut way_out) = (40_u64, 0_u64, 0);
         // SAFETY: `returns` takes pointers to words.
-        let ended =
+        let returned =
             unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut way_out) };
-        assert_eq!((ended, args), (0, 42));
+        assert_eq!((returned, args), (true, 42));
     }
 
     #[test]
@@ -246,10 +249,10 @@ mod tests {
         for depth in 0..100 {
             let mut way_out = 0_usize;
             // SAFETY: `leaves` reads the way out that `enter` writes, and owns nothing.
-            let ended = unsafe {
+            let returned = unsafe {
                 enter(leaves, (&raw mut way_out).cast(), depth, (&raw mut args).cast(), &raw mut way_out)
             };
-            sum += u64::from(ended) * depth as u64;
+            sum += u64::from(!returned) * depth as u64;
         }
         assert_eq!((args, sum), (100, (0..100).sum()));
     }

@@ -1,11 +1,13 @@
 //! Calling code.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use farjump_loader::LinkedImage;
+use farjump_loader::{LinkedImage, Usage};
 
 use super::code_table::{Callable, CodeTable};
+use super::enter::Main;
 use super::{Ended, Executor, Forwarding};
 
 impl Executor {
@@ -19,7 +21,7 @@ impl Executor {
     #[inline(always)]
     pub(crate) unsafe fn run(
         &mut self,
-        code: Callable,
+        code: &Callable,
         payload: *mut c_void,
         len: usize,
         reply_limit: usize,
@@ -27,21 +29,21 @@ impl Executor {
         // SAFETY: `usage` belongs to the code, which the caller guarantees is held.
         if unsafe { code.usage.as_ref() }.is_due() {
             // SAFETY: this function's caller gives the same guarantees.
-            return unsafe { self.run_timed(code, payload, len, reply_limit) };
+            return unsafe { self.run_timed(code.main, code.usage, payload, len, reply_limit) };
         }
         // SAFETY: `main` is the entry of an image that was checked and placed, and stays placed while the
         // table holds it; this function's caller guarantees the arguments.
         unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) }
     }
 
-    /// Counts the call of `code` that was just made.
+    /// Counts the call that was just made of the code that these counters belong to.
     ///
     /// # Safety
-    /// As for the first argument of [`Executor::run`].
+    /// The code must be held, as for the first argument of [`Executor::run`].
     #[inline(always)]
-    pub(crate) unsafe fn count(&mut self, code: Callable) {
-        // SAFETY: `usage` belongs to the code, which the caller guarantees is held.
-        unsafe { code.usage.as_ref() }.count(self.clock.tick());
+    pub(crate) unsafe fn count(&mut self, usage: NonNull<Usage>) {
+        // SAFETY: the caller guarantees that the code is held, and the counters with it.
+        unsafe { usage.as_ref() }.count(self.clock.tick());
     }
 
     /// The reference that keeps the code of `index`, or a function of the target's own, placed.
@@ -64,7 +66,8 @@ impl Executor {
     #[inline(never)]
     unsafe fn run_timed(
         &mut self,
-        code: Callable,
+        main: Main,
+        usage: NonNull<Usage>,
         payload: *mut c_void,
         len: usize,
         reply_limit: usize,
@@ -72,10 +75,10 @@ impl Executor {
         let start = self.clock.set();
         // SAFETY: `main` is the entry of a placed image, and this function's caller guarantees the arguments,
         // as in `run`.
-        let ended = unsafe { self.context.call(code.main, payload, len, self.target_args, reply_limit) };
+        let ended = unsafe { self.context.call(main, payload, len, self.target_args, reply_limit) };
         // SAFETY: the caller guarantees that the code is held; nothing was unbound meanwhile, because that
         // takes this executor.
-        unsafe { code.usage.as_ref() }.took(start.elapsed());
+        unsafe { usage.as_ref() }.took(start.elapsed());
         ended
     }
 

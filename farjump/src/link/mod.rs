@@ -144,7 +144,7 @@ impl Link {
     /// long or the target is gone. Nothing was sent then.
     #[inline(always)]
     pub fn inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
-        let token = boxed(self.inner.borrow_mut().inject(library, args, true, true))?;
+        let token = boxed(self.inner.borrow_mut().inject::<true>(library, args, true))?;
         Ok(Pending { link: self, token })
     }
 
@@ -154,7 +154,7 @@ impl Link {
     /// As [`Link::inject`], and [`crate::InjectError::Full`].
     #[inline(always)]
     pub fn try_inject(&self, library: &Library, args: &[u8]) -> Result<Pending<'_>, Error> {
-        let token = boxed(self.inner.borrow_mut().inject(library, args, true, false))?;
+        let token = boxed(self.inner.borrow_mut().inject::<true>(library, args, false))?;
         Ok(Pending { link: self, token })
     }
 
@@ -165,7 +165,7 @@ impl Link {
     /// As [`Link::inject`].
     #[inline(always)]
     pub fn send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
-        boxed(self.inner.borrow_mut().inject(library, args, false, true)).map(drop)
+        boxed(self.inner.borrow_mut().inject::<false>(library, args, true)).map(drop)
     }
 
     /// As [`Link::send`], but fails with [`crate::InjectError::Full`] instead of waiting for credit.
@@ -174,7 +174,7 @@ impl Link {
     /// As [`Link::send`], and [`crate::InjectError::Full`].
     #[inline(always)]
     pub fn try_send(&self, library: &Library, args: &[u8]) -> Result<(), Error> {
-        boxed(self.inner.borrow_mut().inject(library, args, false, false)).map(drop)
+        boxed(self.inner.borrow_mut().inject::<false>(library, args, false)).map(drop)
     }
 
     /// Begins a batch: small calls that wait for each other to share a frame.
@@ -196,7 +196,7 @@ impl Link {
         into: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let mut inner = self.inner.borrow_mut();
-        let token = boxed(inner.inject(library, args, true, true))?;
+        let token = boxed(inner.inject::<true>(library, args, true))?;
         inner.wait_into(token, timeout, into)
     }
 

@@ -81,9 +81,21 @@ impl CallSlots {
     /// A token for a new call; `None` when [`MAX_CALLS`] are pending.
     #[inline(always)]
     pub(crate) fn open(&mut self, code: u16) -> Option<u32> {
-        let Some(slot) = self.free.pop() else { return self.grow(code) };
+        match self.open_free(code) {
+            Some(token) => Some(token),
+            None => self.grow(code),
+        }
+    }
+
+    /// A token for a new call in a free slot; `None` without one.
+    #[inline(always)]
+    fn open_free(&mut self, code: u16) -> Option<u32> {
+        let slot = self.free.pop()?;
         let entry = &mut self.slots[usize::from(slot)];
-        (entry.state, entry.code) = (State::Waiting, u32::from(code));
+        // The state of a free slot owns nothing that would have to be dropped.
+        debug_assert!(matches!(entry.state, State::Free));
+        std::mem::forget(std::mem::replace(&mut entry.state, State::Waiting));
+        entry.code = u32::from(code);
         Some(token(usize::from(slot), entry.generation))
     }
 
@@ -99,6 +111,19 @@ impl CallSlots {
     pub(crate) fn plan(&mut self, kind: Kind, index: u16, wants_reply: bool) -> Option<Plan<'static>> {
         let alone = wants_reply && self.none_in_flight();
         let token = self.token(index, wants_reply)?;
+        Some(Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None })
+    }
+
+    /// [`CallSlots::plan`] where that allocates no slot; `None` otherwise.
+    #[inline(always)]
+    pub(crate) fn plan_in_place(
+        &mut self,
+        kind: Kind,
+        index: u16,
+        wants_reply: bool,
+    ) -> Option<Plan<'static>> {
+        let alone = wants_reply && self.none_in_flight();
+        let token = if wants_reply { self.open_free(index)? } else { one_way_token(index) };
         Some(Plan { kind, wants_reply, alone, index, token, align_log2: 0, code: None })
     }
 

@@ -22,9 +22,12 @@ use crate::{Error, InjectError, Mode};
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct SentCodes {
-    /// The library used last and its index, if its calls need nothing but the index. A program that injects
-    /// one function again and again pays one comparison.
-    last_used: Option<(LibraryIdentity, u16)>,
+    /// The address of the library used last ([`Library::address`]), if its calls need nothing but the index;
+    /// otherwise 0. A program that injects one function again and again pays one comparison. `recent` keeps
+    /// the address from becoming that of another library.
+    last_used: usize,
+    /// The index of that library.
+    last_index: u16,
     /// The library used last and its index, whatever its calls need.
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
@@ -119,11 +122,12 @@ impl SentCodes {
             Some(&index) => index,
             None => self.add(id, library.name(), image.payload_align_log2())?,
         };
+        // Before `recent`, which keeps the address.
+        self.cool();
         if let Some((_, before)) = self.recent.take() {
             // Its calls until now may have taken the fast path, which notes no turn.
             self.entries[usize::from(before)].turn = self.kept.turn();
         }
-        self.cool();
         let code = &mut self.entries[usize::from(index)];
         code.turn = self.kept.turn();
         if !matches!(&code.origin, Origin::Library(_, Some(_))) {
@@ -140,8 +144,11 @@ impl SentCodes {
     /// but the index.
     pub(crate) fn warm(&mut self, library: &Library, index: u16) {
         let code = &self.entries[usize::from(index)];
-        self.last_used =
-            (code.known == Known::Bound && code.align_log2 == 0).then(|| (library.identity(), index));
+        if code.known == Known::Bound && code.align_log2 == 0 && self.is_recent(library, index) {
+            (self.last_used, self.last_index) = (library.address(), index);
+        } else {
+            self.cool();
+        }
     }
 
     /// The index of stored code that came from a source.
@@ -192,7 +199,7 @@ impl SentCodes {
     /// The index of `library`'s code, if it is the one used last, is bound, and has no alignment of its own.
     #[inline(always)]
     pub(crate) fn last_used(&self, library: &Library) -> Option<u16> {
-        self.last_used.as_ref().filter(|(last_used, _)| last_used.is(library)).map(|(_, index)| *index)
+        (self.last_used == library.address()).then_some(self.last_index)
     }
 
     /// Whether `library` is the one used last, and its code has this index.
@@ -203,7 +210,7 @@ impl SentCodes {
 
     /// Sends the next call of any code along the general path.
     pub(crate) fn cool(&mut self) {
-        self.last_used = None;
+        self.last_used = 0;
     }
 
     /// The index and the frame template of `library`'s code in this mode, if it is the one used last and both
@@ -253,6 +260,7 @@ impl SentCodes {
 
     /// Prepares for a new link to the same address: bound codes are at best in the target's store.
     pub(crate) fn unbind(&mut self) {
+        // Before `recent`, which keeps the address.
         self.cool();
         // The target may be on another machine now.
         self.recent = None;

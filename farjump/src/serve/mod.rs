@@ -72,12 +72,13 @@ pub struct Target<'a> {
     sessions: Sessions<Session>,
     shared: Shared,
     settings: Settings,
-    polls: u32,
-    /// Polls in a row that found nothing.
-    idle: u32,
+    /// Counts polls up to the next reading of the clock, when it is 0.
+    polls: u8,
+    /// Counts readings of the clock.
+    rounds: u8,
+    idle: Idle,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
-    nap: Duration,
     /// Time until which connections wait, because the system could not give one more.
     deaf_until: Option<Instant>,
     /// Whether connections were rejected for lack of resources, and no link was made since.
@@ -97,6 +98,27 @@ pub struct Target<'a> {
     /// The last field: what is above may use the value that it owns.
     target_args: TargetArgs,
     args: PhantomData<&'a mut ()>,
+}
+
+/// The time for which a target has found nothing. Both numbers are 0 after a frame.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(8))]
+struct Idle {
+    /// Polls in a row.
+    polls: u32,
+    /// Naps, since the last event.
+    naps: u32,
+}
+
+impl Idle {
+    /// The longest time of the next nap: each is twice as long as the last, up to a limit.
+    fn nap(self) -> Duration {
+        let (first, longest) = NAPS;
+        1_u32
+            .checked_shl(self.naps)
+            .and_then(|times| first.checked_mul(times))
+            .map_or(longest, |nap| nap.min(longest))
+    }
 }
 
 // SAFETY: `target_args` may move to another thread, see there. All else that a target has pointers to is its
@@ -154,9 +176,9 @@ impl<'a> Target<'a> {
             },
             settings,
             polls: 0,
-            idle: 0,
+            rounds: 0,
+            idle: Idle::default(),
             last_control: None,
-            nap: NAPS.0,
             deaf_until: None,
             is_short: false,
             process: std::process::id(),
@@ -193,7 +215,13 @@ impl<'a> Target<'a> {
     /// Checks that this is no forked child: connections and mailboxes are its parent's.
     #[inline(always)]
     fn check_process(&self) -> Result<(), Error> {
-        if self.forks == fork_count::count() { Ok(()) } else { Err(self.forked()) }
+        if self.is_own_process() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    /// Whether this is the process that the target was built in.
+    #[inline(always)]
+    fn is_own_process(&self) -> bool {
+        self.forks == fork_count::count()
     }
 
     #[cold]

@@ -3,21 +3,20 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use super::Target;
 use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
+use super::{Idle, Target};
 use crate::Error;
-use crate::wait::NAPS;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
 /// all sessions, so that polling one is a system call too; the second where polling one of the others may
 /// cost little.
 const POLLS_TO_ASK: (u32, u32) = (4, 64);
-/// Polls between readings of the clock.
-const POLLS_TO_CLOCK: u32 = 256;
-/// Polls after which a source that has brought nothing counts as idle, and between the tasks for idle ones; a
-/// multiple of the above.
-const POLLS_TO_SETTLE: u32 = 16 * POLLS_TO_CLOCK;
+/// Polls between readings of the clock: after so many the counter of polls is 0 again.
+const POLLS_TO_CLOCK: u32 = 1 << u8::BITS;
+/// Readings of the clock after which a source that has brought nothing counts as idle, and between the tasks for
+/// idle ones.
+const ROUNDS_TO_SETTLE: u8 = 16;
 
 impl Target<'_> {
     /// Runs arrived frames, at most a batch from each source, and returns their number. Never waits. Of
@@ -29,14 +28,84 @@ impl Target<'_> {
     /// child, where nothing runs. An error of a source ends its own link only.
     #[inline]
     pub fn poll(&mut self) -> Result<usize, Error> {
+        self.poll_boxed().map_err(|error| *error)
+    }
+
+    /// [`Target::poll`], with a result that travels in registers.
+    #[inline(never)]
+    fn poll_boxed(&mut self) -> Result<usize, Box<Error>> {
         // Before anything is read: a child shares its parent's sockets, and would take frames from it.
-        self.check_process()?;
+        if !self.is_own_process() {
+            return Err(Box::new(self.forked()));
+        }
+        let ran = if self.sessions.are_all_busy() { self.poll_all() } else { self.poll_due()? };
+        if self.shared.forwards.is_active() {
+            self.relay();
+        }
+        if ran == 0 {
+            self.idle.polls = self.idle.polls.saturating_add(1);
+        } else {
+            self.idle = Idle::default();
+            self.shared.executor.stats.frames += ran as u64;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls == 0 {
+            self.now_and_then()?;
+        }
+        Ok(ran)
+    }
+
+    /// Polls every session. Returns how many frames ran.
+    #[inline(always)]
+    fn poll_all(&mut self) -> usize {
         let mut ran = 0;
-        if !self.sessions.are_all_busy() && self.sessions.polled() != self.sessions.len() {
+        let mut stopped = None;
+        let Target { sessions, shared, .. } = self;
+        let mut left = sessions.iter_mut();
+        while let Some(session) = left.next() {
+            match session.poll(shared) {
+                Ok(frames) => ran += frames,
+                Err(stop) => {
+                    stopped = Some((left.len(), stop));
+                    break;
+                }
+            }
+        }
+        match stopped {
+            None => ran,
+            Some((left, stop)) => ran + self.poll_on(self.sessions.len() - left - 1, stop),
+        }
+    }
+
+    /// Goes on with [`Target::poll_all`] at a session that has stopped. Returns how many frames ran.
+    #[cold]
+    #[inline(never)]
+    fn poll_on(&mut self, index: usize, stop: Stop) -> usize {
+        match self.after_stop(index, stop) {
+            Some(frames) => frames + self.poll_sessions(index, self.sessions.len()),
+            // Another session took its place.
+            None => self.poll_sessions(index, self.sessions.len()),
+        }
+    }
+
+    /// Polls the sessions whose turn it is, where some are idle. Returns how many frames ran.
+    #[inline(never)]
+    fn poll_due(&mut self) -> Result<usize, Box<Error>> {
+        if self.sessions.polled() != self.sessions.len() {
             self.ask_of_told()?;
         }
-        let mut index = 0;
-        let mut due = self.sessions.due();
+        let due = self.sessions.due();
+        let mut ran = self.poll_sessions(0, due);
+        if let Some(index) = self.sessions.turn() {
+            ran += self.poll_idle(index);
+        }
+        Ok(ran)
+    }
+
+    /// Polls the sessions from `index` on, up to `due`. Returns how many frames ran.
+    #[inline(always)]
+    fn poll_sessions(&mut self, mut index: usize, mut due: usize) -> usize {
+        let mut ran = 0;
         while index < due {
             match self.poll_session(index) {
                 Some(frames) => ran += frames,
@@ -48,30 +117,14 @@ impl Target<'_> {
             }
             index += 1;
         }
-        if let Some(index) = self.sessions.turn() {
-            ran += self.poll_idle(index);
-        }
-        if self.shared.forwards.is_active() {
-            self.relay();
-        }
-        if ran == 0 {
-            self.idle = self.idle.saturating_add(1);
-        } else {
-            (self.idle, self.nap) = (0, NAPS.0);
-            self.shared.executor.stats.frames += ran as u64;
-        }
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(POLLS_TO_CLOCK) {
-            self.now_and_then()?;
-        }
-        Ok(ran)
+        ran
     }
 
     /// Asks the system which of the sessions that it reports have brought frames, and makes those busy.
     #[inline(never)]
     pub(super) fn ask_of_told(&mut self) -> Result<(), Error> {
         let every = if self.sessions.are_all_told() { POLLS_TO_ASK.0 } else { POLLS_TO_ASK.1 };
-        if !self.polls.wrapping_add(1).is_multiple_of(every) {
+        if !u32::from(self.polls.wrapping_add(1)).is_multiple_of(every) {
             return Ok(());
         }
         let events = self.watch.wait(Duration::ZERO)?;
@@ -85,7 +138,7 @@ impl Target<'_> {
     /// Handles an event of a session that the system reports.
     pub(super) fn heed(&mut self, event: Event) {
         let Event::Doorbell(id) = event else { return };
-        self.nap = NAPS.0;
+        self.idle.naps = 0;
         // The next poll that covers all sessions finds the events of the others.
         if let Some(index) = self.sessions.iter().position(|session| session.id == id)
             && self.sessions[index].events.are_reported()
@@ -114,13 +167,21 @@ impl Target<'_> {
                     }
                     return Some(ran);
                 }
-                Err(stop) => match self.make_space(stop) {
-                    Ok(frames) => ran += frames,
-                    Err(end) => {
-                        self.end(index, end);
-                        return None;
-                    }
-                },
+                Err(stop) => ran += self.after_stop(index, stop)?,
+            }
+        }
+    }
+
+    /// Handles the stop of a session that was polled: it ended, and the result is `None`, or can go on after
+    /// so many frames that ran.
+    #[cold]
+    #[inline(never)]
+    fn after_stop(&mut self, index: usize, stop: Stop) -> Option<usize> {
+        match self.make_space(stop) {
+            Ok(frames) => Some(frames),
+            Err(end) => {
+                self.end(index, end);
+                None
             }
         }
     }
@@ -133,9 +194,10 @@ impl Target<'_> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
-        let idle = self.idle >= POLLS_TO_CLOCK;
+        self.rounds = self.rounds.wrapping_add(1);
+        let idle = self.idle.polls >= POLLS_TO_CLOCK;
         // Idle sources need less of it: with hundreds of them it would take longer than many polls.
-        let all = self.polls.is_multiple_of(POLLS_TO_SETTLE);
+        let all = self.rounds.is_multiple_of(ROUNDS_TO_SETTLE);
         let mut index = 0;
         while index < if all { self.sessions.polled() } else { self.sessions.busy() } {
             match self.with_session(index, |session, shared| session.progress(idle, shared)) {
@@ -170,7 +232,7 @@ impl Target<'_> {
                 Event::Listener => self.accept()?,
                 Event::Arrival(id) => self.advance(id),
                 Event::Control(id) => {
-                    self.nap = NAPS.0;
+                    self.idle.naps = 0;
                     if let Some(index) = self.sessions.iter().position(|session| session.id == id) {
                         match self.with_session(index, Session::read_control) {
                             // The rest of its messages has its turn soon.
@@ -186,7 +248,7 @@ impl Target<'_> {
                 Event::Doorbell(_) => self.heed(event),
                 Event::Handshake => self.shared.forwards.connected(),
                 Event::Peer(number) => {
-                    self.nap = NAPS.0;
+                    self.idle.naps = 0;
                     self.shared.forwards.attend(number);
                 }
                 Event::Stop => {}

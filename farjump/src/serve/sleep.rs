@@ -11,7 +11,7 @@ use super::session::Session;
 #[cfg(doc)]
 use super::thread::Stopper;
 use crate::Error;
-use crate::wait::{LONGEST_SLEEP, NAPS, Rest, TURNS_TO_YIELD, may_share, processor};
+use crate::wait::{LONGEST_SLEEP, Rest, TURNS_TO_YIELD, may_share, processor};
 
 impl Target<'_> {
     /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.
@@ -83,12 +83,13 @@ impl Target<'_> {
     pub fn arm(&mut self) -> Result<Option<Duration>, Error> {
         self.check_process()?;
         let mut longest = LONGEST_SLEEP;
+        let nap = self.idle.nap();
         let mut index = 0;
         while index < self.sessions.polled() {
             match self.with_session(index, Session::arm) {
                 Ok(Rest::None) => return Ok(None),
                 Ok(Rest::Sleep) => {}
-                Ok(Rest::Nap) => longest = longest.min(self.nap),
+                Ok(Rest::Nap) => longest = longest.min(nap),
                 Err(end) => {
                     self.end(index, end);
                     continue;
@@ -100,7 +101,7 @@ impl Target<'_> {
         match self.shared.forwards.arm() {
             Rest::None => return Ok(None),
             Rest::Sleep => {}
-            Rest::Nap => longest = longest.min(self.nap),
+            Rest::Nap => longest = longest.min(nap),
         }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
         let due = self.key_file.as_ref().map(KeyFile::due);
@@ -108,7 +109,7 @@ impl Target<'_> {
         {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }
-        self.nap = (self.nap * 2).min(NAPS.1);
+        self.idle.naps = self.idle.naps.saturating_add(1);
         Ok(Some(longest))
     }
 
@@ -117,7 +118,8 @@ impl Target<'_> {
     pub fn disarm(&mut self) {
         self.shared.executor.clock.set();
         self.sessions.sweep();
-        (self.polls, self.last_control) = (u32::MAX, None);
+        // The next poll has everything due.
+        (self.polls, self.rounds, self.last_control) = (u8::MAX, u8::MAX, None);
         self.shared.forwards.disarm();
         let mut index = 0;
         while index < self.sessions.polled() {

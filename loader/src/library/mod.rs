@@ -50,7 +50,7 @@ impl LibraryIdentity {
     /// Whether this is the identity of `library` or a clone of it.
     #[inline(always)]
     pub fn is(&self, library: &Library) -> bool {
-        self.address == Arc::as_ptr(&library.0).addr()
+        self.address == library.address()
     }
 
     /// Whether a handle on the library is left.
@@ -264,7 +264,7 @@ impl Library {
 
     /// An identity by which to recognise this library later, without keeping it open.
     pub fn identity(&self) -> LibraryIdentity {
-        LibraryIdentity { address: Arc::as_ptr(&self.0).addr(), reserved: Arc::downgrade(&self.0) }
+        LibraryIdentity { address: self.address(), reserved: Arc::downgrade(&self.0) }
     }
 
     /// The most bytes that a payload made of `args` can need: their length, or the result of
@@ -274,6 +274,13 @@ impl Library {
     pub fn payload_max_size(&self, args: &[u8]) -> usize {
         // SAFETY: `args` is readable for its length.
         unsafe { self.payload_max_size_of(args.as_ptr().cast_mut().cast(), args.len()) }
+    }
+
+    /// An address that this library and its clones have, and no other library while a handle or a
+    /// [`LibraryIdentity`] of this one is left. Never 0.
+    #[inline(always)]
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Whether payloads are the arguments, byte for byte, made by no routine.

@@ -9,7 +9,7 @@ use crate::frame::{Flags, Header, Layout, Plan, Trailer};
 use crate::mailbox::{
     CONSUMED_AT, CONTROL_LEN, Finished, Inbound, NoSpace, Outbound, STATE_AT, Seen, State, Waker,
 };
-use crate::memory::{Memory, Region};
+use crate::memory::{Memory, Region, Ring};
 use crate::sync::{Handover, release};
 use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, RemoteMemory, TransportError};
 use crate::wire::layout::frame::LENGTHS;
@@ -20,7 +20,7 @@ mod sleep;
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
 pub(super) struct OneSided {
-    pub(super) inbound: Inbound<Region>,
+    pub(super) inbound: Inbound<Ring>,
     /// The whole local region, for its credit line.
     returns: Region,
     /// The peer's region is mapped here.
@@ -33,7 +33,7 @@ pub(super) struct OneSided {
     holds: bool,
     /// The last notice of the peer that was reported to the caller.
     notice: u32,
-    pub(super) out: Outbound<Region>,
+    pub(super) out: Outbound<Ring, Region>,
     waker: Waker,
     /// The peer's control page, if it is mapped.
     peer: Option<Region>,
@@ -122,9 +122,9 @@ impl OneSided {
             },
         };
         Ok(OneSided {
-            out: Outbound::new(staging, returns, terms.send_key, terms.send_limit),
+            out: Outbound::new(Ring::of(staging), returns, terms.send_key, terms.send_limit),
             inbound: Inbound::new(
-                returns.part(CONTROL_LEN, in_ring),
+                Ring::of(returns.part(CONTROL_LEN, in_ring)),
                 terms.receive_key,
                 terms.rule,
                 trailer,
@@ -167,12 +167,14 @@ impl OneSided {
     #[inline]
     pub(super) fn close_lines(&mut self) {
         self.lines_open = false;
+        self.out.close();
     }
 
     /// Ends [`OneSided::close_lines`].
     #[inline]
     pub(super) fn open_lines(&mut self) {
         self.lines_open = self.is_mapped();
+        self.out.open();
     }
 
     #[inline]
@@ -266,6 +268,33 @@ impl OneSided {
         }
         let at = self.out.line()?;
         Some((at, self.out.ring().line_pointer(at)))
+    }
+
+    /// [`OneSided::line`], where the ring has space without a check. `lines_open` needs none either: the part of
+    /// the ring without checks begins with a frame that was sent while it was set, and
+    /// [`OneSided::close_lines`] ends it.
+    #[inline(always)]
+    pub(super) fn clear_line(&self) -> Option<(usize, NonNull<u8>)> {
+        let at = self.out.clear_line()?;
+        debug_assert!(self.lines_open);
+        Some((at, self.out.ring().line_pointer(at)))
+    }
+
+    /// Sends the frame at `at`, an offset that [`OneSided::clear_line`] returned and at which the payload was
+    /// written. Returns whether the peer's state has changed: it may have to be woken
+    /// ([`OneSided::look_at_changed_peer`]).
+    #[inline(always)]
+    pub(super) fn send_clear_line(&mut self, at: usize, plan: &Plan<'_>, len: usize) -> bool {
+        self.out.send_clear_line(at, plan, len);
+        self.waker.state_changed(&self.returns, self.fence)
+    }
+
+    /// Wakes the peer, whose state has changed, if it fell asleep since the last check.
+    #[cold]
+    pub(super) fn look_at_changed_peer(&mut self) -> Result<(), TransportError> {
+        let out = &mut self.out;
+        let must_wake = self.waker.changed(&self.returns, || out.in_flight());
+        if must_wake { self.remote.wake_peer() } else { Ok(()) }
     }
 
     /// Sends the frame at `at`, an offset that [`OneSided::line`] returned and at which the payload was
@@ -380,6 +409,13 @@ impl OneSided {
             Some(position) => self.report(position),
             None => Ok(()),
         }
+    }
+
+    /// [`OneSided::release`] for a frame that [`Inbound::poll_plain`] found.
+    #[inline(always)]
+    pub(super) fn release_plain(&mut self, frame_len: u32) -> Result<(), TransportError> {
+        self.inbound.release_plain(frame_len);
+        if self.inbound.is_return_due() { self.report(self.inbound.position()) } else { Ok(()) }
     }
 
     /// Returns credit up to `position`.

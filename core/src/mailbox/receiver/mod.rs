@@ -1,10 +1,13 @@
 //! The receiving half of a ring.
 
 use alloc::boxed::Box;
+use core::ptr::NonNull;
 
 use super::summing::Summing;
-use crate::frame::{CodeHeader, Flags, FrameError, Header, Kind, LINE, Parts, TRAILER_LEN, Trailer};
-use crate::memory::Memory;
+use crate::frame::{
+    CodeHeader, Flags, FrameError, Header, Kind, LINE, Parts, PlainWords, TRAILER_LEN, Trailer,
+};
+use crate::memory::{Memory, Ring};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
@@ -24,15 +27,17 @@ pub(crate) struct Inbound<M> {
     key: LinkKey,
     /// Largest frame that the fast poll takes, in bytes.
     fast_limit: usize,
+    /// Lines of the largest frame that `poll_plain` takes; 0 if a signal does not prove a frame.
+    plain_lines: u32,
     /// The signal is ordered behind the whole frame.
     signal_proves: bool,
     trailer: Trailer,
     /// Frames and skips consumed, for the rule that counts completions.
     taken: u64,
+    /// Position at which credit is returned next.
+    return_at: u64,
     /// Position last returned to the sender.
     reported: u64,
-    /// Bytes consumed before credit is returned.
-    return_every: u64,
     /// Largest frame accepted, in bytes.
     limit: usize,
     /// The checksum state, under the rule that has one.
@@ -61,37 +66,53 @@ pub(crate) enum FastPoll {
     Look,
 }
 
+/// The result of a poll for frames of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PlainPoll {
+    /// Nothing.
+    Nothing,
+    /// A whole frame without code, and the address of its payload.
+    Frame(PlainWords, NonNull<u8>),
+    /// Something else: call [`Inbound::poll`].
+    Look,
+}
+
 impl<M: Memory> Inbound<M> {
     /// Makes the receiving half of `ring`, whose length is a power of two. Both halves start at position 0.
     pub(crate) fn new(ring: M, key: LinkKey, rule: ArrivalRules, trailer: Trailer, limit: usize) -> Self {
         debug_assert!(ring.len().is_power_of_two());
         let signal = key.header(0);
-        let ring_len = ring.len();
         let signal_proves = matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED);
-        Inbound {
+        let mut inbound = Inbound {
             ring,
             key,
             trailer,
             signal_proves,
             limit,
             fast_limit: limit,
+            plain_lines: 0,
             position: 0,
             signal,
+            return_at: 0,
             reported: 0,
-            return_every: RETURN_EVERY.min(ring_len as u64 / 4),
             taken: 0,
             summing: (rule == ArrivalRules::CHECKED).then(|| Box::new(Summing::new())),
-        }
+        };
+        inbound.limit_glances(limit);
+        inbound.set_reported(0);
+        inbound
     }
 
     #[inline(always)]
     fn offset(&self) -> usize {
-        self.position as usize & (self.ring.len() - 1)
+        self.ring.offset_of(self.position)
     }
 
     /// Leaves frames of more than `len` bytes to [`Inbound::poll`].
     pub(crate) fn limit_glances(&mut self, len: usize) {
         self.fast_limit = self.limit.min(len);
+        let lines = u32::try_from(self.fast_limit / LINE).unwrap_or(u32::MAX);
+        self.plain_lines = if self.signal_proves { lines.min(PlainWords::MOST_LINES) } else { 0 };
     }
 
     /// The memory that frames are read from.
@@ -245,25 +266,62 @@ impl<M: Memory> Inbound<M> {
     /// Consumes the frame of `frame_len` bytes at the position.
     #[inline(always)]
     pub(crate) fn release(&mut self, frame_len: u32) {
+        self.release_plain(frame_len);
+        self.taken += 1;
+    }
+
+    /// [`Inbound::release`] for a frame of [`Inbound::poll_plain`]: where a signal proves a frame, completions are
+    /// not counted.
+    #[inline(always)]
+    pub(crate) fn release_plain(&mut self, frame_len: u32) {
         // Only a peer that sends nothing but skips through a huge ring can make this wrap, and it harms only
         // its own link.
         self.position = self.position.wrapping_add(u64::from(frame_len));
         self.signal = self.key.header(self.position);
-        self.taken += 1;
+    }
+
+    /// Whether credit is to be returned now that frames were released.
+    #[inline(always)]
+    pub(crate) fn is_return_due(&self) -> bool {
+        self.position >= self.return_at
     }
 
     /// The position to return to the sender now, if any: every [`RETURN_EVERY`] bytes or quarter of the ring,
     /// whichever is less, and any credit not yet returned when `idle`.
     #[inline]
     pub(crate) fn due(&self, idle: bool) -> Option<u64> {
-        let unreturned = self.position.wrapping_sub(self.reported);
-        (unreturned >= self.return_every || (idle && unreturned > 0)).then_some(self.position)
+        (self.is_return_due() || (idle && self.position != self.reported)).then_some(self.position)
     }
 
     /// Records that credit was returned up to `position`.
     #[inline]
     pub(crate) fn set_reported(&mut self, position: u64) {
         self.reported = position;
+        self.return_at = position.saturating_add(RETURN_EVERY.min(self.ring.len() as u64 / 4));
+    }
+}
+
+impl Inbound<Ring> {
+    /// [`Inbound::poll_fast`] for frames of one kind in the usual layouts, which takes less.
+    #[inline(always)]
+    pub(crate) fn poll_plain(&self, kind: Kind) -> PlainPoll {
+        // A copy: the load of the signal orders loads behind it, so the compiler would load the ring again.
+        let ring = self.ring;
+        let at = ring.offset_of(self.position);
+        // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
+        let Some(words) = ring.signalled(at, self.signal) else { return PlainPoll::Nothing };
+        match PlainWords::of(words, kind, at, ring.len(), self.plain_lines) {
+            Some((words, offset)) => {
+                // SAFETY: the payload was checked to lie in the frame, and the frame in the ring.
+                PlainPoll::Frame(words, unsafe { ring.line_pointer(at).add(offset) })
+            }
+            None => PlainPoll::Look,
+        }
+    }
+
+    /// Start of the frame at the head.
+    pub(crate) fn head(&self) -> NonNull<u8> {
+        self.ring.line_pointer(self.offset())
     }
 }
 

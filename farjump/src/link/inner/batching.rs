@@ -11,7 +11,7 @@ use farjump_loader::Library;
 use super::super::pending_calls::one_way_token;
 use super::super::send::{CANARY_LEN, run_payload_init};
 use super::super::sent_codes::Known;
-use super::Inner;
+use super::{Inner, Wants};
 use crate::{Error, InjectError, Mode};
 
 /// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for
@@ -123,7 +123,7 @@ impl Inner {
             self.begin_several(space, index, len);
             return Ok(());
         }
-        self.inject_sized(library, args, max, false, true).map(drop)
+        self.inject_sized(library, args, max, Wants::new(false, true)).map(drop)
     }
 
     /// Begins a batch whose first message, of `len` bytes, is written.

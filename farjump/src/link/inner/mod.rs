@@ -48,6 +48,31 @@ pub(super) struct Inner {
     is_watch_armed: bool,
 }
 
+/// The wishes for a call that is injected, in one register.
+#[derive(Clone, Copy)]
+pub(super) struct Wants(u8);
+
+impl Wants {
+    const REPLY: u8 = 1;
+    const CREDIT: u8 = 2;
+
+    /// A reply; and to wait for credit.
+    #[inline(always)]
+    pub(super) const fn new(reply: bool, credit: bool) -> Wants {
+        Wants(if reply { Self::REPLY } else { 0 } | if credit { Self::CREDIT } else { 0 })
+    }
+
+    #[inline(always)]
+    fn reply(self) -> bool {
+        self.0 & Self::REPLY != 0
+    }
+
+    #[inline(always)]
+    fn credit(self) -> bool {
+        self.0 & Self::CREDIT != 0
+    }
+}
+
 impl std::fmt::Debug for Inner {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Link")
@@ -99,90 +124,123 @@ impl Inner {
     ///
     /// The stores of the fast path count as much as its work: the processor takes stores back to the mailbox
     /// one after another, and has buffers for those of a few calls only (`docs/decisions/few-stores.md`).
-    #[inline]
-    pub(super) fn inject(
+    /// Where the arguments are the payload it calls nothing, so it saves no registers either: everything else
+    /// is the last call of this function, with arguments that fit registers.
+    #[inline(never)]
+    pub(super) fn inject<const WANTS_REPLY: bool>(
         &mut self,
         library: &Library,
         args: &[u8],
-        wants_reply: bool,
-        wait: bool,
+        wants_credit: bool,
     ) -> Result<usize, Box<Error>> {
-        if let Some(index) = self.codes.last_used(library) {
-            let max = library.payload_max_size(args);
-            return self.inject_by_index(library, args, index, max, wants_reply, wait);
+        let wants = Wants::new(WANTS_REPLY, wants_credit);
+        if !library.payload_is_args() {
+            return self.inject_made(library, args, wants);
         }
-        Ok(self.inject_slowly(library, args, None, wants_reply, wait)? as usize)
+        let Some(index) = self.codes.last_used(library) else {
+            return self.inject_slowly(library, args, args.len(), wants);
+        };
+        if args.len() <= INLINE_PAYLOAD
+            && let Some(mut line) = self.connection.channel.clear_line()
+            && let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, WANTS_REPLY)
+        {
+            line.write(args);
+            let must_look = line.send(&plan, args.len());
+            self.stats.frames += 1;
+            self.stats.payload_bytes += args.len() as u64;
+            return if must_look { self.look_at_target(plan.token) } else { Ok(plan.token as usize) };
+        }
+        if args.len() <= INLINE_PAYLOAD && self.connection.channel.is_mapped() {
+            return self.inject_sized(library, args, args.len(), wants);
+        }
+        if !self.connection.channel.has_mailbox() {
+            return self.inject_delivered(library, args, args.len(), wants);
+        }
+        self.inject_bound(library, args, args.len(), wants)
+    }
+
+    /// Wakes the target if it fell asleep before the call with this token arrived. Returns the token.
+    #[cold]
+    fn look_at_target(&mut self, token: u32) -> Result<usize, Box<Error>> {
+        match self.connection.channel.look_at_changed_peer() {
+            Ok(()) => Ok(token as usize),
+            Err(error) => Err(self.broken(&error).into()),
+        }
+    }
+
+    /// [`Inner::inject`] for a payload that the library's routines make.
+    #[inline(never)]
+    fn inject_made(&mut self, library: &Library, args: &[u8], wants: Wants) -> Result<usize, Box<Error>> {
+        let max = library.payload_max_size(args);
+        self.inject_in_line(library, args, max, wants)
     }
 
     /// [`Inner::inject`] for a payload of up to `max` bytes. The library is asked for that once in each call:
     /// its routine may have much to count.
+    #[inline(never)]
     pub(super) fn inject_sized(
         &mut self,
         library: &Library,
         args: &[u8],
         max: usize,
-        wants_reply: bool,
-        wait: bool,
+        wants: Wants,
     ) -> Result<usize, Box<Error>> {
-        if let Some(index) = self.codes.last_used(library) {
-            return self.inject_by_index(library, args, index, max, wants_reply, wait);
-        }
-        Ok(self.inject_slowly(library, args, Some(max), wants_reply, wait)? as usize)
+        self.inject_in_line(library, args, max, wants)
     }
 
-    /// [`Inner::inject`] for the code that was used last.
+    /// [`Inner::inject_sized`], as part of its callers.
     #[inline(always)]
-    fn inject_by_index(
+    fn inject_in_line(
         &mut self,
         library: &Library,
         args: &[u8],
-        index: u16,
         max: usize,
-        wants_reply: bool,
-        wait: bool,
+        wants: Wants,
     ) -> Result<usize, Box<Error>> {
+        let Some(index) = self.codes.last_used(library) else {
+            return self.inject_slowly(library, args, max, wants);
+        };
         if max <= INLINE_PAYLOAD
             && let Some(line) = self.connection.channel.line()
         {
             let used = make_payload(library, args, max, &line)?;
-            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) {
+            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
                 let sent = line.send(&plan, used);
                 return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
             }
         }
-        let fast = if self.connection.channel.has_mailbox() {
-            self.inject_lines(library, args, index, max, wants_reply)
-        } else {
-            self.inject_delivered(library, args, index, max, wants_reply)
-        };
-        if let Some(token) = fast? {
-            return Ok(token as usize);
+        if !self.connection.channel.has_mailbox() {
+            return self.inject_delivered(library, args, max, wants);
         }
-        Ok(self.inject_slowly(library, args, Some(max), wants_reply, wait)? as usize)
+        self.inject_bound(library, args, max, wants)
     }
 
-    /// The fast path for payloads that do not fit a line. `None` if the fast path does not apply: nothing was
-    /// sent then.
+    /// [`Inner::inject_sized`] without a frame of one line: mostly for payloads that do not fit one.
     #[inline(never)]
-    fn inject_lines(
+    fn inject_bound(
         &mut self,
         library: &Library,
         args: &[u8],
-        index: u16,
         max: usize,
-        wants_reply: bool,
-    ) -> Result<Option<u32>, Box<Error>> {
-        if max <= INLINE_PAYLOAD || max > self.connection.target.limits.payload {
-            return Ok(None);
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        if max > self.connection.target.limits.payload {
+            return self.inject_slowly(library, args, max, wants);
         }
-        let Some(lines) = self.connection.channel.lines(max.saturating_add(CANARY_LEN)) else {
-            return Ok(None);
+        let Some(index) = self.codes.last_used(library) else {
+            return self.inject_slowly(library, args, max, wants);
         };
-        // SAFETY: the lines lend `max + CANARY_LEN` bytes.
-        let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
-        let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) else { return Ok(None) };
-        let sent = lines.send(&plan, used);
-        self.sent_by_index(plan.token, used, sent).map(Some)
+        if max > INLINE_PAYLOAD
+            && let Some(lines) = self.connection.channel.lines(max.saturating_add(CANARY_LEN))
+        {
+            // SAFETY: the lines lend `max + CANARY_LEN` bytes.
+            let used = unsafe { run_payload_init(library, lines.payload().as_ptr(), max, args)? };
+            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
+                let sent = lines.send(&plan, used);
+                return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
+            }
+        }
+        self.inject_slowly(library, args, max, wants)
     }
 
     /// Counts a call that was sent by its code index.
@@ -201,30 +259,41 @@ impl Inner {
         }
     }
 
-    /// The fast path on a two-sided path.
+    /// [`Inner::inject_sized`] on a two-sided path.
     #[inline(never)]
     fn inject_delivered(
         &mut self,
         library: &Library,
         args: &[u8],
-        index: u16,
         max: usize,
-        wants_reply: bool,
-    ) -> Result<Option<u32>, Box<Error>> {
-        // The general path can send them from where they lie.
-        if max > self.connection.target.limits.payload || max >= BESIDE && library.payload_is_args() {
-            return Ok(None);
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        let is_args = library.payload_is_args();
+        // The general path can send long arguments from where they lie.
+        if max > self.connection.target.limits.payload || max >= BESIDE && is_args {
+            return self.inject_slowly(library, args, max, wants);
         }
-        let Some(space) = self.connection.channel.reserve_delivered(max.saturating_add(CANARY_LEN)) else {
-            return Ok(None);
-        };
-        // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
-        let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
-        let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants_reply) else { return Ok(None) };
-        match space.commit_delivered(&plan, used) {
-            Ok(()) => self.sent_by_index(plan.token, used, Ok(())).map(Some),
-            Err(error) => self.not_sent(plan.token, error),
+        let slack = if is_args { 0 } else { CANARY_LEN };
+        if let Some(index) = self.codes.last_used(library)
+            && let Some(space) = self.connection.channel.reserve_delivered(max.saturating_add(slack))
+        {
+            let used = if is_args {
+                space.write(args)
+            } else {
+                // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
+                unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? }
+            };
+            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
+                return match space.commit_delivered(&plan, used) {
+                    Ok(()) => self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize),
+                    Err(error) => self.not_sent(plan.token, error)?.map_or_else(
+                        || self.inject_slowly(library, args, max, wants),
+                        |token| Ok(token as usize),
+                    ),
+                };
+            }
         }
+        self.inject_slowly(library, args, max, wants)
     }
 
     /// Frees the token of a frame that the channel did not take. The general path may send it: `None`, unless
@@ -238,26 +307,26 @@ impl Inner {
         }
     }
 
-    /// The general path. `max` is the library's limit for this payload in bytes, if it was asked.
+    /// The general path. `max` is the library's limit for this payload in bytes.
     #[inline(never)]
     fn inject_slowly(
         &mut self,
         library: &Library,
         args: &[u8],
-        mut max: Option<usize>,
-        wants_reply: bool,
-        wait: bool,
-    ) -> Result<u32, Box<Error>> {
+        max: usize,
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        let wants_reply = wants.reply();
         if self.connection.control.gone.is_some() || self.connection.control.leaving.is_some() {
             return Err(self.gone_error().into());
         }
-        let patience = if wait { self.settings.send_timeout } else { Duration::ZERO };
+        let patience = if wants.credit() { self.settings.send_timeout } else { Duration::ZERO };
         self.send_several(patience)?;
         let mode = self.settings.mode;
         if mode != Mode::Cached
-            && let Some(token) = self.inject_stamped(library, args, &mut max, wants_reply)?
+            && let Some(token) = self.inject_stamped(library, args, max, wants_reply)?
         {
-            return Ok(token);
+            return Ok(token as usize);
         }
         if matches!(mode, Mode::Always | Mode::InPlace)
             && let Err(Refusal { cause, text }) = may(self.connection.target.rights, Rights::INJECT)
@@ -289,7 +358,7 @@ impl Inner {
         let call = Call {
             library,
             args,
-            max: max.unwrap_or_else(|| library.payload_max_size(args)),
+            max,
             index,
             token,
             wants_reply,
@@ -320,7 +389,7 @@ impl Inner {
                 if recent.is_none() && wants_reply {
                     self.codes.mark(token);
                 }
-                Ok(token)
+                Ok(token as usize)
             }
             Err(error) => {
                 self.pending.slots.take_back(token);
@@ -335,12 +404,11 @@ impl Inner {
         &mut self,
         library: &Library,
         args: &[u8],
-        max: &mut Option<usize>,
+        max: usize,
         wants_reply: bool,
     ) -> Result<Option<u32>, Box<Error>> {
         let mode = self.settings.mode;
         let Some((index, template)) = self.codes.with_template(library, mode) else { return Ok(None) };
-        let max = *max.get_or_insert_with(|| library.payload_max_size(args));
         if max > self.connection.target.limits.payload {
             return Ok(None);
         }

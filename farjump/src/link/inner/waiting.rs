@@ -6,7 +6,7 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use farjump_control::plain;
-use farjump_core::channel::{Armed, Contents, FastPoll, Polled, Received, SendError};
+use farjump_core::channel::{Armed, Contents, FastPoll, PlainPoll, Polled, Received, SendError};
 use farjump_core::frame::{Kind, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
@@ -54,6 +54,28 @@ impl Inner {
     #[inline(always)]
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
         if self.pending.slots.waits(token) {
+            if let Some(mut replies) = self.connection.channel.plain_frames(Kind::Reply) {
+                for _ in 0..TURNS_TO_IDLE {
+                    match replies.next() {
+                        PlainPoll::Nothing => {}
+                        PlainPoll::Frame(reply)
+                            if reply.token() == token && reply.index() == ReplyStatus::Done as u16 =>
+                        {
+                            // The next call is likely to follow at once.
+                            reply.prefetch_reserved();
+                            self.pending.slots.close(token);
+                            let (len, spare) = (reply.payload_len(), &mut self.pending.spare_reply);
+                            let bytes = reply_bytes(len, spare, |bytes| reply.copy_payload_to(bytes));
+                            return match reply.release() {
+                                Ok(()) => Ok(bytes),
+                                Err(error) => Err(self.broken(&error)),
+                            };
+                        }
+                        _ => break,
+                    }
+                }
+                return self.wait_slowly(token, timeout);
+            }
             for _ in 0..TURNS_TO_IDLE {
                 match self.connection.channel.poll_fast() {
                     FastPoll::Nothing => {}
@@ -61,7 +83,7 @@ impl Inner {
                         // The next call is likely to follow at once.
                         frame.prefetch_reserved();
                         self.pending.slots.close(token);
-                        let bytes = reply_bytes(frame.contents(), &mut self.pending.spare_reply);
+                        let bytes = reply_in(frame.contents(), &mut self.pending.spare_reply);
                         return match frame.release() {
                             Ok(()) => Ok(bytes),
                             Err(error) => Err(self.broken(&error)),
@@ -343,7 +365,7 @@ impl Inner {
             let (calls, codes, contents, spare) =
                 (&mut self.pending.slots, &self.codes, frame.contents(), &mut self.pending.spare_reply);
             if header.index == ReplyStatus::Done as u16 {
-                calls.set_outcome(header.token, || Ok(reply_bytes(contents, spare)));
+                calls.set_outcome(header.token, || Ok(reply_in(contents, spare)));
             } else {
                 let ifunc = calls.code(header.token).and_then(|code| codes.name(code.into()));
                 let ifunc = ifunc.unwrap_or_default().to_owned();
@@ -428,15 +450,22 @@ fn is_done(frame: &Received<'_>, token: u32) -> bool {
 
 /// The payload of a reply; in the memory of `spare` if it needs any.
 #[inline(always)]
-fn reply_bytes(reply: Contents<'_>, spare: &mut ReplyBytes) -> ReplyBytes {
-    let len = reply.payload_len();
+fn reply_in(reply: Contents<'_>, spare: &mut ReplyBytes) -> ReplyBytes {
+    reply_bytes(reply.payload_len(), spare, |bytes| {
+        reply.copy_payload_to(bytes);
+    })
+}
+
+/// The `len` bytes of a reply that `copy` writes; in the memory of `spare` if they need any.
+#[inline(always)]
+fn reply_bytes(len: usize, spare: &mut ReplyBytes, copy: impl FnOnce(&mut [u8])) -> ReplyBytes {
     let mut bytes = ReplyBytes::new();
     if len > bytes.inline_size() {
         bytes = std::mem::take(spare);
     }
     if len != 0 {
         bytes.resize(len, 0);
-        reply.copy_payload_to(&mut bytes);
+        copy(&mut bytes);
     }
     bytes
 }

@@ -56,14 +56,15 @@ impl Session {
             // lends until `release` below, or in the scratch buffer. They are aligned to 8 bytes as the start
             // is, and the code asks for no more (`messages`). The code is of this session's table, which
             // holds it: nothing is unbound in between.
-            let ended = unsafe { shared.executor.run(code, start.add(at).cast(), len, self.replies.max_len) };
+            let ended =
+                unsafe { shared.executor.run(&code, start.add(at).cast(), len, self.replies.max_len) };
             at += stride;
             let outcome = match ended {
                 Ended::Returned => Ok(()),
                 ended => self.ended_otherwise(header, code, ended, shared),
             };
             // SAFETY: the table still holds the code: nothing was unbound since the call.
-            unsafe { shared.executor.count(code) };
+            unsafe { shared.executor.count(code.usage) };
             if outcome.is_err() || self.head.is_blocked() {
                 // Messages that have run do not run again, even if the link fails.
                 match done + 1 < messages.count {

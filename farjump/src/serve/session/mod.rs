@@ -15,8 +15,8 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
-use farjump_core::channel::{Armed, Channel, Contents, FastPoll, Taken};
-use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
+use farjump_core::channel::{Armed, Channel, Contents, FastPoll, PlainPoll, Taken};
+use farjump_core::frame::{Flags, Header, INLINE_PAYLOAD, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
 
 use self::code::{SessionCodes, code_missing};
@@ -80,6 +80,17 @@ pub(super) struct Session {
     polls: u8,
 }
 
+/// What is left to do after a call of [`Session::poll`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallEnd {
+    /// To reply.
+    Reply,
+    /// To wake the source, if it sleeps and has missed the reply.
+    Look,
+    /// What follows from a call that did not simply return.
+    Otherwise(Ended),
+}
+
 impl Session {
     /// `max_reply` is the target's limit of a reply in bytes, `transport` the name of the link's, and `table`
     /// has the budget that pays for the mailbox.
@@ -105,8 +116,110 @@ impl Session {
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
+    ///
+    /// The loop is for calls of a mapped mailbox that need nothing but a call and at most a reply of one line. It
+    /// keeps few values across a call, which preserves no register, and passes none to the general path but the
+    /// frame, held.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        let mut ran = 0;
+        while !self.head.is_blocked()
+            && let Some(mut calls) = self.channel.plain_frames(Kind::Call)
+        {
+            let (frame, end) = loop {
+                let mut call = match calls.next() {
+                    PlainPoll::Nothing => return Ok(ran),
+                    PlainPoll::Frame(call) => call,
+                    PlainPoll::Other => return self.poll_any(ran, shared),
+                };
+                let payload = call.payload();
+                let Some(code) =
+                    self.codes.table.callable_ref(call.index()).filter(|code| code.takes(payload))
+                else {
+                    return self.poll_any(ran, shared);
+                };
+                let usage = code.usage;
+                // SAFETY: the channel lends the payload until the release below, or of the held frame. It is
+                // aligned as the code asks, and the code is of this session's table, which holds it.
+                let ended = unsafe {
+                    shared.executor.run(
+                        code,
+                        payload.as_ptr().cast(),
+                        call.payload_len(),
+                        self.replies.max_len,
+                    )
+                };
+                if ended != Ended::Returned {
+                    break (call.hold(), CallEnd::Otherwise(ended));
+                }
+                // The reply first: the source waits for it.
+                if call.flags().contains(Flags::WANTS_REPLY) {
+                    // A source that waits for one reply at a time gets it alone.
+                    let alone = call.flags().contains(Flags::ALONE);
+                    let reply = reply(call.token(), ReplyStatus::Done, alone);
+                    let bytes = shared.executor.reply();
+                    if bytes.len() <= INLINE_PAYLOAD
+                        && let Some(mut line) = call.clear_line()
+                    {
+                        if !bytes.is_empty() {
+                            line.write(bytes);
+                        }
+                        if line.send(&reply, bytes.len()) {
+                            break (call.hold(), CallEnd::Look);
+                        }
+                    } else {
+                        break (call.hold(), CallEnd::Reply);
+                    }
+                }
+                // SAFETY: the table still holds the code: nothing was unbound since the call.
+                unsafe { shared.executor.count(usage) };
+                call.release()?;
+                ran += 1;
+                if ran == BATCH {
+                    return Ok(ran);
+                }
+            };
+            self.end_call(frame, end, shared)?;
+            ran += 1;
+            if ran == BATCH {
+                return Ok(ran);
+            }
+        }
+        if ran != 0 { Ok(ran) } else { self.poll_any(0, shared) }
+    }
+
+    /// Ends a call that has run: does what is left of `end`, and releases the frame.
+    #[cold]
+    #[inline(never)]
+    fn end_call(&mut self, frame: Taken, end: CallEnd, shared: &mut Shared) -> Result<(), Stop> {
+        let header = frame.header();
+        let ended = match (end, self.codes.table.callable(header.index)) {
+            (CallEnd::Reply, _) => {
+                let alone = header.flags.contains(Flags::ALONE);
+                self.send_reply(header.token, ReplyStatus::Done, shared.executor.reply(), alone)
+            }
+            (CallEnd::Look, _) => match self.channel.look_at_changed_peer() {
+                Err(error) if !self.control.is_source_gone() => Err(error.into()),
+                _ => Ok(()),
+            },
+            (CallEnd::Otherwise(ended), Some(code)) => self.ended_otherwise(header, code, ended, shared),
+            // Nothing unbinds code during a call.
+            (CallEnd::Otherwise(_), None) => Ok(()),
+        };
+        if let Some(code) = self.codes.table.callable(header.index) {
+            // SAFETY: the table holds the code.
+            unsafe { shared.executor.count(code.usage) };
+        }
+        // Also if the reply could not be sent: a frame that has run must not run again with the rest of a
+        // gone source's frames.
+        let released = self.channel.release(frame);
+        ended?;
+        Ok(released?)
+    }
+
+    /// [`Session::poll`] along the general path, after `ran` frames.
+    #[inline(never)]
+    fn poll_any(&mut self, mut ran: usize, shared: &mut Shared) -> Result<usize, Stop> {
         // Nothing more is sent on a channel that is leaving.
         if self.channel.needs_progress() && !self.control.is_leaving() {
             // A poll that finds no message makes progress by itself. The rest, such as that of a long reply, is
@@ -117,11 +230,10 @@ impl Session {
                 self.channel.progress(false)?;
             }
         }
-        let mut ran = 0;
         if self.head.is_blocked() {
             match self.go_on(shared)? {
-                Some(more) if !self.head.is_blocked() => ran = more,
-                more => return Ok(more.unwrap_or(0)),
+                Some(more) if !self.head.is_blocked() => ran += more,
+                more => return Ok(ran + more.unwrap_or(0)),
             }
         }
         while ran < BATCH {
@@ -254,7 +366,8 @@ impl Session {
         // SAFETY: the payload is `len` bytes lent by the channel until the caller's release, or in the
         // scratch buffer, aligned as the image asks; the code is of this session's table, which holds it, or
         // in the frame, which is held until then.
-        let ended = unsafe { shared.executor.run(code, payload.cast::<c_void>(), len, self.replies.max_len) };
+        let ended =
+            unsafe { shared.executor.run(&code, payload.cast::<c_void>(), len, self.replies.max_len) };
         let header = header();
         // The reply first: the source waits for it.
         let replied = if ended != Ended::Returned {
@@ -267,7 +380,7 @@ impl Session {
             Ok(())
         };
         // SAFETY: the table or the frame still holds the code: nothing was unbound since the call.
-        unsafe { shared.executor.count(code) };
+        unsafe { shared.executor.count(code.usage) };
         replied
     }
 
