@@ -115,7 +115,8 @@ const LIBRARY: &str = "libucp.so.0";
 fn command(section: &Section, rounds: u32) -> Vec<String> {
     let rounds = rounds.max(section.rounds).to_string();
     let words = ["farjump", "perf"].into_iter().chain(section.run.split(' ')).chain(["--rounds", &rounds]);
-    words.map(str::to_owned).collect()
+    let set = section.tls.iter().map(|tls| format!("UCX_TLS={tls}"));
+    set.chain(words.map(str::to_owned)).collect()
 }
 
 /// The arguments of a section's run, with the path of UCX's library where one is named.
@@ -123,7 +124,8 @@ fn command(section: &Section, rounds: u32) -> Vec<String> {
 /// # Errors
 /// When interrupted, or that UCX is not available.
 fn arguments(section: &Section, rounds: u32, interrupt: &Interrupt) -> Result<Vec<String>, Failed> {
-    let mut words = command(section, rounds).split_off(1);
+    let mut words = command(section, rounds);
+    words.drain(..1 + usize::from(section.tls.is_some()));
     if let Some(word) = words.iter_mut().find(|word| *word == LIBRARY) {
         *word = ucx::newest_library(interrupt)?.map_err(Failed::Because)?.display().to_string();
     }
@@ -157,6 +159,9 @@ fn measure(
             Run::new(&words[0], interrupt).args(&words[1..]).args([program])
         }
     };
+    if let Some(tls) = &section.tls {
+        started = started.env("UCX_TLS", tls);
+    }
     started = started
         .args(&arguments)
         .args(["--json"])

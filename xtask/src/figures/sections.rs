@@ -39,6 +39,8 @@ pub(crate) struct Section {
     /// Delay of packets from source to target, which are then in network namespaces of their own.
     #[serde(rename = "delay_ms", default, deserialize_with = "milliseconds")]
     pub(crate) delay: Option<Duration>,
+    /// `UCX_TLS` of the run: the transports that UCX may use.
+    pub(crate) tls: Option<String>,
 }
 
 #[derive(Deserialize)]
