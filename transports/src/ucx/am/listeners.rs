@@ -151,7 +151,8 @@ mod tests {
         let [[a, b], [c, d]] = [&old, &new].map(|listener| found(listener).at.port().to_be_bytes());
         let address = [9, 0x82, a, b, 0, 0x82, c, d, 7];
         assert_eq!(Listeners::of(&[found(&old)], &address).open, [found(&new)]);
-        assert_eq!(Listeners::of(&[found(&old)], &[0x83, c, d, 0x82, d, c]).open, []);
+        // Whatever the port is, even one of two equal bytes: it stands behind another number alone.
+        assert_eq!(Listeners::of(&[found(&old)], &[0x83, c, d, 0, 0x82, d ^ 1, c]).open, []);
     }
 
     #[test]

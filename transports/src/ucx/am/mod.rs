@@ -54,6 +54,11 @@ pub const NAME: &str = "ucx-am";
 /// trip. The user's `UCX_RNDV_THRESH` overrides it.
 const EAGER: usize = 64 << 10;
 
+/// Messages that may wait for space in UCX's queue before a further one waits for them, for a moment.
+const FEW_WAITING: usize = 16;
+/// Calls of UCX in that moment: a microsecond or two.
+const TURNS_FOR_SPACE: u32 = 64;
+
 /// How UCX is to send a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -340,6 +345,20 @@ impl AmMessages {
         self.poll_attended()
     }
 
+    /// Has UCX send the messages that wait for space in its queue. It does so only when it is called, and every
+    /// message behind them waits too, at twice the cost: a stream would fill the peer's window with them, while
+    /// the peer stands still, before any moves.
+    #[inline(never)]
+    fn make_way(&mut self) -> Result<(), TransportError> {
+        for _ in 0..TURNS_FOR_SPACE {
+            self.work()?;
+            if self.sending.len() <= FEW_WAITING {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Lends a buffer for a frame of `len` bytes, if there is credit for it.
     #[inline(never)]
     fn lend(&mut self, len: usize) -> Result<NonNull<u8>, TransportError> {
@@ -351,6 +370,10 @@ impl AmMessages {
         if inbox.state().fault().is_some() {
             return Err(self.failed(Operation::Send));
         }
+        if !self.sending.is_empty() {
+            self.make_way()?;
+        }
+        let inbox = self.worker.inbox();
         if !inbox.send_credit.has_credit(len) {
             return Err(self.full()?);
         }
