@@ -73,6 +73,8 @@ pub struct Target<'a> {
     shared: Shared,
     settings: Settings,
     polls: u32,
+    /// Polls until the next query to the system for sessions with events.
+    polls_to_ask: u32,
     /// Polls in a row that found nothing.
     idle: u32,
     /// Time of the last query to the system for events; `None` if one is due now.
@@ -154,6 +156,7 @@ impl<'a> Target<'a> {
             },
             settings,
             polls: 0,
+            polls_to_ask: 0,
             idle: 0,
             last_control: None,
             nap: NAPS.0,
