@@ -10,7 +10,7 @@ use farjump_control::{Arrival, Handshake, HandshakeError, IncomingStream, Joined
 use super::Target;
 use super::admin::MAX_ADMIN_CONNECTIONS;
 use super::epoll::Event;
-use super::session::{Session, SourceControl};
+use super::session::{ChannelEvents, Session, SourceControl};
 use crate::Error;
 use crate::executor::CodeTable;
 use crate::open_channel::joined_channel;
@@ -224,7 +224,8 @@ impl Target<'_> {
         channel.limit_glances(unquestioned.min(self.settings.mailbox));
         // They are taken out of the watch before the channel is dropped.
         let doorbell = channel.descriptor().map(|descriptor| (descriptor, Event::Doorbell(id)));
-        self.watch.add_link(doorbell, (control.as_fd(), Event::Control(id)))?;
+        let once = ChannelEvents::are_armed_for(&channel);
+        self.watch.add_link(doorbell, once, (control.as_fd(), Event::Control(id)))?;
         let mut budget = Budget::new(self.settings.limits.source_memory);
         budget.try_take(self.settings.memory_of_frames(longest));
         let table = CodeTable::with_budget(budget);

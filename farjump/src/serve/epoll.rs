@@ -91,14 +91,22 @@ impl Watch {
             .map_err(system(SystemOperation::Watch))
     }
 
-    /// Adds the descriptors of a link, each with its event: all or none.
+    /// Adds the descriptors of a link, each with its event: all or none. A doorbell that is reported `once` is
+    /// not reported again before it rings again, though it was not silenced.
     pub(super) fn add_link(
         &self,
         doorbell: Option<(BorrowedFd<'_>, Event)>,
+        once: bool,
         control: (BorrowedFd<'_>, Event),
     ) -> Result<(), Error> {
         self.add(control.0, control.1, false)?;
         match doorbell {
+            Some((fd, event)) if once => {
+                let flags = flags(false) | epoll::EventFlags::ET;
+                epoll::add(&self.epoll, fd, epoll::EventData::new_u64(event.to_data()), flags)
+                    .map_err(system(SystemOperation::Watch))
+                    .inspect_err(|_| self.remove(control.0))
+            }
             Some((fd, event)) => self.add(fd, event, false).inspect_err(|_| self.remove(control.0)),
             None => Ok(()),
         }

@@ -76,6 +76,8 @@ pub struct Target<'a> {
     polls: u8,
     /// Counts readings of the clock.
     rounds: u8,
+    /// Polls until the next query to the system for sessions with events.
+    polls_to_ask: u32,
     idle: Idle,
     /// Time of the last query to the system for events; `None` if one is due now.
     last_control: Option<Instant>,
@@ -177,6 +179,7 @@ impl<'a> Target<'a> {
             settings,
             polls: 0,
             rounds: 0,
+            polls_to_ask: 0,
             idle: Idle::default(),
             last_control: None,
             deaf_until: None,

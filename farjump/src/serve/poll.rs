@@ -11,7 +11,7 @@ use crate::Error;
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
 /// all sessions, so that polling one is a system call too; the second where polling one of the others may
 /// cost little.
-const POLLS_TO_ASK: (u32, u32) = (4, 64);
+const POLLS_TO_ASK: (u32, u32) = (4, 128);
 /// Polls between readings of the clock: after so many the counter of polls is 0 again.
 const POLLS_TO_CLOCK: u32 = 1 << u8::BITS;
 /// Readings of the clock after which a source that has brought nothing counts as idle, and between the tasks for
@@ -92,7 +92,10 @@ impl Target<'_> {
     #[inline(never)]
     fn poll_due(&mut self) -> Result<usize, Box<Error>> {
         if self.sessions.polled() != self.sessions.len() {
-            self.ask_of_told()?;
+            match self.polls_to_ask.checked_sub(1) {
+                Some(polls) => self.polls_to_ask = polls,
+                None => self.ask_of_told()?,
+            }
         }
         let due = self.sessions.due();
         let mut ran = self.poll_sessions(0, due);
@@ -123,10 +126,12 @@ impl Target<'_> {
     /// Asks the system which of the sessions that it reports have brought frames, and makes those busy.
     #[inline(never)]
     pub(super) fn ask_of_told(&mut self) -> Result<(), Error> {
-        let every = if self.sessions.are_all_told() { POLLS_TO_ASK.0 } else { POLLS_TO_ASK.1 };
-        if !u32::from(self.polls.wrapping_add(1)).is_multiple_of(every) {
-            return Ok(());
-        }
+        // Not so rarely that busy sessions hold up those that are reported.
+        let polls = match self.sessions.are_all_told() {
+            true => POLLS_TO_ASK.0,
+            false => (POLLS_TO_ASK.1 / self.sessions.busy().max(1) as u32).max(POLLS_TO_ASK.0),
+        };
+        self.polls_to_ask = polls - 1;
         let events = self.watch.wait(Duration::ZERO)?;
         if events.iter().all(|event| matches!(event, Event::Doorbell(_))) {
             events.iter().for_each(|event| self.heed(event));
@@ -143,7 +148,10 @@ impl Target<'_> {
         if let Some(index) = self.sessions.iter().position(|session| session.id == id)
             && self.sessions[index].events.are_reported()
         {
-            self.sessions.make_busy(index);
+            match self.with_session(index, Session::silence) {
+                Ok(()) => self.sessions.make_busy(index),
+                Err(end) => self.end(index, end),
+            }
         }
     }
 
@@ -205,7 +213,8 @@ impl Target<'_> {
                 Err(end) => self.end(index, end),
             }
         }
-        self.sessions.settle(|session| session.class(all));
+        let few = self.sessions.are_few();
+        self.sessions.settle(|session| session.class(all, few));
         if all {
             self.rewatch()?;
         }
@@ -286,7 +295,8 @@ impl Target<'_> {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else { continue };
             match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
-                Ok(None) => {}
+                // What was sent may need progress.
+                Ok(None) => self.sessions.make_busy(index),
                 Ok(Some(outcome)) => self.shared.forwards.put_back(outcome),
                 Err(end) => self.end(index, end),
             }

@@ -155,9 +155,14 @@ impl<T> Sessions<T> {
         self.sweep = true;
     }
 
+    /// Whether there are so few that all are polled each time, unless the system reports their events anyway.
+    pub(super) fn are_few(&self) -> bool {
+        self.all.len() <= FEW
+    }
+
     /// Sorts the busy sessions by the class that `find` gives each.
     pub(super) fn settle(&mut self, mut find: impl FnMut(&mut T) -> Found) {
-        let (few, single) = (self.all.len() <= FEW, self.all.len() == 1);
+        let (few, single) = (self.are_few(), self.all.len() == 1);
         if few {
             self.busy = self.polled;
         }

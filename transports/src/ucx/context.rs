@@ -13,6 +13,7 @@ use farjump_ucx_sys::{
 };
 
 use super::lanes::printed;
+use super::shared_memory;
 use super::tls;
 use super::words;
 use super::worker::OF_UCXS_THREAD;
@@ -38,9 +39,10 @@ impl Context {
         let make = || {
             let transports = tls::for_messages(tcp)?;
             let mut settings = vec![(c"TLS", &*transports)];
+            settings.extend(shared_memory::sizes(&transports, version()?));
             if tcp {
                 // Rejects puts of UCX's own peers, though not those of a process that speaks UCT.
-                settings.push((put_over_tcp(Ucx::open().map_err(|error| error.to_string())?.version()), "n"));
+                settings.push((put_over_tcp(version()?), "n"));
             }
             let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
             if tcp {
@@ -59,7 +61,8 @@ impl Context {
         static CONTEXT: OnceLock<Result<Context, String>> = OnceLock::new();
         let make = || {
             let (transports, memory) = (tls::for_memory()?, tls::of_memory());
-            let settings = [(c"TLS", &*transports), (c"ALLOC_PRIO", &*memory)];
+            let mut settings = vec![(c"TLS", &*transports), (c"ALLOC_PRIO", &*memory)];
+            settings.extend(shared_memory::sizes(&transports, version()?));
             Context::make(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, false)
         };
         CONTEXT.get_or_init(make).as_ref().map_err(Clone::clone)
@@ -144,6 +147,11 @@ fn transport(line: &str) -> Option<&str> {
         return None;
     }
     resource.split_whitespace().last()
+}
+
+/// Returns the version of UCX, or why it cannot be opened.
+fn version() -> Result<Version, String> {
+    Ok(Ucx::open().map_err(|error| error.to_string())?.version())
 }
 
 /// Returns `ucp_config_modify`'s name for `UCX_TCP_PUT_ENABLE`. It reports success for the wrong one, too.

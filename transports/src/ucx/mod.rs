@@ -16,6 +16,7 @@ mod locality;
 pub mod mappings;
 pub mod put;
 mod settings;
+mod shared_memory;
 mod tls;
 mod worker;
 

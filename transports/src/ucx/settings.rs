@@ -12,17 +12,20 @@ use std::sync::OnceLock;
 use farjump_core::transport::Cause;
 
 /// The variables, in the order in which they go into the checksum.
-const ALIKE: [&str; 12] = [
+const ALIKE: [&str; 15] = [
     "UCX_MAX_EAGER_LANES",
     "UCX_MAX_EAGER_RAILS",
     "UCX_MAX_RNDV_LANES",
     "UCX_MAX_RNDV_RAILS",
     "UCX_MM_FIFO_ELEM_SIZE",
+    "UCX_MM_FIFO_SIZE",
     "UCX_MM_SEG_SIZE",
     "UCX_POSIX_FIFO_ELEM_SIZE",
+    "UCX_POSIX_FIFO_SIZE",
     "UCX_POSIX_SEG_SIZE",
     "UCX_RNDV_SCHEME",
     "UCX_SYSV_FIFO_ELEM_SIZE",
+    "UCX_SYSV_FIFO_SIZE",
     "UCX_SYSV_SEG_SIZE",
     "UCX_UNIFIED_MODE",
 ];

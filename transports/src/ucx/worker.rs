@@ -210,7 +210,7 @@ fn no_worker(ucx: &Ucx, status: ucs_status_t) -> Cause {
         UCS_ERR_INVALID_PARAM => ": mend the variable of UCX's that its log names",
         _ if shortage.is_some() => shortage.as_deref().unwrap_or_default(),
         UCS_ERR_NO_MEMORY | UCS_ERR_NO_RESOURCE => {
-            ": is /dev/shm full? Each link takes over 4 MiB of it in either process; free some, or exclude it by UCX_TLS=^posix"
+            ": is /dev/shm full? Each link takes about 1 MiB of it in either process; free some, or exclude it by UCX_TLS=^posix"
         }
         _ => "",
     };

@@ -163,7 +163,7 @@ impl Peer {
     fn join(&self, link: Outgoing, watch: &Watch) -> Result<Connected, Error> {
         // `part` takes them out of the watch before the link is dropped.
         let event = Event::Peer(self.number);
-        watch.add_link(link.doorbell().map(|doorbell| (doorbell, event)), (link.control(), event))?;
+        watch.add_link(link.doorbell().map(|doorbell| (doorbell, event)), false, (link.control(), event))?;
         log::debug!("linked to destination `{}` at {}", self.name, self.address);
         Ok(Connected {
             link,

@@ -1,6 +1,8 @@
 //! Events of a session's channel: what the system reports of it, and what it has brought.
 
-use super::Session;
+use farjump_core::channel::{Armed, Channel};
+
+use super::{Session, Shared, Stop};
 use crate::Error;
 use crate::serve::epoll::{Event, Watch};
 use crate::serve::sessions::Found;
@@ -11,22 +13,38 @@ pub(in crate::serve) struct ChannelEvents {
     last_received: u64,
     /// Whether the channel's descriptor reports frames without polling.
     reports_frames: bool,
+    /// Whether the channel is armed, so that its descriptor reports the next frame.
+    is_armed: bool,
     /// Whether the channel's descriptor is watched for writability.
     watches_write: bool,
 }
 
 impl ChannelEvents {
     pub(super) fn new(reports_frames: bool) -> ChannelEvents {
-        ChannelEvents { last_received: 0, reports_frames, watches_write: false }
+        ChannelEvents { last_received: 0, reports_frames, is_armed: false, watches_write: false }
+    }
+
+    /// Whether the descriptor of a channel reports frames only while armed, at the cost of system calls for
+    /// both peers. Such a channel is armed when its source is idle. One in memory is polled: that costs less.
+    pub(in crate::serve) fn are_armed_for(channel: &Channel) -> bool {
+        !channel.has_mailbox() && !channel.tells_unasked()
     }
 
     /// Whether an event of the channel's descriptor means that this session has work.
     pub(in crate::serve) fn are_reported(&self) -> bool {
-        self.reports_frames || self.watches_write
+        self.reports_frames || self.is_armed || self.watches_write
     }
 }
 
 impl Session {
+    /// Ends the state in which the channel's descriptor reports the next frame.
+    pub(in crate::serve) fn silence(&mut self, _: &mut Shared) -> Result<(), Stop> {
+        if std::mem::take(&mut self.events.is_armed) {
+            self.channel.disarm()?;
+        }
+        Ok(())
+    }
+
     /// Whether frames have come since the last such query, or wait here.
     fn has_brought(&mut self) -> bool {
         let received = self.channel.received();
@@ -34,20 +52,31 @@ impl Session {
         more || self.head.is_blocked() || self.control.has_unread()
     }
 
-    /// The class that the session belongs to now. `all`: also a class that takes long to find out.
-    pub(in crate::serve) fn class(&mut self, all: bool) -> Found {
+    /// The class that the session belongs to now. `all`: also a class that takes long to find out. `few`: it
+    /// is one of few, which are polled rather than armed.
+    pub(in crate::serve) fn class(&mut self, all: bool, few: bool) -> Found {
         let reports_frames = self.events.reports_frames;
+        self.events.is_armed = false;
         if !reports_frames && !all {
             Found::Unknown
         } else if self.has_brought() {
-            Found::Busy
+            // Polling a socket costs a system call.
+            if reports_frames { Found::Busy } else { Found::Unknown }
         } else if self.channel.tells_unasked() {
             Found::Reported
         } else if reports_frames {
             // A frame is here that was received beside something else.
             Found::Busy
-        } else {
+        } else if few
+            || self.control.is_leaving()
+            || self.channel.has_mailbox()
+            || self.channel.descriptor().is_none()
+        {
             Found::Idle
+        } else {
+            // If it cannot be armed, more is under way, or an error that the next poll returns.
+            self.events.is_armed = matches!(self.channel.arm(), Ok(Armed::Sleep));
+            if self.events.is_armed { Found::Reported } else { Found::Unknown }
         }
     }
 

@@ -22,7 +22,7 @@ use farjump_core::transport::{PathInfo, Transport};
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
 pub(super) use self::end::{End, Stop, cut};
-use self::events::ChannelEvents;
+pub(super) use self::events::ChannelEvents;
 use self::head::{BlockedOn, HeadFrame, HeldFrame};
 pub(super) use self::large::LargeFrames;
 use self::large::LargeMailbox;

@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn counts_go_on_past_2_to_the_16() {
         let out = SendCredit::new(1000);
-        [&out.next, &out.settled, &out.consumed].map(|number| number.set(u16::MAX - 1));
+        [&out.next, &out.settled, &out.consumed].iter().for_each(|number| number.set(u16::MAX - 1));
         (0..4).for_each(|_| out.sent(64));
         assert_eq!(out.next(), 2);
         assert!(out.returned(3).is_err());

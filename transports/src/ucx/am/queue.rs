@@ -199,7 +199,7 @@ mod tests {
         assert!(spaces.windows(2).all(|two| two[1] - two[0] == SHORT_LEN));
         queue.pop();
         assert!(queue.space().is_none(), "the spaces behind the others are still theirs");
-        (1..SPACES).for_each(|_| drop(queue.pop()));
+        (1..SPACES).for_each(|_| _ = queue.pop());
         assert_eq!(queue.space().unwrap().addr().get(), spaces[0]);
     }
 }

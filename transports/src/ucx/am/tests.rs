@@ -1,10 +1,14 @@
 //! Two endpoints in one process, honest and lying.
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, exit};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use farjump_core::frame::LINE;
+use farjump_fixtures::helper_process::{DONE, as_test, role};
+use farjump_fixtures::this_test;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::credit::MAX_FRAMES;
@@ -268,4 +272,55 @@ fn an_address_of_a_peer_that_is_gone_gives_an_end_that_can_be_dropped() {
             }
         }
     }
+}
+
+/// Bytes of this process's memory that UCX shares with others.
+fn shared_by_ucx() -> usize {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_shared = false;
+    let mut bytes = 0;
+    for line in smaps.lines() {
+        match line.strip_prefix("Rss:") {
+            Some(rss) if is_shared => {
+                bytes += rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024;
+            }
+            None if line.contains(" rw-s ") => {
+                is_shared = line.contains("/ucx_shm_posix_") || line.contains("/SYSV");
+            }
+            None if line.contains("-p ") => is_shared = false,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[test]
+fn an_endpoint_takes_little_of_the_memory_that_ucx_shares() {
+    const ENDPOINTS: usize = 8;
+    /// UCX's own sizes take 4.1 MiB.
+    const MOST: usize = 3 << 19;
+    if let Err(why) = Am::new().usable() {
+        return println!("skipped: {why}");
+    }
+    if role().is_empty() {
+        // In a process of its own, which has no other workers.
+        let mut again = as_test(Command::new(env::current_exe().unwrap()), this_test!(), &["alone"]);
+        for variable in ["UCX_TLS", "UCX_MM_FIFO_SIZE", "UCX_MM_RX_BUFS_GROW"] {
+            again.env_remove(variable);
+        }
+        let status = again.status().unwrap();
+        assert_eq!(status.code(), Some(DONE), "{status}");
+        return;
+    }
+    let before = shared_by_ucx();
+    let mut pairs: Vec<_> = (0..ENDPOINTS / 2).filter_map(|_| pair(1 << 20, 1 << 16)).collect();
+    for (left, right) in &mut pairs {
+        send(left, 64, 1).unwrap();
+        assert_eq!(next(right, left).unwrap(), [1; 64]);
+    }
+    let each = (shared_by_ucx() - before) / ENDPOINTS;
+    println!("{each} bytes for each endpoint");
+    // A machine without memory that UCX shares has nothing to count.
+    assert!(each <= MOST, "{each} bytes for each endpoint");
+    exit(DONE);
 }
