@@ -72,10 +72,7 @@ impl Context {
     /// unless `tcp` if UCX uses TCP nevertheless.
     pub(super) fn make(features: u32, settings: &[(&CStr, &str)], tcp: bool) -> Result<Context, String> {
         static LOGGED: Once = Once::new();
-        if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
-            return Err(format!("UCX cannot be started: {limit}"));
-        }
-        let ucx = Ucx::open().map_err(|error| error.to_string())?;
+        let ucx = opened()?;
         if ucx.version().is_newer_than_tried() {
             LOGGED.call_once(|| {
                 let (version, (major, minor)) = (ucx.version(), NEWEST);
@@ -149,9 +146,17 @@ fn transport(line: &str) -> Option<&str> {
     resource.split_whitespace().last()
 }
 
+/// Opens UCX, if there are the descriptors that it needs.
+fn opened() -> Result<&'static Ucx, String> {
+    if let Some(limit) = limits::lack_of_descriptors(OF_UCXS_THREAD) {
+        return Err(format!("UCX cannot be started: {limit}"));
+    }
+    Ucx::open().map_err(|error| error.to_string())
+}
+
 /// Returns the version of UCX, or why it cannot be opened.
 fn version() -> Result<Version, String> {
-    Ok(Ucx::open().map_err(|error| error.to_string())?.version())
+    Ok(opened()?.version())
 }
 
 /// Returns `ucp_config_modify`'s name for `UCX_TCP_PUT_ENABLE`. It reports success for the wrong one, too.
