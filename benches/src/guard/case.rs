@@ -89,6 +89,9 @@ pub(crate) struct Counted {
     pub(crate) turns: u32,
     /// Turns of an additional empty loop.
     pub(crate) burden: u32,
+    /// Number of functions of which each is called once, instead of the calls above.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) first: u32,
 }
 
 /// The operation that a figure belongs to.
@@ -109,13 +112,17 @@ pub(crate) enum Operation {
     /// `Target::poll` that runs a batch.
     #[serde(rename = "poll batch")]
     PollBatch,
+    /// `Target::poll` that receives code never seen, links it and runs it. Not recorded: its number of lines
+    /// depends on the keys of hash tables.
+    #[serde(rename = "first call")]
+    FirstCall,
 }
 
 /// Calls in a batch.
 pub(crate) const BATCH: u32 = 16;
 
 impl Operation {
-    /// All operations, in display order.
+    /// All recorded operations, in display order.
     pub(crate) const ALL: [Operation; 5] =
         [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
 
@@ -132,6 +139,7 @@ impl std::fmt::Display for Operation {
             Operation::RoundTrip => "round trip",
             Operation::Batch => "batch",
             Operation::PollBatch => "poll batch",
+            Operation::FirstCall => "first call",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The counted process: both endpoints of a link in one thread, so that each poll finds the last frame sent.
 
+use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
@@ -34,6 +35,56 @@ pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// First calls before the counted ones.
+const FIRST_WARM_UP: u32 = 4;
+
+/// File name of the library with the function that is called once as number `number`.
+fn first_library(number: u32) -> String {
+    format!("libfirst{number}.so")
+}
+
+/// Builds libraries with `count` functions that differ in the number that they add, and those of the warm-up.
+///
+/// # Errors
+/// Those of [`prepare`].
+pub(crate) fn prepare_first(folder: &Path, count: u32) -> Result<u32, Failure> {
+    let count = count + FIRST_WARM_UP;
+    for number in 0..count {
+        let name = format!("first{number}");
+        let source = folder.join(format!("{name}.c"));
+        let text = format!(
+            "#include <farjump_ifunc.h>\n\
+             FARJUMP_COPY_ARGS({name})\n\
+             FARJUMP_IFUNC void {name}_main(void *payload, size_t payload_size, void *target_args)\n\
+             {{\n\
+                 (void)payload;\n\
+                 (void)payload_size;\n\
+                 *(uint64_t *)target_args += {};\n\
+             }}\n",
+            number + 2
+        );
+        fs::write(&source, text)?;
+        let output = folder.join(first_library(number));
+        build(&Options { inputs: vec![source], output, ..Options::default() })?;
+    }
+    Ok(count)
+}
+
+/// Calls each of `count` functions once.
+fn run_first(target: &mut Target<'_>, link: &Link, count: u32) -> Result<(), Failure> {
+    for number in 0..count {
+        if number == FIRST_WARM_UP {
+            Mark::Counting.here();
+        }
+        let library = Library::open(Path::new(".").join(first_library(number)))?;
+        link.send(&library, &[7; 8])?;
+        Mark::Of(Operation::FirstCall).here();
+        poll(target)?;
+        Mark::Outside.here();
+    }
+    Ok(())
+}
+
 /// Makes a link, warms it up and makes the counted calls.
 ///
 /// # Errors
@@ -42,6 +93,10 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     let library = Library::open(Path::new(".").join(LIBRARY))?;
     let (target, link) = linked(&counted.transport, &library)?;
     link.set_mode(counted.mode);
+    if counted.first != 0 {
+        let mut target = target;
+        return run_first(&mut target, &link, counted.first);
+    }
     let args = vec![7; counted.size];
     // Boxed: on the stack its number of lines would depend on the start of the stack.
     let batches = has_batches(counted.mode, counted.size);

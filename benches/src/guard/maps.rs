@@ -10,6 +10,19 @@ use crate::Failure;
 /// Bytes in a line of memory.
 const LINE: u64 = 64;
 
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+
+/// Returns the numbers of the lines of `len` bytes at `address`.
+pub(crate) fn lines_of(address: u64, len: u64) -> Range<u64> {
+    address / LINE..(address + len.max(1)).div_ceil(LINE)
+}
+
+/// Returns the number of the page that contains an address.
+pub(crate) fn page_of(address: u64) -> u64 {
+    address / PAGE
+}
+
 /// Owner of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
@@ -103,8 +116,7 @@ impl Maps {
     pub(crate) fn lines(&self, address: u64, len: u64) -> impl Iterator<Item = Line> {
         let shared = self.at(address).and_then(|mapping| mapping.shared);
         let start = address.wrapping_add(shared.map_or(0, |shared| shared.shift));
-        let numbers: Range<u64> = start / LINE..(start + len.max(1)).div_ceil(LINE);
-        numbers.map(move |number| Line { object: shared.map(|shared| shared.object), number })
+        lines_of(start, len).map(move |number| Line { object: shared.map(|shared| shared.object), number })
     }
 
     /// Returns whether a line is in memory that two processes would share, and not in received code.

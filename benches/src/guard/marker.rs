@@ -13,7 +13,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    const ALL: [Mark; 7] = [
+    const ALL: [Mark; 8] = [
         Mark::Outside,
         Mark::Of(Operation::Send),
         Mark::Of(Operation::Poll),
@@ -21,6 +21,7 @@ impl Mark {
         Mark::Counting,
         Mark::Of(Operation::Batch),
         Mark::Of(Operation::PollBatch),
+        Mark::Of(Operation::FirstCall),
     ];
 
     /// Returns the mark with this number; `None` if there is none.
@@ -37,6 +38,7 @@ impl Mark {
             Mark::Counting => 4,
             Mark::Of(Operation::Batch) => 5,
             Mark::Of(Operation::PollBatch) => 6,
+            Mark::Of(Operation::FirstCall) => 7,
         }
     }
 

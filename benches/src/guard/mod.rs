@@ -45,6 +45,10 @@ struct Guard {
     /// Turns of an additional empty loop in each operation, to test that the guard notices them
     #[arg(long, value_name = "N", default_value_t = 0)]
     burden: u32,
+    /// Counts instead the first calls of code that the target has never seen, over shared memory, and compares
+    /// nothing
+    #[arg(long, conflicts_with_all = ["record", "transports", "burden"])]
+    first_call: bool,
     #[command(subcommand)]
     counted: Option<Counted>,
 }
@@ -65,11 +69,44 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
     let guard = Guard::parse();
     match &guard.counted {
         Some(Counted::Counted(counted)) => child::run(counted).map(|()| ExitCode::SUCCESS),
+        None if guard.first_call => guard.count_first(),
         None => guard.count(),
     }
 }
 
 impl Guard {
+    fn count_first(&self) -> Result<ExitCode, Failure> {
+        let turns = match run_cases::count_first(self.turns) {
+            Err(error) if trace::may_not(&error) => {
+                eprintln!("cannot count here: processes may not be traced: {error}");
+                return Ok(ExitCode::from(CANNOT_COUNT));
+            }
+            turns => turns?,
+        };
+        let middle = |of: fn(&trace::Turn) -> u64| {
+            let mut figures: Vec<_> = turns.iter().map(|(_, turn)| of(turn)).collect();
+            figures.sort_unstable();
+            figures.get(figures.len() / 2).copied().unwrap_or(0)
+        };
+        println!("a first call over shm, at the target; medians of {}", turns.len());
+        println!(
+            "instructions  {:>6}, and {} of libc and the ifunc",
+            middle(|turn| turn.own),
+            middle(|turn| turn.ifunc + turn.system)
+        );
+        println!(
+            "data          {:>6} lines in {} pages",
+            middle(|turn| turn.lines),
+            middle(|turn| turn.pages.0)
+        );
+        println!(
+            "code          {:>6} lines in {} pages",
+            middle(|turn| turn.code_lines),
+            middle(|turn| turn.pages.1)
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+
     fn count(&self) -> Result<ExitCode, Failure> {
         let cases = Case::all(&self.transports)?;
         let now = match run_cases::count(&cases.usable, self.turns, self.burden)? {

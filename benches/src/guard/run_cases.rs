@@ -64,6 +64,20 @@ pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Fa
     Ok(Found::Counted(Record::new(rows)))
 }
 
+/// Counts `turns` first calls over shared memory, each of code that the target has never seen.
+///
+/// # Errors
+/// As [`count`], and where processes may not be traced.
+pub(crate) fn count_first(turns: u32) -> Result<Turns, Failure> {
+    let folder = tempfile::tempdir()?;
+    child::prepare(folder.path())?;
+    let count = child::prepare_first(folder.path(), turns)?.to_string();
+    let mut command = Command::new(env::current_exe()?);
+    command.args(["counted", "shm", "cached", "8", "0", "0", "--first", &count]);
+    command.current_dir(folder.path()).env_clear();
+    trace::run(&mut command, child::LIBRARY)
+}
+
 /// Why a case was not counted.
 enum Refused {
     /// Processes may not be traced here.

@@ -18,7 +18,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::case::Operation;
-use super::maps::{Line, Maps, Owner};
+use super::maps::{self, Line, Maps, Owner};
 use super::marker::Mark;
 use super::memory_operands::{Instruction, LONGEST};
 use crate::Failure;
@@ -41,6 +41,10 @@ pub(crate) struct Turn {
     pub(crate) lines: u64,
     /// The lines among these in memory that both endpoints share.
     pub(crate) shared_lines: u64,
+    /// Lines of executed code, except of the transport's library.
+    pub(crate) code_lines: u64,
+    /// Pages with these lines, of data and of code.
+    pub(crate) pages: (u64, u64),
 }
 
 impl Turn {
@@ -214,6 +218,7 @@ impl Stepper {
     fn count(&mut self, traced: &mut Traced, operation: Operation) -> Result<Mark, Failure> {
         let mut turn = Turn::default();
         let mut lines: HashSet<Line> = HashSet::new();
+        let (mut data, mut code, mut code_pages) = (HashSet::new(), HashSet::new(), HashSet::new());
         // The caller of the system's libraries.
         let mut caller = Owner::Own;
         let mut registers = ptrace::getregs(traced.pid)?;
@@ -231,11 +236,14 @@ impl Stepper {
                 caller = known.owner;
             }
             if caller != Owner::Library {
+                code.extend(maps::lines_of(registers.rip, 1));
+                code_pages.insert(maps::page_of(registers.rip));
                 for place in known.instruction.places(&registers) {
                     let (address, len) = place.ok_or_else(|| {
                         format!("the instruction at {:#x} reaches memory by a vector register", registers.rip)
                     })?;
                     lines.extend(self.maps.lines(address, len));
+                    data.insert(maps::page_of(address));
                 }
             }
             self.steps += 1;
@@ -247,6 +255,8 @@ impl Stepper {
         }
         turn.lines = lines.len() as u64;
         turn.shared_lines = lines.iter().filter(|line| self.maps.is_shared(**line)).count() as u64;
+        turn.code_lines = code.len() as u64;
+        turn.pages = (data.len() as u64, code_pages.len() as u64);
         self.turns.push((operation, turn));
         let mark = traced.mark(&registers)?;
         registers.rip += 1;
@@ -325,8 +335,11 @@ memory: .skip 4096
             }
             turns => turns?,
         };
-        let turn = |own, lines| Turn { own, lines, ..Turn::default() };
-        assert_eq!(turns, [(Operation::Send, turn(12, 4)), (Operation::Poll, turn(3, 5))]);
+        let counted = |(operation, turn): &(_, Turn)| (*operation, turn.own, turn.lines, turn.pages);
+        // The stack is another page, and all code fits one.
+        let expected = [(Operation::Send, 12, 4, (2, 1)), (Operation::Poll, 3, 5, (1, 1))];
+        assert_eq!(turns.iter().map(counted).collect::<Vec<_>>(), expected);
+        assert!(turns.iter().all(|(_, turn)| (1..=2).contains(&turn.code_lines)), "{turns:?}");
         Ok(())
     }
 }
