@@ -256,7 +256,7 @@ impl FrameRunner {
         let ready = match (header.kind, parts.code) {
             (Kind::CallCode | Kind::CallId, Some(code)) => {
                 let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
-                let origin = &"the program itself";
+                let origin = &"the program itself".into();
                 let named = Named { id: code.id, epoch: code.epoch, name, image, origin };
                 match executor.bind(&mut self.table, header.index, &named) {
                     Ok(Ready::Crowded(need)) => {

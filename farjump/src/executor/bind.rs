@@ -1,6 +1,6 @@
 //! Finding and placing the code that frames name.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,7 +81,8 @@ impl Executor {
         if named.image.is_empty() {
             return Ok(self.store.get(&named.id).cloned());
         }
-        let name = String::from_utf8_lossy(named.name);
+        let name = std::str::from_utf8(named.name)
+            .map_or_else(|_| String::from_utf8_lossy(named.name), Cow::Borrowed);
         self.bring(&mut table.budget, named.id, &name, named.image, named.origin).map(Some)
     }
 
@@ -92,7 +93,7 @@ impl Executor {
         id: CodeId,
         name: &str,
         image: &[u8],
-        origin: &dyn fmt::Display,
+        origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         self.policy.code(&id)?;
         self.policy.image(image.len())?;
@@ -128,7 +129,7 @@ impl Executor {
         id: CodeId,
         name: &str,
         image: &[u8],
-        origin: &dyn fmt::Display,
+        origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         let held = self.store.get(&id).is_some();
         let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
@@ -141,7 +142,7 @@ impl Executor {
         })?;
         if !held {
             linked.usage().touch(self.clock.tick());
-            linked.set_origin(&origin.to_string());
+            linked.set_origin(origin);
             self.stats.linked(linked.link_time());
             self.show(&linked);
         }
@@ -194,7 +195,7 @@ impl Executor {
         table: &mut CodeTable,
         id: CodeId,
         image: &[u8],
-        origin: &dyn fmt::Display,
+        origin: &Arc<str>,
     ) -> Option<Need> {
         // The name kept for any of them; none where the table had no capacity for it.
         let names = table.bindings.iter().filter_map(|binding| match binding {

@@ -1,6 +1,5 @@
 //! Code table: one source's code indexes and the code bound to them.
 
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -205,7 +204,7 @@ pub(crate) struct Named<'a> {
     /// The whole image; empty if only the id came.
     pub(crate) image: &'a [u8],
     /// The program that brings it.
-    pub(crate) origin: &'a dyn fmt::Display,
+    pub(crate) origin: &'a Arc<str>,
 }
 
 /// Whether the code bound to an index can run now.
@@ -287,7 +286,7 @@ mod tests {
         let id = farjump_loader::code_id(&image);
         let mut executor = crate::executor::Executor::builder().build().unwrap();
         let (mut table, epoch) = (CodeTable::new(), executor.epoch());
-        let named = Named { id, epoch, name: &[b'n'; 255], image: &image, origin: &"a test" };
+        let named = Named { id, epoch, name: &[b'n'; 255], image: &image, origin: &"a test".into() };
         for index in 0..=u16::MAX {
             assert_eq!(executor.bind(&mut table, index, &named), Ok(Ready::Yes));
         }
@@ -296,7 +295,7 @@ mod tests {
         assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
         assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
         // When the code comes again it has its name, and every index has the code.
-        assert_eq!(executor.supply(&mut table, id, &image, &"a test"), None);
+        assert_eq!(executor.supply(&mut table, id, &image, &"a test".into()), None);
         assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
     }

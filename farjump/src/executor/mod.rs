@@ -187,7 +187,7 @@ impl Executor {
             self.store.make_space(&need, release);
         }
         let linked = self
-            .install(image.id(), library.name(), image.bytes(), &"the target itself")
+            .install(image.id(), library.name(), image.bytes(), &"the target itself".into())
             .map_err(Refusal::from)
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
         self.local.insert(library.name().into(), linked);

@@ -1,11 +1,13 @@
 //! The code store: linked images by code id.
 
 mod capacity;
+mod id_hasher;
 mod usage;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::fmt;
+use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ use crate::library::MainRoutine;
 use crate::resolve::{Offer, Resolver};
 
 pub use self::capacity::Capacity;
+use self::id_hasher::IdHasher;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
 
@@ -39,7 +42,7 @@ pub struct LinkedImage {
     bytes: Box<[u8]>,
     image_len: usize,
     usage: Usage,
-    origin: OnceLock<Box<str>>,
+    origin: OnceLock<Arc<str>>,
     /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
     /// Likewise.
@@ -110,8 +113,8 @@ impl LinkedImage {
     }
 
     /// Records the peer that brought it. The first record stays.
-    pub fn set_origin(&self, origin: &str) {
-        self.origin.get_or_init(|| origin.into());
+    pub fn set_origin(&self, origin: &Arc<str>) {
+        self.origin.get_or_init(|| Arc::clone(origin));
     }
 
     /// Its space in the arena.
@@ -139,7 +142,7 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
-    held: HashMap<CodeId, Held>,
+    held: HashMap<CodeId, Held, BuildHasherDefault<IdHasher>>,
     /// The last known use of each image, oldest first. Calls do not update it: readers do.
     ages: BTreeSet<Age>,
     bytes: usize,
@@ -169,7 +172,7 @@ impl Store {
         Store {
             arena,
             capacity,
-            held: HashMap::new(),
+            held: HashMap::default(),
             ages: BTreeSet::new(),
             bytes: 0,
             evictions: 0,
@@ -251,7 +254,9 @@ impl Store {
             std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
         };
         let payload_align_log2 = view.payload_align_log2();
-        let bytes = [image, name.as_bytes()].concat();
+        let mut bytes = Vec::with_capacity(len + name.len());
+        bytes.extend_from_slice(image);
+        bytes.extend_from_slice(name.as_bytes());
         self.bytes += len;
         let linked = LinkedImage {
             id: claimed,

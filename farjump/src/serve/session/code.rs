@@ -138,7 +138,7 @@ impl Session {
             epoch: code.epoch,
             name: &name[..name_len],
             image,
-            origin: &self.control.peer,
+            origin: &self.control.origin,
         };
         match shared.executor.bind(&mut self.codes.table, index, &named) {
             Ok(Ready::Yes) => {

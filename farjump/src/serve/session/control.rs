@@ -1,6 +1,7 @@
 //! Messages of the control connection.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use farjump_control::{Control, DeferredFd, HandshakeError, Message, NamedKey, PeerIdentity, Rights};
@@ -28,6 +29,8 @@ pub(in crate::serve) struct SourceControl {
     /// Rights of the source. The right to call is among them: without that there is no link.
     pub(in crate::serve) rights: Rights,
     pub(in crate::serve) peer: PeerIdentity,
+    /// `peer` as text, for code that the source brings.
+    pub(super) origin: Arc<str>,
     connection: Control,
 }
 
@@ -41,6 +44,7 @@ impl SourceControl {
             refusals_sent: 0,
             rights,
             peer: connection.peer().clone(),
+            origin: connection.peer().to_string().into(),
             connection,
         }
     }

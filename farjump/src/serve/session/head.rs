@@ -249,7 +249,7 @@ impl Session {
                 Ok(!self.head.is_blocked())
             }
             BlockedOn::CodeTurn(id, image) => {
-                match shared.executor.supply(&mut self.codes.table, id, &image, &self.control.peer) {
+                match shared.executor.supply(&mut self.codes.table, id, &image, &self.control.origin) {
                     // The frame finds the code bound, or refused.
                     None => Ok(true),
                     Some(need) => {

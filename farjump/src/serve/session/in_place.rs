@@ -46,7 +46,7 @@ impl Session {
             let mut name = [0; MAX_NAME];
             let len = self.contents(held).copy_name_to(&mut name);
             let (name, image) = (&name[..len], &shared.scratch.image);
-            let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.control.peer };
+            let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.control.origin };
             shared.executor.check_in_place(&mut self.codes.table, index, &named)?;
         }
         // SAFETY: the frame is held: `run` releases it once the code has returned.
