@@ -16,7 +16,7 @@ use crate::link::pending_calls::MAX_CALLS;
 use crate::link::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
 use crate::link::sent_codes::Known;
 use crate::policy::{may, takes_lines};
-use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal};
+use crate::{Awaited, CallError, Error, InjectError, Mode, Refusal, WaitError};
 
 impl Inner {
     /// Injects: along the fast path if the code is the one used last and bound, the payload fits a line and

@@ -13,27 +13,18 @@ mod large;
 mod settings;
 mod waiting;
 
-use std::time::Duration;
-
 use farjump_control::{PeerIdentity, Rights};
-use farjump_core::channel::{BESIDE, SendError};
-use farjump_core::frame::{INLINE_PAYLOAD, Kind};
-use farjump_core::transport::{ArrivalRules, TransportError};
-use farjump_loader::Library;
+use farjump_core::transport::ArrivalRules;
 
 use super::epoll::Watch;
-use super::in_place;
-use super::pending_calls::{MAX_CALLS, PendingCalls};
-use super::send::{CANARY_LEN, Call, Failed, Sent, make_payload, run_payload_init};
-use super::sent_codes::{Known, SentCodes};
-use super::{Deadline, LinkPath, LinkStats};
-use crate::policy::{may, takes_lines};
-use crate::{Awaited, CallError, Error, GoneCause, InjectError, Mode, Refusal, WaitError};
+use super::pending_calls::PendingCalls;
+use super::sent_codes::SentCodes;
+use super::{LinkPath, LinkStats};
+use crate::{Error, GoneCause, Mode, WaitError};
 pub(super) use connection::Connection;
 use connection::TargetInfo;
 pub(super) use settings::Settings;
 pub(super) use waiting::TURNS_TO_IDLE;
-use waiting::Wait;
 
 // The fields that every call uses come first, side by side.
 #[repr(C)]

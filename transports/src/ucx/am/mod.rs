@@ -22,7 +22,7 @@ mod worker;
 
 use std::collections::VecDeque;
 use std::env;
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
@@ -33,18 +33,17 @@ use farjump_core::transport::{
     Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_ucx_sys::{
-    UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV, UCP_OP_ATTR_FIELD_FLAGS, UCS_INPROGRESS, UCS_OK,
-    UCS_PTR_IS_PTR, Ucx, ucp_ep_h, ucp_request_param_t, ucs_status_ptr_t,
+    UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV, UCP_OP_ATTR_FIELD_FLAGS, Ucx, ucp_ep_h,
+    ucp_request_param_t,
 };
 
 use crate::ucx::address::AmAddress;
 use crate::ucx::context::Context;
 use crate::ucx::lanes::Lanes;
-use crate::ucx::moving;
-use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS, status_of};
+use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS};
 use buffers::Buffer;
 use closing::Closing;
-use inbox::{CREDIT, CREDIT_REQUEST, FRAME, Inbox, word_of};
+use inbox::{CREDIT, FRAME, Inbox, word_of};
 use unconnected::UnconnectedAm;
 use worker::AmWorker;
 
