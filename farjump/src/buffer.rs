@@ -34,10 +34,12 @@
 //! ```
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use farjump_core::frame::{FrameView, Kind, LINE, MAX_FRAME, Plan, PlanCode, Trailer};
 use farjump_core::image::{CodeId, Machine};
 use farjump_core::signal::LinkKey;
+use farjump_loader::Copied;
 use farjump_loader::Library;
 
 pub use crate::executor::{CallOutcome, DirectCaller};
@@ -201,12 +203,21 @@ pub struct FrameRunner {
     key: LinkKey,
     run: u64,
     table: CodeTable,
+    /// Code that a frame brought, until it is placed.
+    copied: Copied,
+    origin: Arc<str>,
 }
 
 impl FrameRunner {
     /// A runner for a sender that writes with this key.
     pub fn new(key: LinkKey) -> Self {
-        FrameRunner { key, run: 0, table: CodeTable::new() }
+        FrameRunner {
+            key,
+            run: 0,
+            table: CodeTable::new(),
+            copied: Copied::default(),
+            origin: Arc::from("the program itself"),
+        }
     }
 
     /// Looks at the start of `buffer` and runs the frame there, if it is the one that is due. The function
@@ -256,12 +267,13 @@ impl FrameRunner {
         let ready = match (header.kind, parts.code) {
             (Kind::CallCode | Kind::CallId, Some(code)) => {
                 let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
-                let origin = &"the program itself".into();
-                let named = Named { id: code.id, epoch: code.epoch, name, image, origin };
-                match executor.bind(&mut self.table, header.index, &named) {
+                self.copied.set(image, name);
+                let copied = &mut self.copied;
+                let mut named = Named { id: code.id, epoch: code.epoch, copied, origin: &self.origin };
+                match executor.bind(&mut self.table, header.index, &mut named) {
                     Ok(Ready::Crowded(need)) => {
                         executor.make_space(&need, |linked| self.table.forget(&linked.id()));
-                        executor.bind(&mut self.table, header.index, &named)
+                        executor.bind(&mut self.table, header.index, &mut named)
                     }
                     other => other,
                 }

@@ -41,21 +41,16 @@ impl Policy {
     }
 
     /// Checks whether the code `id` may come in.
+    #[inline]
     pub(crate) fn code(&self, id: &CodeId) -> Result<(), Refusal> {
         match &self.codes {
-            Some(codes) if !codes.contains(id) => Err(Refusal::new(
-                RefusalCause::Policy,
-                format_args!(
-                    "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code), or have a function \
-                     run that is allowed",
-                    codes.len()
-                ),
-            )),
-            _ => Ok(()),
+            Some(codes) => listed(codes, id),
+            None => Ok(()),
         }
     }
 
     /// Checks whether an image of `len` bytes may come in.
+    #[inline]
     pub(crate) fn image(&self, len: usize) -> Result<(), Refusal> {
         within(
             "image",
@@ -107,6 +102,22 @@ pub(crate) fn takes_lines(limits: &Limits) -> bool {
     limits.payload >= INLINE_PAYLOAD
 }
 
+/// Checks whether the code `id` is in an allow-list.
+#[cold]
+fn listed(codes: &HashSet<CodeId>, id: &CodeId) -> Result<(), Refusal> {
+    if codes.contains(id) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        RefusalCause::Policy,
+        format_args!(
+            "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code), or have a function \
+             run that is allowed",
+            codes.len()
+        ),
+    ))
+}
+
 #[inline]
 fn within(what: &str, len: usize, max: usize, mend: &str) -> Result<(), Refusal> {
     if len <= max { Ok(()) } else { Err(over(what, len, max, mend)) }
@@ -140,6 +151,12 @@ impl Budget {
     /// A budget of `limit` bytes; `usize::MAX` is no limit, and then nothing is counted.
     pub(crate) fn new(limit: usize) -> Budget {
         Budget { limit, used: 0, code: Vec::new() }
+    }
+
+    /// Whether there is a limit.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit != usize::MAX
     }
 
     /// Takes `bytes` for `what`, to be returned with [`Budget::give_back`].

@@ -51,5 +51,5 @@ pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use resolve::{Exports, Resolver};
 pub use signature::{Shape, Signature};
-pub use store::{Capacity, LinkedImage, Refused, Store, Usage};
+pub use store::{Capacity, Copied, Inserted, LinkedImage, Refused, Store, Usage};
 pub use typed::{TypedArgs, TypedFunction, TypedReply};

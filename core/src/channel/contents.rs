@@ -63,6 +63,26 @@ impl Contents<'_> {
         }
     }
 
+    /// Copies the image and behind it the name of the frame's code to `into`, memory that the peer cannot write.
+    /// Returns the length of the image. `into` is empty if the frame names no code.
+    pub fn copy_code(self, into: &mut Vec<u8>) -> usize {
+        into.clear();
+        let Some(code) = self.code() else { return 0 };
+        let (image_len, name_len) = (code.image_len as usize, usize::from(code.name_len));
+        let image = self.part(|| Some((code.image_offset as usize, image_len)));
+        let name = self.part(|| Some((CODE_HEADER_LEN, name_len)));
+        let (Some((image, _)), Some((name, _))) = (image, name) else { return 0 };
+        into.reserve_exact(image_len + name_len);
+        // SAFETY: `part` returned `image` and `name` as valid for reads of their lengths. The vector has capacity
+        // for both, and its length is set after they are written.
+        unsafe {
+            shared::copy_out(image.as_ptr(), into.as_mut_ptr(), image_len);
+            shared::copy_out(name.as_ptr(), into.as_mut_ptr().add(image_len), name_len);
+            into.set_len(image_len + name_len);
+        }
+        image_len
+    }
+
     /// Whether the image equals `image`, byte for byte. `false` if the frame has none.
     pub fn image_is(self, image: &[u8]) -> bool {
         // The caller continues with `image`, so later writes of the peer to the compared bytes do not matter.

@@ -1,12 +1,11 @@
 //! Finding and placing the code that frames name.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farjump_control::RefusalCause;
 use farjump_core::image::CodeId;
-use farjump_loader::{LinkedImage, Need, Refused};
+use farjump_loader::{Copied, Inserted, LinkedImage, Need, Refused};
 
 use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
 use super::{Executor, crash};
@@ -35,7 +34,7 @@ impl Executor {
         &mut self,
         table: &mut CodeTable,
         index: u16,
-        named: &Named<'_>,
+        named: &mut Named<'_>,
     ) -> Result<Ready, Refusal> {
         let found = self.find(table, index, named);
         let space_was_made = std::mem::take(&mut self.space_was_made);
@@ -51,7 +50,7 @@ impl Executor {
                 Ok(Ready::Yes)
             }
             Ok(None) => {
-                let name = String::from_utf8_lossy(named.name);
+                let name = String::from_utf8_lossy(named.copied.name());
                 table.miss(index, named.id, &name);
                 Ok(Ready::Needs(named.id))
             }
@@ -66,11 +65,12 @@ impl Executor {
         &mut self,
         table: &mut CodeTable,
         index: u16,
-        named: &Named<'_>,
+        named: &mut Named<'_>,
     ) -> Result<Option<Arc<LinkedImage>>, Unbound> {
         // An image may be the first of many in mode always, and surely is if it came before.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
-        match (named.image.is_empty(), again) {
+        let is_id_alone = named.copied.image().is_empty();
+        match (is_id_alone, again) {
             (true, _) => self.allow(Mode::Cached)?,
             (false, true) => self.allow(Mode::Always)?,
             (false, false) => self.allow(Mode::Cached).or_else(|_| self.allow(Mode::Always))?,
@@ -78,29 +78,28 @@ impl Executor {
         self.of_this_epoch(named.epoch)?;
         // Checked before the code is requested.
         self.policy.code(&named.id)?;
-        if named.image.is_empty() {
+        if is_id_alone {
             return Ok(self.store.get(&named.id).cloned());
         }
-        let name = std::str::from_utf8(named.name)
-            .map_or_else(|_| String::from_utf8_lossy(named.name), Cow::Borrowed);
-        self.bring(&mut table.budget, named.id, &name, named.image, named.origin).map(Some)
+        self.bring(&mut table.budget, named.id, named.copied, named.origin).map(Some)
     }
 
-    /// Places an image that a source brought, if the policy lets it in and its source may take the memory.
+    /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
     fn bring(
         &mut self,
         budget: &mut Budget,
         id: CodeId,
-        name: &str,
-        image: &[u8],
+        copied: &mut Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        self.policy.code(&id)?;
-        self.policy.image(image.len())?;
+        self.policy.image(copied.image().len())?;
+        if !budget.is_limited() {
+            return self.install(id, copied, origin);
+        }
         // Code in the store was paid for, or is the target's own.
-        let price = if self.store.get(&id).is_some() { 0 } else { budget.price(image) };
+        let price = if self.store.get(&id).is_some() { 0 } else { budget.price(copied.image()) };
         budget.take("its code", price)?;
-        match self.install(id, name, image, origin) {
+        match self.install(id, copied, origin) {
             Ok(linked) => {
                 budget.holds(Arc::downgrade(&linked), price);
                 Ok(linked)
@@ -123,33 +122,27 @@ impl Executor {
         ))
     }
 
-    /// Places `image`, whose code id should be `id`. `image` is in memory that nothing else writes.
+    /// Places the image in `copied`, whose code id should be `id`.
     pub(super) fn install(
         &mut self,
         id: CodeId,
-        name: &str,
-        image: &[u8],
+        copied: &mut Copied,
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
-        let held = self.store.get(&id).is_some();
-        let linked = self.store.insert(image, id, name, &self.resolver).map_err(|why| {
-            match (&why, Need::of(image)) {
-                (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
-                    Unbound::NoSpace(why.into(), need)
-                }
-                _ => Unbound::Refused(why.into()),
+        match self.store.insert_copied(copied, id, &self.resolver, Some(origin)) {
+            Ok(Inserted::Held(linked)) => Ok(linked),
+            Ok(Inserted::New(linked)) => {
+                linked.usage().touch(self.clock.tick());
+                self.stats.linked(linked.link_time());
+                self.show(&linked);
+                Ok(linked)
             }
-        })?;
-        if !held {
-            linked.usage().touch(self.clock.tick());
-            linked.set_origin(origin);
-            self.stats.linked(linked.link_time());
-            self.show(&linked);
+            Err(why) => Err(unbound(why, copied.image())),
         }
-        Ok(linked)
     }
 
     /// Announces a placed image to the perf map, to debuggers and to crash reports.
+    #[inline]
     fn show(&self, linked: &LinkedImage) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
@@ -204,7 +197,9 @@ impl Executor {
         });
         let name = names.max_by_key(|name| name.len())?;
         let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
-        let supplied = self.bring(&mut table.budget, id, &name, image, origin);
+        let mut copied = Copied::new(image, name.as_bytes());
+        let allowed = self.policy.code(&id).map_err(Unbound::from);
+        let supplied = allowed.and_then(|()| self.bring(&mut table.budget, id, &mut copied, origin));
         let space_was_made = std::mem::take(&mut self.space_was_made);
         match supplied {
             Err(Unbound::NoSpace(_, need)) if !space_was_made => return Some(need),
@@ -217,5 +212,16 @@ impl Executor {
     /// Time spent placing the code bound to `index`: zero if nothing is bound.
     pub(crate) fn link_time(&self, table: &CodeTable, index: u16) -> Duration {
         table.bound(index).map_or(Duration::ZERO, |(_, linked)| linked.link_time())
+    }
+}
+
+/// The reason why an image is not placed.
+#[cold]
+fn unbound(why: Refused, image: &[u8]) -> Unbound {
+    match (&why, Need::of(image)) {
+        (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
+            Unbound::NoSpace(why.into(), need)
+        }
+        _ => Unbound::Refused(why.into()),
     }
 }

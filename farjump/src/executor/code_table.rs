@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::CodeId;
-use farjump_loader::{LinkedImage, Need, Usage};
+use farjump_loader::{Copied, LinkedImage, Need, Usage};
 
 use super::enter::Main;
 use super::in_place::Checked;
@@ -200,10 +200,9 @@ impl Callable {
 pub(crate) struct Named<'a> {
     pub(crate) id: CodeId,
     pub(crate) epoch: u64,
-    pub(crate) name: &'a [u8],
-    /// The whole image; empty if only the id came.
-    pub(crate) image: &'a [u8],
-    /// The program that brings it.
+    /// The image, empty if only the id came, and the name. Taken if the image is placed.
+    pub(crate) copied: &'a mut Copied,
+    /// The program that brings it, in words for people.
     pub(crate) origin: &'a Arc<str>,
 }
 
@@ -286,16 +285,18 @@ mod tests {
         let id = farjump_loader::code_id(&image);
         let mut executor = crate::executor::Executor::builder().build().unwrap();
         let (mut table, epoch) = (CodeTable::new(), executor.epoch());
-        let named = Named { id, epoch, name: &[b'n'; 255], image: &image, origin: &"a test".into() };
+        let (mut copied, origin) = (Copied::default(), Arc::from("a test"));
         for index in 0..=u16::MAX {
-            assert_eq!(executor.bind(&mut table, index, &named), Ok(Ready::Yes));
+            copied.set(&image, &[b'n'; 255]);
+            let mut named = Named { id, epoch, copied: &mut copied, origin: &origin };
+            assert_eq!(executor.bind(&mut table, index, &mut named), Ok(Ready::Yes));
         }
         let (_, most) = most_at_once(|| table.forget(&id));
         assert!(most <= WORDS, "{most} bytes");
         assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
         assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
         // When the code comes again it has its name, and every index has the code.
-        assert_eq!(executor.supply(&mut table, id, &image, &"a test".into()), None);
+        assert_eq!(executor.supply(&mut table, id, &image, &origin), None);
         assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
     }

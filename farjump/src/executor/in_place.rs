@@ -108,9 +108,10 @@ impl Executor {
         index: u16,
         named: &Named<'_>,
     ) -> Result<(), Refusal> {
-        self.policy.image(named.image.len())?;
-        let name = String::from_utf8_lossy(named.name);
-        let code = InPlace::new(named.image, named.id, &name, &self.resolver, self.crash_report)?;
+        let image = named.copied.image();
+        self.policy.image(image.len())?;
+        let name = String::from_utf8_lossy(named.copied.name());
+        let code = InPlace::new(image, named.id, &name, &self.resolver, self.crash_report)?;
         log::debug!("`{name}` runs in place, code id {}", named.id);
         self.prepare_thread();
         table.in_place.put(index, code);

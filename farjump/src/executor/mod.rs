@@ -28,7 +28,7 @@ use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
 use farjump_core::image::CodeId;
-use farjump_loader::{Library, LinkedImage, Need, Resolver, Store, Symbols, Usage};
+use farjump_loader::{Copied, Library, LinkedImage, Need, Resolver, Store, Symbols, Usage};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
@@ -186,8 +186,9 @@ impl Executor {
         {
             self.store.make_space(&need, release);
         }
+        let mut copied = Copied::new(image.bytes(), library.name().as_bytes());
         let linked = self
-            .install(image.id(), library.name(), image.bytes(), &"the target itself".into())
+            .install(image.id(), &mut copied, &Arc::from("the target itself"))
             .map_err(Refusal::from)
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
         self.local.insert(library.name().into(), linked);

@@ -1,19 +1,21 @@
 //! The code store: linked images by code id.
 
+mod ages;
 mod capacity;
-mod id_hasher;
+mod copied;
+mod id_hash;
 mod usage;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::fmt;
-use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump_core::icache;
-use farjump_core::image::{CodeId, ImageView, PlaceError};
+use farjump_core::image::{CodeId, ImageError, ImageView, Machine, PlaceError};
 
 use crate::address_map::Listing;
 use crate::arena::{Arena, Block, Need};
@@ -24,8 +26,10 @@ use crate::error::Error;
 use crate::library::MainRoutine;
 use crate::resolve::{Offer, Resolver};
 
+use self::ages::{Age, Ages};
 pub use self::capacity::Capacity;
-use self::id_hasher::IdHasher;
+pub use self::copied::Copied;
+use self::id_hash::IdHashes;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
 
@@ -42,7 +46,7 @@ pub struct LinkedImage {
     bytes: Box<[u8]>,
     image_len: usize,
     usage: Usage,
-    origin: OnceLock<Arc<str>>,
+    origin: Option<Arc<str>>,
     /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
     /// Likewise.
@@ -109,12 +113,7 @@ impl LinkedImage {
 
     /// The peer that brought it, in words for people; empty if unknown.
     pub fn origin(&self) -> &str {
-        self.origin.get().map_or("", |origin| origin)
-    }
-
-    /// Records the peer that brought it. The first record stays.
-    pub fn set_origin(&self, origin: &Arc<str>) {
-        self.origin.get_or_init(|| Arc::clone(origin));
+        self.origin.as_deref().unwrap_or("")
     }
 
     /// Its space in the arena.
@@ -142,23 +141,28 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
-    held: HashMap<CodeId, Held, BuildHasherDefault<IdHasher>>,
-    /// The last known use of each image, oldest first. Calls do not update it: readers do.
-    ages: BTreeSet<Age>,
+    held: HashMap<CodeId, Held, IdHashes>,
+    ages: Ages,
     bytes: usize,
     evictions: u64,
     /// Calls of images that are no longer in the store.
     past_calls: u64,
 }
 
-/// Time of the last known use, and code id.
-type Age = (u64, CodeId);
-
 #[derive(Debug)]
 struct Held {
     linked: Arc<LinkedImage>,
-    /// The first part of its entry in `ages`: not later than its last use.
-    listed: u64,
+    /// The first part of its entry in the order of `ages`: not later than its last use. `None` before it has one.
+    listed: Option<u64>,
+}
+
+/// Code in the store, after [`Store::insert_copied`].
+#[derive(Debug)]
+pub enum Inserted {
+    /// It was there before.
+    Held(Arc<LinkedImage>),
+    /// It is new.
+    New(Arc<LinkedImage>),
 }
 
 impl Store {
@@ -172,8 +176,8 @@ impl Store {
         Store {
             arena,
             capacity,
-            held: HashMap::default(),
-            ages: BTreeSet::new(),
+            held: HashMap::with_hasher(IdHashes::new()),
+            ages: Ages::default(),
             bytes: 0,
             evictions: 0,
             past_calls: 0,
@@ -204,43 +208,48 @@ impl Store {
         name: &str,
         resolver: &Resolver,
     ) -> Result<Arc<LinkedImage>, Refused> {
+        let mut copied = Copied::new(image, name.as_bytes());
+        match self.insert_copied(&mut copied, claimed, resolver, None)? {
+            Inserted::Held(linked) | Inserted::New(linked) => Ok(linked),
+        }
+    }
+
+    /// As [`Store::insert`], without another copy: new code keeps the bytes of `copied`, which is empty then.
+    /// `origin` is the peer that brought it, in words for people.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Store and copy are then unchanged.
+    pub fn insert_copied(
+        &mut self,
+        copied: &mut Copied,
+        claimed: CodeId,
+        resolver: &Resolver,
+        origin: Option<&Arc<str>>,
+    ) -> Result<Inserted, Refused> {
         let start = Instant::now();
-        if !is_name(name) {
-            return Err(Refused::Name { name: name.chars().take(64).collect() });
-        }
+        let name = name_of(copied)?;
+        let image = copied.image();
         let len = image.len();
-        match self.held.get(&claimed) {
-            Some(held) if held.linked.image() == image => return Ok(Arc::clone(&held.linked)),
-            Some(_) => {
-                return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found: code_id(image) });
+        let has_room = self.holds_besides(len);
+        let vacant = match self.held.entry(claimed) {
+            Entry::Vacant(vacant) => vacant,
+            Entry::Occupied(held) if held.get().linked.image() == image => {
+                return Ok(Inserted::Held(Arc::clone(&held.get().linked)));
             }
-            None => {}
-        }
+            Entry::Occupied(_) => return Err(mismatch(name, claimed, code_id(image))),
+        };
         let found = code_id(image);
         if found != claimed {
-            return Err(Refused::IdMismatch { ifunc: name.to_owned(), claimed, found });
+            return Err(mismatch(name, claimed, found));
         }
-        let view = ImageView::new_checked(image)
-            .map_err(|source| Refused::BadImage { ifunc: name.to_owned(), source })?;
-        let machine = icache::supported()
-            .map_err(|reason| Refused::UnsupportedMachine { ifunc: name.to_owned(), reason })?;
+        let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
+        let machine = icache::supported().map_err(|reason| unsupported(name, reason))?;
         if view.machine() != machine {
-            return Err(Refused::WrongMachine {
-                ifunc: name.to_owned(),
-                image: view.machine(),
-                target: machine,
-            });
+            return Err(wrong_machine(name, view.machine(), machine));
         }
-        if len > self.capacity.bytes {
-            return Err(Refused::LargerThanStore {
-                ifunc: name.to_owned(),
-                len,
-                capacity: self.capacity.bytes,
-            });
-        }
-        if !self.holds_besides(len) {
-            let (images, bytes) = (self.len(), self.bytes);
-            return Err(Refused::StoreFull { ifunc: name.to_owned(), images, bytes });
+        if !has_room {
+            let (images, bytes) = (self.held.len(), self.bytes);
+            return Err(no_room(name, len, self.capacity.bytes, images, bytes));
         }
         let offer = resolver.offer(&view, name)?;
         let block = match self.arena.place(&view, |import| offer.resolve(import)) {
@@ -254,27 +263,26 @@ impl Store {
             std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
         };
         let payload_align_log2 = view.payload_align_log2();
-        let mut bytes = Vec::with_capacity(len + name.len());
-        bytes.extend_from_slice(image);
-        bytes.extend_from_slice(name.as_bytes());
+        let (bytes, image_len) = copied.take();
         self.bytes += len;
-        let linked = LinkedImage {
+        let linked = Arc::new(LinkedImage {
             id: claimed,
             main,
             payload_align_log2,
             link_time: start.elapsed(),
-            bytes: bytes.into_boxed_slice(),
-            image_len: len,
+            bytes,
+            image_len,
             usage: Usage::new(),
-            origin: OnceLock::new(),
+            origin: origin.cloned(),
             listing: OnceLock::new(),
             shown: OnceLock::new(),
             block,
-        };
-        let linked = Arc::new(linked);
-        self.held.insert(claimed, Held { linked: Arc::clone(&linked), listed: 0 });
-        self.ages.insert((0, claimed));
-        Ok(linked)
+        });
+        vacant.insert(Held { linked: Arc::clone(&linked), listed: None });
+        if self.ages.add(claimed) {
+            self.sort_ages();
+        }
+        Ok(Inserted::New(linked))
     }
 
     /// Whether an image of this length would keep within the capacity.
@@ -295,6 +303,7 @@ impl Store {
         if need.image > self.capacity.bytes || self.capacity.images == 0 || !self.arena.ever_fits(need) {
             return false;
         }
+        self.sort_ages();
         let mut behind = Bound::Unbounded;
         while !self.has_space(need) {
             let Some(age @ (_, id)) = self.oldest(behind) else { return false };
@@ -313,17 +322,26 @@ impl Store {
     /// The least recently used entry behind `behind`.
     fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
         loop {
-            let age @ (listed, id) = *self.ages.range((behind, Bound::Unbounded)).next()?;
+            let age @ (listed, id) = self.ages.next(behind)?;
             let held = self.held.get_mut(&id)?;
             let last = held.linked.usage().last();
             if last <= listed {
                 return Some(age);
             }
             // Used since: younger than recorded.
-            held.listed = last;
-            self.ages.remove(&age);
-            self.ages.insert((last, id));
+            held.listed = Some(last);
+            self.ages.update(age, last);
         }
+    }
+
+    /// Takes new images into the order of use.
+    #[cold]
+    fn sort_ages(&mut self) {
+        let held = &mut self.held;
+        self.ages.sort(|id| {
+            let held = held.get_mut(id).filter(|held| held.listed.is_none())?;
+            Some(*held.listed.insert(held.linked.usage().last()))
+        });
     }
 
     /// The code with this id.
@@ -335,7 +353,9 @@ impl Store {
     /// is dropped. If it is sent again it is linked anew, with its initial statics.
     pub fn forget(&mut self, id: &CodeId) -> bool {
         let Some(Held { linked, listed }) = self.held.remove(id) else { return false };
-        self.ages.remove(&(listed, *id));
+        if let Some(listed) = listed {
+            self.ages.remove(&(listed, *id));
+        }
         self.bytes -= linked.image_len;
         self.past_calls += linked.usage().calls();
         true
@@ -370,6 +390,49 @@ impl Store {
     /// Calls of all images that are or were in the store.
     pub fn calls(&self) -> u64 {
         self.past_calls + self.iter().map(|linked| linked.usage().calls()).sum::<u64>()
+    }
+}
+
+/// The name that came with code.
+fn name_of(copied: &Copied) -> Result<&str, Refused> {
+    match std::str::from_utf8(copied.name()) {
+        Ok(name) if is_name(name) => Ok(name),
+        _ => Err(no_name(copied.name())),
+    }
+}
+
+#[cold]
+fn no_name(name: &[u8]) -> Refused {
+    Refused::Name { name: String::from_utf8_lossy(name).chars().take(64).collect() }
+}
+
+#[cold]
+fn mismatch(name: &str, claimed: CodeId, found: CodeId) -> Refused {
+    Refused::IdMismatch { ifunc: name.to_owned(), claimed, found }
+}
+
+#[cold]
+fn bad_image(name: &str, source: ImageError) -> Refused {
+    Refused::BadImage { ifunc: name.to_owned(), source }
+}
+
+#[cold]
+fn unsupported(name: &str, reason: &'static str) -> Refused {
+    Refused::UnsupportedMachine { ifunc: name.to_owned(), reason }
+}
+
+#[cold]
+fn wrong_machine(name: &str, image: Machine, target: Machine) -> Refused {
+    Refused::WrongMachine { ifunc: name.to_owned(), image, target }
+}
+
+/// The refusal of an image of `len` bytes by a store that has `images`.
+#[cold]
+fn no_room(name: &str, len: usize, capacity: usize, images: usize, bytes: usize) -> Refused {
+    let ifunc = name.to_owned();
+    match len > capacity {
+        true => Refused::LargerThanStore { ifunc, len, capacity },
+        false => Refused::StoreFull { ifunc, images, bytes },
     }
 }
 

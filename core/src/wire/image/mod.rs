@@ -104,14 +104,17 @@ pub struct ImageView<'a> {
     data_at: usize,
 }
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
+#[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+#[inline]
 fn i64_at(bytes: &[u8], at: usize) -> i64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
@@ -119,6 +122,7 @@ fn i64_at(bytes: &[u8], at: usize) -> i64 {
 }
 
 /// Length in bytes of the name table of the image with this header.
+#[inline]
 fn names_len(bytes: &[u8]) -> usize {
     (u32_at(bytes, field::NAMES) & ((1 << NAMES_BITS) - 1)) as usize
 }
@@ -220,11 +224,20 @@ impl<'a> ImageView<'a> {
             span1_at: span1_at as usize,
             data_at: data_at as usize,
         };
-        let imports = names::check_wanted(view.names(), view.wanted_count())?;
-        view.check_sites()?;
-        let offsets = (0..view.import_count()).map(|index| view.name_offset(index));
-        names::check_imports(view.names(), imports, offsets)?;
+        // Without sites, names and wanted libraries there is nothing else to check.
+        if names_end != HEADER_LEN as u64 || view.wanted_count() != 0 {
+            view.check_lists()?;
+        }
         Ok(view)
+    }
+
+    /// Checks sites and names.
+    #[inline(never)]
+    fn check_lists(&self) -> Result<(), ImageError> {
+        let imports = names::check_wanted(self.names(), self.wanted_count())?;
+        self.check_sites()?;
+        let offsets = (0..self.import_count()).map(|index| self.name_offset(index));
+        names::check_imports(self.names(), imports, offsets)
     }
 
     /// Checks that both lists ascend by at least eight bytes, and that no pair of the merged lists is closer
@@ -281,10 +294,12 @@ impl<'a> ImageView<'a> {
         Ok(())
     }
 
+    #[inline]
     fn names(&self) -> &'a [u8] {
         &self.bytes[self.names_at..self.names_at + names_len(self.bytes)]
     }
 
+    #[inline]
     fn wanted_count(&self) -> usize {
         (u32_at(self.bytes, field::NAMES) >> NAMES_BITS) as usize
     }
@@ -304,10 +319,12 @@ impl<'a> ImageView<'a> {
         (place(field::relative::SITE), place(field::relative::TO))
     }
 
+    #[inline]
     fn import_count(&self) -> usize {
         usize::from(u16_at(self.bytes, field::IMPORTS))
     }
 
+    #[inline]
     fn relative_count(&self) -> usize {
         usize::from(u16_at(self.bytes, field::RELATIVES))
     }
@@ -318,27 +335,32 @@ impl<'a> ImageView<'a> {
     }
 
     /// The instruction set it was linked for.
+    #[inline]
     pub fn machine(&self) -> Machine {
         Machine(u16_at(self.bytes, field::MACHINE))
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.
+    #[inline]
     pub fn entry(&self) -> u32 {
         u32_at(self.bytes, field::ENTRY)
     }
 
     /// log2 of the alignment that both spans need, in bytes: 0 to 12.
+    #[inline]
     pub fn align_log2(&self) -> u8 {
         self.bytes[field::ALIGN] & 15
     }
 
     /// log2 of the alignment that the payload needs: 3 to 12, or 0 for the default rule (`docs/protocol.md`:
     /// 64 bytes, or 8 where the payload shares a line with its header).
+    #[inline]
     pub fn payload_align_log2(&self) -> u8 {
         self.bytes[field::ALIGN] >> 4
     }
 
     /// Text, read-only data and GOT, as they travel (sites hold zero).
+    #[inline]
     pub fn span1(&self) -> &'a [u8] {
         &self.bytes[self.span1_at..self.span1_at + u32_at(self.bytes, field::SPAN1_LEN) as usize]
     }
@@ -349,11 +371,13 @@ impl<'a> ImageView<'a> {
     }
 
     /// Initial contents of the start of span 2.
+    #[inline]
     pub fn data(&self) -> &'a [u8] {
         &self.bytes[self.data_at..]
     }
 
     /// Length of span 2, data and bss together, in bytes. 0 for code without writable statics.
+    #[inline]
     pub fn span2_len(&self) -> usize {
         u32_at(self.bytes, field::DATA_LEN) as usize + u32_at(self.bytes, field::BSS_LEN) as usize
     }

@@ -128,19 +128,11 @@ impl Session {
             return self.not_ready(held, Err(refusal), shared);
         }
         // Copied before it is checked: the source can write the mailbox meanwhile.
-        self.contents(&held).copy_image(&mut shared.scratch.image);
-        let mut name = [0; MAX_NAME];
-        let name_len = self.contents(&held).copy_name_to(&mut name);
+        let copied = &mut shared.scratch.code;
+        copied.fill(|bytes| self.contents(&held).copy_code(bytes));
         let placed = shared.executor.stats.images_linked;
-        let image = &shared.scratch.image;
-        let named = Named {
-            id: code.id,
-            epoch: code.epoch,
-            name: &name[..name_len],
-            image,
-            origin: &self.control.origin,
-        };
-        match shared.executor.bind(&mut self.codes.table, index, &named) {
+        let mut named = Named { id: code.id, epoch: code.epoch, copied, origin: &self.control.origin };
+        match shared.executor.bind(&mut self.codes.table, index, &mut named) {
             Ok(Ready::Yes) => {
                 match self.codes.table.bound(index) {
                     Some((code, _)) => {

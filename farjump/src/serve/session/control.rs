@@ -29,7 +29,7 @@ pub(in crate::serve) struct SourceControl {
     /// Rights of the source. The right to call is among them: without that there is no link.
     pub(in crate::serve) rights: Rights,
     pub(in crate::serve) peer: PeerIdentity,
-    /// `peer` as text, for code that the source brings.
+    /// The peer in words for people, as the origin of its code.
     pub(super) origin: Arc<str>,
     connection: Control,
 }

@@ -1,7 +1,7 @@
 //! Frames whose code runs where it lies, in the mailbox.
 
 use farjump_control::RefusalCause;
-use farjump_core::frame::{CodePart, MAX_NAME};
+use farjump_core::frame::CodePart;
 
 use super::head::HeldFrame;
 use super::{Session, Shared, Stop};
@@ -42,11 +42,9 @@ impl Session {
         })?;
         if !self.codes.table.is_checked(index, &part.id, place.len) {
             // Copied before it is checked: the source can write the mailbox meanwhile.
-            self.contents(held).copy_image(&mut shared.scratch.image);
-            let mut name = [0; MAX_NAME];
-            let len = self.contents(held).copy_name_to(&mut name);
-            let (name, image) = (&name[..len], &shared.scratch.image);
-            let named = Named { id: part.id, epoch: part.epoch, name, image, origin: &self.control.origin };
+            let copied = &mut shared.scratch.code;
+            copied.fill(|bytes| self.contents(held).copy_code(bytes));
+            let named = Named { id: part.id, epoch: part.epoch, copied, origin: &self.control.origin };
             shared.executor.check_in_place(&mut self.codes.table, index, &named)?;
         }
         // SAFETY: the frame is held: `run` releases it once the code has returned.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use farjump_core::channel::{Armed, Channel, Contents, FastPoll, PlainPoll, Taken};
 use farjump_core::frame::{Flags, Header, INLINE_PAYLOAD, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
+use farjump_loader::Copied;
 
 use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
@@ -61,7 +62,7 @@ pub(super) struct Shared {
 /// Reused buffers.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    image: Vec<u8>,
+    code: Copied,
     payload: Vec<u8>,
 }
 

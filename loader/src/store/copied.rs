@@ -1,0 +1,57 @@
+//! A copy of code that came from elsewhere.
+
+/// An image and the name that came with it, in memory that nothing else writes. None of it is checked.
+#[derive(Debug, Default)]
+pub struct Copied {
+    /// The image, followed by the name.
+    bytes: Vec<u8>,
+    image_len: usize,
+}
+
+impl Copied {
+    /// Copies an image and its name.
+    pub fn new(image: &[u8], name: &[u8]) -> Copied {
+        let mut copied = Copied::default();
+        copied.set(image, name);
+        copied
+    }
+
+    /// Replaces the contents by a copy of an image and its name.
+    pub fn set(&mut self, image: &[u8], name: &[u8]) {
+        self.fill(|bytes| {
+            bytes.clear();
+            bytes.reserve_exact(image.len() + name.len());
+            bytes.extend_from_slice(image);
+            bytes.extend_from_slice(name);
+            image.len()
+        });
+    }
+
+    /// Replaces the contents. `fill` gets the old ones, leaves the new image followed by its name, and returns
+    /// the length of the image.
+    #[inline]
+    pub fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> usize) {
+        self.image_len = 0;
+        let image_len = fill(&mut self.bytes);
+        self.image_len = image_len.min(self.bytes.len());
+    }
+
+    /// The image; empty if only its id came.
+    #[inline]
+    pub fn image(&self) -> &[u8] {
+        &self.bytes[..self.image_len]
+    }
+
+    /// The name.
+    #[inline]
+    pub fn name(&self) -> &[u8] {
+        &self.bytes[self.image_len..]
+    }
+
+    /// Takes the bytes, with no more memory than they need, and the length of the image.
+    #[inline]
+    pub(super) fn take(&mut self) -> (Box<[u8]>, usize) {
+        let bytes = std::mem::take(&mut self.bytes);
+        (bytes.into_boxed_slice(), std::mem::take(&mut self.image_len))
+    }
+}
