@@ -117,8 +117,17 @@ pub enum BundleError {
 /// Whether `name` can name an ifunc: a C identifier of ASCII characters, at most [`MAX_NAME`] long. So it is
 /// neither empty nor a path, and every compiler can make the symbol `NAME_main`.
 pub fn is_name(name: &str) -> bool {
-    let head = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
-    head && name.len() <= MAX_NAME && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    name_in(name.as_bytes()).is_some()
+}
+
+/// Returns the name that `bytes` are; `None` if they are none.
+#[inline]
+pub(crate) fn name_in(bytes: &[u8]) -> Option<&str> {
+    let head = bytes.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_');
+    let of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    // SAFETY: `of_name` finds each byte an ASCII character.
+    (head && bytes.len() <= MAX_NAME && bytes.iter().all(of_name))
+        .then(|| unsafe { std::str::from_utf8_unchecked(bytes) })
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

@@ -85,6 +85,7 @@ impl Executor {
     }
 
     /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
+    #[inline(always)]
     fn bring(
         &mut self,
         budget: &mut Budget,
@@ -123,6 +124,7 @@ impl Executor {
     }
 
     /// Places the image in `copied`, whose code id should be `id`.
+    #[inline(always)]
     pub(super) fn install(
         &mut self,
         id: CodeId,
@@ -164,6 +166,12 @@ impl Executor {
         if self.crash_report {
             crash::prepare_thread();
         }
+    }
+
+    /// Allocates memory for the next code of `table`'s source, so that its first call does not.
+    pub(crate) fn prepare(&mut self, table: &mut CodeTable) {
+        self.store.prepare();
+        table.reserve_next();
     }
 
     /// Whether the code bound to `index` can run.

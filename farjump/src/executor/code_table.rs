@@ -118,15 +118,31 @@ impl CodeTable {
         self.bind(index, Binding::Refused(kept));
     }
 
-    pub(super) fn bind(&mut self, index: u16, binding: Binding) {
-        let index = usize::from(index);
-        if self.bindings.len() <= index {
+    /// Allocates memory for the next index.
+    pub(super) fn reserve_next(&mut self) {
+        self.reserve(self.bindings.len().min(INDICES - 1));
+    }
+
+    /// Allocates memory for the bindings up to `index`.
+    #[inline]
+    fn reserve(&mut self, index: usize) {
+        if self.bindings.capacity() <= index {
             // Doubled, and never more than the number of indexes.
             let space = (index + 1).next_power_of_two().min(INDICES);
             self.bindings.reserve_exact(space - self.bindings.len());
+        }
+    }
+
+    pub(super) fn bind(&mut self, index: u16, binding: Binding) {
+        let index = usize::from(index);
+        self.words += binding.words();
+        if self.bindings.len() <= index {
+            self.reserve(index);
+            if self.bindings.len() == index {
+                return self.bindings.push(binding);
+            }
             self.bindings.resize_with(index + 1, || Binding::Nothing);
         }
-        self.words += binding.words();
         let before = std::mem::replace(&mut self.bindings[index], binding);
         self.words -= before.words();
     }

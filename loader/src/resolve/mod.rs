@@ -158,11 +158,18 @@ impl Resolver {
     /// # Errors
     /// [`Refused::WantedLibraries`] if such an import is in no library that is opened, and the image wants
     /// others. [`Refused::WantedUnopened`] if one of the permitted libraries cannot be opened.
+    #[inline]
     pub(crate) fn offer(&self, image: &ImageView<'_>, ifunc: &str) -> Result<Offer<'_>, Refused> {
-        let mut offer = Offer { resolver: self, wanted: Vec::new() };
-        if image.wanted().next().is_none() {
-            return Ok(offer);
+        match image.wants_libraries() {
+            true => self.offer_wanted(image, ifunc),
+            false => Ok(Offer { resolver: self, wanted: Vec::new() }),
         }
+    }
+
+    /// [`Resolver::offer`] for an image that wants libraries.
+    #[inline(never)]
+    fn offer_wanted(&self, image: &ImageView<'_>, ifunc: &str) -> Result<Offer<'_>, Refused> {
+        let mut offer = Offer { resolver: self, wanted: Vec::new() };
         let mut missing: Vec<Import<'_>> =
             image.imports().filter(|import| self.resolve(import).is_none()).collect();
         if missing.is_empty() {

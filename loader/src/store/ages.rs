@@ -29,6 +29,11 @@ impl Ages {
         self.unsorted.len() >= UNSORTED
     }
 
+    /// Allocates memory for the next id.
+    pub(super) fn reserve(&mut self) {
+        self.unsorted.reserve(1);
+    }
+
     /// Takes the noted ids into the order. `last_use` returns when the code was last used, and notes that it is
     /// in the order since; `None` for code that is gone, or was noted before.
     pub(super) fn sort(&mut self, mut last_use: impl FnMut(&CodeId) -> Option<u64>) {

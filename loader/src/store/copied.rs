@@ -1,5 +1,8 @@
 //! A copy of code that came from elsewhere.
 
+/// Bytes of an image and its name for which memory is allocated ahead.
+const SHORT: usize = 512;
+
 /// An image and the name that came with it, in memory that nothing else writes. None of it is checked.
 #[derive(Debug, Default)]
 pub struct Copied {
@@ -48,10 +51,20 @@ impl Copied {
         &self.bytes[self.image_len..]
     }
 
-    /// Takes the bytes, with no more memory than they need, and the length of the image.
+    /// Allocates memory for the next code, if it is short, so that its first call does not.
+    pub fn prepare(&mut self) {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve_exact(SHORT);
+        }
+    }
+
+    /// Takes the bytes and the length of the image. Long ones have no more memory than they need.
     #[inline]
-    pub(super) fn take(&mut self) -> (Box<[u8]>, usize) {
-        let bytes = std::mem::take(&mut self.bytes);
-        (bytes.into_boxed_slice(), std::mem::take(&mut self.image_len))
+    pub(super) fn take(&mut self) -> (Vec<u8>, usize) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        if bytes.capacity() > SHORT {
+            bytes.shrink_to_fit();
+        }
+        (bytes, std::mem::take(&mut self.image_len))
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use farjump_core::image::{CodeId, ImageError, ImageView, Machine, PlaceError};
 
 use crate::address_map::Listing;
 use crate::arena::{Arena, Block, Need};
-use crate::bundle::is_name;
+use crate::bundle::name_in;
 use crate::code_id::code_id;
 use crate::debugger::{Shown, Symbols};
 use crate::error::Error;
@@ -43,7 +44,7 @@ pub struct LinkedImage {
     payload_align_log2: u8,
     link_time: Duration,
     /// The image, followed by the name.
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     image_len: usize,
     usage: Usage,
     origin: Option<Arc<str>>,
@@ -142,11 +143,20 @@ pub struct Store {
     arena: Arena,
     capacity: Capacity,
     held: HashMap<CodeId, Held, IdHashes>,
-    ages: Ages,
+    // Boxed with what only a new image needs: a store lies among the fields that each call uses.
+    next: Box<Next>,
     bytes: usize,
-    evictions: u64,
     /// Calls of images that are no longer in the store.
     past_calls: u64,
+}
+
+/// State that only a new image uses, and the search for the oldest.
+#[derive(Debug, Default)]
+struct Next {
+    ages: Ages,
+    /// Memory for the image, allocated ahead.
+    spare: Option<Arc<MaybeUninit<LinkedImage>>>,
+    evictions: u64,
 }
 
 #[derive(Debug)]
@@ -177,9 +187,8 @@ impl Store {
             arena,
             capacity,
             held: HashMap::with_hasher(IdHashes::new()),
-            ages: Ages::default(),
+            next: Box::default(),
             bytes: 0,
-            evictions: 0,
             past_calls: 0,
         }
     }
@@ -265,24 +274,40 @@ impl Store {
         let payload_align_log2 = view.payload_align_log2();
         let (bytes, image_len) = copied.take();
         self.bytes += len;
-        let linked = Arc::new(LinkedImage {
-            id: claimed,
-            main,
-            payload_align_log2,
-            link_time: start.elapsed(),
-            bytes,
-            image_len,
-            usage: Usage::new(),
-            origin: origin.cloned(),
-            listing: OnceLock::new(),
-            shown: OnceLock::new(),
-            block,
-        });
+        // Written in its place: it would be copied there otherwise.
+        let mut linked = self.next.spare.take().unwrap_or_else(Arc::new_uninit);
+        debug_assert!(Arc::get_mut(&mut linked).is_some(), "the spare one is shared with nothing");
+        let place = Arc::as_ptr(&linked).cast_mut().cast::<LinkedImage>();
+        // SAFETY: this is the only reference to the memory, which is that of a `LinkedImage`: nothing clones the
+        // spare one. It is initialised when it is written.
+        let linked = unsafe {
+            place.write(LinkedImage {
+                id: claimed,
+                main,
+                payload_align_log2,
+                link_time: start.elapsed(),
+                bytes,
+                image_len,
+                usage: Usage::new(),
+                origin: origin.cloned(),
+                listing: OnceLock::new(),
+                shown: OnceLock::new(),
+                block,
+            });
+            linked.assume_init()
+        };
         vacant.insert(Held { linked: Arc::clone(&linked), listed: None });
-        if self.ages.add(claimed) {
+        if self.next.ages.add(claimed) {
             self.sort_ages();
         }
         Ok(Inserted::New(linked))
+    }
+
+    /// Allocates memory for the next image, so that its first call does not.
+    pub fn prepare(&mut self) {
+        self.next.spare.get_or_insert_with(Arc::new_uninit);
+        self.held.reserve(1);
+        self.next.ages.reserve();
     }
 
     /// Whether an image of this length would keep within the capacity.
@@ -311,7 +336,7 @@ impl Store {
             release(&held.linked);
             if Arc::strong_count(&held.linked) == 1 {
                 self.forget(&id);
-                self.evictions += 1;
+                self.next.evictions += 1;
             } else {
                 behind = Bound::Excluded(age);
             }
@@ -322,7 +347,7 @@ impl Store {
     /// The least recently used entry behind `behind`.
     fn oldest(&mut self, behind: Bound<Age>) -> Option<Age> {
         loop {
-            let age @ (listed, id) = self.ages.next(behind)?;
+            let age @ (listed, id) = self.next.ages.next(behind)?;
             let held = self.held.get_mut(&id)?;
             let last = held.linked.usage().last();
             if last <= listed {
@@ -330,7 +355,7 @@ impl Store {
             }
             // Used since: younger than recorded.
             held.listed = Some(last);
-            self.ages.update(age, last);
+            self.next.ages.update(age, last);
         }
     }
 
@@ -338,7 +363,7 @@ impl Store {
     #[cold]
     fn sort_ages(&mut self) {
         let held = &mut self.held;
-        self.ages.sort(|id| {
+        self.next.ages.sort(|id| {
             let held = held.get_mut(id).filter(|held| held.listed.is_none())?;
             Some(*held.listed.insert(held.linked.usage().last()))
         });
@@ -354,7 +379,7 @@ impl Store {
     pub fn forget(&mut self, id: &CodeId) -> bool {
         let Some(Held { linked, listed }) = self.held.remove(id) else { return false };
         if let Some(listed) = listed {
-            self.ages.remove(&(listed, *id));
+            self.next.ages.remove(&(listed, *id));
         }
         self.bytes -= linked.image_len;
         self.past_calls += linked.usage().calls();
@@ -384,7 +409,7 @@ impl Store {
 
     /// Number of images evicted.
     pub fn evictions(&self) -> u64 {
-        self.evictions
+        self.next.evictions
     }
 
     /// Calls of all images that are or were in the store.
@@ -395,9 +420,9 @@ impl Store {
 
 /// The name that came with code.
 fn name_of(copied: &Copied) -> Result<&str, Refused> {
-    match std::str::from_utf8(copied.name()) {
-        Ok(name) if is_name(name) => Ok(name),
-        _ => Err(no_name(copied.name())),
+    match name_in(copied.name()) {
+        Some(name) => Ok(name),
+        None => Err(no_name(copied.name())),
     }
 }
 

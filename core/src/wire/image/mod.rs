@@ -396,6 +396,18 @@ impl<'a> ImageView<'a> {
         })
     }
 
+    /// Whether it wants libraries.
+    #[inline]
+    pub fn wants_libraries(&self) -> bool {
+        self.wanted_count() != 0
+    }
+
+    /// Whether nothing is patched when it is placed.
+    #[inline]
+    fn has_no_sites(&self) -> bool {
+        self.import_count() == 0 && self.relative_count() == 0
+    }
+
     /// Sonames of the libraries that define some of the imports, in byte order: each passes [`is_soname`],
     /// and there are at most [`MAX_WANTED`].
     pub fn wanted(&self) -> impl Iterator<Item = &'a str> + 'a {
@@ -429,18 +441,23 @@ impl<'a> ImageView<'a> {
         space: Space<'_>,
         mut resolve: impl FnMut(&Import<'_>) -> Option<u64>,
     ) -> Result<u64, PlaceError> {
-        for (span, needed, found) in
-            [(1, self.span1().len(), space.span1.len()), (2, self.span2_len(), space.span2.len())]
-        {
-            if needed != found {
-                return Err(PlaceError::Space { span, needed, found });
-            }
-        }
         let Space { span1, span2, address } = space;
-        span1.copy_from_slice(self.span1());
-        let (data, bss) = span2.split_at_mut(self.data().len());
-        data.copy_from_slice(self.data());
-        bss.fill(0);
+        let (text, data) = (self.span1(), self.data());
+        if text.len() != span1.len() {
+            return Err(wrong_space(1, text.len(), span1.len()));
+        }
+        if self.span2_len() != span2.len() {
+            return Err(wrong_space(2, self.span2_len(), span2.len()));
+        }
+        span1.copy_from_slice(text);
+        if !span2.is_empty() {
+            let (start, bss) = span2.split_at_mut(data.len());
+            start.copy_from_slice(data);
+            bss.fill(0);
+        }
+        if self.has_no_sites() {
+            return Ok(address + u64::from(self.entry()));
+        }
         let mut patch = |site: Place, word: u64| {
             let at = match site {
                 Place::Span1(offset) => &mut span1[offset as usize..offset as usize + 8],
@@ -465,6 +482,11 @@ impl<'a> ImageView<'a> {
         }
         Ok(address + u64::from(self.entry()))
     }
+}
+
+#[cold]
+fn wrong_space(span: u8, needed: usize, found: usize) -> PlaceError {
+    PlaceError::Space { span, needed, found }
 }
 
 impl fmt::Debug for ImageView<'_> {

@@ -167,7 +167,15 @@ impl Session {
 
     /// Reports how long placing took for code placed since the last report. For statistics: the source is not
     /// notified, and no call waits for the system call that it takes.
-    pub(super) fn tell_link_times(&mut self, shared: &Shared) -> Result<(), Stop> {
+    /// Allocates memory for the next code likewise.
+    pub(super) fn tell_link_times(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+        if !self.codes.unreported_links.is_empty() {
+            shared.executor.prepare(&mut self.codes.table);
+            // A limited source pays for the bytes that its code needs, and no more are kept for it.
+            if !self.codes.table.budget.is_limited() {
+                shared.scratch.code.prepare();
+            }
+        }
         while let Some(index) = self.codes.unreported_links.pop() {
             let time = shared.executor.link_time(&self.codes.table, index);
             let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
