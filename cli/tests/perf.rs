@@ -173,6 +173,18 @@ fn each_metric_has_figures_in_its_unit_beside_its_usual_reference() {
 }
 
 #[test]
+fn first_calls_are_measured_cold_and_warm() {
+    let Some(bench) = measuring() else { return };
+    for (args, warm, iterations) in [(&["first-call"][..], false, 1), (&["first-call", "--warm"], true, 12)] {
+        let report = json(&mut perf(&bench, args));
+        let [row] = &rows(&report)[..] else { panic!("{report:#}") };
+        check_measured(row);
+        assert_eq!((&row["warm"], &row["iterations"]), (&warm.into(), &iterations.into()));
+    }
+    refused(&bench, &["latency", "--warm"], 1, "--warm is for first-call");
+}
+
+#[test]
 fn messages_that_are_given_together_are_counted_like_any_others() {
     let Some(bench) = measuring() else { return };
     // Neither 70 calls nor 3 fill whole batches of 16, and those of 300 bytes share no frame.

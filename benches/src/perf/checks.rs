@@ -125,6 +125,7 @@ fn check_options(arguments: &Perf) -> Result<(), Failure> {
         ("--resident", arguments.resident, "work", metric == Metric::Work),
         ("--slot", arguments.slot.is_some(), of_messages, metric.is_of_messages()),
         ("--target-sleeps", arguments.target_sleeps, of_messages, metric.is_of_messages()),
+        ("--warm", arguments.warm, "first-call", metric == Metric::FirstCall),
     ] {
         if is_set && !is_for {
             let metric = metric.name();

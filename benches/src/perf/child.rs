@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::Stdio;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::child_protocol::{EndpointSpec, Offer, Order, Played, Sent, Set, Talk};
+use super::first_call;
 use super::liveness::Watch;
 use super::machine::Placement;
 use super::network_namespaces::Across;
@@ -132,21 +132,21 @@ impl Pair {
         std::mem::take(&mut self.placement)
     }
 
-    /// Makes it time the first call that reaches an endpoint, which `call` makes, in nanoseconds.
+    /// Makes it time the next calls that reach an endpoint, which `call` makes, in nanoseconds.
     pub(super) fn time_first(
         &mut self,
         endpoint: usize,
-        adds: u64,
+        adds: Vec<u64>,
         call: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<f64, Failure> {
+    ) -> Result<Vec<u64>, Failure> {
         self.ask::<()>(&Order::First { endpoint, adds })?;
         call()?;
         self.hear()
     }
 
-    /// Makes it time loading a library, in nanoseconds.
-    pub(super) fn time_load(&mut self, library: &Path, symbol: String, adds: u64) -> Result<f64, Failure> {
-        self.ask(&Order::Load { library: library.to_owned(), symbol, adds })
+    /// Makes it time loading libraries, in nanoseconds.
+    pub(super) fn time_load(&mut self, libraries: Vec<first_call::Loaded>) -> Result<Vec<u64>, Failure> {
+        self.ask(&Order::Load(libraries))
     }
 
     /// Makes it end, and waits for that.

@@ -95,11 +95,9 @@ fn obey(set: &Set, talk: &mut Talk, memory: &Memory, watch: &Watch) -> Result<bo
             Order::First { endpoint, adds } => {
                 let receiver = receiver(&mut endpoints, endpoint)?;
                 talk.reply(())?;
-                talk.reply(receiver.time_first(adds, watch)?.as_nanos() as u64)?;
+                talk.reply(receiver.time_first(&adds, watch)?)?;
             }
-            Order::Load { library, symbol, adds } => {
-                talk.reply(first_call::load_and_call(&library, &symbol, adds)?.as_nanos() as u64)?;
-            }
+            Order::Load(libraries) => talk.reply(first_call::load_and_call(&libraries)?)?,
             Order::Hold { query, size } => {
                 resident::present::hold(query, size);
                 talk.reply(())?;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::baselines::ring::Layout;
+use super::first_call;
 use super::metric::Against;
 use super::work::{Task, Way, resident};
 use crate::program::failure::Failure;
@@ -82,12 +83,11 @@ pub(super) enum Order {
     Hold { query: resident::Query, size: usize },
     /// Serve an endpoint until the shared memory says stop. Two replies: nothing, and [`Played`] at the end.
     Play { endpoint: usize, size: usize, streams: bool, expected: u64 },
-    /// Time the first call that reaches an endpoint's target, which adds `adds` to the count. Two replies:
-    /// nothing, and nanoseconds.
-    First { endpoint: usize, adds: u64 },
-    /// Time loading this library and calling its function `symbol`, which adds `adds` to a number. The reply
-    /// has nanoseconds.
-    Load { library: PathBuf, symbol: String, adds: u64 },
+    /// Time the next calls that reach an endpoint's target, which add these numbers to the count. Two replies:
+    /// nothing, and the nanoseconds of each.
+    First { endpoint: usize, adds: Vec<u64> },
+    /// Time loading each of these libraries and calling its function. The reply has the nanoseconds of each.
+    Load(Vec<first_call::Loaded>),
     /// End, without a reply.
     End,
     /// Become a source too: of the target with this socket name, over this transport.

@@ -5,10 +5,32 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde::{Deserialize, Serialize};
 
+use super::statistics::{Round, median};
 use crate::program::failure::Failure;
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
+
+/// Calls before those of a warm measurement that count.
+const WARM_UP: usize = 4;
+/// Calls of a warm measurement that count.
+const COUNTED: usize = 8;
+
+/// Returns the number of first calls in a measurement.
+pub(super) fn calls(warm: bool) -> usize {
+    if warm { WARM_UP + COUNTED } else { 1 }
+}
+
+/// Returns the calls of a measurement that count, of the times of all in nanoseconds. Of a cold one that is its
+/// only call; the first calls of a warm one bring code and tables into the caches.
+pub(super) fn round(mut times: Vec<u64>) -> Round {
+    if times.len() > COUNTED {
+        times.drain(..WARM_UP);
+    }
+    let values: Vec<_> = times.iter().map(|time| *time as f64 / 1e3).collect();
+    Round::timed(median(&values).unwrap_or(f64::NAN), times)
+}
 
 /// Returns the number that this function adds to the count, different for each so that the code differs.
 pub(super) fn adds(number: usize) -> u64 {
@@ -40,17 +62,30 @@ pub(super) fn source(number: usize) -> String {
     )
 }
 
-/// Times loading a copy of a library unknown to the loader, finding its function `symbol`, and calling it.
-/// The function adds `adds` to its argument.
-pub(super) fn load_and_call(library: &Path, symbol: &str, adds: u64) -> Result<Duration, Failure> {
-    let copy = fresh_copy(library)?;
-    let timed = time(&copy, symbol);
-    let _ = std::fs::remove_file(&copy);
-    match timed {
-        Ok((time, added)) if added == adds => Ok(time),
-        Ok((_, added)) => Err(Failure::new(format!("`{symbol}` added {added}, not {adds}"))),
-        Err(error) => Err(Failure::new(format!("`{}` cannot be loaded: {error}", copy.display()))),
+/// A library to load, the name of its function, and the number that this adds to its argument.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Loaded {
+    pub(super) library: PathBuf,
+    pub(super) symbol: String,
+    pub(super) adds: u64,
+}
+
+/// Times for each of `libraries`, one right after another, loading a copy unknown to the loader, finding its
+/// function and calling it. In nanoseconds.
+pub(super) fn load_and_call(libraries: &[Loaded]) -> Result<Vec<u64>, Failure> {
+    let copies: Vec<_> =
+        libraries.iter().map(|loaded| fresh_copy(&loaded.library)).collect::<Result<_, _>>()?;
+    let timed =
+        libraries.iter().zip(&copies).map(|(Loaded { symbol, adds, .. }, copy)| match time(copy, symbol) {
+            Ok((time, added)) if added == *adds => Ok(time.as_nanos() as u64),
+            Ok((_, added)) => Err(Failure::new(format!("`{symbol}` added {added}, not {adds}"))),
+            Err(error) => Err(Failure::new(format!("`{}` cannot be loaded: {error}", copy.display()))),
+        });
+    let timed = timed.collect();
+    for copy in &copies {
+        let _ = std::fs::remove_file(copy);
     }
+    timed
 }
 
 fn time(path: &Path, symbol: &str) -> Result<(Duration, u64), libloading::Error> {

@@ -35,7 +35,7 @@ pub(super) struct Libraries {
     pub(super) resident: Vec<(Query, Library)>,
     /// The library of `counter`, which every target has.
     pub(super) counter: PathBuf,
-    /// Code new to every target: one function for each round and mode of first-call, with its file.
+    /// Code new to every target: the functions for each round and mode of first-call, with their files.
     pub(super) firsts: Vec<(Library, PathBuf)>,
     /// The nonce in all of these where the target is elsewhere.
     pub(super) nonce: Option<Nonce>,
@@ -64,7 +64,12 @@ impl Libraries {
         };
         let resident = if arguments.resident { build_resident(arguments, stage)? } else { Vec::new() };
         let firsts = match arguments.metric {
-            Metric::FirstCall => arguments.rounds as usize * modes * arguments.sizes.0.len(),
+            Metric::FirstCall => {
+                arguments.rounds as usize
+                    * modes
+                    * arguments.sizes.0.len()
+                    * first_call::calls(arguments.warm)
+            }
             _ => 0,
         };
         Ok(Libraries { codes, resident, counter, firsts: build_firsts(firsts, nonce, stage)?, nonce })

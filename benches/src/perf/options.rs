@@ -33,7 +33,8 @@ Metrics:
               Baselines reply the same way
   rate        million messages a second, from the first sent to the last run
   bandwidth   the same in MB/s of payload (1 MB is 1048576 bytes, as for ucx_perftest)
-  first-call  us at the target, from the arrival of code that it has never seen to its return
+  first-call  us at the target, from the arrival of code that it has never seen to its return;
+              cold, or with --warm right after other code that it had not seen
   work        us from having the arguments at the source to having the result there, or at the
               target for functions that write; of functions with work to do (--functions)
   scaling     one way, rate, and one way of a source that was idle, with 1, 2, 4 … 256 sources
@@ -162,6 +163,10 @@ pub struct Perf {
     /// the time: for devices in software that need the processor; for latency, rate and bandwidth
     #[arg(long, conflicts_with = "peer")]
     pub(super) target_sleeps: bool,
+    /// Measure calls of new code one right after another, and libraries loaded one right after another, so that
+    /// code and tables of both are in the caches [default: one of each, cold]; for first-call
+    #[arg(long)]
+    pub(super) warm: bool,
     /// Measure to a running target of `farjump serve`, without baselines but cached and clear: HOST,
     /// HOST:PORT [port: 7471], tcp:HOST:PORT or unix:PATH; for latency, rate, bandwidth and first-call
     #[arg(long = "to", value_name = "ADDRESS", value_parser = parse_address, conflicts_with_all = ["ring", "slot"])]

@@ -79,8 +79,9 @@ pub(super) trait Receiver {
         0
     }
 
-    /// Returns the time from the arrival of a call to its reply; the call adds `adds` to the count.
-    fn time_first(&mut self, _adds: u64, _watch: &Watch) -> Result<Duration, Failure> {
+    /// Returns the times from the arrival of each of the next calls to its reply, in nanoseconds. The calls add
+    /// `adds` to the count.
+    fn time_first(&mut self, _adds: &[u64], _watch: &Watch) -> Result<Vec<u64>, Failure> {
         Err(Failure::new("only farjump's own targets time first calls"))
     }
 

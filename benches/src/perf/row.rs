@@ -74,6 +74,8 @@ pub(super) struct Row {
     pub(super) slot: Option<usize>,
     /// Whether farjump's target slept while idle.
     pub(super) target_sleeps: Option<bool>,
+    /// Of first-call: whether other new code had just been called.
+    pub(super) warm: Option<bool>,
     /// Latency of the modelled network whose time is in the figures, in microseconds.
     pub(super) wire_us: Option<f64>,
     /// Its bandwidth in GB/s.

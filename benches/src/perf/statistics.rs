@@ -40,11 +40,6 @@ impl Round {
     pub(super) fn timed(value: f64, singles: Vec<u64>) -> Round {
         Round { value, singles, posted: None, sleeps: None }
     }
-
-    /// A round of one call, which took so many nanoseconds.
-    pub(super) fn once(time: f64) -> Round {
-        Round::timed(time / 1e3, vec![time as u64])
-    }
 }
 
 /// Times of single calls, in microseconds.

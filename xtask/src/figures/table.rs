@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::section_file::Row;
 
 /// Columns that are not shown, or that the command shows. Other numbers get a column named by their key.
-const HIDDEN: [&str; 13] = [
+const HIDDEN: [&str; 14] = [
     "arrival",
     "iterations",
     "p50",
@@ -17,6 +17,7 @@ const HIDDEN: [&str; 13] = [
     "ring",
     "slot",
     "target_sleeps",
+    "warm",
     // Shown as the name of the network.
     "wire_us",
     "wire_gb_s",

@@ -203,19 +203,26 @@ impl Receiver for Polls {
         Ok(())
     }
 
-    fn time_first(&mut self, adds: u64, watch: &Watch) -> Result<Duration, Failure> {
-        let before = self.count();
-        let mut time = Duration::ZERO;
-        watch.until(|| {
-            let start = Instant::now();
-            let ran = self.target.poll()?;
-            time = start.elapsed();
-            Ok(ran != 0)
-        })?;
-        match self.count() - before {
-            added if added == adds => Ok(time),
-            added => Err(Failure::new(format!("the first call added {added}, not {adds}: other code ran"))),
+    fn time_first(&mut self, adds: &[u64], watch: &Watch) -> Result<Vec<u64>, Failure> {
+        let mut times = Vec::with_capacity(adds.len());
+        for adds in adds {
+            let before = self.count();
+            let mut time = Duration::ZERO;
+            watch.until(|| {
+                let start = Instant::now();
+                let ran = self.target.poll()?;
+                time = start.elapsed();
+                Ok(ran != 0)
+            })?;
+            match self.count() - before {
+                added if added == *adds => times.push(time.as_nanos() as u64),
+                added => {
+                    let text = format!("the first call added {added}, not {adds}: other code ran");
+                    return Err(Failure::new(text));
+                }
+            }
         }
+        Ok(times)
     }
 
     fn serve(

@@ -3,6 +3,7 @@
 mod setup;
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -143,7 +144,7 @@ impl<'a> Bench<'a> {
                     }
                 }
             }
-            *first += self.modes.len();
+            *first += self.modes.len() * first_call::calls(self.options.warm);
             if let (Counterpart::Pair(pair), Some(state)) = (&mut self.counterpart, states.last_mut()) {
                 let placement = pair.take_placement();
                 state.placement = self.options.is_unpinned().then_some(placement);
@@ -194,8 +195,10 @@ impl<'a> Bench<'a> {
         };
         match case {
             Case::Farjump { endpoint, mode, link, .. } if run.metric == Metric::FirstCall => {
-                let number = first + self.modes.iter().position(|other| other == mode).unwrap_or_default();
-                self.first_call(*endpoint, *link, *mode, number, size)
+                let mode_number = self.modes.iter().position(|other| other == mode).unwrap_or_default();
+                let calls = first_call::calls(self.options.warm);
+                let first = first + mode_number * calls;
+                self.first_call(*endpoint, *link, *mode, first..first + calls, size)
             }
             Case::Farjump { batch, endpoint, mode, link, code, .. } => {
                 let link = &self.links[*link];
@@ -238,15 +241,17 @@ impl<'a> Bench<'a> {
             }
             Case::Sleeper(waker) => wake_up::wake(waker, size, iterations, self.options.warmup).map(Ok),
             Case::Dlopen => {
-                let Some((_, path)) = self.libraries.firsts.get(first) else {
+                let calls = first_call::calls(self.options.warm);
+                let Some(firsts) = self.libraries.firsts.get(first..first + calls) else {
                     return Ok(Err("there is no library to load".to_owned()));
                 };
-                let time = self.counterpart.pair()?.time_load(
-                    path,
-                    first_call::symbol(first),
-                    first_call::adds(first),
-                )?;
-                Ok(Ok(Round::once(time)))
+                let libraries = firsts.iter().zip(first..).map(|((_, path), number)| first_call::Loaded {
+                    library: path.clone(),
+                    symbol: first_call::symbol(number),
+                    adds: first_call::adds(number),
+                });
+                let times = self.counterpart.pair()?.time_load(libraries.collect())?;
+                Ok(Ok(first_call::round(times)))
             }
             Case::Missing { why, .. } | Case::Unreached { why, .. } => Ok(Err(why.clone())),
         }
@@ -257,33 +262,42 @@ impl<'a> Bench<'a> {
         endpoint: usize,
         link: usize,
         mode: Mode,
-        number: usize,
+        numbers: Range<usize>,
         size: usize,
     ) -> Result<Result<Round, String>, Failure> {
-        let Some((library, _)) = self.libraries.firsts.get(number) else {
+        let Some(firsts) = self.libraries.firsts.get(numbers.clone()) else {
             return Err(Failure::new("there is no code left that the target has not seen"));
         };
         let args = vec![7; size];
-        let time = match &mut self.counterpart {
+        let times = match &mut self.counterpart {
             Counterpart::Pair(pair) => {
                 let link = &self.links[link];
-                pair.time_first(endpoint, first_call::adds(number), || {
+                pair.time_first(endpoint, numbers.map(first_call::adds).collect(), || {
                     link.set_mode(mode);
-                    Ok(link.inject(library, &args)?.wait(PATIENCE).map(drop)?)
+                    for (library, _) in firsts {
+                        link.inject(library, &args)?.wait(PATIENCE)?;
+                    }
+                    Ok(())
                 })?
             }
-            Counterpart::Peer(peer) => match peer.time_first(link, library, mode, number, &args)? {
-                Ok(time) => time.as_nanos() as f64,
-                Err(why) => return Ok(Err(why)),
-            },
+            Counterpart::Peer(peer) => {
+                let mut times = Vec::new();
+                for ((library, _), number) in firsts.iter().zip(numbers) {
+                    match peer.time_first(link, library, mode, number, &args)? {
+                        Ok(time) => times.push(time.as_nanos() as u64),
+                        Err(why) => return Ok(Err(why)),
+                    }
+                }
+                times
+            }
         };
-        Ok(Ok(Round::once(time)))
+        Ok(Ok(first_call::round(times)))
     }
 
     /// Returns the number of calls in one measurement of this size.
     fn iterations(&self, size: usize) -> u32 {
         match (self.options.iterations, self.options.metric) {
-            (_, Metric::FirstCall) => 1,
+            (_, Metric::FirstCall) => first_call::calls(self.options.warm) as u32,
             (_, Metric::Idle) => 0,
             (Some(asked), _) => asked,
             (None, Metric::WakeUp) => wake_up::USUAL_CALLS,
@@ -329,6 +343,7 @@ impl<'a> Bench<'a> {
                 slot: self.options.slot.filter(|_| own.0.has_slots() || other.is_some_and(Case::has_slots)),
                 target_sleeps: (own.0.has_own_target() && self.options.peer.is_none())
                     .then_some(self.options.target_sleeps),
+                warm: (self.options.metric == Metric::FirstCall).then_some(self.options.warm),
                 sources: own.0.sources(),
                 sleeps: own.1.series.sleeps(),
                 posts: own.1.series.posted(|posted| posted.posts),
