@@ -46,6 +46,28 @@ fn the_least_recently_used_goes_first() {
 }
 
 #[test]
+fn the_order_holds_over_many_images_that_come_and_go_and_come_again() {
+    const IMAGES: u16 = 300;
+    let mut store = bounded(usize::MAX, usize::from(IMAGES));
+    for number in 0..IMAGES {
+        let image = numbered(number);
+        insert(&mut store, &image).unwrap().usage().touch(u64::from(number) + 1);
+        if number % 3 == 0 {
+            assert!(store.forget(&code_id(&image)));
+            // Younger than all others.
+            insert(&mut store, &image).unwrap().usage().touch(u64::from(IMAGES + number));
+        }
+    }
+    let expected = (0..IMAGES).filter(|number| number % 3 != 0).chain((0..IMAGES).step_by(3));
+    for (gone, oldest) in expected.take(250).enumerate() {
+        assert!(store.get(&code_id(&numbered(oldest))).is_some(), "{oldest}");
+        insert_for(&mut store, &numbered(1000 + gone as u16), 10_000 + gone as u64).unwrap();
+        assert!(store.get(&code_id(&numbered(oldest))).is_none(), "{oldest}");
+    }
+    assert_eq!(store.evictions(), 250);
+}
+
+#[test]
 fn what_somebody_holds_stays_and_the_next_one_goes() {
     let mut store = bounded(usize::MAX, 2);
     let held = insert(&mut store, &numbered(0)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use code::{DECREMENT, INCREMENT, image, importing, relative, reporter, static_counter, text};
 use farjump_core::image::{ImageParts, Import, Machine, Place, SPAN_DISTANCE};
-use farjump_loader::{Arena, Exports, LinkedImage, Refused, Resolver, Store, code_id};
+use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
 
 fn store() -> Store {
     Store::new(Arena::new(256 * 1024).unwrap())
@@ -54,6 +54,36 @@ fn what_is_inserted_runs_and_says_what_it_is() {
     assert_eq!((linked.name(), linked.id(), linked.image()), ("counter", code_id(&bytes), &bytes[..]));
     assert_eq!((linked.block().code_len(), linked.block().data_len()), (4, 0));
     assert!(!linked.link_time().is_zero());
+}
+
+#[test]
+fn new_code_keeps_the_bytes_of_its_copy_whether_memory_was_allocated_ahead_or_not() {
+    let (mut store, resolver) = (store(), Resolver::default());
+    let origin = Arc::from("a source");
+    for (ahead, code) in [(false, &INCREMENT[..]), (true, &DECREMENT)] {
+        let bytes = image(code);
+        let id = code_id(&bytes);
+        if ahead {
+            store.prepare();
+        }
+        let mut copied = Copied::new(&bytes, b"code");
+        let place = copied.image().as_ptr();
+        let Ok(Inserted::New(linked)) = store.insert_copied(&mut copied, id, &resolver, Some(&origin)) else {
+            panic!("it is new");
+        };
+        assert_eq!((linked.name(), linked.origin(), linked.image()), ("code", "a source", &bytes[..]));
+        assert_eq!(linked.image().as_ptr(), place);
+        assert!(copied.image().is_empty() && copied.name().is_empty());
+        copied.set(&bytes, b"other");
+        let Ok(Inserted::Held(again)) = store.insert_copied(&mut copied, id, &resolver, None) else {
+            panic!("it is there");
+        };
+        assert!(Arc::ptr_eq(&again, &linked));
+        assert_eq!((copied.image(), copied.name()), (&bytes[..], &b"other"[..]), "it was not needed");
+        let error = store.insert_copied(&mut copied, code_id(b""), &resolver, None).unwrap_err();
+        assert!(matches!(error, Refused::IdMismatch { .. }), "{error}");
+        assert_eq!(copied.image(), bytes, "a refused copy can be tried again");
+    }
 }
 
 #[test]

@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn one_source_of_many_is_told_from_fewer() {
         let row = |sources: u64, ratio: f64| json!({ "metric": "scaling-latency", "reference": "alone", "sources": sources, "ratio": ratio });
-        let bound = &bounds()[11];
+        let bound = &bounds()[12];
         let verdict = bound.judge(&[kept("scaling", &[row(2, 9.0), row(256, 1.1)])]);
         assert!(matches!(verdict, Verdict::Reached(_)), "{verdict:?}");
     }
