@@ -63,6 +63,10 @@ pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
         }
         println!("To have these tested: {}.\n", packages::advice(lacking));
     }
+    // Once more by name alone: what shows the end of a long output shows them.
+    for failure in &tally.failed {
+        println!("failed: {}", failure.name);
+    }
     match tally.failed.is_empty() && !packages::in_ci() {
         true => println!("{} passed, {} skipped", tally.passed, tally.skipped.len()),
         false => println!("{tally}"),
