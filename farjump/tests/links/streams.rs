@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farjump::admin::Admin;
-use farjump::{Error, Key, Link, LinkBuilder, Target, TargetBuilder, WaitError, WaitPolicy};
+use farjump::{Error, Key, Link, LinkBuilder, RefusalCause, Target, TargetBuilder, WaitError, WaitPolicy};
 use farjump_control::{Control, EndpointInfo, Message, Share, StreamAnswer, StreamOffer};
 use farjump_fixtures::by_hand::{PREAMBLE, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
     PATIENCE, Pair, Place, Watchdog, alongside, library, outcome_of, peer_gone, serve, sleep_until, to_words,
-    while_polling,
+    while_polling, words,
 };
 
 /// Longer than a socket holds.
@@ -353,6 +353,35 @@ fn stream_among<S: Read + Write>(
     let _ = control.send(&ready(end), &[]);
     settle(target);
     std::iter::from_fn(|| control.recv().ok()?.map(|(message, _)| message)).collect()
+}
+
+#[test]
+fn a_source_that_ends_with_refusals_unread_ends_no_other_link() {
+    let place = Place::new();
+    let Pair { link, mut target } = pair(&place);
+    let (_, other) = over(&place);
+    let other = while_polling(&mut target, || other.connect()).unwrap();
+    let unresolved = library("lookup");
+    // Until its connection is full: the rest of the refusals waits, and the target watches for it to be read.
+    let mut sent = 0;
+    while sent < target.stats().refused(RefusalCause::UnresolvedImport) + 100 {
+        link.send(&unresolved, &words(&[1])).unwrap();
+        sent += 1;
+        assert!(sent < 100_000, "the connection is never full");
+        serve(&mut target);
+    }
+    (0..20_000).for_each(|_| {
+        target.poll().unwrap();
+    });
+    drop(link);
+    let deadline = Instant::now() + PATIENCE;
+    while target.sources() != 1 {
+        target.wait(Duration::from_millis(1)).unwrap();
+        target.poll().unwrap();
+        assert!(Instant::now() < deadline, "it is not noticed");
+    }
+    let mut pending = other.inject(&library("echo"), b"on").unwrap();
+    assert_eq!(*outcome_of(&mut target, &mut pending).unwrap(), *b"on");
 }
 
 #[test]

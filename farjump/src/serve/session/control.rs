@@ -130,9 +130,13 @@ impl SourceControl {
         self.connection.key().map(|key| &**key)
     }
 
-    /// Watches the connection, which is the session's `id`, for writability while messages are queued.
+    /// Watches the connection, which is the session's `id`, for writability while messages are queued. That of a
+    /// source that is gone is watched for nothing.
     pub(in crate::serve) fn rewatch(&mut self, id: u64, watch: &Watch) -> Result<(), Error> {
-        let wanted = self.connection.wants_write() && !self.is_leaving();
+        if self.is_leaving() {
+            return Ok(());
+        }
+        let wanted = self.connection.wants_write();
         watch.watch_write(self.connection.as_fd(), Event::Control(id), wanted, &mut self.watches_write)
     }
 }
