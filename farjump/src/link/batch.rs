@@ -37,7 +37,8 @@ impl<'l> Batch<'l> {
 
     /// Injects without asking for a reply, as [`Link::send`] does, and in the same order, but the call may
     /// wait for others to share its frame. Calls share a frame if they are of the same function, cached, and
-    /// of one length of up to 256 bytes; a frame takes up to 1 KiB or 128 of them. The frame is sent when it
+    /// of one length. A frame in a mailbox takes up to 1 KiB of calls of up to 256 bytes each, one that is
+    /// delivered as a message up to 8 KiB of calls of up to 4 KiB, and either at most 128. It is sent when it
     /// is full or the next call does not fit it, before anything else is sent on the link, and when the batch
     /// is finished or dropped.
     ///

@@ -7,6 +7,7 @@ use farjump_core::channel::SendError;
 use farjump_core::frame::{INLINE_ALIGN_LOG2, Kind, LINE, MAX_BATCH, MESSAGES_HEAD_LEN, Messages, Plan};
 use farjump_core::shared;
 use farjump_loader::Library;
+use smallvec::SmallVec;
 
 use super::super::pending_calls::one_way_token;
 use super::super::send::{CANARY_LEN, run_payload_init};
@@ -14,11 +15,23 @@ use super::super::sent_codes::Known;
 use super::{Inner, Wants};
 use crate::{Error, InjectError, Mode};
 
-/// Space for messages in a frame, in bytes: with the header sixteen lines, so that the first ones wait for
-/// few others.
-const SPACE: usize = 16 * LINE - 24;
-/// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
-const LONGEST: usize = 256;
+/// What shares a frame on a link.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Space for messages in a frame, in bytes.
+    space: usize,
+    /// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
+    longest: usize,
+}
+
+/// Where frames lie in a mailbox: with the header sixteen lines, so that the first messages wait for few others.
+const IN_MAILBOX: Limits = Limits { space: 16 * LINE - 24, longest: 256 };
+/// Where frames are delivered: two messages of 4 KiB, as much as UCX passes through shared memory in one piece.
+/// A frame costs several times what copying a kibibyte does there.
+const DELIVERED: Limits =
+    Limits { space: MESSAGES_HEAD_LEN + 2 * LONGEST_DELIVERED + CANARY_LEN, longest: LONGEST_DELIVERED };
+/// [`Limits::longest`] where frames are delivered.
+const LONGEST_DELIVERED: usize = 4096;
 
 /// A frame that is being filled. The channel keeps its space meanwhile.
 #[derive(Debug)]
@@ -33,6 +46,8 @@ pub(super) struct Several {
     used: usize,
     /// Latest end of the last message, for the canary to fit behind it; 0 once no more are taken.
     end: usize,
+    /// Longest message that is taken, in bytes.
+    longest: usize,
 }
 
 /// The space of a frame that the channel keeps: bytes for its payload.
@@ -63,7 +78,7 @@ impl Inner {
         let max = library.payload_max_size(args);
         if let Some(several) = &mut self.connection.batch
             && self.codes.is_recent(library, several.index)
-            && max <= LONGEST
+            && max <= several.longest
             && several.used + max <= several.end
             && several.count < MAX_BATCH
         {
@@ -77,21 +92,25 @@ impl Inner {
                 self.stats.payload_bytes += len as u64;
                 return Ok(());
             }
-            let mut made = [0; LONGEST];
-            let own = &mut made[..len];
-            // SAFETY: `len` is at most `max`, and so many bytes were just written there. No thread of this
-            // process writes them meanwhile; a peer that breaks the protocol gets its own bytes.
-            unsafe { shared::copy_out(at.as_ptr(), own.as_mut_ptr(), own.len()) };
             let index = several.index;
-            return self.inject_other(index, own);
+            // SAFETY: `len` is at most `max`, and so many bytes were just written at `at`, which the channel keeps
+            // until the frame is sent.
+            return unsafe { self.inject_other(index, at, len) };
         }
         self.inject_first(library, args, max)
     }
 
-    /// Sends a message made for the frame that is being filled, but of another length than the messages
-    /// there.
+    /// Sends a message of `len` bytes that was made at `at` for the frame that is being filled, but is of another
+    /// length than the messages there.
+    ///
+    /// # Safety
+    /// `at` is valid for reads of `len` bytes until that frame is sent.
     #[inline(never)]
-    fn inject_other(&mut self, index: u16, message: &[u8]) -> Result<(), Box<Error>> {
+    unsafe fn inject_other(&mut self, index: u16, at: NonNull<u8>, len: usize) -> Result<(), Box<Error>> {
+        let mut message = SmallVec::<[u8; IN_MAILBOX.longest]>::from_elem(0, len);
+        // SAFETY: the caller guarantees the bytes. No thread of this process writes them meanwhile; a peer that
+        // breaks the protocol gets its own bytes.
+        unsafe { shared::copy_out(at.as_ptr(), message.as_mut_ptr(), len) };
         self.send_several(self.settings.send_timeout)?;
         let Some(space) = self.space_for_several(index, message.len())? else {
             // The frame before had it.
@@ -132,7 +151,8 @@ impl Inner {
         self.codes.cool();
         let stride = Messages::stride(len);
         let (used, end) = (MESSAGES_HEAD_LEN + stride, space.len - CANARY_LEN);
-        self.connection.batch = Some(Several { space, index, len, stride, count: 1, used, end });
+        let longest = self.shared_frames().longest;
+        self.connection.batch = Some(Several { space, index, len, stride, count: 1, used, end, longest });
         self.stats.frames += 1;
         self.stats.payload_bytes += len as u64;
     }
@@ -142,7 +162,7 @@ impl Inner {
         let suits = self.connection.control.gone.is_none()
             && self.connection.control.leaving.is_none()
             && self.settings.mode == Mode::Cached;
-        if !suits || max > LONGEST || max > self.connection.target.limits.payload {
+        if !suits || max > self.shared_frames().longest || max > self.connection.target.limits.payload {
             return None;
         }
         let recent = self.codes.recent_index(library);
@@ -151,10 +171,20 @@ impl Inner {
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }
 
+    /// What shares a frame on this link.
+    fn shared_frames(&self) -> Limits {
+        let channel = &self.connection.channel;
+        // At least two frames are under way.
+        match channel.has_mailbox() || channel.max_frame() < 2 * DELIVERED.space {
+            true => IN_MAILBOX,
+            false => DELIVERED,
+        }
+    }
+
     /// Space for a frame of messages of which the first has up to `max` bytes; `None` where this link can
     /// never have enough for one.
     fn space_for_several(&mut self, index: u16, max: usize) -> Result<Option<KeptSpace>, Box<Error>> {
-        let most = SPACE.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
+        let most = self.shared_frames().space.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
         loop {
             match self.connection.channel.reserve(&plan(index), most) {
