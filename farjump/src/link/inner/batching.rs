@@ -21,17 +21,19 @@ struct Limits {
     /// Space for messages in a frame, in bytes.
     space: usize,
     /// Longest message that shares a frame, in bytes: a frame holds too few longer ones for a gain.
-    longest: usize,
+    longest: u16,
 }
 
 /// Where frames lie in a mailbox: with the header sixteen lines, so that the first messages wait for few others.
 const IN_MAILBOX: Limits = Limits { space: 16 * LINE - 24, longest: 256 };
 /// Where frames are delivered: two messages of 4 KiB, as much as UCX passes through shared memory in one piece.
 /// A frame costs several times what copying a kibibyte does there.
-const DELIVERED: Limits =
-    Limits { space: MESSAGES_HEAD_LEN + 2 * LONGEST_DELIVERED + CANARY_LEN, longest: LONGEST_DELIVERED };
+const DELIVERED: Limits = Limits {
+    space: MESSAGES_HEAD_LEN + 2 * LONGEST_DELIVERED as usize + CANARY_LEN,
+    longest: LONGEST_DELIVERED,
+};
 /// [`Limits::longest`] where frames are delivered.
-const LONGEST_DELIVERED: usize = 4096;
+const LONGEST_DELIVERED: u16 = 4096;
 
 /// A frame that is being filled. The channel keeps its space meanwhile.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ pub(super) struct Several {
     /// Latest end of the last message, for the canary to fit behind it; 0 once no more are taken.
     end: usize,
     /// Longest message that is taken, in bytes.
-    longest: usize,
+    longest: u16,
 }
 
 /// The space of a frame that the channel keeps: bytes for its payload.
@@ -78,7 +80,7 @@ impl Inner {
         let max = library.payload_max_size(args);
         if let Some(several) = &mut self.connection.batch
             && self.codes.is_recent(library, several.index)
-            && max <= several.longest
+            && max <= usize::from(several.longest)
             && several.used + max <= several.end
             && several.count < MAX_BATCH
         {
@@ -107,7 +109,7 @@ impl Inner {
     /// `at` is valid for reads of `len` bytes until that frame is sent.
     #[inline(never)]
     unsafe fn inject_other(&mut self, index: u16, at: NonNull<u8>, len: usize) -> Result<(), Box<Error>> {
-        let mut message = SmallVec::<[u8; IN_MAILBOX.longest]>::from_elem(0, len);
+        let mut message = SmallVec::<[u8; IN_MAILBOX.longest as usize]>::from_elem(0, len);
         // SAFETY: the caller guarantees the bytes. No thread of this process writes them meanwhile; a peer that
         // breaks the protocol gets its own bytes.
         unsafe { shared::copy_out(at.as_ptr(), message.as_mut_ptr(), len) };
@@ -162,7 +164,8 @@ impl Inner {
         let suits = self.connection.control.gone.is_none()
             && self.connection.control.leaving.is_none()
             && self.settings.mode == Mode::Cached;
-        if !suits || max > self.shared_frames().longest || max > self.connection.target.limits.payload {
+        if !suits || max > self.shared_frames().longest.into() || max > self.connection.target.limits.payload
+        {
             return None;
         }
         let recent = self.codes.recent_index(library);
