@@ -82,7 +82,6 @@ impl Inner {
             && self.codes.is_recent(library, several.index)
             && max <= usize::from(several.longest)
             && several.used + max <= several.end
-            && several.count < MAX_BATCH
         {
             // SAFETY: the channel keeps the space while `several` is there, and `end` keeps `used` inside it.
             let at = unsafe { several.space.payload.add(several.used) };
@@ -114,7 +113,8 @@ impl Inner {
         // breaks the protocol gets its own bytes.
         unsafe { shared::copy_out(at.as_ptr(), message.as_mut_ptr(), len) };
         self.send_several(self.settings.send_timeout)?;
-        let Some(space) = self.space_for_several(index, message.len())? else {
+        let limits = self.shared_frames();
+        let Some(space) = self.space_for_several(index, message.len(), limits)? else {
             // The frame before had it.
             return Err(Error::Inject(InjectError::Full).into());
         };
@@ -124,7 +124,7 @@ impl Inner {
             let at = space.payload.add(MESSAGES_HEAD_LEN);
             shared::copy_in(message.as_ptr(), at.as_ptr(), message.len());
         }
-        self.begin_several(space, index, message.len());
+        self.begin_several(space, index, message.len(), limits);
         Ok(())
     }
 
@@ -132,8 +132,9 @@ impl Inner {
     #[inline(never)]
     fn inject_first(&mut self, library: &Library, args: &[u8], max: usize) -> Result<(), Box<Error>> {
         self.send_several(self.settings.send_timeout)?;
-        if let Some(index) = self.takes_several(library, max)
-            && let Some(space) = self.space_for_several(index, max)?
+        let limits = self.shared_frames();
+        if let Some(index) = self.takes_several(library, max, limits)
+            && let Some(space) = self.space_for_several(index, max, limits)?
         {
             // SAFETY: `space_for_several` guarantees `max` bytes and a canary's behind the head, which the
             // channel keeps.
@@ -141,31 +142,33 @@ impl Inner {
                 let at = space.payload.add(MESSAGES_HEAD_LEN);
                 run_payload_init(library, at.as_ptr(), max, args)?
             };
-            self.begin_several(space, index, len);
+            self.begin_several(space, index, len, limits);
             return Ok(());
         }
         self.inject_sized(library, args, max, Wants::new(false, true)).map(drop)
     }
 
     /// Begins a batch whose first message, of `len` bytes, is written.
-    fn begin_several(&mut self, space: KeptSpace, index: u16, len: usize) {
+    fn begin_several(&mut self, space: KeptSpace, index: u16, len: usize, limits: Limits) {
         // All other sends then take the general path, which sends this frame first.
         self.codes.cool();
         let stride = Messages::stride(len);
-        let (used, end) = (MESSAGES_HEAD_LEN + stride, space.len - CANARY_LEN);
-        let longest = self.shared_frames().longest;
+        let used = MESSAGES_HEAD_LEN + stride;
+        // A message of the same length behind the last one that a frame may have would end later.
+        let last = MESSAGES_HEAD_LEN + (MAX_BATCH as usize - 1) * stride;
+        let end = (last + len).min(space.len - CANARY_LEN);
+        let longest = limits.longest;
         self.connection.batch = Some(Several { space, index, len, stride, count: 1, used, end, longest });
         self.stats.frames += 1;
         self.stats.payload_bytes += len as u64;
     }
 
     /// The index of `library`'s code, if messages of up to `max` bytes for it may share a frame.
-    fn takes_several(&mut self, library: &Library, max: usize) -> Option<u16> {
+    fn takes_several(&mut self, library: &Library, max: usize, limits: Limits) -> Option<u16> {
         let suits = self.connection.control.gone.is_none()
             && self.connection.control.leaving.is_none()
             && self.settings.mode == Mode::Cached;
-        if !suits || max > self.shared_frames().longest.into() || max > self.connection.target.limits.payload
-        {
+        if !suits || max > limits.longest.into() || max > self.connection.target.limits.payload {
             return None;
         }
         let recent = self.codes.recent_index(library);
@@ -175,6 +178,7 @@ impl Inner {
     }
 
     /// What shares a frame on this link.
+    #[inline]
     fn shared_frames(&self) -> Limits {
         let channel = &self.connection.channel;
         // At least two frames are under way.
@@ -186,8 +190,13 @@ impl Inner {
 
     /// Space for a frame of messages of which the first has up to `max` bytes; `None` where this link can
     /// never have enough for one.
-    fn space_for_several(&mut self, index: u16, max: usize) -> Result<Option<KeptSpace>, Box<Error>> {
-        let most = self.shared_frames().space.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
+    fn space_for_several(
+        &mut self,
+        index: u16,
+        max: usize,
+        limits: Limits,
+    ) -> Result<Option<KeptSpace>, Box<Error>> {
+        let most = limits.space.max(MESSAGES_HEAD_LEN + max + CANARY_LEN);
         let mut wait = None;
         loop {
             match self.connection.channel.reserve(&plan(index), most) {
