@@ -6,6 +6,8 @@ use std::fs::{self, DirEntry};
 use std::thread;
 use std::time::Duration;
 
+use farjump::Link;
+
 use crate::helper::{HelperProcess, this_test};
 use crate::paths::on_every_path_at_once;
 use crate::support::{PATIENCE, Place, library};
@@ -52,5 +54,29 @@ fn a_target_with_links_that_are_not_used_sleeps_and_a_call_wakes_it() {
         for link in &links {
             assert_eq!(*link.inject(&echo, b"and again").unwrap().wait(PATIENCE).unwrap(), *b"and again");
         }
+    });
+}
+
+#[test]
+fn a_source_that_was_idle_among_many_is_heard_while_another_calls() {
+    /// Calls in which the others come to count as idle; and those in which one of them must be heard then.
+    const CALLS: u32 = 10_000;
+    on_every_path_at_once(this_test!(), |path| {
+        let place = Place::new();
+        let _target = path.target(&place);
+        let echo = library("echo");
+        let links: Vec<_> = (0..6).map(|_| path.link(&place).connect().unwrap()).collect();
+        let call = |link: &Link| {
+            assert_eq!(*link.inject(&echo, b"on").unwrap().wait(PATIENCE).unwrap(), *b"on");
+        };
+        links.iter().for_each(call);
+        let (busy, idle) = (&links[0], &links[5]);
+        (0..CALLS).for_each(|_| call(busy));
+        let mut pending = idle.inject(&echo, b"heard").unwrap();
+        let heard = (0..CALLS).find(|_| {
+            call(busy);
+            pending.poll().unwrap().is_some()
+        });
+        assert!(heard.is_some(), "it is not heard within {CALLS} calls of another source");
     });
 }
