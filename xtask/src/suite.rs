@@ -63,7 +63,7 @@ pub(crate) fn summarise(tally: &Tally, lacking: &Lacking) {
         }
         println!("To have these tested: {}.\n", packages::advice(lacking));
     }
-    // Once more by name alone: what shows the end of a long output shows them.
+    // The names once more: some readers show only the end of a long output.
     for failure in &tally.failed {
         println!("failed: {}", failure.name);
     }

@@ -225,10 +225,10 @@ pub unsafe extern "C" fn farjump_link_try_send(
 
 /// As farjump_link_send(), and in the same order, but the call may wait for others to share its frame, so
 /// that many small ones cost little more than a few large ones. Calls share a frame if they are of the same
-/// function, cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls of up to 256 bytes
-/// each, one that is delivered as a message up to 8 KiB of calls of up to 4 KiB, and either at most 128. It is
-/// sent when it is full or the next call does not fit it, before anything else is sent on the link, and by
-/// farjump_batch_finish().
+/// function, cached, and of one length. A frame in a mailbox takes up to 1 KiB of calls, each of up to 256
+/// bytes. A frame that is delivered as a message takes up to 8 KiB of calls, each of up to 4 KiB. No frame takes
+/// more than 128. A frame is sent when it is full or the next call does not fit it, before anything else is sent
+/// on the link, and by farjump_batch_finish().
 ///
 /// Calls before one that fails are not lost: those that wait are sent with the next attempt.
 #[unsafe(no_mangle)]

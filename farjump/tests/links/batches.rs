@@ -71,23 +71,48 @@ fn run_in_order(transport: &str, lens: &[usize], most: usize) {
     assert_eq!(*found, *sent.reply());
 }
 
+/// Messages of some lengths, of which so many share a frame of a kibibyte.
+const IN_A_KIBIBYTE: [(usize, usize); 6] =
+    [(0, 122), (8, 122), (32, 30), (100, 9), (LONGEST, 3), (LONGEST + 1, 1)];
+
 #[test]
 fn small_messages_of_one_length_share_frames_of_a_kibibyte() {
-    share("shm", &[(0, 122), (8, 122), (32, 30), (100, 9), (LONGEST, 3), (LONGEST + 1, 1)]);
+    let place = Place::new();
+    share(pair_over(&place, "shm"), &IN_A_KIBIBYTE);
 }
 
 #[test]
 fn delivered_messages_of_one_length_share_frames_of_eight_kibibytes() {
-    share(
-        "tcp",
-        &[(8, 128), (100, 78), (256, 32), (1024, 8), (LONGEST_DELIVERED, 2), (LONGEST_DELIVERED + 1, 1)],
-    );
+    let (place, longest) = (Place::new(), LONGEST_DELIVERED);
+    let lens =
+        [(0, 128), (8, 128), (9, 128), (100, 78), (256, 32), (1024, 8), (longest, 2), (longest + 1, 1)];
+    share(pair_over(&place, "tcp"), &lens);
+}
+
+#[test]
+fn a_target_that_takes_short_frames_gets_delivered_messages_in_frames_of_a_kibibyte() {
+    let place = Place::new();
+    let target = place.target().transport("tcp").max_frame(4096);
+    share(Pair::of(target, place.link().transport("tcp")), &IN_A_KIBIBYTE);
+}
+
+#[test]
+fn a_frame_that_has_as_many_messages_as_it_may_takes_no_shorter_one() {
+    let (place, tally) = (Place::new(), library("tally"));
+    let mut pair = pair_over(&place, "tcp");
+    warm(&mut pair, &tally);
+    let before = frames(&pair.link);
+    let mut batch = pair.link.batch();
+    (0..128).for_each(|_| batch.send(&tally, &[1; 8]).unwrap());
+    batch.send(&tally, b"").unwrap();
+    batch.finish().unwrap();
+    assert_eq!(frames(&pair.link) - before, 2);
+    assert_eq!(to_words(&pair.call(&tally, b"").unwrap()), [1 + 128 + 1 + 1]);
 }
 
 /// Sends messages of each length, of which so many share a frame.
-fn share(transport: &str, lens: &[(usize, usize)]) {
-    let (place, counter) = (Place::new(), library("tally"));
-    let mut pair = pair_over(&place, transport);
+fn share(mut pair: Pair<'_>, lens: &[(usize, usize)]) {
+    let counter = library("tally");
     warm(&mut pair, &counter);
     for &(len, each) in lens {
         let before = frames(&pair.link);

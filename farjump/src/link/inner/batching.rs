@@ -24,15 +24,15 @@ struct Limits {
     longest: u16,
 }
 
-/// Where frames lie in a mailbox: with the header sixteen lines, so that the first messages wait for few others.
+/// Limits of a frame in a mailbox: with the header sixteen lines, so that the first messages wait for few others.
 const IN_MAILBOX: Limits = Limits { space: 16 * LINE - 24, longest: 256 };
-/// Where frames are delivered: two messages of 4 KiB, as much as UCX passes through shared memory in one piece.
-/// A frame costs several times what copying a kibibyte does there.
+/// Limits of a frame that is delivered: two messages of 4 KiB, as much as UCX passes through shared memory in one
+/// piece. Delivering a frame costs several times what copying a kibibyte does.
 const DELIVERED: Limits = Limits {
     space: MESSAGES_HEAD_LEN + 2 * LONGEST_DELIVERED as usize + CANARY_LEN,
     longest: LONGEST_DELIVERED,
 };
-/// [`Limits::longest`] where frames are delivered.
+/// [`Limits::longest`] of a frame that is delivered.
 const LONGEST_DELIVERED: u16 = 4096;
 
 /// A frame that is being filled. The channel keeps its space meanwhile.
@@ -154,7 +154,8 @@ impl Inner {
         self.codes.cool();
         let stride = Messages::stride(len);
         let used = MESSAGES_HEAD_LEN + stride;
-        // A message of the same length behind the last one that a frame may have would end later.
+        // The end of the last message that a frame may have. A further one of this length ends behind it, so the
+        // messages need not be counted against the limit.
         let last = MESSAGES_HEAD_LEN + (MAX_BATCH as usize - 1) * stride;
         let end = (last + len).min(space.len - CANARY_LEN);
         let longest = limits.longest;
@@ -181,7 +182,7 @@ impl Inner {
     #[inline]
     fn shared_frames(&self) -> Limits {
         let channel = &self.connection.channel;
-        // At least two frames are under way.
+        // A link with short frames keeps to short batches: it has credit for several.
         match channel.has_mailbox() || channel.max_frame() < 2 * DELIVERED.space {
             true => IN_MAILBOX,
             false => DELIVERED,
