@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farjump_transports::verbs::Options;
 
@@ -84,6 +84,15 @@ impl Machine {
         }
     }
 
+    fn has_device(&self) -> bool {
+        PathBuf::from(format!("/sys/class/infiniband/{}", self.device)).exists()
+    }
+
+    /// Waits until the device is gone, at most `limit`. Returns whether it is.
+    pub(crate) fn is_without_device(&self, limit: Duration) -> bool {
+        comes_true(limit, || !self.has_device())
+    }
+
     fn port(&self, file: &str) -> String {
         let path = format!("/sys/class/infiniband/{}/ports/1/{file}", self.device);
         fs::read_to_string(path).unwrap_or_default()
@@ -111,8 +120,7 @@ impl Drop for Down<'_> {
 impl Drop for Removed<'_> {
     fn drop(&mut self) {
         let Machine { device, interface, .. } = self.machine;
-        let there = |path: &str| PathBuf::from(path).exists();
-        while there(&format!("/sys/class/infiniband/{device}")) {
+        while self.machine.has_device() {
             thread::sleep(Duration::from_millis(20));
         }
         if self.interface_too {
@@ -135,6 +143,18 @@ impl Drop for Removed<'_> {
         }
         set_nodes(EVERYBODY).unwrap();
     }
+}
+
+/// Waits until `holds` returns true, at most `limit`. Returns whether it did.
+pub(crate) fn comes_true(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 /// The device that backends take: the named one, or the first.
