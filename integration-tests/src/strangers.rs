@@ -6,21 +6,21 @@
 //! Core follows the pointers that `Messages` returns.
 //! ```compile_fail,E0200
 //! # use std::ptr::NonNull;
-//! # use farjump_core::transport::{Messages, TransportError};
+//! # use farjump_core::transport::{Message, Messages, TransportError};
 //! struct Anywhere;
 //!
 //! impl Messages for Anywhere {
 //! #   fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> { Ok(NonNull::dangling()) }
 //! #   fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> { Ok(()) }
 //! #   fn release(&mut self) {}
-//!     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
-//!         Ok(Some((NonNull::dangling(), 1 << 40)))
+//!     fn poll(&mut self) -> Result<Option<Message>, TransportError> {
+//!         Ok(Some(Message::new(NonNull::dangling(), 1 << 40)))
 //!     }
 //! }
 //! ```
 //! ```
 //! # use std::ptr::NonNull;
-//! # use farjump_core::transport::{Messages, TransportError};
+//! # use farjump_core::transport::{Message, Messages, TransportError};
 //! struct Anywhere;
 //!
 //! // SAFETY: there are no messages.
@@ -28,7 +28,7 @@
 //! #   fn reserve(&mut self, _: usize) -> Result<NonNull<u8>, TransportError> { unimplemented!() }
 //! #   fn commit(&mut self, _: usize, _: u64) -> Result<(), TransportError> { Ok(()) }
 //! #   fn release(&mut self) {}
-//!     fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+//!     fn poll(&mut self) -> Result<Option<Message>, TransportError> {
 //!         Ok(None)
 //!     }
 //! }

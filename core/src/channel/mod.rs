@@ -20,6 +20,7 @@ mod in_place;
 mod large;
 mod line;
 mod lines;
+mod message;
 #[cfg(all(test, loom))]
 mod model;
 mod one_sided;
@@ -35,8 +36,9 @@ use credit::IdleRounds;
 pub use in_place::InPlace;
 pub use line::{ClearLine, Line};
 pub use lines::Lines;
+pub use message::MessageSpace;
 use one_sided::OneSided;
-pub use plain::{PlainFrame, PlainFrames, PlainPoll};
+pub use plain::{Delivered, Mapped, PlainFrame, PlainFrames, PlainPath, PlainPoll, Replied};
 pub use receive::{FastPoll, Polled};
 use received_frame::Held;
 pub use received_frame::{Received, Taken};

@@ -1,30 +1,36 @@
-//! Receiving frames without code in mapped memory: the most common frames, along the shortest path.
+//! Receiving frames without code: the most common frames, along the shortest path.
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use super::one_sided::OneSided;
 use super::received_frame::Held;
-use super::{Channel, ClearLine, Path, Taken};
-use crate::frame::{Flags, Kind, PlainWords};
-use crate::mailbox;
+use super::{Channel, Taken};
+use crate::frame::{Flags, Kind, PlainWords, Plan};
 use crate::shared;
 use crate::transport::TransportError;
 
-/// Frames of one kind, without code, of a mapped ring, in the order in which they come. While this value lives
-/// the channel holds no frame, so nothing is stored for a frame but the receiver's progress.
+mod path;
+
+pub use path::{Delivered, Mapped, PlainPath};
+
+/// Frames of one kind, without code, in the order in which they come, along a path of the type `P`. While this
+/// value lives the channel holds no frame, so nothing is stored for a frame but the receiver's progress.
 #[derive(Debug)]
-pub struct PlainFrames<'c> {
+pub struct PlainFrames<'c, P> {
     channel: &'c mut Channel,
     kind: Kind,
+    path: PhantomData<P>,
 }
 
 /// The result of [`PlainFrames::next`].
 #[derive(Debug)]
-pub enum PlainPoll<'c> {
+pub enum PlainPoll<'c, P> {
     /// Nothing.
     Nothing,
     /// A frame, checked. It stays at the head until [`PlainFrame::release`].
-    Frame(PlainFrame<'c>),
+    Frame(PlainFrame<'c, P>),
+    /// A frame without code of another kind, checked: [`PlainFrame::hold`] takes it. Only on a [`Delivered`] path.
+    OfOtherKind(PlainFrame<'c, P>),
     /// Something else: use [`Channel::poll`].
     Other,
 }
@@ -33,64 +39,56 @@ pub enum PlainPoll<'c> {
 /// the next poll reads the frame again.
 #[derive(Debug)]
 #[must_use = "a frame stays at the head until `release`"]
-pub struct PlainFrame<'c> {
+pub struct PlainFrame<'c, P> {
     channel: &'c mut Channel,
     words: PlainWords,
     payload: NonNull<u8>,
+    path: PhantomData<P>,
+}
+
+/// The result of [`PlainFrame::reply`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a frame may not have been sent"]
+pub enum Replied {
+    /// The reply is sent.
+    Sent,
+    /// The reply is sent, and the peer has to be looked after: [`Channel::look_at_changed_peer`].
+    Look,
+    /// Nothing was sent: use the general path.
+    NotSent,
 }
 
 impl Channel {
-    /// Begins to receive frames of this kind. `None` for kinds that name code, where the ring is not mapped, and
-    /// while a frame is held.
+    /// Begins to receive frames of this kind. `None` for kinds that name code, on another path, and while a frame
+    /// is held.
     #[inline(always)]
-    pub fn plain_frames(&mut self, kind: Kind) -> Option<PlainFrames<'_>> {
+    pub fn plain_frames<P: PlainPath>(&mut self, kind: Kind) -> Option<PlainFrames<'_, P>> {
         let is_plain = !kind.names_code() && kind != Kind::Skip;
-        (is_plain && self.is_mapped && !self.held.is_some()).then_some(PlainFrames { channel: self, kind })
-    }
-
-    /// The path, if it is one-sided and the peer's memory is mapped.
-    #[inline(always)]
-    pub(super) fn mapped_path(&mut self) -> Option<&mut OneSided> {
-        // SAFETY: just checked.
-        if self.is_mapped { Some(unsafe { self.known_mapped_path() }) } else { None }
-    }
-
-    /// The path, which is one-sided.
-    ///
-    /// # Safety
-    /// `is_mapped` must be set.
-    #[inline(always)]
-    unsafe fn known_mapped_path(&mut self) -> &mut OneSided {
-        match &mut self.path {
-            Path::OneSided(path) => path,
-            // SAFETY: `Channel::new` sets `is_mapped` only for a one-sided path, and nothing replaces either.
-            Path::TwoSided(_) => unsafe { core::hint::unreachable_unchecked() },
-        }
+        let may = is_plain && P::is_of(self) && !self.held.is_some();
+        may.then_some(PlainFrames { channel: self, kind, path: PhantomData })
     }
 }
 
-impl PlainFrames<'_> {
+impl<P: PlainPath> PlainFrames<'_, P> {
     /// Polls for the next frame. If a reply is wanted, prefetches the line for it.
     // Not an iterator: a frame borrows from this value.
     #[allow(clippy::should_implement_trait)]
     #[inline(always)]
-    pub fn next(&mut self) -> PlainPoll<'_> {
-        // SAFETY: `Channel::plain_frames` makes a value for a mapped path only.
-        let path = unsafe { self.channel.known_mapped_path() };
-        match path.inbound.poll_plain(self.kind) {
-            mailbox::PlainPoll::Nothing => PlainPoll::Nothing,
-            mailbox::PlainPoll::Frame(words, payload) => {
-                if words.flags().contains(Flags::WANTS_REPLY) {
-                    path.out.prefetch();
-                }
-                PlainPoll::Frame(PlainFrame { channel: self.channel, words, payload })
+    pub fn next(&mut self) -> PlainPoll<'_, P> {
+        // SAFETY: `Channel::plain_frames` makes a value for this path only.
+        match unsafe { P::poll(self.channel, self.kind) } {
+            path::Seen::Nothing => PlainPoll::Nothing,
+            path::Seen::Frame(words, payload) => {
+                let is_other = !P::IS_MAPPED && !words.is_of(self.kind);
+                let frame = PlainFrame { channel: self.channel, words, payload, path: PhantomData };
+                if is_other { PlainPoll::OfOtherKind(frame) } else { PlainPoll::Frame(frame) }
             }
-            mailbox::PlainPoll::Look => PlainPoll::Other,
+            path::Seen::Other => PlainPoll::Other,
         }
     }
 }
 
-impl PlainFrame<'_> {
+impl<P: PlainPath> PlainFrame<'_, P> {
     /// The code index, or a reply's status.
     #[inline(always)]
     pub fn index(&self) -> u16 {
@@ -137,10 +135,11 @@ impl PlainFrame<'_> {
         self.channel.prefetch_reserved();
     }
 
-    /// Space for a reply of one line, where that needs no check. The frame stays at the head.
+    /// Sends the frame `plan`, which names no code and wants no alignment, with the payload `bytes`, where that
+    /// takes the shortest path. This frame stays at the head.
     #[inline(always)]
-    pub fn clear_line(&mut self) -> Option<ClearLine<'_>> {
-        self.channel.clear_line()
+    pub fn reply(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
+        P::reply(self.channel, plan, bytes)
     }
 
     /// Releases the frame and its space. The bytes at [`PlainFrame::payload`] may be overwritten from now on.
@@ -149,17 +148,16 @@ impl PlainFrame<'_> {
     /// When returning credit to the peer fails.
     #[inline(always)]
     pub fn release(self) -> Result<(), TransportError> {
-        // SAFETY: `Channel::plain_frames`, which this comes from, makes a value for a mapped path only.
-        unsafe { self.channel.known_mapped_path() }.release_plain(self.words.frame_len())
+        // SAFETY: `Channel::plain_frames`, which this comes from, makes a value for this path only. The frame is at
+        // the head: it was not released.
+        unsafe { P::release(self.channel, &self.words) }
     }
 
     /// Ends the borrow and has the channel hold the frame until [`Channel::release`] has the result.
     #[cold]
     pub fn hold(self) -> Taken {
         // SAFETY: as in `release`.
-        let path = unsafe { self.channel.known_mapped_path() };
-        // The frame is at the head: it was not released.
-        let start = path.inbound.head();
-        self.channel.take_plain(Held::of_plain(self.words, start))
+        let (start, payload) = unsafe { P::place(self.channel, &self.words, self.payload) };
+        self.channel.take_plain(Held::of_plain(self.words, payload, start))
     }
 }

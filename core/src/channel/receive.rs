@@ -98,8 +98,8 @@ impl Channel {
         }
         match path.poll_fast() {
             two_sided::FastPoll::Nothing => Found::Nothing,
-            two_sided::FastPoll::Plain(header, start) => {
-                self.hold(Held::new(header, 0, start), false);
+            two_sided::FastPoll::Plain(words, start) => {
+                self.hold(Held::of_plain(words, 0, start), false);
                 Found::Frame
             }
             two_sided::FastPoll::Look => Found::Other,

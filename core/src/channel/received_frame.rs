@@ -76,10 +76,11 @@ impl Held {
         Held { lengths, rest, payload: u64::from(payload), start: Some(start) }
     }
 
-    /// The frame at `start` with these words, which were checked.
-    pub(super) fn of_plain(words: PlainWords, start: NonNull<u8>) -> Self {
+    /// The frame at `start` with these words and this payload offset, which were checked.
+    #[inline(always)]
+    pub(super) fn of_plain(words: PlainWords, payload: usize, start: NonNull<u8>) -> Self {
         let [lengths, rest] = words.words();
-        Held { lengths, rest, payload: words.payload() as u64, start: Some(start) }
+        Held { lengths, rest, payload: payload as u64, start: Some(start) }
     }
 
     #[inline(always)]

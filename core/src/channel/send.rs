@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::{Channel, ClearLine, Line, Path, line};
-use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Kind, Layout, Plan};
+use super::{Channel, ClearLine, Line, MessageSpace, Path, line};
+use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Layout, Plan};
 use crate::memory::{Memory, Region};
 use crate::shared;
 use crate::sync::Ordering;
@@ -125,36 +125,6 @@ impl<'c> Reserved<'c> {
                 sent
             }
         }
-    }
-
-    /// [`Reserved::commit`] for space of [`Channel::reserve_delivered`], where each nanosecond counts.
-    ///
-    /// # Errors
-    /// Those of [`Reserved::commit`].
-    #[inline(always)]
-    pub fn commit_delivered(self, plan: &Plan<'_>, used: usize) -> Result<(), SendError> {
-        if let Path::TwoSided(path) = &mut self.channel.path {
-            let used = used.min(self.space.len);
-            // SAFETY: as in `commit`.
-            let sent = unsafe {
-                let start = self.space.payload.sub(self.space.layout.payload);
-                path.commit(start, plan.header_delivered(&self.space.layout, used))
-            };
-            if let Ok(()) = sent {
-                return sent;
-            }
-            return self.not_committed(sent);
-        }
-        self.commit(plan, used)
-    }
-
-    /// Keeps the frame if the backend could not take it now.
-    #[cold]
-    fn not_committed(self, sent: Result<(), SendError>) -> Result<(), SendError> {
-        if let Err(SendError::Full) = sent {
-            self.channel.set_kept(self.space);
-        }
-        sent
     }
 
     /// Ends the borrow and keeps the space, as what is written there, until [`Channel::kept`]. Frames may be
@@ -288,23 +258,6 @@ impl Channel {
         }
     }
 
-    /// [`Channel::reserve`] for a frame on a two-sided path that names no code and wants no alignment.
-    /// Faster; `None` when the fast path does not apply.
-    #[inline]
-    pub fn reserve_delivered(&mut self, payload: usize) -> Option<Reserved<'_>> {
-        let Path::TwoSided(path) = &mut self.path else { return None };
-        if payload > self.send_limit || self.keeps {
-            return None;
-        }
-        let layout = Plan::of(Kind::Call).layout_delivered(payload);
-        if layout.frame_len > self.send_limit {
-            return None;
-        }
-        let start = path.lend(layout.frame_len)?;
-        // The payload comes first.
-        Some(Reserved::new(self, Space { payload: start, len: payload, layout }))
-    }
-
     /// Sends a frame with the payload `bytes` without copying it. `None`, with nothing sent, when the
     /// transport cannot do that now or a copy costs less: use another way then.
     #[inline]
@@ -317,11 +270,10 @@ impl Channel {
         {
             return None;
         }
-        let Reserved { channel, space } = self.reserve_delivered(bytes.len())?;
-        let header = plan.header_delivered(&space.layout, bytes.len());
-        let Path::TwoSided(path) = &mut channel.path else { return None };
+        let MessageSpace { path, start, .. } = self.message(bytes.len())?;
+        let header = plan.header_delivered(&plan.layout_delivered(bytes.len()), bytes.len());
         // SAFETY: the buffer was lent just now, for a frame of this length.
-        Some(unsafe { path.commit_beside(space.payload.sub(space.layout.payload), header, bytes) })
+        Some(unsafe { path.commit_beside(start, header, bytes) })
     }
 
     /// Reserves space for a frame of one line. `None` unless the ring is mapped and has the space now.
@@ -386,11 +338,12 @@ impl Channel {
         }
         if plan.code.is_none()
             && plan.align_log2 == 0
-            && let Some(space) = self.reserve_delivered(bytes.len())
+            && let Some(space) = self.message(bytes.len())
         {
-            // SAFETY: as below.
-            unsafe { shared::copy_in(bytes.as_ptr(), space.payload().as_ptr(), bytes.len()) };
-            return space.commit_delivered(plan, bytes.len());
+            space.write(bytes);
+            if space.send(plan, bytes.len()) {
+                return Ok(());
+            }
         }
         let space = self.reserve(plan, bytes.len())?;
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the

@@ -5,9 +5,10 @@ use core::ptr::NonNull;
 
 use super::{Armed, ChannelParams, SendError, protocol};
 use crate::frame::{
-    DELIVERED_HEADER_LEN, FrameError, FrameView, Header, Layout, Parts, Plan, delivered_words,
+    DEFAULT_ALIGN_LOG2, DELIVERED_HEADER_LEN, Flags, FrameError, FrameView, Header, Layout, Parts,
+    PlainWords, Plan, delivered_words,
 };
-use crate::transport::{Messages, TransportError};
+use crate::transport::{Message, Messages, TransportError};
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
@@ -35,7 +36,7 @@ pub(super) enum FastPoll {
     /// Nothing.
     Nothing,
     /// A frame without code: its header, and where it and its payload start.
-    Plain(Header, NonNull<u8>),
+    Plain(PlainWords, NonNull<u8>),
     /// Something else: call [`TwoSided::poll`].
     Look,
 }
@@ -83,6 +84,40 @@ impl TwoSided {
         unsafe { self.begin(start, header) };
         let sent = self.messages.commit(header.frame_len as usize, self.sent);
         self.ended(sent)
+    }
+
+    /// A buffer for a frame without code with up to `payload` bytes of payload, if the backend has one now.
+    #[inline(always)]
+    pub(super) fn plain_space(&mut self, payload: usize, limit: usize) -> Option<NonNull<u8>> {
+        // As `Plan::layout_delivered` lays it out.
+        let frame_len = payload.saturating_add(DELIVERED_HEADER_LEN);
+        if frame_len > limit { None } else { self.lend(frame_len) }
+    }
+
+    /// Sends a frame without code, which wants no alignment of its own, with the `used` bytes of payload in the
+    /// buffer at `start`. Returns `false`, with nothing sent, if the backend cannot take it now; an error is
+    /// kept for the next [`TwoSided::reserve`].
+    ///
+    /// # Safety
+    /// [`TwoSided::plain_space`] returned `start` last, for as many bytes of payload, and no commit has taken it
+    /// since.
+    #[inline(always)]
+    pub(super) unsafe fn send_plain(&mut self, start: NonNull<u8>, plan: &Plan<'_>, used: usize) -> bool {
+        let frame_len = used + DELIVERED_HEADER_LEN;
+        let flags = Flags::from_bits_retain(DEFAULT_ALIGN_LOG2);
+        let header = plan.header_of(frame_len as u32, used as u32, flags);
+        // SAFETY: the caller's (see Safety).
+        unsafe { self.begin(start, header) };
+        match self.messages.commit(frame_len, self.sent) {
+            Ok(()) => {
+                self.sent += 1;
+                true
+            }
+            Err(error) => {
+                self.refuse(error);
+                false
+            }
+        }
     }
 
     /// [`TwoSided::commit`] for a frame that names no code and whose payload, `bytes`, lies elsewhere.
@@ -139,37 +174,35 @@ impl TwoSided {
         }
         match self.messages.reserve(frame_len) {
             Ok(start) => Some(start),
-            Err(error) => self.refuse(error),
+            Err(error) => {
+                self.refuse(error);
+                None
+            }
         }
     }
 
     /// Keeps an error that may end the link: the backend is not asked twice.
     #[cold]
-    fn refuse(&mut self, error: TransportError) -> Option<NonNull<u8>> {
+    fn refuse(&mut self, error: TransportError) {
         if !error.is_full() {
             self.refused = Some(Box::new(error));
         }
-        None
     }
 
     /// The fast poll: finds nothing or a frame without code, and leaves everything else to `poll`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_fast(&mut self) -> FastPoll {
-        let (start, len) = match self.messages.poll() {
+        let message = match self.messages.poll() {
             Ok(None) => return FastPoll::Nothing,
             Ok(Some(message)) => message,
             Err(error) => return self.look(error),
         };
-        let Some(at) = len.checked_sub(DELIVERED_HEADER_LEN) else { return FastPoll::Look };
-        // SAFETY: the backend lends the message of `len` bytes at `start` until `release`, and nothing writes
-        // it meanwhile (`Messages`).
-        let words: [u64; 2] = unsafe { start.add(at).cast().read_unaligned() };
-        let words = words.map(u64::from_le);
+        let Some(words) = words_of(&message) else { return FastPoll::Look };
         if words[0] as u32 != self.due {
             return FastPoll::Look;
         }
-        match Header::plain_delivered(words, len, self.fast_limit) {
-            Some(header) => FastPoll::Plain(header, start),
+        match PlainWords::of_delivered(words, message.len(), self.fast_limit) {
+            Some(words) => FastPoll::Plain(words, message.start()),
             None => FastPoll::Look,
         }
     }
@@ -186,11 +219,15 @@ impl TwoSided {
         if let Some(error) = self.failed.take() {
             return Err(*error);
         }
-        let Some((start, len)) = self.messages.poll()? else { return Ok(None) };
-        // SAFETY: the backend lends `len` bytes at `start`, which nothing else writes, until `release`
-        // (`Messages`).
-        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len) };
-        let view = FrameView::of_delivered(bytes, self.receive_limit).map_err(protocol)?;
+        let Some(message) = self.messages.poll()? else { return Ok(None) };
+        let (start, len) = (message.start(), message.len());
+        let Some(words) = words_of(&message) else {
+            return Err(protocol(FrameError::Truncated { needed: DELIVERED_HEADER_LEN, found: len }));
+        };
+        // SAFETY: the backend lends the message less its header at `start`, which nothing else writes, until
+        // `release` (`Messages`).
+        let bytes = unsafe { core::slice::from_raw_parts(start.as_ptr(), len - DELIVERED_HEADER_LEN) };
+        let view = FrameView::of_parts(bytes, words, self.receive_limit).map_err(protocol)?;
         if view.signal() != u64::from(self.due) {
             return Err(protocol(FrameError::Signal));
         }
@@ -212,4 +249,16 @@ impl TwoSided {
             (false, _) => Armed::Nap,
         })
     }
+}
+
+/// The header of a message that was polled and not released; `None` if it is too short for one.
+#[inline(always)]
+fn words_of(message: &Message) -> Option<[u64; 2]> {
+    if message.len() < DELIVERED_HEADER_LEN {
+        return None;
+    }
+    // SAFETY: a message of 16 bytes or more has a header, which the backend lends until `release`, and nothing
+    // writes it meanwhile (`Messages`).
+    let words: [u64; 2] = unsafe { message.header().cast().read_unaligned() };
+    Some(words.map(u64::from_le))
 }

@@ -5,6 +5,55 @@ use core::ptr::NonNull;
 #[cfg(doc)]
 use super::Capabilities;
 use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
+use crate::frame::DELIVERED_HEADER_LEN;
+
+/// A delivered message: addresses and a length, which the backend's [`Messages::poll`] vouches for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    start: NonNull<u8>,
+    len: usize,
+    header: NonNull<u8>,
+}
+
+impl Message {
+    /// A message of `len` bytes at `start`, whose header is its end, as it was committed.
+    #[inline(always)]
+    pub fn new(start: NonNull<u8>, len: usize) -> Message {
+        let header = start.as_ptr().wrapping_add(len.saturating_sub(DELIVERED_HEADER_LEN));
+        // No message begins at the top of the address space.
+        Message { start, len, header: NonNull::new(header).unwrap_or(start) }
+    }
+
+    /// A message whose header, 16 bytes of the `len`, lies at `header` instead, and the rest at `start`: for
+    /// transports that carry the header where the receiver reads first.
+    #[inline(always)]
+    pub fn with_header(start: NonNull<u8>, len: usize, header: NonNull<u8>) -> Message {
+        Message { start, len, header }
+    }
+
+    /// Its start: that of the payload, of a frame without code.
+    #[inline(always)]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Its length in bytes, that of the header included.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of its header, with any alignment.
+    #[inline(always)]
+    pub fn header(&self) -> NonNull<u8> {
+        self.header
+    }
+}
 
 /// Whole messages, in order, each delivered once. The backend must not lose one without an error.
 ///
@@ -15,7 +64,8 @@ use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
 ///   reads and writes of `len` bytes until the [`Messages::commit`] that succeeds, the next `reserve`, or the
 ///   end of the value;
 /// * the message that [`Messages::poll`] returns is aligned to 64 bytes, valid for reads and writes of its
-///   length until [`Messages::release`] or the end of the value, and written by nothing else until then;
+///   length, less that of the header if that lies elsewhere, until [`Messages::release`] or the end of the
+///   value, and written by nothing else until then; so is its header, which the length includes, for reads;
 /// * neither overlaps the other, or any memory that a reference reaches.
 pub unsafe trait Messages: Send {
     /// Reserves a buffer for one message of `len` bytes. Nothing is sent before [`Messages::commit`]; a
@@ -54,14 +104,13 @@ pub unsafe trait Messages: Send {
         Err(TransportError::new("core", Operation::Send, cause).with_frame(frame))
     }
 
-    /// The oldest message that was delivered and not released: its start, aligned to
-    /// 64 bytes, and its length. The same one until [`Messages::release`]. Until then the
-    /// bytes are valid for reads and writes, and the peer cannot change them. Makes a little progress if the
-    /// library needs that.
+    /// The oldest message that was delivered and not released. The same one until [`Messages::release`]. Until
+    /// then its bytes are valid for reads and writes, and the peer cannot change them. Makes a little progress
+    /// if the library needs that.
     ///
     /// # Errors
     /// Final for the link.
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError>;
+    fn poll(&mut self) -> Result<Option<Message>, TransportError>;
 
     /// Returns the message from [`Messages::poll`] to the backend. Does nothing without one.
     fn release(&mut self);

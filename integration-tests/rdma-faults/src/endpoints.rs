@@ -117,7 +117,8 @@ impl End {
                 Ok(found == line(number))
             }
             End::Sent(messages) => {
-                let Some((start, len)) = messages.poll()? else { return Ok(false) };
+                let Some(message) = messages.poll()? else { return Ok(false) };
+                let (start, len) = (message.start(), message.len());
                 // SAFETY: the message is lent until it is released.
                 let found = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) } == line(number);
                 assert!(found, "another message than frame {number}, or a damaged one");

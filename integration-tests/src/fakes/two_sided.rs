@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
-    Operation, Transport, TransportError, UnconnectedEndpoint,
+    self, Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
+    OpenRequest, Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 
 use super::control::{FakeHandle, InFlight, Shared};
@@ -288,7 +288,7 @@ unsafe impl Messages for FakeMessages {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<transport::Message>, TransportError> {
         if self.held.is_none() {
             // Read before the inbox: the peer's messages from before it closed are there then.
             let closed = self.peer.closed.load(std::sync::atomic::Ordering::Acquire);
@@ -300,7 +300,7 @@ unsafe impl Messages for FakeMessages {
                 return Err(self.fail(Operation::Receive, Cause::PeerGone));
             }
         }
-        Ok(self.held.as_ref().map(|message| (message.block.start(), message.len)))
+        Ok(self.held.as_ref().map(|message| transport::Message::new(message.block.start(), message.len)))
     }
 
     fn release(&mut self) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::event::{Action, Event};
 use super::{require_a_rule, without_mapping};
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Messages,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Endpoint, LocalAddress, LocalMemory, Message, Messages,
     OpenRequest, PathInfo, RemoteMemory, Transport, TransportError, UnconnectedEndpoint,
 };
 
@@ -243,12 +243,12 @@ unsafe impl Messages for ObservedMessages {
         self.link.observed(Action::Commit { len, frame }, self.inner.commit(len, frame))
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         let result = self.inner.poll();
         match &result {
-            Ok(Some((_, len))) if !self.handed_over => {
+            Ok(Some(message)) if !self.handed_over => {
                 self.handed_over = true;
-                self.link.observe(Action::Deliver { len: *len }, None);
+                self.link.observe(Action::Deliver { len: message.len() }, None);
             }
             Ok(_) => {}
             Err(error) => self.link.observe(Action::Deliver { len: 0 }, Some(error)),

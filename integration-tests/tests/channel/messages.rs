@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use farjump_core::channel::{Channel, ChannelParams, Polled, SendError};
 use farjump_core::frame::{Flags, FrameError, Kind, MAX_FRAME, Plan, PlanCode, TRANSPORT_WORD_LEN};
 use farjump_core::image::CodeId;
-use farjump_core::transport::{ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
+use farjump_core::transport::{self, ArrivalRules, Cause, Endpoint, Messages, Operation, TransportError};
 use proptest::prelude::*;
 
 use super::peers::{key, pattern, plan, terms};
@@ -105,11 +105,11 @@ unsafe impl Messages for End {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<transport::Message>, TransportError> {
         if self.lent.is_none() {
             self.lent = self.inbound.lock().unwrap().messages.pop_front();
         }
-        Ok(self.lent.as_ref().map(|message| (message.base, message.len)))
+        Ok(self.lent.as_ref().map(|message| transport::Message::new(message.base, message.len)))
     }
 
     fn release(&mut self) {
@@ -371,7 +371,7 @@ fn a_kept_frame_is_forgotten_with_the_next_reservation() {
     // SAFETY: `reserve` lends 100 bytes.
     unsafe { first.payload().write_bytes(0x55, 100) };
     first.keep();
-    assert!(left.reserve_delivered(10).is_none(), "a frame is kept");
+    assert!(left.message(10).is_none(), "a frame is kept");
     left.kept().unwrap().commit(&plan, 100).unwrap();
     assert!(left.kept().is_none(), "nothing is reserved");
     left.reserve(&plan, 1_000).unwrap().keep();
@@ -381,7 +381,7 @@ fn a_kept_frame_is_forgotten_with_the_next_reservation() {
     line.0.lock().unwrap().full_reserves = 1;
     assert!(matches!(left.reserve(&plan, 1_000), Err(SendError::Full)));
     assert!(left.kept().is_none(), "what was reserved is forgotten");
-    assert!(left.reserve_delivered(10).is_some());
+    assert!(left.message(10).is_some());
     assert_eq!(take(&mut right), Some((0, vec![0x55; 100])));
     assert_eq!(take(&mut right), None);
 }

@@ -126,9 +126,11 @@ fn commit(messages: &mut dyn Messages, len: usize, frame: u64) -> Result<(), Tra
 /// The next message, released at once; `None` if none came within many polls.
 fn receive(messages: &mut dyn Messages) -> Result<Option<Vec<u8>>, TransportError> {
     for _ in 0..1000 {
-        if let Some((start, len)) = messages.poll()? {
-            // SAFETY: the backend lends these bytes until `release`, and the peer can no longer change them.
-            let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
+        if let Some(message) = messages.poll()? {
+            // SAFETY: the fakes lend these bytes, header last, until `release`, and the peer can no longer change
+            // them.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(message.start().as_ptr(), message.len()) }.to_vec();
             messages.release();
             return Ok(Some(bytes));
         }

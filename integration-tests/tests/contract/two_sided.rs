@@ -18,9 +18,10 @@ fn messages_come_whole_in_order_and_aligned_to_a_line_and_no_better() {
             for _ in 0..1000 {
                 found = found.or(right.poll().unwrap());
             }
-            let (start, len) = found.expect("a message was lost");
+            let message = found.expect("a message was lost");
             assert_eq!(right.poll().unwrap(), found, "the same one until it is released");
-            assert_eq!(start.as_ptr().addr() % 128, 64);
+            let len = message.len();
+            assert_eq!(message.start().as_ptr().addr() % 128, 64);
             assert_eq!(len, 64 * (1 + frame as usize % 7));
             assert_eq!(receive(&mut *right).unwrap().unwrap(), pattern(len, frame));
         }
@@ -74,7 +75,7 @@ fn room_holds_no_zeros_and_a_message_released_is_gone() {
     // SAFETY: 64 bytes are lent until the commit, and the fake initialised them.
     assert_ne!(unsafe { space.cast::<u64>().read() }, 0);
     send(&mut *left, &pattern(64, 0), 0);
-    let (start, _) = (0..1000).find_map(|_| right.poll().unwrap()).unwrap();
+    let start = (0..1000).find_map(|_| right.poll().unwrap()).unwrap().start();
     right.release();
     // SAFETY: the fake keeps the memory of the last released message, for exactly such readers.
     assert_eq!(unsafe { start.cast::<[u8; 8]>().read() }, [0xdd; 8]);

@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 
 use farjump_core::frame::{FrameError, LINE};
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest,
-    Operation, Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Message, Messages,
+    OpenRequest, Operation, Transport, TransportError, UnconnectedEndpoint,
 };
 use rustix::io::Errno;
 use rustix::net::{
@@ -100,7 +100,7 @@ unsafe impl Messages for Post {
         Err(failed(Operation::Send, cause).with_frame(frame))
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         if self.held.is_none() {
             // With TRUNC the length is that of the whole message, even if it is too long for the buffer.
             let received = recv(&self.inbox, self.message.bytes(), RecvFlags::DONTWAIT | RecvFlags::TRUNC);
@@ -114,7 +114,7 @@ unsafe impl Messages for Post {
                 Err(error) => return Err(failed(Operation::Receive, Cause::System(error.to_string()))),
             };
         }
-        Ok(self.held.map(|len| (self.message.start(), len)))
+        Ok(self.held.map(|len| Message::new(self.message.start(), len)))
     }
 
     fn release(&mut self) {

@@ -169,7 +169,8 @@ fn records(message: &[u8], is_sealed: bool) -> Vec<u8> {
     let (mut between, own) = UnixStream::pair().unwrap();
     let mut target = end(Side::Target, own, is_sealed);
     between.write_all(&bytes).unwrap();
-    let (start, len) = target.poll().unwrap().expect("it is whole");
+    let found = target.poll().unwrap().expect("it is whole");
+    let (start, len) = (found.start(), found.len());
     // SAFETY: `poll` lends `len` bytes until `release`.
     assert!(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) } == message);
     target.release();

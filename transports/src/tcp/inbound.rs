@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use farjump_core::frame::{FrameError, LINE};
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, Message};
 
 use super::buffers::{self, Buffer, FRONT, RECEIVE};
 use super::credit::{RecvCredit, SendCredit};
@@ -102,8 +102,8 @@ impl Inbound {
 
     /// The oldest message that is ready.
     #[inline]
-    pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
-        self.first.as_ref().map(|ready| (ready.start, ready.len as usize))
+    pub(super) fn front(&self) -> Option<Message> {
+        self.first.as_ref().map(|ready| Message::new(ready.start, ready.len as usize))
     }
 
     /// The reason why nothing more arrives, behind the ready messages.

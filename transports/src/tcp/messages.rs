@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
-use farjump_core::transport::{Cause, Messages, Operation, PathInfo, TransportError};
+use farjump_core::transport::{Cause, Message, Messages, Operation, PathInfo, TransportError};
 use rustix::net::getpeername;
 
 use super::buffers::{self, Buffer, FRONT};
@@ -189,7 +189,7 @@ unsafe impl Messages for TcpMessages {
     }
 
     #[inline]
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         let Parts { outbound, inbound, windows, .. } = self.parts();
         if let Some(front) = inbound.front() {
             return Ok(Some(front));

@@ -83,11 +83,12 @@ fn send(post: &mut TcpMessages, len: usize, fill: u8) -> Result<(), TransportErr
 
 /// Takes the next message and releases it.
 fn take(post: &mut TcpMessages) -> Result<Option<Vec<u8>>, TransportError> {
-    let Some((start, len)) = post.poll()? else { return Ok(None) };
+    let Some(message) = post.poll()? else { return Ok(None) };
+    let (start, len) = (message.start(), message.len());
     assert!(start.addr().get().is_multiple_of(LINE));
     // SAFETY: `poll` lends `len` bytes until `release`.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
-    assert_eq!(post.poll().unwrap(), Some((start, len)), "another before it is released");
+    assert_eq!(post.poll().unwrap(), Some(message), "another before it is released");
     post.release();
     Ok(Some(bytes))
 }

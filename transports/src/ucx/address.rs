@@ -1,6 +1,6 @@
 //! The address of a UCX endpoint: the worker's address, opaque to all but UCX, and the backend's fields.
 //!
-//! Little-endian: version (`u16`, 5), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor
+//! Little-endian: version (`u16`, 6), backend (`u16`: 1 active messages, 2 puts), UCX's major and minor
 //! version (`u16` each), checksum of settings (`u16`, `settings.rs`), zero (`u16`), CRC-32 of all else
 //! (`u32`), length of the rest (`u32`), and the rest: a [`EndpointAddress`] in postcard's encoding.
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::locality::Locality;
 use super::settings::Settings;
 
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 const HEAD: usize = 20;
 /// Range of the checksum.
 const SUM: std::ops::Range<usize> = 12..16;

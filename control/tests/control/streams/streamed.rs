@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use farjump_core::transport::{
-    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Messages, OpenRequest, Stream,
-    Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, Capabilities, Endpoint, InboxKind, LocalAddress, Message, Messages, OpenRequest,
+    Stream, Transport, TransportError, UnconnectedEndpoint,
 };
 
 /// Keeps the streams that it gets, and moves nothing.
@@ -72,7 +72,7 @@ unsafe impl Messages for Still {
         unreachable!()
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         Ok(None)
     }
 

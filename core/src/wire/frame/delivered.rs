@@ -37,27 +37,12 @@ pub(crate) const fn to_words(header: Header, stamp: u32) -> [u64; 2] {
 
 /// The second word of a [`Header`], from the two of a delivered frame's.
 #[inline(always)]
-const fn rest_of([first, second]: [u64; 2]) -> u64 {
+pub(super) const fn rest_of([first, second]: [u64; 2]) -> u64 {
     first >> 32 | second << 32
 }
 
 impl Header {
-    /// [`Header::plain`] for the delivered frame of `len` bytes that ends with these words. `None` for frames
-    /// that name code and for all errors, which [`Header::delivered`] names. The payload starts with the
-    /// frame.
-    #[inline(always)]
-    pub(crate) fn plain_delivered(words: [u64; 2], len: usize, limit: usize) -> Option<Header> {
-        let rest = rest_of(words);
-        let flags = (rest >> 8) as u8 & !Flags::WANTS_REPLY.union(Flags::ALONE).bits();
-        let is_plain = matches!(rest as u8, 2 | 5 | 6 | 10);
-        if !is_plain || !(INLINE_ALIGN_LOG2..=MAX_ALIGN_LOG2).contains(&flags) || len > limit {
-            return None;
-        }
-        let payload_len = len.checked_sub(DELIVERED_HEADER_LEN)?;
-        Some(Header::of_checked([len as u64 | (payload_len as u64) << 32, rest]))
-    }
-
-    /// Reads and checks the delivered frame of `len` bytes that ends with these words. `code` returns the
+    /// Reads and checks the delivered frame of `len` bytes that has these words. `code` returns the
     /// five words of the code header, and whether zeros precede it; it is called only for frames that name
     /// code and are long enough.
     pub(super) fn delivered(
@@ -158,6 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::frame::PlainWords;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(50_000))]
@@ -179,7 +165,11 @@ mod tests {
                 true => None,
                 false => Header::delivered(words, len, limit, || panic!("it names no code")).ok(),
             };
-            prop_assert_eq!(Header::plain_delivered(words, len, limit), long.map(|(header, _)| header));
+            let quick = PlainWords::of_delivered(words, len, limit);
+            prop_assert_eq!(
+                quick.map(|words| Header::of_checked(words.words())),
+                long.map(|(header, _)| header)
+            );
             if let Some((header, parts)) = long {
                 prop_assert_eq!(to_words(header, stamp), [words[0], words[1] & 0xffff_ffff]);
                 prop_assert_eq!((parts, header.payload_len + 16), (Parts { payload: 0, code: None }, len as u32));

@@ -125,6 +125,15 @@ impl Kind {
         matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace)
     }
 
+    /// Whether this is the number of a kind of frame that is its header and a payload, and leads to nothing else.
+    pub(crate) const fn is_plain(number: u8) -> bool {
+        const CALL: u8 = Kind::Call as u8;
+        const REPLY: u8 = Kind::Reply as u8;
+        const FLUSH: u8 = Kind::Flush as u8;
+        const BATCH: u8 = Kind::CallBatch as u8;
+        matches!(number, CALL | REPLY | FLUSH | BATCH)
+    }
+
     /// Whether the frame carries an image.
     pub const fn carries_image(self) -> bool {
         matches!(self, Kind::CallCode | Kind::CallInPlace)

@@ -1,9 +1,14 @@
 //! The header of a frame without code, read and checked along the shortest path.
 
-use super::{DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, Kind, LINE};
+use super::{
+    DEFAULT_ALIGN_LOG2, DELIVERED_HEADER_LEN, Flags, HEADER_LEN, INLINE_ALIGN_LOG2, INLINE_PAYLOAD, Kind,
+    LINE,
+};
+use crate::wire::align::MAX_ALIGN_LOG2;
 
-/// The two words behind the signal of a frame that names no code, checked. They were found to be as
-/// [`Header::plain`](super::Header::plain) asks, and to have one of the two usual layouts.
+/// The two words behind the signal of a frame that names no code, checked. In a mailbox they were found to be as
+/// [`Header::plain`](super::Header::plain) asks, and to have one of the two usual layouts. A delivered frame is
+/// its payload and its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PlainWords {
     lengths: u64,
@@ -51,6 +56,20 @@ impl PlainWords {
         if fits { Some((PlainWords { lengths, rest }, payload)) } else { None }
     }
 
+    /// Reads and checks the words of the delivered frame of `len` bytes that has this header. `None` for frames
+    /// that name code and for all errors, which [`Header::delivered`](super::Header::delivered) names.
+    #[inline(always)]
+    pub(crate) fn of_delivered(header: [u64; 2], len: usize, limit: usize) -> Option<PlainWords> {
+        let rest = super::delivered::rest_of(header);
+        let align = (rest >> 8) as u8 & !(Flags::WANTS_REPLY.bits() | Flags::ALONE.bits());
+        let aligns = align.wrapping_sub(INLINE_ALIGN_LOG2) <= MAX_ALIGN_LOG2 - INLINE_ALIGN_LOG2;
+        if !Kind::is_plain(rest as u8) || !aligns || len > limit {
+            return None;
+        }
+        let payload_len = len.checked_sub(DELIVERED_HEADER_LEN)?;
+        Some(PlainWords { lengths: len as u64 | (payload_len as u64) << 32, rest })
+    }
+
     /// Offset of the payload of a frame of this kind, in the two usual layouts. Frames start on a line, so a
     /// payload that is aligned to a line starts with the second one.
     #[inline(always)]
@@ -70,7 +89,7 @@ impl PlainWords {
         [self.lengths, self.rest]
     }
 
-    /// Offset of the payload.
+    /// Offset of the payload in a frame of a mailbox.
     pub(crate) fn payload(&self) -> usize {
         if self.flags().bits() & Flags::ALIGN.bits() == INLINE_ALIGN_LOG2 { HEADER_LEN } else { LINE }
     }
@@ -85,6 +104,12 @@ impl PlainWords {
     #[inline(always)]
     pub(crate) fn payload_len(&self) -> usize {
         (self.lengths >> 32) as usize
+    }
+
+    /// Whether the frame is of this kind.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+        self.rest as u8 == kind as u8
     }
 
     /// The code index, or a reply's status.

@@ -203,7 +203,7 @@ impl Plan<'_> {
     }
 
     #[inline(always)]
-    pub(super) fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
+    pub(crate) fn header_of(&self, frame_len: u32, payload_len: u32, mut flags: Flags) -> Header {
         flags.set(Flags::WANTS_REPLY, self.wants_reply);
         flags.set(Flags::ALONE, self.alone);
         Header { frame_len, payload_len, kind: self.kind, flags, index: self.index, token: self.token }

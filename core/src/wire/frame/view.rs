@@ -47,10 +47,14 @@ impl<'a> FrameView<'a> {
         if bytes.len() < DELIVERED_HEADER_LEN {
             return Err(FrameError::Truncated { needed: DELIVERED_HEADER_LEN, found: bytes.len() });
         }
-        let end = bytes.len() - DELIVERED_HEADER_LEN;
-        let words = [word(bytes, end), word(bytes, end + 8)];
+        let (body, header) = bytes.split_at(bytes.len() - DELIVERED_HEADER_LEN);
+        FrameView::of_parts(body, [word(header, 0), word(header, 8)], limit)
+    }
+
+    /// [`FrameView::of_delivered`] of a message without its header, whose words are `words`.
+    pub(crate) fn of_parts(bytes: &'a [u8], words: [u64; 2], limit: usize) -> Result<Self, FrameError> {
         let code = || (CODE.map(|at| word(bytes, at)), bytes[..HEADER_LEN].iter().all(|byte| *byte == 0));
-        let (header, parts) = Header::delivered(words, bytes.len(), limit, code)?;
+        let (header, parts) = Header::delivered(words, bytes.len() + DELIVERED_HEADER_LEN, limit, code)?;
         Ok(FrameView { bytes, signal: words[0] & 0xffff_ffff, header, parts })
     }
 

@@ -51,11 +51,11 @@ impl Inner {
             self.stats.payload_bytes += args.len() as u64;
             return if must_look { self.look_at_target(plan.token) } else { Ok(plan.token as usize) };
         }
+        if !self.connection.channel.has_mailbox() {
+            return self.inject_delivered_args(library, args, index, wants);
+        }
         if args.len() <= INLINE_PAYLOAD && self.connection.channel.is_mapped() {
             return self.inject_sized(library, args, args.len(), wants);
-        }
-        if !self.connection.channel.has_mailbox() {
-            return self.inject_delivered(library, args, args.len(), wants);
         }
         self.inject_bound(library, args, args.len(), wants)
     }
@@ -111,7 +111,11 @@ impl Inner {
             }
         }
         if !self.connection.channel.has_mailbox() {
-            return self.inject_delivered(library, args, max, wants);
+            return if library.payload_is_args() {
+                self.inject_delivered_args(library, args, index, wants)
+            } else {
+                self.inject_delivered(library, args, max, wants)
+            };
         }
         self.inject_bound(library, args, max, wants)
     }
@@ -160,6 +164,32 @@ impl Inner {
         }
     }
 
+    /// [`Inner::inject`] on a two-sided path of arguments that are the payload, for the code with this index.
+    #[inline(never)]
+    fn inject_delivered_args(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        index: u16,
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        // The general path can send long arguments from where they lie.
+        if args.len() < BESIDE
+            && args.len() <= self.connection.target.limits.payload
+            && let Some(space) = self.connection.channel.message(args.len())
+            && let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply())
+        {
+            space.write(args);
+            if space.send(&plan, args.len()) {
+                self.stats.frames += 1;
+                self.stats.payload_bytes += args.len() as u64;
+                return Ok(plan.token as usize);
+            }
+            self.pending.slots.take_back(plan.token);
+        }
+        self.inject_slowly(library, args, args.len(), wants)
+    }
+
     /// [`Inner::inject_sized`] on a two-sided path.
     #[inline(never)]
     fn inject_delivered(
@@ -169,29 +199,17 @@ impl Inner {
         max: usize,
         wants: Wants,
     ) -> Result<usize, Box<Error>> {
-        let is_args = library.payload_is_args();
-        // The general path can send long arguments from where they lie.
-        if max > self.connection.target.limits.payload || max >= BESIDE && is_args {
-            return self.inject_slowly(library, args, max, wants);
-        }
-        let slack = if is_args { 0 } else { CANARY_LEN };
-        if let Some(index) = self.codes.last_used(library)
-            && let Some(space) = self.connection.channel.reserve_delivered(max.saturating_add(slack))
+        if max <= self.connection.target.limits.payload
+            && let Some(index) = self.codes.last_used(library)
+            && let Some(space) = self.connection.channel.message(max.saturating_add(CANARY_LEN))
         {
-            let used = if is_args {
-                space.write(args)
-            } else {
-                // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
-                unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? }
-            };
+            // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
+            let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
             if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
-                return match space.commit_delivered(&plan, used) {
-                    Ok(()) => self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize),
-                    Err(error) => self.not_sent(plan.token, error)?.map_or_else(
-                        || self.inject_slowly(library, args, max, wants),
-                        |token| Ok(token as usize),
-                    ),
-                };
+                if space.send(&plan, used) {
+                    return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
+                }
+                self.pending.slots.take_back(plan.token);
             }
         }
         self.inject_slowly(library, args, max, wants)

@@ -6,7 +6,9 @@ use std::task::Wake;
 use std::time::{Duration, Instant};
 
 use farjump_control::plain;
-use farjump_core::channel::{Armed, Contents, FastPoll, PlainPoll, Polled, Received, SendError};
+use farjump_core::channel::{
+    Armed, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, Polled, Received, SendError,
+};
 use farjump_core::frame::{Kind, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
 use rustix::event::{PollFd, PollFlags};
@@ -53,29 +55,20 @@ impl Inner {
     /// table of calls, and the clock is not read.
     #[inline(always)]
     pub(in super::super) fn wait(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        if self.connection.channel.is_mapped() {
+            self.wait_on::<Mapped>(token, timeout)
+        } else {
+            self.wait_on_moved(token, timeout)
+        }
+    }
+
+    /// [`Inner::wait`] where frames move only while the channel is called.
+    #[inline(never)]
+    fn wait_on_moved(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        if !self.connection.channel.has_mailbox() {
+            return self.wait_on::<Delivered>(token, timeout);
+        }
         if self.pending.slots.waits(token) {
-            if let Some(mut replies) = self.connection.channel.plain_frames(Kind::Reply) {
-                for _ in 0..TURNS_TO_IDLE {
-                    match replies.next() {
-                        PlainPoll::Nothing => {}
-                        PlainPoll::Frame(reply)
-                            if reply.token() == token && reply.index() == ReplyStatus::Done as u16 =>
-                        {
-                            // The next call is likely to follow at once.
-                            reply.prefetch_reserved();
-                            self.pending.slots.close(token);
-                            let (len, spare) = (reply.payload_len(), &mut self.pending.spare_reply);
-                            let bytes = reply_bytes(len, spare, |bytes| reply.copy_payload_to(bytes));
-                            return match reply.release() {
-                                Ok(()) => Ok(bytes),
-                                Err(error) => Err(self.broken(&error)),
-                            };
-                        }
-                        _ => break,
-                    }
-                }
-                return self.wait_slowly(token, timeout);
-            }
             for _ in 0..TURNS_TO_IDLE {
                 match self.connection.channel.poll_fast() {
                     FastPoll::Nothing => {}
@@ -85,6 +78,35 @@ impl Inner {
                         self.pending.slots.close(token);
                         let bytes = reply_in(frame.contents(), &mut self.pending.spare_reply);
                         return match frame.release() {
+                            Ok(()) => Ok(bytes),
+                            Err(error) => Err(self.broken(&error)),
+                        };
+                    }
+                    _ => break,
+                }
+            }
+        }
+        self.wait_slowly(token, timeout)
+    }
+
+    /// [`Inner::wait`] on a path of the type `P`, or on another one.
+    #[inline(always)]
+    fn wait_on<P: PlainPath>(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
+        if self.pending.slots.waits(token)
+            && let Some(mut replies) = self.connection.channel.plain_frames::<P>(Kind::Reply)
+        {
+            for _ in 0..TURNS_TO_IDLE {
+                match replies.next() {
+                    PlainPoll::Nothing => {}
+                    PlainPoll::Frame(reply)
+                        if reply.token() == token && reply.index() == ReplyStatus::Done as u16 =>
+                    {
+                        // The next call is likely to follow at once.
+                        reply.prefetch_reserved();
+                        self.pending.slots.close(token);
+                        let (len, spare) = (reply.payload_len(), &mut self.pending.spare_reply);
+                        let bytes = reply_bytes(len, spare, |bytes| reply.copy_payload_to(bytes));
+                        return match reply.release() {
                             Ok(()) => Ok(bytes),
                             Err(error) => Err(self.broken(&error)),
                         };

@@ -15,8 +15,10 @@ mod reply;
 use std::ffi::c_void;
 use std::time::Duration;
 
-use farjump_core::channel::{Armed, Channel, Contents, FastPoll, PlainPoll, Taken};
-use farjump_core::frame::{Flags, Header, INLINE_PAYLOAD, Kind, ReplyStatus};
+use farjump_core::channel::{
+    Armed, Channel, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, Replied, Taken,
+};
+use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
 use farjump_loader::Copied;
 
@@ -117,21 +119,64 @@ impl Session {
     }
 
     /// Takes up to [`BATCH`] frames. Returns how many ran.
-    ///
-    /// The loop is for calls of a mapped mailbox that need nothing but a call and at most a reply of one line. It
-    /// keeps few values across a call, which preserves no register, and passes none to the general path but the
-    /// frame, held.
     #[inline(always)]
     pub(super) fn poll(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        if self.channel.is_mapped() { self.poll_plain::<Mapped>(shared) } else { self.poll_moved(shared) }
+    }
+
+    /// [`Session::poll`] where frames move only while the channel is called.
+    #[inline(never)]
+    fn poll_moved(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
+        // Nothing more is sent on a channel that is leaving.
+        if !self.control.is_leaving() {
+            // A poll that finds no message makes progress by itself. The rest, such as that of a long reply, is
+            // not left waiting by messages that always come.
+            self.polls = self.polls.wrapping_add(1);
+            let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
+            if is_due || self.channel.has_mailbox() {
+                self.channel.progress(false)?;
+            }
+        }
+        if self.control.is_source_gone() {
+            self.poll_any(0, shared)
+        } else {
+            self.poll_plain::<Delivered>(shared)
+        }
+    }
+
+    /// [`Session::poll`] on a path of the type `P`.
+    ///
+    /// The loop is for calls that need nothing but a call and at most a reply, in a mapped mailbox one of one line.
+    /// It keeps few values across a call, which preserves no register, and passes none to the general path but the
+    /// frame, held.
+    #[inline(always)]
+    fn poll_plain<P: PlainPath>(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
         let mut ran = 0;
-        while !self.head.is_blocked()
-            && let Some(mut calls) = self.channel.plain_frames(Kind::Call)
+        'frames: while !self.head.is_blocked()
+            && let Some(mut calls) = self.channel.plain_frames::<P>(Kind::Call)
         {
             let (frame, end) = loop {
                 let mut call = match calls.next() {
                     PlainPoll::Nothing => return Ok(ran),
                     PlainPoll::Frame(call) => call,
-                    PlainPoll::Other => return self.poll_any(ran, shared),
+                    PlainPoll::Other if P::IS_MAPPED => return self.poll_any(ran, shared),
+                    other => {
+                        let more = match other {
+                            PlainPoll::OfOtherKind(frame) => {
+                                let frame = frame.hold();
+                                self.run_other(frame, shared).map(Some)
+                            }
+                            _ => self.take(shared),
+                        };
+                        match more.map_err(|stop| stop.after(ran))? {
+                            None => return Ok(ran),
+                            Some(more) => ran += more,
+                        }
+                        if ran >= BATCH {
+                            return Ok(ran);
+                        }
+                        continue 'frames;
+                    }
                 };
                 let payload = call.payload();
                 let Some(code) =
@@ -158,18 +203,10 @@ impl Session {
                     // A source that waits for one reply at a time gets it alone.
                     let alone = call.flags().contains(Flags::ALONE);
                     let reply = reply(call.token(), ReplyStatus::Done, alone);
-                    let bytes = shared.executor.reply();
-                    if bytes.len() <= INLINE_PAYLOAD
-                        && let Some(mut line) = call.clear_line()
-                    {
-                        if !bytes.is_empty() {
-                            line.write(bytes);
-                        }
-                        if line.send(&reply, bytes.len()) {
-                            break (call.hold(), CallEnd::Look);
-                        }
-                    } else {
-                        break (call.hold(), CallEnd::Reply);
+                    match call.reply(&reply, shared.executor.reply()) {
+                        Replied::Sent => {}
+                        Replied::Look => break (call.hold(), CallEnd::Look),
+                        Replied::NotSent => break (call.hold(), CallEnd::Reply),
                     }
                 }
                 // SAFETY: the table still holds the code: nothing was unbound since the call.
@@ -187,6 +224,19 @@ impl Session {
             }
         }
         if ran != 0 { Ok(ran) } else { self.poll_any(0, shared) }
+    }
+
+    /// Runs a frame without code that is no single call. Returns how many ran.
+    #[inline(never)]
+    fn run_other(&mut self, frame: Taken, shared: &mut Shared) -> Result<usize, Stop> {
+        let header = frame.header();
+        if header.kind == Kind::CallBatch
+            && let Some(code) = self.codes.table.callable(header.index)
+        {
+            return self.run_batch(frame, None, code, shared);
+        }
+        self.head.note_whole();
+        self.run_held(HeldFrame::own(frame), shared)
     }
 
     /// Ends a call that has run: does what is left of `end`, and releases the frame.
@@ -221,16 +271,6 @@ impl Session {
     /// [`Session::poll`] along the general path, after `ran` frames.
     #[inline(never)]
     fn poll_any(&mut self, mut ran: usize, shared: &mut Shared) -> Result<usize, Stop> {
-        // Nothing more is sent on a channel that is leaving.
-        if self.channel.needs_progress() && !self.control.is_leaving() {
-            // A poll that finds no message makes progress by itself. The rest, such as that of a long reply, is
-            // not left waiting by messages that always come.
-            self.polls = self.polls.wrapping_add(1);
-            let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
-            if self.channel.has_mailbox() || is_due {
-                self.channel.progress(false)?;
-            }
-        }
         if self.head.is_blocked() {
             match self.go_on(shared)? {
                 Some(more) if !self.head.is_blocked() => ran += more,

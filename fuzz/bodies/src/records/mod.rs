@@ -275,7 +275,8 @@ impl Middleman {
         let (found, held) = measured(self.held, self.window, || own.poll());
         self.held = held;
         match found {
-            Ok(Some((start, len))) => {
+            Ok(Some(message)) => {
+                let (start, len) = (message.start(), message.len());
                 assert!(
                     start.addr().get().is_multiple_of(64) && len <= MAX_FRAME,
                     "{len} bytes at {start:?}"
@@ -348,7 +349,8 @@ impl Middleman {
             drop(self.back.drain(..written));
             loop {
                 match self.honest.poll() {
-                    Ok(Some((start, len))) => {
+                    Ok(Some(message)) => {
+                        let (start, len) = (message.start(), message.len());
                         // SAFETY: `poll` lends `len` bytes until `release`.
                         let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) };
                         assert!(bytes.iter().all(|byte| *byte == len as u8), "an answer was changed");

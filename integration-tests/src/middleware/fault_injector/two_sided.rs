@@ -8,7 +8,7 @@ use super::odds::{FOREVER, FaultGenerator};
 use super::{Fault, Link};
 use crate::middleware::pages::Pages;
 use farjump_core::frame::LINE;
-use farjump_core::transport::{BorrowedFd, Cause, Messages, Operation, PathInfo, TransportError};
+use farjump_core::transport::{self, BorrowedFd, Cause, Messages, Operation, PathInfo, TransportError};
 
 /// Messages held before the next buffer is refused.
 const QUEUE: usize = 64;
@@ -132,7 +132,7 @@ unsafe impl Messages for FaultyMessages {
         self.flush()
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<transport::Message>, TransportError> {
         self.link.check(Operation::Receive)?;
         self.inner.poll()
     }

@@ -1,4 +1,4 @@
-//! Reusable message buffers: aligned to a line or a page, with a private line behind them.
+//! Reusable message buffers: aligned to a line or a page, with a line in front of them and a private one behind.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -34,18 +34,26 @@ impl Buffer {
         };
         let layout = Buffer::layout(len).ok_or_else(lacking)?;
         // SAFETY: `layout` is not of size zero.
-        let start = NonNull::new(unsafe { alloc(layout) }).ok_or_else(lacking)?;
-        let buffer = Buffer { start, len };
+        let front = NonNull::new(unsafe { alloc(layout) }).ok_or_else(lacking)?;
+        // SAFETY: `layout` has as many bytes in front.
+        let buffer = Buffer { start: unsafe { front.add(Buffer::align(len)) }, len };
         // SAFETY: `note` is in the line behind the message, which `layout` includes.
         unsafe { buffer.note().write(0) };
         Ok(buffer)
     }
 
-    fn layout(len: usize) -> Option<Layout> {
-        Layout::from_size_align(len.checked_add(LINE)?, if len < PAGE { LINE } else { PAGE }).ok()
+    /// The alignment of a buffer for `len` bytes, and the number of bytes in front of it.
+    fn align(len: usize) -> usize {
+        if len < PAGE { LINE } else { PAGE }
     }
 
-    /// Returns the start of the message: on a line, or on a page if it is as long as one.
+    fn layout(len: usize) -> Option<Layout> {
+        let align = Buffer::align(len);
+        Layout::from_size_align(len.checked_add(align + LINE)?, align).ok()
+    }
+
+    /// Returns the start of the message: on a line, or on a page if it is as long as one. The line in front of it
+    /// may be written.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -57,7 +65,7 @@ impl Buffer {
 
     /// Returns a word behind the message, which lives as long as the buffer, for data beside it.
     pub(super) fn note(&self) -> NonNull<u64> {
-        // SAFETY: the allocation is `len` bytes and a line; both are multiples of 64.
+        // SAFETY: the allocation has a line behind these `len` bytes; both are multiples of 64.
         unsafe { self.start.add(self.len) }.cast()
     }
 }
@@ -65,8 +73,8 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(layout) = Buffer::layout(self.len) {
-            // SAFETY: allocated with this layout by `new`.
-            unsafe { dealloc(self.start.as_ptr(), layout) };
+            // SAFETY: allocated by `new` with this layout, which has as many bytes in front of the start.
+            unsafe { dealloc(self.start.sub(Buffer::align(self.len)).as_ptr(), layout) };
         }
     }
 }

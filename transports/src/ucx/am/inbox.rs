@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use farjump_core::frame::{DELIVERED_HEADER_LEN, FrameError, LINE, TRANSPORT_WORD_LEN};
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, Message};
 use farjump_ucx_sys::{
     UCP_AM_RECV_ATTR_FLAG_DATA, UCP_AM_RECV_ATTR_FLAG_RNDV, UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_ERR,
     UCS_PTR_IS_PTR, UCS_PTR_STATUS, ucp_am_recv_param_t, ucp_request_param_t, ucs_status_t,
@@ -19,22 +19,32 @@ use farjump_ucx_sys::{
 
 use super::buffers::{Buffer, Spares};
 use super::credit::{MAX_FRAMES, RecvCredit, SendCredit, Violation};
-use super::queue::{Kind, Queue, SHORT_LEN, Slot};
+use super::message::{Received, SHORT};
+use super::queue::{Kind, Queue, Slot};
 use crate::ucx::moving;
 use crate::ucx::worker::{Worker, status_of};
 
-/// A frame. Its number and the value of [`CREDIT`], `u16` each, are the transport's word in it. The header
-/// repeats them for a frame that may stay with its sender until it is fetched.
+/// A frame, header last. Its number and the value of [`CREDIT`], `u16` each, are the transport's word in it. UCX's
+/// header repeats them for a frame that may stay with its sender until it is fetched.
 pub(super) const FRAME: c_uint = 1;
 /// Returns credit: the number of frames that the sender has consumed, modulo 2^16, in the header.
 pub(super) const CREDIT: c_uint = 2;
 /// The same, from a sender without credit.
 pub(super) const CREDIT_REQUEST: c_uint = 3;
+/// A frame, header in front (`message.rs`).
+pub(super) const FRONTED: c_uint = 4;
 
 /// The transport's word in a frame.
 #[inline]
 pub(super) fn word_of(number: u16, consumed: u16) -> [u8; 4] {
     let [[a, b], [c, d]] = [number, consumed].map(u16::to_le_bytes);
+    [a, b, c, d]
+}
+
+/// The transport's word in a frame's header.
+#[inline(always)]
+fn word_in(header: &[u8; DELIVERED_HEADER_LEN]) -> [u8; TRANSPORT_WORD_LEN] {
+    let [.., a, b, c, d] = *header;
     [a, b, c, d]
 }
 
@@ -89,7 +99,7 @@ impl Inbox {
         Inbox {
             worker,
             max_frame,
-            max_short: max_frame.min(SHORT_LEN),
+            max_short: max_frame.min(SHORT),
             has_failed: Cell::new(false),
             attend: Cell::new(false),
             heard: Cell::new(false),
@@ -110,7 +120,8 @@ impl Inbox {
         let own: *mut c_void = ptr::from_ref(self).cast_mut().cast();
         // SAFETY: the callbacks expect an inbox, which the caller keeps in place; they only read through it.
         unsafe {
-            self.worker.handle(FRAME, Some(frame_came), own)?;
+            self.worker.handle(FRAME, Some(frame_came::<false>), own)?;
+            self.worker.handle(FRONTED, Some(frame_came::<true>), own)?;
             self.worker.handle(CREDIT, Some(on_credit), own)?;
             self.worker.handle(CREDIT_REQUEST, Some(on_credit_request), own)
         }
@@ -154,14 +165,17 @@ impl Inbox {
         self.attend.set(more || self.has_failed.get() || self.recv_credit.must_return_credit());
     }
 
-    /// Returns start and length in bytes of the next frame, if all of it is here.
+    /// Returns the next frame, if all of it is here.
     #[inline]
-    pub(super) fn front(&self) -> Option<(NonNull<u8>, usize)> {
+    pub(super) fn front(&self) -> Option<Message> {
         let slot = self.queue.front();
+        let len = slot.len as usize;
         match slot.kind {
-            Kind::Missing => None,
-            Kind::Fetched if !self.is_fetched() => None,
-            _ => Some((slot.start, slot.len as usize)),
+            Kind::Short => Some(Message::with_header(slot.start, len, slot.header())),
+            Kind::Fronted => Some(Message::with_header(slot.start, len, slot.message())),
+            Kind::Lent | Kind::Copied => Some(Message::new(slot.start, len)),
+            Kind::Fetched if self.is_fetched() => Some(Message::new(slot.start, len)),
+            Kind::Fetched | Kind::Missing => None,
         }
     }
 
@@ -189,12 +203,8 @@ impl Inbox {
         match slot.kind {
             Kind::Missing => return,
             Kind::Short => {}
-            Kind::Lent => {
-                // SAFETY: kept by `take`, and released once: the frame is removed below.
-                unsafe {
-                    self.worker.ucx.ucp_am_data_release(self.worker.handle, slot.start.as_ptr().cast())
-                };
-            }
+            // SAFETY: kept by `take`, and released once: the frame is removed below.
+            Kind::Lent | Kind::Fronted => unsafe { self.give_back(&slot) },
             Kind::Copied | Kind::Fetched if self.drop_kept() => {}
             // UCX still writes into the buffer of one that is being fetched.
             Kind::Copied | Kind::Fetched => return,
@@ -205,6 +215,17 @@ impl Inbox {
         if self.recv_credit.must_return_credit() {
             self.attend.set(true);
         }
+    }
+
+    /// Returns a frame's memory to UCX.
+    ///
+    /// # Safety
+    /// UCX must have lent it to this frame, which is removed.
+    #[inline(always)]
+    unsafe fn give_back(&self, slot: &Slot) {
+        let message = if slot.kind == Kind::Fronted { slot.message() } else { slot.start };
+        // SAFETY: the caller's (see Safety).
+        unsafe { self.worker.ucx.ucp_am_data_release(self.worker.handle, message.as_ptr().cast()) };
     }
 
     /// Takes the next frame's buffer back, unless UCX writes into it.
@@ -233,49 +254,56 @@ impl Inbox {
         }
     }
 
-    /// Takes a message that is here and is the next frame behind those in the queue. `None` for all others,
-    /// and for what no honest peer sends: nothing has changed then. Returns for UCX whether the data stays in
-    /// use.
+    /// Takes a message that is here and is the next frame behind those in the queue; `fronted` if its header is in
+    /// front. `None` for all others, and for what no honest peer sends: nothing has changed then. Returns for UCX
+    /// whether the data stays in use.
     ///
     /// # Safety
     /// `data` and `attributes` are those that UCX passes to a callback, with `len` and no header.
     #[inline(always)]
-    unsafe fn take_next(&self, data: *mut c_void, len: usize, attributes: u64) -> Option<ucs_status_t> {
+    unsafe fn take_next(
+        &self,
+        fronted: bool,
+        data: *mut c_void,
+        len: usize,
+        attributes: u64,
+    ) -> Option<ucs_status_t> {
         const RNDV: u64 = UCP_AM_RECV_ATTR_FLAG_RNDV as u64;
         const DATA: u64 = UCP_AM_RECV_ATTR_FLAG_DATA as u64;
 
-        let is_lent = match attributes & (RNDV | DATA) {
-            0 if len <= self.max_short => false,
-            DATA if len <= self.max_frame && data.addr().is_multiple_of(LINE) => true,
-            _ => return None,
-        };
-        if len < DELIVERED_HEADER_LEN {
+        if attributes & RNDV != 0 {
             return None;
         }
         // SAFETY: UCX lends `len` bytes for the time of the callback.
-        let word: [u8; 4] =
-            unsafe { data.cast::<u8>().add(len - TRANSPORT_WORD_LEN).cast::<[u8; 4]>().read() };
-        let [number, consumed] = numbers_of(word);
+        let found = unsafe { Received::of(NonNull::new(data.cast())?, len, fronted) }?;
+        // SAFETY: as above.
+        let header = unsafe { found.header() };
+        let [number, consumed] = numbers_of(word_in(&header));
         if number != self.due.get().wrapping_add(self.queue.len() as u16) {
             return None;
         }
-        let start = if is_lent { NonNull::new(data.cast())? } else { self.queue.space()? };
+        let frame_len = found.frame_len;
+        let is_lent = attributes & DATA != 0 && found.body.addr().get().is_multiple_of(LINE);
+        let start = if is_lent { found.body } else { self.queue.space()? };
+        if frame_len > if is_lent { self.max_frame } else { self.max_short } {
+            return None;
+        }
         if self.send_credit.returned(consumed).is_err() {
             return None;
         }
-        if self.queue.is_full() || self.recv_credit.came(len, self.queue.is_empty()).is_err() {
+        if self.queue.is_full() || self.recv_credit.came(frame_len, self.queue.is_empty()).is_err() {
             return None;
         }
         self.heard.set(true);
         let (kind, status) = if is_lent {
-            (Kind::Lent, UCS_INPROGRESS)
+            (if fronted { Kind::Fronted } else { Kind::Lent }, UCS_INPROGRESS)
         } else {
-            // SAFETY: UCX lends `len` bytes for the time of the callback. The space is `SHORT_LEN` bytes of
-            // the queue, used by no frame in it.
-            unsafe { ptr::copy_nonoverlapping(data.cast(), start.as_ptr(), len) };
+            // SAFETY: UCX lends the message for the time of the callback. The space is one of the queue's,
+            // used by no frame in it, and fits frames of `max_short` bytes.
+            unsafe { found.copy_short_to(start) };
             (Kind::Short, UCS_OK)
         };
-        self.queue.push(Slot { start, len: len as u32, kind });
+        self.queue.push(Slot { start, len: frame_len as u32, kind });
         Some(status)
     }
 
@@ -284,12 +312,19 @@ impl Inbox {
     /// # Safety
     /// `data` and `attributes` are those that UCX passes to a callback, with `len`.
     #[inline(never)]
-    unsafe fn take(&self, header: &[u8], data: *mut c_void, len: usize, attributes: u64) -> ucs_status_t {
+    unsafe fn take(
+        &self,
+        fronted: bool,
+        header: &[u8],
+        data: *mut c_void,
+        len: usize,
+        attributes: u64,
+    ) -> ucs_status_t {
         if self.has_failed.get() {
             return UCS_OK;
         }
         // SAFETY: the caller's (see Safety).
-        unsafe { self.take_any(header, data, len, attributes) }.unwrap_or_else(|cause| {
+        unsafe { self.take_any(fronted, header, data, len, attributes) }.unwrap_or_else(|cause| {
             self.failed(cause);
             UCS_OK
         })
@@ -301,59 +336,65 @@ impl Inbox {
     /// As [`Inbox::take`].
     unsafe fn take_any(
         &self,
+        fronted: bool,
         header: &[u8],
         data: *mut c_void,
         len: usize,
         attributes: u64,
     ) -> Result<ucs_status_t, Cause> {
         let is_here = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
-        let word = match header.first_chunk() {
-            Some(word) => *word,
-            None if is_here && len >= DELIVERED_HEADER_LEN => {
-                // SAFETY: UCX lends `len` bytes for the time of the callback.
-                unsafe { data.cast::<u8>().add(len - TRANSPORT_WORD_LEN).cast::<[u8; 4]>().read() }
-            }
-            None => return Err(Violation("sends a message without its number").into()),
+        let found = match NonNull::new(data.cast::<u8>()) {
+            // SAFETY: UCX lends `len` bytes for the time of the callback.
+            Some(data) if is_here => unsafe { Received::of(data, len, fronted) },
+            _ => None,
         };
+        let word = match (header.first_chunk(), &found) {
+            (Some(word), found) if !fronted && (found.is_some() || !is_here || len == 0) => *word,
+            // SAFETY: UCX lends the message for the time of the callback.
+            (_, Some(found)) => word_in(&unsafe { found.header() }),
+            _ => return Err(Violation("sends a message without its number").into()),
+        };
+        let frame_len = found.as_ref().map_or(len, |found| found.frame_len);
         let [number, consumed] = numbers_of(word);
         self.heard.set(true);
         self.send_credit.returned(consumed)?;
-        if len > self.max_frame {
-            return Err(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: len }));
+        if frame_len > self.max_frame {
+            return Err(Cause::Protocol(FrameError::Overlong { frame: self.max_frame, found: frame_len }));
         }
         let ahead = usize::from(number.wrapping_sub(self.due.get()));
         if len == 0 || ahead >= MAX_FRAMES || self.queue.has(ahead) {
             return Err(Violation("sends an empty message, or one out of its turn").into());
         }
-        self.recv_credit.came(len, self.queue.is_empty())?;
+        self.recv_credit.came(frame_len, self.queue.is_empty())?;
         let may_stay = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
-        let start = NonNull::new(data.cast::<u8>()).filter(|start| start.addr().get().is_multiple_of(LINE));
         let mut state = self.state();
-        let (start, kind, status) = match start {
-            _ if !is_here => {
+        let (start, kind, status) = match found {
+            Some(found) if may_stay && found.body.addr().get().is_multiple_of(LINE) => {
+                (found.body, if fronted { Kind::Fronted } else { Kind::Lent }, UCS_INPROGRESS)
+            }
+            // A short message while the queue has no space for it; or a UCX that ignores the requested
+            // alignment.
+            Some(found) => {
+                let buffer = state.spares.take(frame_len)?;
+                let start = buffer.start();
+                // SAFETY: UCX lends the message for the time of the callback, and the buffer has as many bytes
+                // as the frame.
+                unsafe { found.copy_to(start) };
+                state.kept.push_back((number, Kept { buffer, request: ptr::null_mut() }));
+                (start, Kind::Copied, UCS_OK)
+            }
+            None => {
                 let kept = self.fetch(&mut state.spares, data, len)?;
                 let (start, kind) = (kept.buffer.start(), kept.kind());
                 state.kept.push_back((number, kept));
                 (start, kind, UCS_OK)
             }
-            Some(start) if may_stay => (start, Kind::Lent, UCS_INPROGRESS),
-            // A short message while the queue has no space for it; or a UCX that ignores the requested
-            // alignment.
-            _ => {
-                let buffer = state.spares.take(len)?;
-                let start = buffer.start();
-                // SAFETY: UCX lends `len` bytes for the time of the callback, and the buffer has as many.
-                unsafe { ptr::copy_nonoverlapping(data.cast::<u8>(), start.as_ptr(), len) };
-                state.kept.push_back((number, Kept { buffer, request: ptr::null_mut() }));
-                (start, Kind::Copied, UCS_OK)
-            }
         };
         // No frame is longer than `MAX_FRAME`.
-        self.queue.put(ahead, Slot { start, len: len as u32, kind });
+        self.queue.put(ahead, Slot { start, len: frame_len as u32, kind });
         Ok(status)
     }
 
-    /// Fails the link; the first cause stays.
     #[cold]
     fn failed(&self, cause: Cause) {
         self.state().fault.get_or_insert(cause);
@@ -390,9 +431,9 @@ impl Inbox {
         let ucx = self.worker.ucx;
         while !self.queue.is_empty() {
             let slot = self.queue.pop();
-            if slot.kind == Kind::Lent {
+            if matches!(slot.kind, Kind::Lent | Kind::Fronted) {
                 // SAFETY: lent to this frame, which is removed.
-                unsafe { ucx.ucp_am_data_release(self.worker.handle, slot.start.as_ptr().cast()) };
+                unsafe { self.give_back(&slot) };
             }
         }
         // The buffers stay.
@@ -446,7 +487,7 @@ unsafe fn given<'a>(argument: *mut c_void, header: *const c_void, len: usize) ->
     (inbox, header)
 }
 
-unsafe extern "C" fn frame_came(
+unsafe extern "C" fn frame_came<const FRONTED: bool>(
     argument: *mut c_void,
     header: *const c_void,
     header_len: usize,
@@ -461,12 +502,12 @@ unsafe extern "C" fn frame_came(
     if header.is_empty()
         && !inbox.has_failed.get()
         // SAFETY: UCX's arguments.
-        && let Some(status) = unsafe { inbox.take_next(data, len, attributes) }
+        && let Some(status) = unsafe { inbox.take_next(FRONTED, data, len, attributes) }
     {
         return status;
     }
     // SAFETY: UCX's arguments.
-    unsafe { inbox.take(header, data, len, attributes) }
+    unsafe { inbox.take(FRONTED, header, data, len, attributes) }
 }
 
 unsafe extern "C" fn on_credit(

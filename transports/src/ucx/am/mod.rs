@@ -15,6 +15,7 @@ mod closing;
 mod credit;
 mod inbox;
 mod listeners;
+mod message;
 mod queue;
 mod sending;
 mod unconnected;
@@ -27,10 +28,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use farjump_core::frame::{DELIVERED_HEADER_LEN, MAX_FRAME, TRANSPORT_WORD_LEN};
+use farjump_core::frame::{DELIVERED_HEADER_LEN, MAX_FRAME};
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Messages, OpenRequest, Operation, PathInfo,
-    Transport, TransportError, UnconnectedEndpoint,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Message, Messages, OpenRequest, Operation,
+    PathInfo, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_ucx_sys::{
     UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV, UCP_OP_ATTR_FIELD_FLAGS, Ucx, ucp_ep_h,
@@ -43,7 +44,8 @@ use crate::ucx::lanes::Lanes;
 use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS};
 use buffers::Buffer;
 use closing::Closing;
-use inbox::{CREDIT, FRAME, Inbox, word_of};
+use inbox::{CREDIT, FRONTED, Inbox, word_of};
+use message::{MOST_FRONTED, put_in_front};
 use unconnected::UnconnectedAm;
 use worker::AmWorker;
 
@@ -127,6 +129,8 @@ struct AmMessages {
     max_frame: usize,
     /// Longest frame that is sent eagerly: longer ones are fetched by the receiver. `None` if UCX chooses.
     eager: Option<usize>,
+    /// Longest frame that is sent with its header in front.
+    most_fronted: usize,
     /// Longest frame for which the lent buffer has space and the peer credit, as far as is known; and the
     /// length that was reserved, until it is committed.
     ready: usize,
@@ -184,11 +188,13 @@ impl AmMessages {
         if worker.has_listeners() {
             inbox.call_attention();
         }
+        let eager = if env::var_os("UCX_RNDV_THRESH").is_some() { None } else { Some(EAGER) };
         Ok(AmMessages {
             ucx,
             end,
             max_frame: usize::try_from(peer_address.max_frame).unwrap_or(MAX_FRAME).min(MAX_FRAME),
-            eager: if env::var_os("UCX_RNDV_THRESH").is_some() { None } else { Some(EAGER) },
+            eager,
+            most_fronted: eager.map_or(0, |_| MOST_FRONTED),
             ready: 0,
             reserved: 0,
             start: NonNull::dangling(),
@@ -245,7 +251,7 @@ impl AmMessages {
 
     /// [`Messages::poll`] after progress that demands attention.
     #[cold]
-    fn poll_attended(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll_attended(&mut self) -> Result<Option<Message>, TransportError> {
         self.tend()?;
         if !self.inbox().has_frames() {
             return Ok(None);
@@ -259,7 +265,7 @@ impl AmMessages {
 
     /// [`Messages::poll`] while the next frame is not here as a whole.
     #[cold]
-    fn poll_again(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll_again(&mut self) -> Result<Option<Message>, TransportError> {
         self.inbox().worker().progress();
         self.poll_attended()
     }
@@ -284,14 +290,13 @@ unsafe impl Messages for AmMessages {
         }
         let inbox = self.worker.inbox();
         let word = word_of(inbox.send_credit.next(), inbox.recv_credit.return_credit());
-        // SAFETY: `ready` is at most the length of the lent buffer. The frame has a header.
-        unsafe { self.start.add(len - TRANSPORT_WORD_LEN).cast().write(word) };
-        let sent = if self.eager.is_some_and(|eager| len <= eager) {
-            // SAFETY: the message lies in the lent buffer, which is kept until UCX is done with it, and the
-            // UCX endpoint is connected since `new`.
+        let sent = if len <= self.most_fronted {
+            // SAFETY: `ready` is at most the length of the lent buffer, which has a line in front. The frame has a
+            // header. The buffer is kept until UCX is done with it, and the UCX endpoint is connected since `new`.
             unsafe {
-                let start = self.start.as_ptr().cast();
-                self.ucx.ucp_am_send_nbx(self.end, FRAME, ptr::null(), 0, start, len, &self.params)
+                let (start, len) = put_in_front(self.start, len, word);
+                let start = start.as_ptr().cast();
+                self.ucx.ucp_am_send_nbx(self.end, FRONTED, ptr::null(), 0, start, len, &self.params)
             }
         } else {
             self.send_long(word, len)
@@ -307,7 +312,7 @@ unsafe impl Messages for AmMessages {
     }
 
     #[inline]
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         let inbox = self.worker.inbox();
         if !inbox.has_frames() {
             inbox.worker().progress();

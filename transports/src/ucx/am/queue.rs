@@ -4,15 +4,17 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use farjump_core::frame::LINE;
+use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 
 use super::credit::MAX_FRAMES;
+use super::message::SHORT;
 
-/// Length of the longest frame that the queue has space for, in bytes. UCX needs a message of up to 92 bytes
-/// back at once.
-pub(super) const SHORT_LEN: usize = 2 * LINE;
-/// Short frames for which there is space: more than UCX delivers in a few calls.
+/// Short frames for which there is space: more than UCX delivers in a few calls. UCX needs their messages back at
+/// once.
 const SPACES: usize = 64;
+/// Bytes from one space to the next. A frame's header lies in front of a line and the rest, up to 76 bytes, from there.
+const STRIDE: usize = 2 * LINE;
+const _: () = assert!(SHORT <= STRIDE);
 
 /// The memory of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +26,8 @@ pub(super) enum Kind {
     Short,
     /// UCX's, which is returned to it.
     Lent,
+    /// The same, with a line in front of the frame in which its header is.
+    Fronted,
     /// A buffer of the inbox.
     Copied,
     /// The same, into which UCX fetches the frame from the peer's memory.
@@ -41,6 +45,20 @@ pub(super) struct Slot {
 
 impl Slot {
     const MISSING: Slot = Slot { start: NonNull::dangling(), len: 0, kind: Kind::Missing };
+
+    /// The header of a [`Kind::Short`] frame.
+    #[inline(always)]
+    pub(super) fn header(&self) -> NonNull<u8> {
+        // SAFETY: such a frame has it in front.
+        unsafe { self.start.sub(DELIVERED_HEADER_LEN) }
+    }
+
+    /// Start of the message of a [`Kind::Fronted`] frame, with its header.
+    #[inline(always)]
+    pub(super) fn message(&self) -> NonNull<u8> {
+        // SAFETY: such a frame has a line in front.
+        unsafe { self.start.sub(LINE) }
+    }
 }
 
 /// Frames from the next one on. An empty queue begins anew with its first slot and space, so one that is
@@ -51,7 +69,7 @@ pub(super) struct Queue {
     /// Frames that have come, or are missing before one that has.
     len: Cell<usize>,
     slots: Box<[Cell<Slot>; MAX_FRAMES]>,
-    /// `SPACES` times `SHORT_LEN` bytes, for the frames of the first slots.
+    /// A line and `SPACES` times `STRIDE` bytes, for the frames of the first slots.
     spaces: NonNull<u8>,
 }
 
@@ -69,7 +87,7 @@ impl Queue {
     }
 
     const fn layout() -> Layout {
-        match Layout::from_size_align(SPACES * SHORT_LEN, LINE) {
+        match Layout::from_size_align(SPACES * STRIDE + LINE, LINE) {
             Ok(layout) => layout,
             Err(_) => panic!("the length is a constant"),
         }
@@ -107,13 +125,13 @@ impl Queue {
         ahead < self.len.get() && self.at(ahead).get().kind != Kind::Missing
     }
 
-    /// Space of [`SHORT_LEN`] bytes, on a line, for a frame that is pushed next, if there is some. It is the
-    /// frame's until it is popped.
+    /// Space for a frame of up to [`SHORT`] bytes that is pushed next, if there is some: a line from which on there
+    /// are as many bytes, and a header's in front. It is the frame's until it is popped.
     #[inline]
     pub(super) fn space(&self) -> Option<NonNull<u8>> {
         let index = self.head.get() + self.len.get();
         // SAFETY: the space with this number is within the allocation.
-        (index < SPACES).then(|| unsafe { self.spaces.add(index * SHORT_LEN) })
+        (index < SPACES).then(|| unsafe { self.spaces.add(index * STRIDE + LINE) })
     }
 
     /// Adds a frame behind the others, of which there are fewer than [`MAX_FRAMES`].
@@ -196,7 +214,7 @@ mod tests {
             queue.push(slot(1));
         }
         assert_eq!(spaces.len(), SPACES);
-        assert!(spaces.windows(2).all(|two| two[1] - two[0] == SHORT_LEN));
+        assert!(spaces.windows(2).all(|two| two[1] - two[0] == STRIDE));
         queue.pop();
         assert!(queue.space().is_none(), "the spaces behind the others are still theirs");
         (1..SPACES).for_each(|_| _ = queue.pop());

@@ -3,6 +3,7 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr::{self, NonNull};
 
+use farjump_core::frame::TRANSPORT_WORD_LEN;
 use farjump_core::transport::{Cause, Operation, TransportError};
 use farjump_ucx_sys::{UCS_INPROGRESS, UCS_OK, UCS_PTR_IS_PTR, ucs_status_ptr_t};
 
@@ -140,17 +141,24 @@ impl AmMessages {
         Ok(self.start)
     }
 
-    /// Sends the frame of `len` bytes in the lent buffer, if UCX or the receiver decide how it travels; `word`
-    /// is the transport's in it.
+    /// Sends the frame of `len` bytes in the lent buffer with its header last; `word` is the transport's in it.
     #[inline(never)]
     pub(super) fn send_long(&self, word: [u8; 4], len: usize) -> ucs_status_ptr_t {
-        let way = if self.eager.is_some() { Way::Rendezvous } else { Way::Chosen };
+        let way = match self.eager {
+            Some(eager) if len <= eager => Way::Eager,
+            Some(_) => Way::Rendezvous,
+            None => Way::Chosen,
+        };
         let Some(lent) = &self.lent else { return ptr::null_mut() };
-        let header = lent.note().cast::<[u8; 4]>();
-        // SAFETY: header and message lie in `lent`, which is kept until UCX is done with it.
+        let note = lent.note().cast::<[u8; 4]>();
+        // SAFETY: `len` is at most the length of the lent buffer, and the frame has a header. Note and message lie in
+        // `lent`, which is kept until UCX is done with it.
         unsafe {
-            header.write(word);
-            self.send(FRAME, way, header.as_ref(), lent.start().as_ptr().cast(), len)
+            lent.start().add(len - TRANSPORT_WORD_LEN).cast().write(word);
+            note.write(word);
+            // The receiver has to know the number of a frame before it fetches it.
+            let header = if way == Way::Eager { &[][..] } else { note.as_ref() };
+            self.send(FRAME, way, header, lent.start().as_ptr().cast(), len)
         }
     }
 

@@ -6,12 +6,13 @@ use std::process::{Command, exit};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use farjump_core::frame::LINE;
+use farjump_core::frame::{LINE, TRANSPORT_WORD_LEN};
 use farjump_fixtures::helper_process::{DONE, as_test, role};
 use farjump_fixtures::this_test;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::credit::MAX_FRAMES;
+use super::inbox::FRAME;
 use super::listeners::is_open;
 use super::*;
 
@@ -70,13 +71,18 @@ fn send(post: &mut AmMessages, len: usize, fill: u8) -> Result<(), TransportErro
 fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, TransportError> {
     for _ in 0..LOOKS {
         other.progress()?;
-        if let Some((start, len)) = post.poll()? {
+        if let Some(message) = post.poll()? {
+            let (start, len) = (message.start(), message.len());
             assert!(start.addr().get().is_multiple_of(LINE));
-            // SAFETY: `poll` lends `len` bytes until `release`.
-            let mut bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
+            let header = message.header().cast::<[u8; DELIVERED_HEADER_LEN]>();
+            // SAFETY: `poll` lends the message and its header until `release`.
+            let (body, header) = unsafe {
+                (std::slice::from_raw_parts(start.as_ptr(), len - DELIVERED_HEADER_LEN), header.read())
+            };
+            let mut bytes = [body, &header].concat();
             post.release();
             // The transport's own.
-            bytes.copy_within(..4, len - TRANSPORT_WORD_LEN);
+            bytes[len - TRANSPORT_WORD_LEN..].fill(header[0]);
             return Ok(bytes);
         }
     }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use farjump_core::frame::LINE;
 use farjump_core::transport::{
-    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Messages,
-    OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint,
+    Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Message,
+    Messages, OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -345,7 +345,7 @@ unsafe impl Messages for SendMessages {
         self.push().map(|_| ())
     }
 
-    fn poll(&mut self) -> Result<Option<(NonNull<u8>, usize)>, TransportError> {
+    fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         if let Some(front) = self.endpoint.inbox.front() {
             return Ok(Some(front));
         }

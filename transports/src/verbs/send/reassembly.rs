@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump_core::frame::FrameError;
-use farjump_core::transport::Cause;
+use farjump_core::transport::{Cause, Message};
 use farjump_rdma_sys::{IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::receive_pool::{PIECE, Pool, WINDOW};
@@ -80,15 +80,15 @@ impl Inbox {
         }
     }
 
-    /// Start and length of the message at the front, if it is whole.
+    /// The message at the front, if it is whole.
     #[inline]
-    pub(super) fn front(&mut self) -> Option<(NonNull<u8>, usize)> {
+    pub(super) fn front(&mut self) -> Option<Message> {
         match &self.front {
             None => None,
-            Some(Front::Long(memory, len)) => Some((memory.start(), *len)),
+            Some(Front::Long(memory, len)) => Some(Message::new(memory.start(), *len)),
             Some(Front::Short(piece)) => {
                 let piece = *piece;
-                Some((self.buffer(piece.buffer), piece.len))
+                Some(Message::new(self.buffer(piece.buffer), piece.len))
             }
         }
     }

@@ -52,11 +52,12 @@ fn try_send(end: &mut End, bytes: &[u8], frame: u64) -> Result<bool, TransportEr
 
 /// Takes the message at the front and releases it.
 fn receive(end: &mut End) -> Option<Vec<u8>> {
-    let (start, len) = end.poll().unwrap()?;
+    let message = end.poll().unwrap()?;
+    let (start, len) = (message.start(), message.len());
     assert!(start.addr().get().is_multiple_of(PAGE));
     // SAFETY: lent until it is released.
     let bytes = unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec();
-    assert_eq!(end.poll().unwrap(), Some((start, len)), "the same until it is released");
+    assert_eq!(end.poll().unwrap(), Some(message), "the same until it is released");
     end.release();
     Some(bytes)
 }

@@ -1,0 +1,194 @@
+//! The paths that frames without code come along, each with the shortest way to take and to answer one.
+
+use core::ptr::NonNull;
+
+use super::Replied;
+use crate::channel::one_sided::OneSided;
+use crate::channel::two_sided::{self, TwoSided};
+use crate::channel::{Channel, Path};
+use crate::frame::{Flags, INLINE_PAYLOAD, Kind, PlainWords, Plan};
+use crate::mailbox;
+use crate::transport::TransportError;
+
+/// A path that frames without code come along: [`Mapped`] or [`Delivered`].
+#[allow(private_bounds)]
+pub trait PlainPath: Sealed {
+    /// Whether the peer's memory is mapped. If not, a poll finds frames without code of all kinds.
+    const IS_MAPPED: bool;
+}
+
+/// A one-sided path whose peer's memory is mapped.
+#[derive(Clone, Copy, Debug)]
+pub enum Mapped {}
+
+/// A two-sided path.
+#[derive(Clone, Copy, Debug)]
+pub enum Delivered {}
+
+impl PlainPath for Mapped {
+    const IS_MAPPED: bool = true;
+}
+
+impl PlainPath for Delivered {
+    const IS_MAPPED: bool = false;
+}
+
+/// The result of a poll.
+pub(crate) enum Seen {
+    Nothing,
+    /// A frame, checked, and its payload.
+    Frame(PlainWords, NonNull<u8>),
+    Other,
+}
+
+pub(crate) trait Sealed {
+    /// Whether it is the channel's.
+    fn is_of(channel: &Channel) -> bool;
+
+    /// Polls for the next frame, of this kind.
+    ///
+    /// # Safety
+    /// The path must be the channel's.
+    unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen;
+
+    /// Sends a reply while a frame stays at the head.
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied;
+
+    /// Releases the frame with these words.
+    ///
+    /// # Safety
+    /// The path must be the channel's, and the frame the one at the head.
+    unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError>;
+
+    /// The start of the frame with these words and this payload, and the payload's offset.
+    ///
+    /// # Safety
+    /// As [`Sealed::release`].
+    unsafe fn place(channel: &mut Channel, words: &PlainWords, payload: NonNull<u8>) -> (NonNull<u8>, usize);
+}
+
+impl Channel {
+    /// The path, if it is one-sided and the peer's memory is mapped.
+    #[inline(always)]
+    pub(in crate::channel) fn mapped_path(&mut self) -> Option<&mut OneSided> {
+        // SAFETY: just checked.
+        if self.is_mapped { Some(unsafe { self.known_mapped_path() }) } else { None }
+    }
+
+    /// The path, which is one-sided.
+    ///
+    /// # Safety
+    /// `is_mapped` must be set.
+    #[inline(always)]
+    unsafe fn known_mapped_path(&mut self) -> &mut OneSided {
+        match &mut self.path {
+            Path::OneSided(path) => path,
+            // SAFETY: `Channel::new` sets `is_mapped` only for a one-sided path, and nothing replaces either.
+            Path::TwoSided(_) => unsafe { core::hint::unreachable_unchecked() },
+        }
+    }
+
+    /// The path, which is two-sided.
+    ///
+    /// # Safety
+    /// It must be.
+    #[inline(always)]
+    unsafe fn known_delivered_path(&mut self) -> &mut TwoSided {
+        match &mut self.path {
+            Path::TwoSided(path) => path,
+            // SAFETY: the caller's (see Safety).
+            Path::OneSided(_) => unsafe { core::hint::unreachable_unchecked() },
+        }
+    }
+}
+
+impl Sealed for Mapped {
+    #[inline(always)]
+    fn is_of(channel: &Channel) -> bool {
+        channel.is_mapped
+    }
+
+    #[inline(always)]
+    unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen {
+        // SAFETY: the caller's (see Safety).
+        let path = unsafe { channel.known_mapped_path() };
+        match path.inbound.poll_plain(kind) {
+            mailbox::PlainPoll::Nothing => Seen::Nothing,
+            mailbox::PlainPoll::Frame(words, payload) => {
+                if words.flags().contains(Flags::WANTS_REPLY) {
+                    path.out.prefetch();
+                }
+                Seen::Frame(words, payload)
+            }
+            mailbox::PlainPoll::Look => Seen::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
+        if bytes.len() <= INLINE_PAYLOAD
+            && let Some(mut line) = channel.clear_line()
+        {
+            if !bytes.is_empty() {
+                line.write(bytes);
+            }
+            if line.send(plan, bytes.len()) { Replied::Look } else { Replied::Sent }
+        } else {
+            Replied::NotSent
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
+        // SAFETY: the caller's (see Safety).
+        unsafe { channel.known_mapped_path() }.release_plain(words.frame_len())
+    }
+
+    unsafe fn place(channel: &mut Channel, words: &PlainWords, _: NonNull<u8>) -> (NonNull<u8>, usize) {
+        // SAFETY: the caller's (see Safety).
+        (unsafe { channel.known_mapped_path() }.inbound.head(), words.payload())
+    }
+}
+
+impl Sealed for Delivered {
+    #[inline(always)]
+    fn is_of(channel: &Channel) -> bool {
+        matches!(channel.path, Path::TwoSided(_))
+    }
+
+    #[inline(always)]
+    unsafe fn poll(channel: &mut Channel, _: Kind) -> Seen {
+        // SAFETY: the caller's (see Safety).
+        let path = unsafe { channel.known_delivered_path() };
+        match path.poll_fast() {
+            two_sided::FastPoll::Nothing => Seen::Nothing,
+            two_sided::FastPoll::Plain(words, start) => Seen::Frame(words, start),
+            two_sided::FastPoll::Look => Seen::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
+        match channel.message(bytes.len()) {
+            Some(space) => {
+                if !bytes.is_empty() {
+                    space.write(bytes);
+                }
+                if space.send(plan, bytes.len()) { Replied::Sent } else { Replied::NotSent }
+            }
+            None => Replied::NotSent,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
+        // SAFETY: the caller's (see Safety).
+        unsafe { channel.known_delivered_path() }.release(words.frame_len());
+        Ok(())
+    }
+
+    unsafe fn place(_: &mut Channel, _: &PlainWords, payload: NonNull<u8>) -> (NonNull<u8>, usize) {
+        // A message starts with the payload.
+        (payload, 0)
+    }
+}
