@@ -4,8 +4,7 @@ use core::ptr::NonNull;
 
 use super::two_sided::TwoSided;
 use super::{Channel, Path};
-use crate::frame::{INLINE_PAYLOAD, Plan};
-use crate::shared;
+use crate::frame::Plan;
 
 /// Space for a frame without code in a message, borrowed from the channel until the frame is sent or dropped. The
 /// peer sees nothing before the send.
@@ -37,26 +36,25 @@ impl Channel {
     }
 }
 
+impl Channel {
+    /// Sends a frame on a two-sided path with the payload `bytes`. The plan names no code and wants no alignment.
+    /// Returns `false`, with nothing sent, where that takes more than a look: use [`Channel::reserve`] then.
+    #[must_use = "the frame may not have been sent"]
+    #[inline(always)]
+    pub fn send_message(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> bool {
+        match &mut self.path {
+            Path::TwoSided(path) if !self.keeps => path.send_plain_bytes(plan, bytes, self.send_limit),
+            _ => false,
+        }
+    }
+}
+
 impl MessageSpace<'_> {
     /// Address of the payload: aligned to 64, valid for writes of the requested number of bytes until the frame is
     /// sent or dropped. They start with arbitrary contents and may keep them.
     #[inline(always)]
     pub fn payload(&self) -> NonNull<u8> {
         self.start
-    }
-
-    /// Writes `bytes` to the start of the payload, as far as there is space.
-    #[inline(always)]
-    pub fn write(&self, bytes: &[u8]) {
-        let len = bytes.len().min(self.len);
-        let to = self.start;
-        if len <= INLINE_PAYLOAD {
-            // SAFETY: the channel lends `len` bytes, aligned to 64, which do not overlap the caller's.
-            unsafe { super::line::copy_few(&bytes[..len], to) };
-        } else {
-            // SAFETY: as above.
-            unsafe { shared::copy_in(bytes.as_ptr(), to.as_ptr(), len) };
-        }
     }
 
     /// Sends the frame `plan`. Its payload is the first `len` bytes of the space. The plan names no code and wants

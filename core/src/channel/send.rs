@@ -336,14 +336,8 @@ impl Channel {
             unsafe { line::copy_few(bytes, line.payload()) };
             return Ok(line.send(plan, bytes.len())?);
         }
-        if plan.code.is_none()
-            && plan.align_log2 == 0
-            && let Some(space) = self.message(bytes.len())
-        {
-            space.write(bytes);
-            if space.send(plan, bytes.len()) {
-                return Ok(());
-            }
+        if plan.code.is_none() && plan.align_log2 == 0 && self.send_message(plan, bytes) {
+            return Ok(());
         }
         let space = self.reserve(plan, bytes.len())?;
         // SAFETY: `reserve` lends at least `bytes.len()` bytes at `payload`, which do not overlap the

@@ -8,7 +8,7 @@ use crate::frame::{
     DEFAULT_ALIGN_LOG2, DELIVERED_HEADER_LEN, Flags, FrameError, FrameView, Header, Layout, Parts,
     PlainWords, Plan, delivered_words,
 };
-use crate::transport::{Message, Messages, TransportError};
+use crate::transport::{Message, MessageHeader, Messages, TransportError};
 
 // What a poll touches comes first, then what each send touches.
 #[repr(C)]
@@ -103,12 +103,27 @@ impl TwoSided {
     /// since.
     #[inline(always)]
     pub(super) unsafe fn send_plain(&mut self, start: NonNull<u8>, plan: &Plan<'_>, used: usize) -> bool {
-        let frame_len = used + DELIVERED_HEADER_LEN;
-        let flags = Flags::from_bits_retain(DEFAULT_ALIGN_LOG2);
-        let header = plan.header_of(frame_len as u32, used as u32, flags);
+        let header = plain_header(plan, used);
         // SAFETY: the caller's (see Safety).
         unsafe { self.begin(start, header) };
-        match self.messages.commit(frame_len, self.sent) {
+        let sent = self.messages.commit(header.frame_len as usize, self.sent);
+        self.plain_ended(sent)
+    }
+
+    /// [`TwoSided::send_plain`] for a payload that lies elsewhere, within `limit` for the frame.
+    #[inline(always)]
+    pub(super) fn send_plain_bytes(&mut self, plan: &Plan<'_>, bytes: &[u8], limit: usize) -> bool {
+        if bytes.len().saturating_add(DELIVERED_HEADER_LEN) > limit || self.refused.is_some() {
+            return false;
+        }
+        let [first, second] = delivered_words(plain_header(plan, bytes.len()), self.stamp());
+        let sent = self.messages.send(bytes, MessageHeader(first, second), self.sent);
+        self.plain_ended(sent)
+    }
+
+    #[inline(always)]
+    fn plain_ended(&mut self, sent: Result<(), TransportError>) -> bool {
+        match sent {
             Ok(()) => {
                 self.sent += 1;
                 true
@@ -118,6 +133,12 @@ impl TwoSided {
                 false
             }
         }
+    }
+
+    /// `LinkKey::stamp` of the next frame to send.
+    #[inline(always)]
+    fn stamp(&self) -> u32 {
+        self.first.wrapping_add(self.sent as u32)
     }
 
     /// [`TwoSided::commit`] for a frame that names no code and whose payload, `bytes`, lies elsewhere.
@@ -143,9 +164,7 @@ impl TwoSided {
     /// As [`TwoSided::commit`].
     #[inline(always)]
     unsafe fn begin(&mut self, start: NonNull<u8>, header: Header) {
-        // `LinkKey::stamp` of the frame.
-        let stamp = self.first.wrapping_add(self.sent as u32);
-        let [first, second] = delivered_words(header, stamp);
+        let [first, second] = delivered_words(header, self.stamp());
         let at = header.frame_len as usize - DELIVERED_HEADER_LEN;
         // SAFETY: the backend lends at least the frame's bytes at `start` until its commit or the next
         // `reserve`. There was neither since (see Safety), and no frame is shorter than its header. Nothing
@@ -249,6 +268,14 @@ impl TwoSided {
             (false, _) => Armed::Nap,
         })
     }
+}
+
+/// The header of a frame that `plan` describes, which names no code and wants no alignment of its own.
+#[inline(always)]
+fn plain_header(plan: &Plan<'_>, payload: usize) -> Header {
+    // As `Plan::layout_delivered` lays it out.
+    let flags = Flags::from_bits_retain(DEFAULT_ALIGN_LOG2);
+    plan.header_of((payload + DELIVERED_HEADER_LEN) as u32, payload as u32, flags)
 }
 
 /// The header of a message that was polled and not released; `None` if it is too short for one.

@@ -7,6 +7,18 @@ use super::Capabilities;
 use super::{BorrowedFd, Cause, Operation, PathInfo, TransportError};
 use crate::frame::DELIVERED_HEADER_LEN;
 
+/// The header of a message that core sends, as two words. The upper half of the second is zero, and the transport's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageHeader(pub u64, pub u64);
+
+impl MessageHeader {
+    /// The words in the order of bytes in which they travel.
+    #[inline(always)]
+    pub fn to_le(self) -> [u64; 2] {
+        [self.0.to_le(), self.1.to_le()]
+    }
+}
+
 /// A delivered message: addresses and a length, which the backend's [`Messages::poll`] vouches for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
@@ -86,6 +98,16 @@ pub unsafe trait Messages: Send {
     /// # Errors
     /// [`Cause::Full`] when the backend cannot take it now: the buffer stays reserved and core calls again.
     fn commit(&mut self, len: usize, frame: u64) -> Result<(), TransportError>;
+
+    /// [`Messages::reserve`], a copy and [`Messages::commit`] in one, for the message of `body` and behind it
+    /// `header`. A backend that does it itself saves core a call for each frame, and may put the header elsewhere.
+    ///
+    /// # Errors
+    /// Those of both. Nothing was sent then.
+    #[inline]
+    fn send(&mut self, body: &[u8], header: MessageHeader, frame: u64) -> Result<(), TransportError> {
+        send_in_steps(self, body, header, frame)
+    }
 
     /// Whether [`Messages::commit_beside`] is implemented: sending bytes without copying them.
     fn sends_beside(&self) -> bool {
@@ -171,4 +193,25 @@ pub unsafe trait Messages: Send {
     fn path_info(&self) -> PathInfo {
         PathInfo::default()
     }
+}
+
+/// [`Messages::send`] by reserve, copy and commit.
+///
+/// # Errors
+/// Those of [`Messages::send`].
+pub fn send_in_steps<M: Messages + ?Sized>(
+    messages: &mut M,
+    body: &[u8],
+    header: MessageHeader,
+    frame: u64,
+) -> Result<(), TransportError> {
+    let len = body.len() + DELIVERED_HEADER_LEN;
+    let start = messages.reserve(len)?;
+    // SAFETY: the buffer has `len` bytes until the commit, and overlaps no memory that a reference reaches (`Messages`,
+    // Safety).
+    unsafe {
+        start.copy_from_nonoverlapping(NonNull::from(body).cast(), body.len());
+        start.add(body.len()).cast().write_unaligned(header.to_le());
+    }
+    messages.commit(len, frame)
 }

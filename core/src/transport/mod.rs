@@ -59,7 +59,7 @@ pub use crate::descriptor::{BorrowedFd, OwnedFd};
 pub use arrival::ArrivalRules;
 pub use capabilities::{Capabilities, InboxKind};
 pub use error::{Cause, Operation, TransportError};
-pub use messages::{Message, Messages};
+pub use messages::{Message, MessageHeader, Messages, send_in_steps};
 pub use one_sided::{LocalMemory, RemoteMemory};
 pub use passed_over::PassedOver;
 pub use stream::{Secret, Side, Stream};

@@ -169,15 +169,7 @@ impl Sealed for Delivered {
 
     #[inline(always)]
     fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
-        match channel.message(bytes.len()) {
-            Some(space) => {
-                if !bytes.is_empty() {
-                    space.write(bytes);
-                }
-                if space.send(plan, bytes.len()) { Replied::Sent } else { Replied::NotSent }
-            }
-            None => Replied::NotSent,
-        }
+        if channel.send_message(plan, bytes) { Replied::Sent } else { Replied::NotSent }
     }
 
     #[inline(always)]

@@ -176,11 +176,9 @@ impl Inner {
         // The general path can send long arguments from where they lie.
         if args.len() < BESIDE
             && args.len() <= self.connection.target.limits.payload
-            && let Some(space) = self.connection.channel.message(args.len())
             && let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply())
         {
-            space.write(args);
-            if space.send(&plan, args.len()) {
+            if self.connection.channel.send_message(&plan, args) {
                 self.stats.frames += 1;
                 self.stats.payload_bytes += args.len() as u64;
                 return Ok(plan.token as usize);

@@ -13,6 +13,7 @@
 use std::ptr::NonNull;
 
 use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
+use farjump_core::transport::MessageHeader;
 
 /// Longest frame that UCX passes in one element of its queue, in bytes.
 pub(super) const SHORT: usize = 92;
@@ -130,6 +131,27 @@ unsafe fn copy_blocks(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
     }
 }
 
+/// Copies `from` to `to`: few bytes without a call.
+///
+/// # Safety
+/// `to` must be valid for writes of as many bytes, which must not overlap `from`.
+#[inline(always)]
+pub(super) unsafe fn copy(from: &[u8], to: NonNull<u8>) {
+    let (len, from) = (from.len(), NonNull::from(from).cast::<u8>());
+    // SAFETY: the caller's (see Safety). Each piece lies in `len` bytes.
+    unsafe {
+        match len {
+            8..16 => {
+                let ends = [0, len - 8];
+                let words = ends.map(|at| from.add(at).cast::<u64>().read_unaligned());
+                ends.into_iter().zip(words).for_each(|(at, word)| to.add(at).cast().write_unaligned(word));
+            }
+            16..=96 => copy_blocks(from, to, len),
+            _ => to.copy_from_nonoverlapping(from, len),
+        }
+    }
+}
+
 /// Puts the header of a frame in front of it, with the transport's word in it. Returns the message's start and length.
 ///
 /// # Safety
@@ -137,20 +159,39 @@ unsafe fn copy_blocks(from: NonNull<u8>, to: NonNull<u8>, len: usize) {
 /// with its header, and for writes of a line in front of them.
 #[inline(always)]
 pub(super) unsafe fn put_in_front(start: NonNull<u8>, len: usize, word: [u8; 4]) -> (NonNull<u8>, usize) {
-    let front = front(len);
     // SAFETY: the caller's (see Safety).
     unsafe {
-        let [first, last]: [u64; 2] = start.add(len - DELIVERED_HEADER_LEN).cast().read_unaligned();
-        let last = u64::from(u64::from_le(last) as u32) | u64::from(u32::from_le_bytes(word)) << 32;
-        let last = last.to_le();
+        let [first, second]: [u64; 2] = start.add(len - DELIVERED_HEADER_LEN).cast().read_unaligned();
+        put_header(start, len, MessageHeader(u64::from_le(first), u64::from_le(second)), word)
+    }
+}
+
+/// Puts `header` in front of the other bytes of a frame of `len` bytes, with the transport's word in it. Returns the
+/// message's start and length.
+///
+/// # Safety
+/// `start` must be on a line, and valid for writes of a line in front of it.
+#[inline(always)]
+pub(super) unsafe fn put_header(
+    start: NonNull<u8>,
+    len: usize,
+    header: MessageHeader,
+    word: [u8; 4],
+) -> (NonNull<u8>, usize) {
+    let second = u64::from(header.1 as u32) | u64::from(u32::from_le_bytes(word)) << 32;
+    let [first, second] = MessageHeader(header.0, second).to_le();
+    let front = front(len);
+    // SAFETY: the caller's (see Safety).
+    let message = unsafe {
         let message = start.sub(front);
         if front == LINE {
-            message.cast::<[u64; LINE / 8]>().write([first, last, 0, 0, 0, 0, 0, 0]);
+            message.cast::<[u64; LINE / 8]>().write([first, second, 0, 0, 0, 0, 0, 0]);
         } else {
-            message.cast::<[u64; 2]>().write([first, last]);
+            message.cast::<[u64; 2]>().write([first, second]);
         }
-        (message, len - DELIVERED_HEADER_LEN + front)
-    }
+        message
+    };
+    (message, len - DELIVERED_HEADER_LEN + front)
 }
 
 #[cfg(test)]
@@ -180,6 +221,18 @@ mod tests {
                 let gap = std::slice::from_raw_parts(message.as_ptr(), front(len));
                 assert!(gap[DELIVERED_HEADER_LEN..].iter().all(|byte| *byte == 0));
             }
+        }
+    }
+
+    #[test]
+    fn each_number_of_bytes_is_copied_and_no_more() {
+        let from: [u8; 200] = std::array::from_fn(|at| at as u8 + 1);
+        for len in 0..=from.len() {
+            let mut to = [0; 201];
+            // SAFETY: `to` has more bytes.
+            unsafe { copy(&from[..len], NonNull::from(&mut to).cast()) };
+            assert_eq!(to[..len], from[..len]);
+            assert!(to[len..].iter().all(|byte| *byte == 0), "{len}");
         }
     }
 

@@ -30,12 +30,12 @@ use std::time::Instant;
 
 use farjump_core::frame::{DELIVERED_HEADER_LEN, MAX_FRAME};
 use farjump_core::transport::{
-    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Message, Messages, OpenRequest, Operation,
-    PathInfo, Transport, TransportError, UnconnectedEndpoint,
+    ArrivalRules, BorrowedFd, Capabilities, Cause, InboxKind, Message, MessageHeader, Messages, OpenRequest,
+    Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint, send_in_steps,
 };
 use farjump_ucx_sys::{
     UCP_AM_SEND_FLAG_EAGER, UCP_AM_SEND_FLAG_RNDV, UCP_OP_ATTR_FIELD_FLAGS, Ucx, ucp_ep_h,
-    ucp_request_param_t,
+    ucp_request_param_t, ucs_status_ptr_t,
 };
 
 use crate::ucx::address::AmAddress;
@@ -45,7 +45,7 @@ use crate::ucx::worker::{CLOSE_TIMEOUT, TURNS};
 use buffers::Buffer;
 use closing::Closing;
 use inbox::{CREDIT, FRONTED, Inbox, word_of};
-use message::{MOST_FRONTED, put_in_front};
+use message::{MOST_FRONTED, copy, put_header, put_in_front};
 use unconnected::UnconnectedAm;
 use worker::AmWorker;
 
@@ -214,6 +214,26 @@ impl AmMessages {
         self.worker.inbox()
     }
 
+    /// The transport's word in the next frame, which returns credit.
+    #[inline(always)]
+    fn word(&self) -> [u8; 4] {
+        let inbox = self.worker.inbox();
+        word_of(inbox.send_credit.next(), inbox.recv_credit.return_credit())
+    }
+
+    /// Counts the frame of `len` bytes that UCX has taken, as `sent` says.
+    #[inline(always)]
+    fn sent(&mut self, sent: ucs_status_ptr_t, len: usize, frame: u64) -> Result<(), TransportError> {
+        if !sent.is_null() {
+            self.keep(sent, frame)?;
+        }
+        let inbox = self.worker.inbox();
+        // No frame is longer than `MAX_FRAME`.
+        inbox.send_credit.sent(len as u32);
+        self.ready = self.lent.as_ref().map_or(0, Buffer::len).min(inbox.send_credit.space());
+        Ok(())
+    }
+
     /// The error of a link that has failed for good.
     #[cold]
     fn failed(&self, operation: Operation) -> TransportError {
@@ -288,8 +308,7 @@ unsafe impl Messages for AmMessages {
                 error(Operation::Send, Cause::Unsupported("committing without reserving")).with_frame(frame)
             );
         }
-        let inbox = self.worker.inbox();
-        let word = word_of(inbox.send_credit.next(), inbox.recv_credit.return_credit());
+        let word = self.word();
         let sent = if len <= self.most_fronted {
             // SAFETY: `ready` is at most the length of the lent buffer, which has a line in front. The frame has a
             // header. The buffer is kept until UCX is done with it, and the UCX endpoint is connected since `new`.
@@ -301,14 +320,27 @@ unsafe impl Messages for AmMessages {
         } else {
             self.send_long(word, len)
         };
-        if !sent.is_null() {
-            self.keep(sent, frame)?;
+        self.sent(sent, len, frame)
+    }
+
+    #[inline]
+    fn send(&mut self, body: &[u8], header: MessageHeader, frame: u64) -> Result<(), TransportError> {
+        let len = body.len() + DELIVERED_HEADER_LEN;
+        if len > self.ready.min(self.most_fronted) {
+            return send_in_steps(self, body, header, frame);
         }
-        let inbox = self.worker.inbox();
-        // No frame is longer than `MAX_FRAME`.
-        inbox.send_credit.sent(len as u32);
-        self.ready = self.lent.as_ref().map_or(0, Buffer::len).min(inbox.send_credit.space());
-        Ok(())
+        self.reserved = 0;
+        let word = self.word();
+        // SAFETY: `ready` is at most the length of the lent buffer, which has a line in front. Nobody else has it:
+        // it was not reserved, or is discarded. It is kept until UCX is done with it, and the UCX endpoint is
+        // connected since `new`.
+        let sent = unsafe {
+            copy(body, self.start);
+            let (start, len) = put_header(self.start, len, header, word);
+            let start = start.as_ptr().cast();
+            self.ucx.ucp_am_send_nbx(self.end, FRONTED, ptr::null(), 0, start, len, &self.params)
+        };
+        self.sent(sent, len, frame)
     }
 
     #[inline]
