@@ -355,7 +355,15 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
             self.clear_until = end.saturating_sub(LONGEST_APART as u64);
         }
         let len = if back { to_end } else { to_end.min(least + gap) };
-        if len <= self.limit && self.is_free(len) { len } else { least }
+        if len > self.limit || !self.is_free(len) {
+            return least;
+        }
+        if back {
+            // Frames of equal length start at the same lines again. A line that the peer has read, and that now
+            // takes payload, would have to be fetched from it.
+            self.gaps = GAPS;
+        }
+        len
     }
 
     /// Writes the trailer of a finished frame: this position's word, or under `checked` the frame's keyed

@@ -246,6 +246,26 @@ fn frames_that_come_alone_stay_near_the_start_of_a_large_ring_and_apart_from_eac
 }
 
 #[test]
+fn frames_of_one_length_that_come_alone_start_at_the_same_lines_in_every_round() {
+    for len in [100, 256, 576, 2_000, 5_000, 9_000] {
+        let mut pair = Pair::new(ArrivalRules::STORES, true, 1 << 20);
+        let places: Vec<_> = (0..200)
+            .map(|token| {
+                let lines = pair.left.channel.lines(len).expect("the frames before it were consumed");
+                let at = lines.payload().as_ptr().addr();
+                // SAFETY: the lines lend `len` bytes.
+                unsafe { lines.payload().write_bytes(7, len) };
+                lines.send(&Plan { alone: true, ..plan(Kind::Call, token) }, len).unwrap();
+                assert_eq!(pair.right.take(), Some((token, vec![7; len])));
+                at
+            })
+            .collect();
+        let round = 1 + places[1..].iter().position(|at| *at == places[0]).expect("it never turns back");
+        assert!(places.iter().enumerate().all(|(index, at)| *at == places[index % round]), "{len}: {round}");
+    }
+}
+
+#[test]
 fn frames_that_come_alone_use_a_small_ring_and_one_whose_peer_takes_no_long_frames() {
     one_at_a_time(&mut Pair::new(ArrivalRules::STORES, true, 4096), 500);
     let mut pair = Pair::limited(ArrivalRules::STORES, true, 1 << 16, 128);
