@@ -264,11 +264,9 @@ impl Inner {
             self.codes.warm(library, index);
         }
         let alone = wants_reply && self.pending.slots.none_in_flight();
-        let token = self
-            .pending
-            .slots
-            .token(index, wants_reply)
-            .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
+        let Some(token) = self.pending.slots.token(index, wants_reply) else {
+            return Err(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }).into());
+        };
         let target = &self.connection.target;
         let (epoch, rights) = (target.epoch, target.rights);
         let (max_payload, max_image) = (target.limits.payload, target.limits.image);
