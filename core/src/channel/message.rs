@@ -24,7 +24,7 @@ impl core::fmt::Debug for MessageSpace<'_> {
 
 impl Channel {
     /// Reserves space for a frame on a two-sided path that names no code and wants no alignment, with up to
-    /// `payload` bytes of payload. `None` where that takes more than a look: use [`Channel::reserve`] then.
+    /// `payload` bytes of payload. `None` when the fast path does not apply: use [`Channel::reserve`] then.
     #[inline(always)]
     pub fn message(&mut self, payload: usize) -> Option<MessageSpace<'_>> {
         let Path::TwoSided(path) = &mut self.path else { return None };
@@ -34,11 +34,9 @@ impl Channel {
         let start = path.plain_space(payload, self.send_limit)?;
         Some(MessageSpace { path, start, len: payload })
     }
-}
 
-impl Channel {
     /// Sends a frame on a two-sided path with the payload `bytes`. The plan names no code and wants no alignment.
-    /// Returns `false`, with nothing sent, where that takes more than a look: use [`Channel::reserve`] then.
+    /// Returns `false`, with nothing sent, when the fast path does not apply: use [`Channel::reserve`] then.
     #[must_use = "the frame may not have been sent"]
     #[inline(always)]
     pub fn send_message(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> bool {

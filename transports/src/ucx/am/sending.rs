@@ -23,7 +23,7 @@ impl AmMessages {
     /// # Safety
     /// If a request is returned, `header` and `data` stay unchanged until it is done.
     #[inline]
-    pub(super) unsafe fn send(
+    pub(super) unsafe fn pass(
         &self,
         id: c_uint,
         way: Way,
@@ -74,7 +74,7 @@ impl AmMessages {
         // SAFETY: UCX does not read the note between requests, and the next send waits for this request.
         let sent = unsafe {
             at.write(consumed.to_le_bytes());
-            self.send(id, Way::Eager, at.as_ref(), ptr::null(), 0)
+            self.pass(id, Way::Eager, at.as_ref(), ptr::null(), 0)
         };
         if UCS_PTR_IS_PTR(sent) {
             self.aside = sent;
@@ -158,7 +158,7 @@ impl AmMessages {
             note.write(word);
             // The receiver has to know the number of a frame before it fetches it.
             let header = if way == Way::Eager { &[][..] } else { note.as_ref() };
-            self.send(FRAME, way, header, lent.start().as_ptr().cast(), len)
+            self.pass(FRAME, way, header, lent.start().as_ptr().cast(), len)
         }
     }
 

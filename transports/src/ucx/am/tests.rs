@@ -1,5 +1,6 @@
 //! Two endpoints in one process, honest and lying.
 
+use std::ffi::c_uint;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, exit};
@@ -91,12 +92,23 @@ fn next(post: &mut AmMessages, other: &mut AmMessages) -> Result<Vec<u8>, Transp
 
 /// Sends a message that no honest endpoint sends, and returns the other endpoint's error.
 fn lie(window: usize, header: &[u8], word: [u8; 4], len: usize) -> Option<String> {
-    let (mut left, mut right) = pair(window, 4096)?;
     let mut data = vec![0u8; len];
     data.iter_mut().rev().zip(word.into_iter().rev()).for_each(|(to, from)| *to = from);
-    let way = if len <= EAGER { Way::Eager } else { Way::Rendezvous };
+    lie_as(FRAME, window, header, &data)
+}
+
+/// [`lie`] in the layout with the header in front.
+fn lie_fronted(window: usize, header: &[u8], word: [u8; 4], len: usize) -> Option<String> {
+    let mut data = vec![0u8; len];
+    data.iter_mut().skip(DELIVERED_HEADER_LEN - word.len()).zip(word).for_each(|(to, from)| *to = from);
+    lie_as(FRONTED, window, header, &data)
+}
+
+fn lie_as(id: c_uint, window: usize, header: &[u8], data: &[u8]) -> Option<String> {
+    let (mut left, mut right) = pair(window, 4096)?;
+    let way = if data.len() <= EAGER { Way::Eager } else { Way::Rendezvous };
     // SAFETY: header and data outlive the endpoints.
-    let sent = unsafe { left.send(FRAME, way, header, data.as_ptr().cast(), len) };
+    let sent = unsafe { left.pass(id, way, header, data.as_ptr().cast(), data.len()) };
     assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
     let error = next(&mut right, &mut left).expect_err("it was taken");
     assert_eq!(right.poll().unwrap_err(), error.clone(), "the end does not stay at its end");
@@ -260,6 +272,41 @@ fn a_message_longer_than_was_agreed_ends_the_link_before_it_is_fetched() {
 fn credit_for_what_was_not_sent_ends_the_link() {
     let Some(text) = lie(65_536, &[], word_of(0, 1), 64) else { return };
     assert!(text.contains("were not sent"), "{text}");
+}
+
+#[test]
+fn lies_in_messages_with_the_header_in_front_end_the_link() {
+    let number = word_of(0, 0);
+    for (header, word, len, expected) in [
+        (&[][..], number, 0, "without its number"),
+        (&[], number, 15, "without its number"),
+        // UCX's header does not stand for that of the frame.
+        (&number, number, 15, "without its number"),
+        // Such a frame is never left with its sender.
+        (&number, number, EAGER + 1, "without its number"),
+        (&[], word_of(MAX_FRAMES as u16, 0), 64, "out of its turn"),
+        (&[], word_of(u16::MAX, 0), 200, "out of its turn"),
+        (&[], word_of(0, 1), 64, "were not sent"),
+        (&[], word_of(0, 1), 200, "were not sent"),
+        (&[], number, 4096 + 49, "overlong"),
+    ] {
+        let Some(text) = lie_fronted(1 << 20, header, word, len) else { return };
+        assert!(text.contains("ucx-am") && text.contains(expected), "{len}: {text}");
+    }
+}
+
+#[test]
+fn a_short_frame_with_its_header_in_a_line_of_its_own_is_taken() {
+    for len in [LINE + 29, LINE + 76] {
+        let Some((mut left, mut right)) = pair(1 << 20, 4096) else { return };
+        let mut data = vec![0u8; len];
+        data[LINE..].fill(7);
+        // SAFETY: the data outlive the endpoints.
+        let sent = unsafe { left.pass(FRONTED, Way::Eager, &[], data.as_ptr().cast(), data.len()) };
+        assert!(!farjump_ucx_sys::UCS_PTR_IS_ERR(sent));
+        let bytes = next(&mut right, &mut left).unwrap();
+        assert_eq!(bytes[..len - LINE], data[LINE..], "{len}");
+    }
 }
 
 #[test]
