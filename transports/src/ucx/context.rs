@@ -1,6 +1,7 @@
 //! UCX's contexts: for active messages without TCP and with it, and for memory that peers write, one a
 //! process of each. Each is made at its first use and never dropped.
 
+use std::env;
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -41,8 +42,7 @@ impl Context {
             let mut settings = vec![(c"TLS", &*transports)];
             settings.extend(shared_memory::sizes(&transports, version()?));
             if tcp {
-                // Rejects puts of UCX's own peers, though not those of a process that speaks UCT.
-                settings.push((put_over_tcp(version()?), "n"));
+                settings.extend(of_tcp(version()?));
             }
             let made = Context::make(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &settings, tcp)?;
             if tcp {
@@ -159,9 +159,20 @@ fn version() -> Result<Version, String> {
     Ok(opened()?.version())
 }
 
-/// Returns `ucp_config_modify`'s name for `UCX_TCP_PUT_ENABLE`. It reports success for the wrong one, too.
-fn put_over_tcp(version: Version) -> &'static CStr {
-    if (version.major, version.minor) < (1, 17) { c"PUT_ENABLE" } else { c"TCP_PUT_ENABLE" }
+/// Returns the settings of contexts with TCP, by `ucp_config_modify`'s names. It reports success for wrong
+/// ones, too.
+///
+/// Puts are rejected: those of UCX's own peers, though not those of a process that speaks UCT. Nothing is sent
+/// from where it lies (zcopy): if the peer ends meanwhile, UCX completes such a send twice, and aborts the
+/// process (`uct_tcp_ep_sendv`, up to the newest version). So messages are copied into UCX's pieces, which are
+/// as long as its receive buffers: three times as fast as with pieces of 8 KiB, and as fast as zcopy.
+fn of_tcp<'a>(version: Version) -> impl Iterator<Item = (&'a CStr, &'a str)> {
+    let (put, piece) = match (version.major, version.minor) < (1, 17) {
+        true => (c"PUT_ENABLE", c"TX_SEG_SIZE"),
+        false => (c"TCP_PUT_ENABLE", c"TCP_TX_SEG_SIZE"),
+    };
+    let piece = env::var_os("UCX_TCP_TX_SEG_SIZE").is_none().then_some((piece, "64k"));
+    [(put, "n"), (c"ZCOPY_THRESH", "inf")].into_iter().chain(piece)
 }
 
 /// UCX's settings.

@@ -11,6 +11,8 @@ use std::slice;
 
 use farjump_ucx_sys::{Ucx, ucp_ep_h};
 
+use super::tls::TCP;
+
 /// The lanes of a UCX endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lanes {
@@ -84,9 +86,14 @@ impl Lanes {
         names
     }
 
+    /// Returns whether one of them is TCP.
+    pub(super) fn have_tcp(&self) -> bool {
+        self.lanes.iter().any(Lane::is_tcp)
+    }
+
     /// Returns whether all of them are TCP.
     pub(super) fn are_tcp(&self) -> bool {
-        !self.lanes.is_empty() && self.lanes.iter().all(|lane| lane.transport == "tcp")
+        !self.lanes.is_empty() && self.lanes.iter().all(Lane::is_tcp)
     }
 
     /// Describes them briefly: `tcp over eth0`. Each lane once, in UCX's order.
@@ -127,8 +134,12 @@ impl Lanes {
 }
 
 impl Lane {
+    fn is_tcp(&self) -> bool {
+        self.transport == TCP
+    }
+
     fn is_emulating(&self) -> bool {
-        matches!(&*self.transport, "tcp" | "posix" | "sysv" | "cma" | "knem" | "xpmem")
+        self.is_tcp() || matches!(&*self.transport, "posix" | "sysv" | "cma" | "knem" | "xpmem")
     }
 
     fn in_words(&self) -> String {

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use farjump_core::transport::Cause;
 
 /// The variables, in the order in which they go into the checksum.
-const ALIKE: [&str; 15] = [
+const ALIKE: [&str; 16] = [
     "UCX_MAX_EAGER_LANES",
     "UCX_MAX_EAGER_RAILS",
     "UCX_MAX_RNDV_LANES",
@@ -27,6 +27,7 @@ const ALIKE: [&str; 15] = [
     "UCX_SYSV_FIFO_ELEM_SIZE",
     "UCX_SYSV_FIFO_SIZE",
     "UCX_SYSV_SEG_SIZE",
+    "UCX_TCP_RX_SEG_SIZE",
     "UCX_UNIFIED_MODE",
 ];
 

@@ -127,7 +127,8 @@ struct AmMessages {
     end: ucp_ep_h,
     /// Longest frame that the peer accepts, in bytes.
     max_frame: usize,
-    /// Longest frame that is sent eagerly: longer ones are fetched by the receiver. `None` if UCX chooses.
+    /// Longest frame that is sent eagerly: longer ones are fetched by the receiver, though never over TCP. `None`
+    /// if UCX chooses.
     eager: Option<usize>,
     /// Longest frame that is sent with its header in front.
     most_fronted: usize,
@@ -188,7 +189,12 @@ impl AmMessages {
         if worker.has_listeners() {
             inbox.call_attention();
         }
-        let eager = if env::var_os("UCX_RNDV_THRESH").is_some() { None } else { Some(EAGER) };
+        let eager = match env::var_os("UCX_RNDV_THRESH") {
+            // UCX sends a message that is fetched from where it lies, which is not safe there (`Context`).
+            _ if worker.has_listeners() && Lanes::of(ucx, end).have_tcp() => Some(usize::MAX),
+            Some(_) => None,
+            None => Some(EAGER),
+        };
         Ok(AmMessages {
             ucx,
             end,

@@ -1,5 +1,7 @@
 //! Two endpoints in one process, honest and lying.
 
+mod reset;
+
 use std::ffi::c_uint;
 use std::fs;
 use std::net::{TcpListener, TcpStream};

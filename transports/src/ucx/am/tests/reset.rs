@@ -1,0 +1,91 @@
+//! Peers that end while frames to them are on their way over TCP.
+
+use std::io;
+
+use farjump_core::transport::{Address, UnconnectedEndpoint};
+use farjump_fixtures::helper_process::{HelperProcess, end_with_parent, say, test_in_role};
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::*;
+
+/// The roles of the peer, and of the process that sends to it.
+const PEER: &str = "peer";
+const SENDER: &str = "sender";
+/// Lengths of frames that UCX, left to itself, sends from where they lie: at once, and when they are fetched.
+const LENGTHS: [usize; 2] = [20_000, 1 << 20];
+const LONGEST: usize = LENGTHS[1];
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(digits).collect()
+}
+
+fn connect(exchange: impl FnOnce(String) -> String) -> AmMessages {
+    let own = UnconnectedAm::open(&OpenRequest::new(64 << 20, LONGEST), true).unwrap();
+    let bytes = from_hex(exchange(to_hex(&own.address().bytes)).trim());
+    own.join(Address { bytes, descriptors: Vec::new(), stream: None }).unwrap()
+}
+
+fn line() -> String {
+    io::stdin().lines().next().unwrap().unwrap()
+}
+
+/// Answers one frame and reads no further. At its parent's word it sends another, and is killed: the system
+/// resets its connections, for they have bytes that were not read.
+fn be_a_peer() {
+    end_with_parent();
+    let mut post = connect(|own| {
+        say(&own);
+        line()
+    });
+    while post.poll().unwrap().is_none() {}
+    post.release();
+    send(&mut post, 64, 2).unwrap();
+    say("done");
+    line();
+    send(&mut post, 64, 3).unwrap();
+    kill_process(getpid(), Signal::KILL).unwrap();
+}
+
+/// Has a frame half sent when its peer ends, and then reads what the peer had sent before it reads the end.
+fn send_to_a_peer_that_ends(test: &str, len: usize) {
+    let mut peer = HelperProcess::start(test_in_role(test, &[PEER]));
+    let mut post = connect(|own| {
+        peer.order(&own);
+        peer.hear()
+    });
+    send(&mut post, 64, 1).unwrap();
+    while post.poll().unwrap().is_none() {}
+    post.release();
+    assert_eq!(peer.hear(), "done");
+    while post.sending.is_empty() {
+        send(&mut post, len, 4).unwrap();
+    }
+    peer.order("end");
+    peer.wait();
+    let error = (0..LOOKS).find_map(|_| post.poll().err());
+    assert_eq!(error.expect("it does not notice").cause(), &Cause::PeerGone);
+}
+
+#[test]
+fn a_peer_that_ends_under_a_frame_over_tcp_is_an_error_and_not_the_end_of_the_sender() {
+    let test = this_test!();
+    match role().first().map(String::as_str) {
+        Some(PEER) => be_a_peer(),
+        Some(_) => {
+            LENGTHS.iter().for_each(|len| send_to_a_peer_that_ends(test, *len));
+            exit(DONE);
+        }
+        None => {}
+    }
+    if let Err(why) = Am::with_tcp().usable() {
+        return println!("skipped: {why}");
+    }
+    let mut sender = test_in_role(test, &[SENDER]);
+    let small = [("UCX_TLS", "tcp,self"), ("UCX_TCP_SNDBUF", "16k"), ("UCX_TCP_RCVBUF", "16k")];
+    assert_eq!(sender.envs(small).status().unwrap().code(), Some(DONE));
+}
