@@ -35,11 +35,21 @@ pub(crate) fn has_batches(mode: Mode, size: usize) -> bool {
     mode == Mode::Cached && size <= BATCHED
 }
 
+/// Returns whether a device moves the transport's frames. They arrive some time after they were sent, so a round
+/// trip would count polls that find nothing.
+pub(crate) fn is_by_device(transport: &str) -> bool {
+    transport.starts_with("verbs-")
+}
+
 impl Case {
     /// Returns the operations that are counted.
     pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> + use<> {
         let batches = has_batches(self.mode, self.size);
-        Operation::ALL.into_iter().filter(move |operation| batches || !operation.is_batch())
+        let round_trips = !is_by_device(&self.transport);
+        Operation::ALL.into_iter().filter(move |operation| match operation {
+            Operation::RoundTrip => round_trips,
+            operation => batches || !operation.is_batch(),
+        })
     }
 
     /// Returns the cases of the transports in `asked`, or of all.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farjump::build::{Options, build};
 use farjump::{Library, Link, Mode, Target, WaitPolicy};
 
-use super::case::{BATCH, Counted, Operation, has_batches};
+use super::case::{BATCH, Counted, Operation, has_batches, is_by_device};
 use super::marker::Mark;
 use crate::Failure;
 
@@ -19,7 +19,9 @@ const WARM_UP: u32 = 300;
 /// A multiple of all numbers of polls after which a target does periodic work.
 const ALL_IS_DUE: u32 = 1 << 12;
 /// Polls within which a frame has to arrive.
-const POLLS: usize = 1000;
+const POLLS: usize = 10_000_000;
+/// Time in which a device delivers what was sent, also one that is emulated.
+const DELIVERY: Duration = Duration::from_millis(20);
 /// Longer than any step here takes, even single-stepped.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Periodic system calls follow the clock, which advances while this process is single-stepped.
@@ -106,13 +108,16 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     let args = vec![7; counted.size];
     // Boxed: on the stack its number of lines would depend on the start of the stack.
     let batches = has_batches(counted.mode, counted.size);
-    let mut calls = Box::new(Calls { target, link, library, args, batches, burden: counted.burden });
+    let by_device = is_by_device(&counted.transport);
+    let burden = counted.burden;
+    let mut calls = Box::new(Calls { target, link, library, args, batches, by_device, burden });
     calls.run(WARM_UP)?;
     Mark::Counting.here();
     calls.run(counted.turns)?;
     let made_in = |turns: u32| {
         let batches = if batches { batches_in(turns) } else { 0 };
-        2 * u64::from(turns) + u64::from(BATCH * batches)
+        let round_trips = if by_device { 0 } else { turns };
+        u64::from(turns + round_trips + BATCH * batches)
     };
     let made = 1 + made_in(WARM_UP) + made_in(counted.turns);
     match calls.target.args_mut::<u64>() {
@@ -158,6 +163,7 @@ struct Calls {
     library: Library,
     args: Vec<u8>,
     batches: bool,
+    by_device: bool,
     burden: u32,
 }
 
@@ -178,17 +184,18 @@ impl Calls {
         // program's path. Below a frame that is aligned to a line it does not.
         let anchor = Line([0; 64]);
         black_box(&anchor.0);
-        let Calls { target, link, library, args, batches, burden } = self;
+        let Calls { target, link, library, args, batches, by_device, burden } = self;
         for _ in 0..turns {
             Mark::Of(Operation::Send).here();
             idle(*burden);
             link.send(library, args)?;
+            deliver(*by_device);
             Mark::Of(Operation::Poll).here();
             idle(*burden);
             poll(target)?;
             Mark::Outside.here();
         }
-        for _ in 0..turns {
+        for _ in 0..if *by_device { 0 } else { turns } {
             Mark::Of(Operation::RoundTrip).here();
             idle(*burden);
             let pending = link.inject(library, args)?;
@@ -204,6 +211,7 @@ impl Calls {
                 batch.send(library, args)?;
             }
             batch.finish()?;
+            deliver(*by_device);
             Mark::Of(Operation::PollBatch).here();
             idle(*burden);
             let mut ran = 0;
@@ -213,6 +221,15 @@ impl Calls {
             Mark::Outside.here();
         }
         Ok(())
+    }
+}
+
+/// Waits, uncounted, until a device has delivered what was sent.
+#[inline(always)]
+fn deliver(by_device: bool) {
+    if by_device {
+        Mark::Outside.here();
+        std::thread::sleep(DELIVERY);
     }
 }
 

@@ -39,6 +39,9 @@ struct Guard {
     /// Counts only these transports [default: all usable ones]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     transports: Vec<String>,
+    /// The library of the function `counter`, as `farjump build` makes it [default: it is compiled]
+    #[arg(long, value_name = "FILE", conflicts_with = "first_call")]
+    library: Option<PathBuf>,
     /// Number of calls of a kind to count; the record has the median one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     turns: u32,
@@ -109,7 +112,7 @@ impl Guard {
 
     fn count(&self) -> Result<ExitCode, Failure> {
         let cases = Case::all(&self.transports)?;
-        let now = match run_cases::count(&cases.usable, self.turns, self.burden)? {
+        let now = match run_cases::count(&cases.usable, self.turns, self.burden, self.library.as_deref())? {
             Found::Counted(now) => now,
             Found::CannotCount(why) => {
                 eprintln!("cannot count here: {why}");

@@ -19,14 +19,20 @@ pub(crate) enum Found {
     CannotCount(String),
 }
 
-/// Counts `turns` calls of each kind in each case, with `burden` turns of an empty loop in each operation.
+/// Counts `turns` calls of each kind in each case, with `burden` turns of an empty loop in each operation. The
+/// function is that of `built`, or is compiled here.
 ///
 /// # Errors
 /// A call fails, or there is no C compiler.
-pub(crate) fn count(cases: &[Case], turns: u32, burden: u32) -> Result<Found, Failure> {
+pub(crate) fn count(cases: &[Case], turns: u32, burden: u32, built: Option<&Path>) -> Result<Found, Failure> {
     let folder = tempfile::tempdir()?;
-    child::prepare(folder.path())?;
-    let library = folder.path().join(child::LIBRARY);
+    let library = match built {
+        Some(built) => built.to_owned(),
+        None => {
+            child::prepare(folder.path())?;
+            folder.path().join(child::LIBRARY)
+        }
+    };
     let next = AtomicUsize::new(0);
     // A process and its tracer take turns, and so keep one processor busy. Load changes no count.
     let processors = thread::available_parallelism().map_or(1, NonZero::get);

@@ -38,7 +38,7 @@ pub use line::{ClearLine, Line};
 pub use lines::Lines;
 pub use message::MessageSpace;
 use one_sided::OneSided;
-pub use plain::{Delivered, Mapped, PlainFrame, PlainFrames, PlainPath, PlainPoll, Replied};
+pub use plain::{Delivered, Mapped, PlainFrame, PlainFrames, PlainPath, PlainPoll, PlainSent, Put};
 pub use receive::{FastPoll, Polled};
 use received_frame::Held;
 pub use received_frame::{Received, Taken};

@@ -11,7 +11,7 @@ use crate::transport::TransportError;
 
 mod path;
 
-pub use path::{Delivered, Mapped, PlainPath};
+pub use path::{Delivered, Mapped, PlainPath, Put};
 
 /// Frames of one kind, without code, in the order in which they come, along a path of the type `P`. While this
 /// value lives the channel holds no frame, so nothing is stored for a frame but the receiver's progress.
@@ -46,13 +46,13 @@ pub struct PlainFrame<'c, P> {
     path: PhantomData<P>,
 }
 
-/// The result of [`PlainFrame::reply`].
+/// The result of [`PlainFrame::reply`] and [`Channel::send_put`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use = "a frame may not have been sent"]
-pub enum Replied {
-    /// The reply is sent.
+pub enum PlainSent {
+    /// The frame is sent.
     Sent,
-    /// The reply is sent, and the peer has to be looked after: [`Channel::look_at_changed_peer`].
+    /// The frame is sent, and the peer has to be looked after: [`Channel::look_at_changed_peer`].
     Look,
     /// Nothing was sent: use the general path.
     NotSent,
@@ -79,7 +79,7 @@ impl<P: PlainPath> PlainFrames<'_, P> {
         match unsafe { P::poll(self.channel, self.kind) } {
             path::Seen::Nothing => PlainPoll::Nothing,
             path::Seen::Frame(words, payload) => {
-                let is_other = !P::IS_MAPPED && !words.is_of(self.kind);
+                let is_other = P::FINDS_ALL_KINDS && !words.is_of(self.kind);
                 let frame = PlainFrame { channel: self.channel, words, payload, path: PhantomData };
                 if is_other { PlainPoll::OfOtherKind(frame) } else { PlainPoll::Frame(frame) }
             }
@@ -138,7 +138,7 @@ impl<P: PlainPath> PlainFrame<'_, P> {
     /// Sends the frame `plan`, which names no code and wants no alignment, with the payload `bytes`, where that
     /// takes the shortest path. This frame stays at the head.
     #[inline(always)]
-    pub fn reply(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
+    pub fn reply(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
         P::reply(self.channel, plan, bytes)
     }
 

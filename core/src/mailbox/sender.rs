@@ -254,6 +254,16 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
         self.signal = self.key.header(self.position);
     }
 
+    /// Writes header and signal of a frame of one line at `at`, an offset of the shadow ring from
+    /// [`Outbound::line`] at which its payload of `payload_len` bytes was written, and advances.
+    #[inline(always)]
+    pub(crate) fn stage_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) -> Finished {
+        let (signal, position) = (self.signal, self.position);
+        self.ring.signal_line(at, signal, plan.line_header(frame::LINE, payload_len).to_words());
+        self.advance(frame::LINE);
+        Finished { at, len: frame::LINE, signal, position }
+    }
+
     /// Publishes a frame of one line at `at`, an offset from [`Outbound::line`] at which its payload of
     /// `payload_len` bytes was written. The frame is made longer than necessary, up to the start of the next
     /// one.

@@ -81,10 +81,13 @@ impl Completions {
         match usize::try_from(taken) {
             // SAFETY: the call wrote `taken` completions.
             Ok(taken) => Ok(unsafe { std::slice::from_raw_parts(batch.as_ptr().cast(), taken.min(BATCH)) }),
-            Err(_) => {
-                Err(Cause::System(format!("{} cannot poll its completions ({taken})", self.device.name)))
-            }
+            Err(_) => Err(self.not_polled(taken)),
         }
+    }
+
+    #[cold]
+    fn not_polled(&self, taken: c_int) -> Cause {
+        Cause::System(format!("{} cannot poll its completions ({taken})", self.device.name))
     }
 
     /// The descriptor that becomes readable at a completion after [`Completions::arm`].

@@ -15,6 +15,7 @@ use crate::transport::{ArrivalRules, Cause, LocalMemory, Operation, PathInfo, Re
 use crate::wire::layout::frame::LENGTHS;
 
 mod processor;
+mod put;
 mod sleep;
 
 // What a poll touches comes first, then what each send touches.
@@ -27,6 +28,10 @@ pub(super) struct OneSided {
     is_mapped: bool,
     /// The ring is mapped, and no frame is kept: the fast paths may write the next frame.
     lines_open: bool,
+    /// The ring is not mapped, and a frame of one line needs no trailer.
+    puts_lines: bool,
+    /// The rule is the one that counts completed writes.
+    counts: bool,
     /// A fence is needed between "store the frame" and "is the peer asleep?".
     fence: bool,
     /// The frame at the head is held: an event is pending, and the frame is not read again.
@@ -42,6 +47,10 @@ pub(super) struct OneSided {
     state: State,
     sent_state: State,
     rule: ArrivalRules,
+    /// Completed writes, as far as is known.
+    completed: u64,
+    /// The backend's error, for the general poll.
+    failed: Option<TransportError>,
     /// The peer's consumed position when credit ran out. No doorbell reports new credit.
     starved: Option<u64>,
     /// A frame finished in the shadow ring that the backend could not take yet.
@@ -135,6 +144,10 @@ impl OneSided {
             rule: terms.rule,
             is_mapped: mapped.is_some(),
             lines_open: mapped.is_some(),
+            puts_lines: mapped.is_none() && trailer != Trailer::Always,
+            counts: terms.rule == ArrivalRules::WRITE_IMM,
+            completed: 0,
+            failed: None,
             fence: !remote.store_load_ordered(),
             waker: Waker::default(),
             notice: 0,
@@ -318,52 +331,68 @@ impl OneSided {
         self.look_at_peer()
     }
 
-    /// Hands the finished frame to the backend, from the step at which it stopped.
+    /// Hands the pending frame to the backend, from the step at which it stopped.
     fn move_pending(&mut self) -> Result<(), SendError> {
-        let Some(Pending { frame, mut step }) = self.pending else { return Ok(()) };
-        let ring_at = CONTROL_LEN + frame.at;
-        let inside = ring_at.checked_add(frame.len).is_some_and(|end| end <= self.remote.len());
+        let Some(mut pending) = self.pending else { return Ok(()) };
+        let Finished { at, len, position, .. } = pending.frame;
+        let ring_at = CONTROL_LEN + at;
+        let inside = ring_at.checked_add(len).is_some_and(|end| end <= self.remote.len());
         if !inside {
             let region = self.remote.len();
-            let cause = Cause::OutOfRegion { offset: ring_at, len: frame.len, region };
-            return Err(failed(Operation::Put, cause).with_frame(frame.position).into());
+            let cause = Cause::OutOfRegion { offset: ring_at, len, region };
+            return Err(failed(Operation::Put, cause).with_frame(position).into());
         }
-        // SAFETY: a frame is pending only if the peer is not mapped (`send`), so this is the shadow ring,
-        // which the peer never reaches. The frame is finished: this endpoint writes these bytes again only
-        // after the peer returned credit for them.
-        let bytes = unsafe { self.out.ring().slice(frame.at, frame.len) };
-        let result = loop {
-            let taken = match (self.rule, step) {
-                (ArrivalRules::FENCED, Step::Body) => {
-                    self.remote.put(ring_at + LENGTHS, &bytes[LENGTHS..], frame.position)
-                }
-                (ArrivalRules::FENCED, Step::Fence) => self.remote.fence(),
-                (ArrivalRules::FENCED, Step::Signal) => {
-                    break self.remote.put_word(ring_at, frame.signal, frame.position);
-                }
-                // A frame that reads whole may still have writes under way, of bytes that had the same value
-                // before. A lap later they would overwrite newer puts. One fence a lap prevents that.
-                (ArrivalRules::CHECKED, Step::Body) if frame.at == 0 => self.remote.fence(),
-                (ArrivalRules::WRITE_IMM, _) => {
-                    break self.remote.put_with_completion(ring_at, bytes, frame.position);
-                }
-                _ => break self.remote.put(ring_at, bytes, frame.position),
-            };
-            if let Err(error) = taken {
-                break Err(error);
-            }
-            step = if step == Step::Body { Step::Fence } else { Step::Signal };
-        };
-        match result {
+        match self.hand_over(&mut pending) {
             Ok(()) => {
                 self.pending = None;
                 Ok(())
             }
             Err(error) if error.is_full() => {
-                self.pending = Some(Pending { frame, step });
+                self.pending = Some(pending);
                 Err(SendError::Full)
             }
-            Err(error) => Err(error.with_frame(frame.position).into()),
+            Err(error) => Err(error.with_frame(position).into()),
+        }
+    }
+
+    /// The bytes of a finished frame, of a path that is not mapped.
+    #[inline(always)]
+    fn staged<'o>(out: &'o Outbound<Ring, Region>, frame: &Finished) -> &'o [u8] {
+        // SAFETY: a frame is handed over only if the peer is not mapped (`send`, `send_put`), so this is the shadow
+        // ring, which the peer never reaches. The frame is finished: this endpoint writes these bytes again only
+        // after the peer returned credit for them.
+        unsafe { out.ring().slice(frame.at, frame.len) }
+    }
+
+    /// [`OneSided::hand_over`] under the rule that counts completed writes.
+    #[inline(always)]
+    fn put_counted(&mut self, frame: &Finished) -> Result<(), TransportError> {
+        let bytes = Self::staged(&self.out, frame);
+        self.remote.put_with_completion(CONTROL_LEN + frame.at, bytes, frame.position)
+    }
+
+    /// Hands a finished frame to the backend, from the step at which it stopped.
+    fn hand_over(&mut self, Pending { frame, step }: &mut Pending) -> Result<(), TransportError> {
+        if self.counts {
+            return self.put_counted(frame);
+        }
+        let ring_at = CONTROL_LEN + frame.at;
+        let bytes = Self::staged(&self.out, frame);
+        loop {
+            match (self.rule, *step) {
+                (ArrivalRules::FENCED, Step::Body) => {
+                    self.remote.put(ring_at + LENGTHS, &bytes[LENGTHS..], frame.position)?;
+                }
+                (ArrivalRules::FENCED, Step::Fence) => self.remote.fence()?,
+                (ArrivalRules::FENCED, Step::Signal) => {
+                    return self.remote.put_word(ring_at, frame.signal, frame.position);
+                }
+                // A frame that reads whole may still have writes under way, of bytes that had the same value
+                // before. A lap later they would overwrite newer puts. One fence a lap prevents that.
+                (ArrivalRules::CHECKED, Step::Body) if frame.at == 0 => self.remote.fence()?,
+                _ => return self.remote.put(ring_at, bytes, frame.position),
+            }
+            *step = if *step == Step::Body { Step::Fence } else { Step::Signal };
         }
     }
 
@@ -395,10 +424,7 @@ impl OneSided {
 
     /// The general poll.
     pub(super) fn poll(&mut self) -> Result<Seen, TransportError> {
-        let completions = match self.rule {
-            ArrivalRules::WRITE_IMM => Some(self.local.completions()?),
-            _ => None,
-        };
+        let completions = self.completions()?;
         self.inbound.poll(completions).map_err(protocol)
     }
 

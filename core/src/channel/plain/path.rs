@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::Replied;
+use super::PlainSent;
 use crate::channel::one_sided::OneSided;
 use crate::channel::two_sided::{self, TwoSided};
 use crate::channel::{Channel, Path};
@@ -10,27 +10,36 @@ use crate::frame::{Flags, INLINE_PAYLOAD, Kind, PlainWords, Plan};
 use crate::mailbox;
 use crate::transport::TransportError;
 
-/// A path that frames without code come along: [`Mapped`] or [`Delivered`].
+/// A path that frames without code come along: [`Mapped`], [`Put`] or [`Delivered`].
 #[allow(private_bounds)]
 pub trait PlainPath: Sealed {
-    /// Whether the peer's memory is mapped. If not, a poll finds frames without code of all kinds.
-    const IS_MAPPED: bool;
+    /// Whether a poll finds frames without code of all kinds, not only of the one that is asked for.
+    const FINDS_ALL_KINDS: bool;
 }
 
 /// A one-sided path whose peer's memory is mapped.
 #[derive(Clone, Copy, Debug)]
 pub enum Mapped {}
 
+/// A one-sided path where a backend moves the bytes, by an arrival rule under which frames without code have no
+/// checksum to prove them.
+#[derive(Clone, Copy, Debug)]
+pub enum Put {}
+
 /// A two-sided path.
 #[derive(Clone, Copy, Debug)]
 pub enum Delivered {}
 
 impl PlainPath for Mapped {
-    const IS_MAPPED: bool = true;
+    const FINDS_ALL_KINDS: bool = false;
+}
+
+impl PlainPath for Put {
+    const FINDS_ALL_KINDS: bool = false;
 }
 
 impl PlainPath for Delivered {
-    const IS_MAPPED: bool = false;
+    const FINDS_ALL_KINDS: bool = true;
 }
 
 /// The result of a poll.
@@ -52,7 +61,7 @@ pub(crate) trait Sealed {
     unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen;
 
     /// Sends a reply while a frame stays at the head.
-    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied;
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent;
 
     /// Releases the frame with these words.
     ///
@@ -71,19 +80,19 @@ impl Channel {
     /// The path, if it is one-sided and the peer's memory is mapped.
     #[inline(always)]
     pub(in crate::channel) fn mapped_path(&mut self) -> Option<&mut OneSided> {
-        // SAFETY: just checked.
-        if self.is_mapped { Some(unsafe { self.known_mapped_path() }) } else { None }
+        // SAFETY: `Channel::new` sets `is_mapped` only for a one-sided path, and nothing replaces either.
+        if self.is_mapped { Some(unsafe { self.known_one_sided_path() }) } else { None }
     }
 
     /// The path, which is one-sided.
     ///
     /// # Safety
-    /// `is_mapped` must be set.
+    /// It must be.
     #[inline(always)]
-    unsafe fn known_mapped_path(&mut self) -> &mut OneSided {
+    unsafe fn known_one_sided_path(&mut self) -> &mut OneSided {
         match &mut self.path {
             Path::OneSided(path) => path,
-            // SAFETY: `Channel::new` sets `is_mapped` only for a one-sided path, and nothing replaces either.
+            // SAFETY: the caller's (see Safety).
             Path::TwoSided(_) => unsafe { core::hint::unreachable_unchecked() },
         }
     }
@@ -111,7 +120,7 @@ impl Sealed for Mapped {
     #[inline(always)]
     unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen {
         // SAFETY: the caller's (see Safety).
-        let path = unsafe { channel.known_mapped_path() };
+        let path = unsafe { channel.known_one_sided_path() };
         match path.inbound.poll_plain(kind) {
             mailbox::PlainPoll::Nothing => Seen::Nothing,
             mailbox::PlainPoll::Frame(words, payload) => {
@@ -125,28 +134,61 @@ impl Sealed for Mapped {
     }
 
     #[inline(always)]
-    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
         if bytes.len() <= INLINE_PAYLOAD
             && let Some(mut line) = channel.clear_line()
         {
             if !bytes.is_empty() {
                 line.write(bytes);
             }
-            if line.send(plan, bytes.len()) { Replied::Look } else { Replied::Sent }
+            if line.send(plan, bytes.len()) { PlainSent::Look } else { PlainSent::Sent }
         } else {
-            Replied::NotSent
+            PlainSent::NotSent
         }
     }
 
     #[inline(always)]
     unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
         // SAFETY: the caller's (see Safety).
-        unsafe { channel.known_mapped_path() }.release_plain(words.frame_len())
+        unsafe { channel.known_one_sided_path() }.release_plain(words.frame_len())
     }
 
     unsafe fn place(channel: &mut Channel, words: &PlainWords, _: NonNull<u8>) -> (NonNull<u8>, usize) {
         // SAFETY: the caller's (see Safety).
-        (unsafe { channel.known_mapped_path() }.inbound.head(), words.payload())
+        (unsafe { channel.known_one_sided_path() }.inbound.head(), words.payload())
+    }
+}
+
+impl Sealed for Put {
+    #[inline(always)]
+    fn is_of(channel: &Channel) -> bool {
+        matches!(&channel.path, Path::OneSided(path) if path.finds_puts())
+    }
+
+    #[inline(always)]
+    unsafe fn poll(channel: &mut Channel, kind: Kind) -> Seen {
+        // SAFETY: the caller's (see Safety).
+        match unsafe { channel.known_one_sided_path() }.poll_put(kind) {
+            mailbox::PlainPoll::Nothing => Seen::Nothing,
+            mailbox::PlainPoll::Frame(words, payload) => Seen::Frame(words, payload),
+            mailbox::PlainPoll::Look => Seen::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
+        channel.send_put(plan, bytes)
+    }
+
+    #[inline(always)]
+    unsafe fn release(channel: &mut Channel, words: &PlainWords) -> Result<(), TransportError> {
+        // SAFETY: the caller's (see Safety).
+        unsafe { channel.known_one_sided_path() }.release(words.frame_len())
+    }
+
+    unsafe fn place(channel: &mut Channel, words: &PlainWords, payload: NonNull<u8>) -> (NonNull<u8>, usize) {
+        // SAFETY: the caller's (see Safety). A mailbox is the same, mapped or not.
+        unsafe { Mapped::place(channel, words, payload) }
     }
 }
 
@@ -168,8 +210,8 @@ impl Sealed for Delivered {
     }
 
     #[inline(always)]
-    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> Replied {
-        if channel.send_message(plan, bytes) { Replied::Sent } else { Replied::NotSent }
+    fn reply(channel: &mut Channel, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
+        if channel.send_message(plan, bytes) { PlainSent::Sent } else { PlainSent::NotSent }
     }
 
     #[inline(always)]

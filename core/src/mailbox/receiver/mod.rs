@@ -27,11 +27,13 @@ pub(crate) struct Inbound<M> {
     key: LinkKey,
     /// Largest frame that the fast poll takes, in bytes.
     fast_limit: usize,
-    /// Lines of the largest frame that `poll_plain` takes; 0 if a signal does not prove a frame.
+    /// Lines of the largest frame that `poll_plain` takes; 0 if neither a signal nor a completion proves one.
     plain_lines: u32,
     /// The signal is ordered behind the whole frame.
     signal_proves: bool,
     trailer: Trailer,
+    /// Lines of the largest frame without a trailer.
+    provable_lines: u32,
     /// Frames and skips consumed, for the rule that counts completions.
     taken: u64,
     /// Position at which credit is returned next.
@@ -83,11 +85,17 @@ impl<M: Memory> Inbound<M> {
         debug_assert!(ring.len().is_power_of_two());
         let signal = key.header(0);
         let signal_proves = matches!(rule, ArrivalRules::STORES | ArrivalRules::FENCED);
+        let provable_lines = match trailer {
+            Trailer::Never => PlainWords::MOST_LINES,
+            Trailer::LongFrames => 1,
+            Trailer::Always => 0,
+        };
         let mut inbound = Inbound {
             ring,
             key,
             trailer,
             signal_proves,
+            provable_lines,
             limit,
             fast_limit: limit,
             plain_lines: 0,
@@ -112,7 +120,7 @@ impl<M: Memory> Inbound<M> {
     pub(crate) fn limit_glances(&mut self, len: usize) {
         self.fast_limit = self.limit.min(len);
         let lines = u32::try_from(self.fast_limit / LINE).unwrap_or(u32::MAX);
-        self.plain_lines = if self.signal_proves { lines.min(PlainWords::MOST_LINES) } else { 0 };
+        self.plain_lines = lines.min(self.provable_lines);
     }
 
     /// The memory that frames are read from.
@@ -124,6 +132,25 @@ impl<M: Memory> Inbound<M> {
     /// Whether [`Inbound::predicted`] may find a frame: the signal alone must prove that it is whole.
     pub(crate) fn can_predict(&self) -> bool {
         self.signal_proves
+    }
+
+    /// Whether `poll_plain` may find frames.
+    #[inline(always)]
+    pub(crate) fn finds_plain(&self) -> bool {
+        self.plain_lines != 0
+    }
+
+    /// Whether there is a signal at the head.
+    #[inline(always)]
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.ring.load(self.offset(), Ordering::Relaxed) == self.signal
+    }
+
+    /// Whether `completions` completed writes, under the rule that counts them, include that of the frame at the
+    /// head.
+    #[inline(always)]
+    pub(crate) fn is_counted(&self, completions: u64) -> bool {
+        completions > self.taken
     }
 
     /// Position of the next frame.
@@ -176,7 +203,7 @@ impl<M: Memory> Inbound<M> {
             if self.ring.load(at, Ordering::Acquire) != self.signal {
                 return Ok(Seen::Nothing);
             }
-            if completions.is_some_and(|completed| completed <= self.taken) {
+            if completions.is_some_and(|completed| !self.is_counted(completed)) {
                 return Ok(Seen::Partial);
             }
             let seen = match self.read(at) {
@@ -302,7 +329,8 @@ impl<M: Memory> Inbound<M> {
 }
 
 impl Inbound<Ring> {
-    /// [`Inbound::poll_fast`] for frames of one kind in the usual layouts, which takes less.
+    /// [`Inbound::poll_fast`] for frames of one kind in the usual layouts, which takes less. Under the rule that
+    /// counts completed writes the frame at the head is counted.
     #[inline(always)]
     pub(crate) fn poll_plain(&self, kind: Kind) -> PlainPoll {
         // A copy: the load of the signal orders loads behind it, so the compiler would load the ring again.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farjump_control::Rights;
-use farjump_core::channel::{BESIDE, SendError};
+use farjump_core::channel::{BESIDE, PlainSent, SendError};
 use farjump_core::frame::{INLINE_PAYLOAD, Kind};
 use farjump_core::transport::TransportError;
 use farjump_loader::Library;
@@ -54,10 +54,38 @@ impl Inner {
         if !self.connection.channel.has_mailbox() {
             return self.inject_delivered_args(library, args, index, wants);
         }
-        if args.len() <= INLINE_PAYLOAD && self.connection.channel.is_mapped() {
+        if args.len() > INLINE_PAYLOAD {
+            return self.inject_bound(library, args, args.len(), wants);
+        }
+        if self.connection.channel.is_mapped() {
             return self.inject_sized(library, args, args.len(), wants);
         }
-        self.inject_bound(library, args, args.len(), wants)
+        self.inject_put(library, args, index, wants)
+    }
+
+    /// [`Inner::inject`] of arguments that are the payload and fit a line, for the code with this index, on a
+    /// one-sided path whose peer's memory is not mapped.
+    #[inline(never)]
+    fn inject_put(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        index: u16,
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        if let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply()) {
+            let sent = self.connection.channel.send_put(&plan, args);
+            if sent != PlainSent::NotSent {
+                self.stats.frames += 1;
+                self.stats.payload_bytes += args.len() as u64;
+                return match sent {
+                    PlainSent::Look => self.look_at_target(plan.token),
+                    _ => Ok(plan.token as usize),
+                };
+            }
+            self.pending.slots.take_back(plan.token);
+        }
+        self.inject_slowly(library, args, args.len(), wants)
     }
 
     /// Wakes the target if it fell asleep before the call with this token arrived. Returns the token.
@@ -143,6 +171,17 @@ impl Inner {
             if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
                 let sent = lines.send(&plan, used);
                 return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
+            }
+        }
+        if let Some(space) = self.connection.channel.put_space(Kind::Call, max.saturating_add(CANARY_LEN)) {
+            // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
+            let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
+            if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
+                if let Err(error) = space.commit(&plan, used) {
+                    self.not_sent(plan.token, error)?;
+                } else {
+                    return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
+                }
             }
         }
         self.inject_slowly(library, args, max, wants)

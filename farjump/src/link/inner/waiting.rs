@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farjump_control::plain;
 use farjump_core::channel::{
-    Armed, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, Polled, Received, SendError,
+    Armed, Contents, Delivered, Mapped, PlainPath, PlainPoll, Polled, Put, SendError,
 };
 use farjump_core::frame::{Kind, ReplyStatus};
 use farjump_core::wait::{Turn, WaitPolicy, Waiter};
@@ -65,28 +65,10 @@ impl Inner {
     /// [`Inner::wait`] where frames move only while the channel is called.
     #[inline(never)]
     fn wait_on_moved(&mut self, token: u32, timeout: Duration) -> Result<ReplyBytes, Error> {
-        if !self.connection.channel.has_mailbox() {
-            return self.wait_on::<Delivered>(token, timeout);
+        match self.connection.channel.has_mailbox() {
+            true => self.wait_on::<Put>(token, timeout),
+            false => self.wait_on::<Delivered>(token, timeout),
         }
-        if self.pending.slots.waits(token) {
-            for _ in 0..TURNS_TO_IDLE {
-                match self.connection.channel.poll_fast() {
-                    FastPoll::Nothing => {}
-                    FastPoll::Frame(frame) if is_done(&frame, token) => {
-                        // The next call is likely to follow at once.
-                        frame.prefetch_reserved();
-                        self.pending.slots.close(token);
-                        let bytes = reply_in(frame.contents(), &mut self.pending.spare_reply);
-                        return match frame.release() {
-                            Ok(()) => Ok(bytes),
-                            Err(error) => Err(self.broken(&error)),
-                        };
-                    }
-                    _ => break,
-                }
-            }
-        }
-        self.wait_slowly(token, timeout)
     }
 
     /// [`Inner::wait`] on a path of the type `P`, or on another one.
@@ -461,13 +443,6 @@ impl Inner {
             timeout: deadline.timeout,
         })
     }
-}
-
-/// Whether `frame` is the reply of a successful call with this token.
-#[inline(always)]
-fn is_done(frame: &Received<'_>, token: u32) -> bool {
-    let header = frame.header();
-    header.kind == Kind::Reply && header.token == token && header.index == ReplyStatus::Done as u16
 }
 
 /// The payload of a reply; in the memory of `spare` if it needs any.

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use farjump_core::channel::{
-    Armed, Channel, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, Replied, Taken,
+    Armed, Channel, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, PlainSent, Put, Taken,
 };
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
 use farjump_core::transport::{PathInfo, Transport};
@@ -127,21 +127,32 @@ impl Session {
     /// [`Session::poll`] where frames move only while the channel is called.
     #[inline(never)]
     fn poll_moved(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        // Nothing more is sent on a channel that is leaving.
-        if !self.control.is_leaving() {
-            // A poll that finds no message makes progress by itself. The rest, such as that of a long reply, is
-            // not left waiting by messages that always come.
-            self.polls = self.polls.wrapping_add(1);
-            let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
-            if is_due || self.channel.has_mailbox() {
-                self.channel.progress(false)?;
-            }
+        // What is not a frame, such as the rest of a long reply, is not left waiting by frames that always come.
+        self.polls = self.polls.wrapping_add(1);
+        let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
+        if is_due {
+            self.move_frames(shared)?;
         }
         if self.control.is_source_gone() {
-            self.poll_any(0, shared)
-        } else {
-            self.poll_plain::<Delivered>(shared)
+            return self.poll_any(0, shared);
         }
+        if !self.channel.has_mailbox() {
+            // A poll that finds no message makes progress by itself.
+            return self.poll_plain::<Delivered>(shared);
+        }
+        match self.poll_plain::<Put>(shared) {
+            Ok(0) if !is_due => self.move_frames(shared).map(|()| 0),
+            ran => ran,
+        }
+    }
+
+    /// Makes the transport progress, and reads the control connection if the source has set a notice. Does nothing
+    /// on a channel that is leaving, on which nothing more is sent.
+    fn move_frames(&mut self, shared: &mut Shared) -> Result<(), Stop> {
+        if !self.control.is_leaving() && self.channel.progress(false)? {
+            self.read_control(shared)?;
+        }
+        Ok(())
     }
 
     /// [`Session::poll`] on a path of the type `P`.
@@ -159,7 +170,7 @@ impl Session {
                 let mut call = match calls.next() {
                     PlainPoll::Nothing => return Ok(ran),
                     PlainPoll::Frame(call) => call,
-                    PlainPoll::Other if P::IS_MAPPED => return self.poll_any(ran, shared),
+                    PlainPoll::Other if !P::FINDS_ALL_KINDS => return self.poll_any(ran, shared),
                     other => {
                         let more = match other {
                             PlainPoll::OfOtherKind(frame) => {
@@ -204,9 +215,9 @@ impl Session {
                     let alone = call.flags().contains(Flags::ALONE);
                     let reply = reply(call.token(), ReplyStatus::Done, alone);
                     match call.reply(&reply, shared.executor.reply()) {
-                        Replied::Sent => {}
-                        Replied::Look => break (call.hold(), CallEnd::Look),
-                        Replied::NotSent => break (call.hold(), CallEnd::Reply),
+                        PlainSent::Sent => {}
+                        PlainSent::Look => break (call.hold(), CallEnd::Look),
+                        PlainSent::NotSent => break (call.hold(), CallEnd::Reply),
                     }
                 }
                 // SAFETY: the table still holds the code: nothing was unbound since the call.

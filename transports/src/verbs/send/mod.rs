@@ -11,10 +11,11 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use farjump_core::frame::LINE;
+use farjump_core::frame::{DELIVERED_HEADER_LEN, LINE};
 use farjump_core::transport::{
     Address, ArrivalRules, BorrowedFd, Capabilities, Cause, Endpoint, InboxKind, LocalAddress, Message,
-    Messages, OpenRequest, Operation, PathInfo, Transport, TransportError, UnconnectedEndpoint,
+    MessageHeader, Messages, OpenRequest, Operation, PathInfo, Transport, TransportError,
+    UnconnectedEndpoint, send_in_steps,
 };
 use farjump_rdma_sys::{IBV_WR_SEND, IBV_WR_SEND_WITH_IMM};
 
@@ -246,17 +247,18 @@ impl SendMessages {
     fn retire(&mut self, at_once: bool) -> Result<(), TransportError> {
         let queue = &mut self.endpoint.queue;
         let retired = if at_once { queue.look() } else { queue.work() };
-        retired.map_err(|(cause, frame)| {
-            let error = error(Operation::Send, cause);
-            match frame {
-                Some(frame) => error.with_frame(frame),
-                None => error,
-            }
-        })
+        retired.map_err(not_sent)
     }
 
     /// All steps of progress.
     fn work(&mut self) -> Result<(), TransportError> {
+        self.send_on()?;
+        self.receive()
+    }
+
+    /// Takes completions off the send queue, and posts what waits for space in it.
+    #[inline]
+    fn send_on(&mut self) -> Result<(), TransportError> {
         self.retire(false)?;
         let done = self.endpoint.queue.done();
         while self.sent.front().is_some_and(|(until, _)| *until <= done) {
@@ -267,14 +269,31 @@ impl SendMessages {
         if self.sending.is_some() {
             self.push()?;
         }
+        Ok(())
+    }
+
+    /// Takes received pieces, and returns buffers to the peer.
+    #[inline(always)]
+    fn receive(&mut self) -> Result<(), TransportError> {
         if let Err(cause) = self.endpoint.inbox.work(&self.endpoint.queue) {
-            // Receives end with the queue pair; the last send says why it did.
-            self.retire(true)?;
-            return Err(error(Operation::Receive, cause));
+            return Err(self.why_receives_end(cause));
         }
-        if let Some(given) = self.endpoint.inbox.due()
-            && self.endpoint.queue.free_slots() > 0
-        {
+        match self.endpoint.inbox.due() {
+            Some(given) => self.return_credit(given),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives end with the queue pair; the last send says why it did.
+    #[cold]
+    fn why_receives_end(&mut self, cause: Cause) -> TransportError {
+        self.retire(true).err().unwrap_or_else(|| error(Operation::Receive, cause))
+    }
+
+    /// Tells the peer that `given` buffers were returned.
+    #[cold]
+    fn return_credit(&mut self, given: u64) -> Result<(), TransportError> {
+        if self.endpoint.queue.free_slots() > 0 {
             let return_credit = self.endpoint.queue.return_credit(given);
             // SAFETY: the word is inside the request or in the registered memory of the queue.
             unsafe { self.endpoint.queue.post(&[return_credit]) }
@@ -345,12 +364,40 @@ unsafe impl Messages for SendMessages {
         self.push().map(|_| ())
     }
 
+    fn send(&mut self, body: &[u8], header: MessageHeader, frame: u64) -> Result<(), TransportError> {
+        let len = body.len() + DELIVERED_HEADER_LEN;
+        let is_short = self.endpoint.queue.is_inline(len) && len <= self.max_frame;
+        let is_next = self.sending.is_none() && self.endpoint.queue.free_slots() != 0 && self.has_window();
+        match &self.lent {
+            Some(lent) if is_short && is_next && len <= lent.len() => {
+                let start = lent.start();
+                // SAFETY: the buffer is this value's own, has `len` bytes, and is not in use: the device never
+                // reads a lent one.
+                let bytes = unsafe {
+                    start.copy_from_nonoverlapping(NonNull::from(body).cast(), body.len());
+                    start.add(body.len()).cast().write_unaligned(header.to_le());
+                    std::slice::from_raw_parts(start.as_ptr(), len)
+                };
+                self.taken += 1;
+                self.is_starved = false;
+                let posted =
+                    self.endpoint.queue.post_inline(IBV_WR_SEND_WITH_IMM, bytes, (0, 0), len as u32, frame);
+                posted.map_err(|cause| error(Operation::Send, cause).with_frame(frame))
+            }
+            _ => send_in_steps(self, body, header, frame),
+        }
+    }
+
     fn poll(&mut self) -> Result<Option<Message>, TransportError> {
         if let Some(front) = self.endpoint.inbox.front() {
             return Ok(Some(front));
         }
-        self.work()?;
-        Ok(self.endpoint.inbox.front())
+        self.receive()?;
+        let front = self.endpoint.inbox.front();
+        if front.is_none() {
+            self.send_on()?;
+        }
+        Ok(front)
     }
 
     fn release(&mut self) {
@@ -397,6 +444,16 @@ unsafe impl Messages for SendMessages {
 
 fn error(operation: Operation, cause: Cause) -> TransportError {
     TransportError::new(NAME, operation, cause)
+}
+
+/// The error of a failed request, and its frame's.
+#[cold]
+fn not_sent((cause, frame): (Cause, Option<u64>)) -> TransportError {
+    let error = error(Operation::Send, cause);
+    match frame {
+        Some(frame) => error.with_frame(frame),
+        None => error,
+    }
 }
 
 #[cfg(test)]

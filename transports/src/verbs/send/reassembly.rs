@@ -27,8 +27,8 @@ struct Piece {
 
 /// A whole message.
 enum Front {
-    /// In a buffer of the pool.
-    Short(Piece),
+    /// In this buffer of the pool.
+    Short(Message, u32),
     /// Assembled from pieces.
     Long(Pages, usize),
 }
@@ -82,14 +82,11 @@ impl Inbox {
 
     /// The message at the front, if it is whole.
     #[inline]
-    pub(super) fn front(&mut self) -> Option<Message> {
+    pub(super) fn front(&self) -> Option<Message> {
         match &self.front {
             None => None,
             Some(Front::Long(memory, len)) => Some(Message::new(memory.start(), *len)),
-            Some(Front::Short(piece)) => {
-                let piece = *piece;
-                Some(Message::new(self.buffer(piece.buffer), piece.len))
-            }
+            Some(Front::Short(message, _)) => Some(*message),
         }
     }
 
@@ -103,29 +100,32 @@ impl Inbox {
     pub(super) fn release(&mut self) {
         match self.front.take() {
             None => {}
-            Some(Front::Short(piece)) => self.used.push(piece.buffer),
+            Some(Front::Short(_, buffer)) => self.used.push(buffer),
             Some(Front::Long(memory, _)) => self.spare = Some(memory),
         }
     }
 
     /// Takes received pieces, and assembles the next message.
-    #[inline]
+    #[inline(always)]
     pub(super) fn work(&mut self, queue: &Queue) -> Result<(), Cause> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
+        let mut wrong = None;
         for done in queue.received.take(&mut batch)? {
             let piece = Piece::of(done);
             if done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV {
-                if (done.wr_id as usize) < self.slabs.len() * WINDOW as usize {
-                    self.used.push(piece.buffer);
-                }
-                return Err(failure(&queue.device, done, queue.beside()));
+                return Err(self.failed(queue, done));
             }
-            self.pieces.push_back(piece);
+            if self.front.is_none() && self.pieces.is_empty() && wrong.is_none() {
+                wrong = self.take(piece).err();
+            } else {
+                self.pieces.push_back(piece);
+            }
         }
-        while self.front.is_none()
-            && let Some(piece) = self.pieces.pop_front()
-        {
-            self.take(piece)?;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if self.front.is_none() && !self.pieces.is_empty() {
+            self.assemble()?;
         }
         if self.used.len() >= GIVEN_BACK {
             self.give()?;
@@ -133,7 +133,41 @@ impl Inbox {
         Ok(())
     }
 
+    /// Takes pieces that came before, up to the end of a message.
+    #[inline(never)]
+    fn assemble(&mut self) -> Result<(), Cause> {
+        while self.front.is_none()
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            self.take(piece)?;
+        }
+        Ok(())
+    }
+
+    /// The cause of a failed receive, whose buffer is returned.
+    #[cold]
+    fn failed(&mut self, queue: &Queue, done: &ibv_wc) -> Cause {
+        if (done.wr_id as usize) < self.slabs.len() * WINDOW as usize {
+            self.used.push(done.wr_id as u32);
+        }
+        failure(&queue.device, done, queue.beside())
+    }
+
+    #[inline(always)]
     fn take(&mut self, piece: Piece) -> Result<(), Cause> {
+        if self.part.is_none() && piece.whole == Some(piece.len as u32) && piece.len != 0 {
+            if piece.len <= PIECE.min(self.max_frame) {
+                self.front =
+                    Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
+                return Ok(());
+            }
+        }
+        self.take_part(piece)
+    }
+
+    /// [`Inbox::take`] for what is not a short message.
+    #[inline(never)]
+    fn take_part(&mut self, piece: Piece) -> Result<(), Cause> {
         let step = step(self.part.as_ref().map(|part| part.len - part.filled), &piece, self.max_frame);
         match step {
             Err(cause) => {
@@ -141,7 +175,8 @@ impl Inbox {
                 return Err(cause);
             }
             Ok(Step::Whole) => {
-                self.front = Some(Front::Short(piece));
+                self.front =
+                    Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
                 return Ok(());
             }
             Ok(Step::First(len)) => {
@@ -171,16 +206,25 @@ impl Inbox {
     }
 
     /// Start of a buffer.
-    #[inline]
+    #[inline(always)]
     fn buffer(&mut self, buffer: u32) -> NonNull<u8> {
         let (slab, at) = ((buffer / WINDOW) as usize, (buffer % WINDOW) as usize * PIECE);
-        if slab >= self.slabs.len() {
-            self.slabs = self.pool.slabs();
-        }
+        let start = match self.slabs.get(slab) {
+            Some(start) => *start,
+            None => self.new_slab(slab),
+        };
         // SAFETY: inside the slab: numbers of buffers come from the pool.
-        unsafe { self.slabs[slab].add(at) }
+        unsafe { start.add(at) }
     }
 
+    /// Start of a slab that was not read yet.
+    #[cold]
+    fn new_slab(&mut self, slab: usize) -> NonNull<u8> {
+        self.slabs = self.pool.slabs();
+        self.slabs[slab]
+    }
+
+    #[inline(never)]
     fn give(&mut self) -> Result<(), Cause> {
         self.pool.give(&self.used)?;
         self.given += self.used.len() as u64;
@@ -190,6 +234,7 @@ impl Inbox {
 
     /// The number of returned buffers, if the peer should get it now: after a quarter of them, so that it
     /// need not wait.
+    #[inline(always)]
     pub(super) fn due(&self) -> Option<u64> {
         (self.given - self.returned >= u64::from(WINDOW / 4)).then_some(self.given)
     }

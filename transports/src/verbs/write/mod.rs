@@ -25,7 +25,7 @@ use crate::verbs::memory::{Memory, Written};
 use crate::verbs::options::Options;
 use crate::verbs::queue::{Queue, Receives};
 use queue::{Failed, WriteQueue, max_frame};
-use receives::{FRAME, Window};
+use receives::Window;
 
 /// The backend's name.
 pub const NAME: &str = "verbs-write";
@@ -211,15 +211,8 @@ unsafe impl RemoteMemory for WriteRemote {
 
     fn put_with_completion(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError> {
         self.check(offset, bytes.len(), frame)?;
-        let mut writes = locked(&self.writes);
-        let returned = writes.queue.returned_by_peer();
-        if !writes.window.has_credit(returned) {
-            return Err(error(Operation::Put, Cause::Full));
-        }
-        let request = writes.request(offset, bytes.as_ptr(), bytes.len(), frame);
-        writes.put(request, Some(FRAME)).map_err(|failed| of_frame(Operation::Put, failed))?;
-        writes.window.take(returned);
-        Ok(())
+        let put = locked(&self.writes).put_frame(offset, bytes, frame);
+        put.map_err(|failed| of_frame(Operation::Put, failed))
     }
 
     fn progress(&mut self) -> Result<(), TransportError> {
@@ -322,6 +315,7 @@ fn error(operation: Operation, cause: Cause) -> TransportError {
     TransportError::new(NAME, operation, cause)
 }
 
+#[cold]
 fn of_frame(operation: Operation, (cause, frame): Failed) -> TransportError {
     let error = error(operation, cause);
     match frame {

@@ -7,7 +7,7 @@ use farjump_core::frame::{LINE, MAX_FRAME};
 use farjump_core::transport::Cause;
 use farjump_rdma_sys::{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM};
 
-use super::receives::{DOORBELL, Window};
+use super::receives::{DOORBELL, FRAME, Window};
 use crate::verbs::address::RemoteRegion;
 use crate::verbs::device::Device;
 use crate::verbs::memory::{Memory, Registration};
@@ -85,6 +85,7 @@ impl WriteQueue {
     }
 
     /// Makes a write of `len` bytes at `from` to `offset` of the peer's region.
+    #[inline]
     pub(super) fn request(&self, offset: usize, from: *const u8, len: usize, frame: u64) -> Request {
         Request {
             operation: IBV_WR_RDMA_WRITE,
@@ -103,7 +104,7 @@ impl WriteQueue {
 
     /// Registers the memory of `request` with the device, if needed.
     fn register(&mut self, request: &mut Request) -> Result<(), Failed> {
-        if request.len <= self.queue.device.max_inline as usize {
+        if self.queue.is_inline(request.len) {
             return Ok(());
         }
         if let Some(staging) = &self.staging
@@ -157,6 +158,25 @@ impl WriteQueue {
         {
             last.until = self.queue.next();
         }
+    }
+
+    /// Writes a frame to `offset` of the peer's region, and adds one to the peer's count of them.
+    #[inline]
+    pub(super) fn put_frame(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), Failed> {
+        let returned = self.queue.returned_by_peer();
+        if !self.window.has_credit(returned) {
+            return Err(full());
+        }
+        if self.queue.is_inline(bytes.len()) && self.held.is_none() && self.queue.free_slots() != 0 {
+            let to = (self.region.address + offset as u64, self.region.key);
+            let operation = IBV_WR_RDMA_WRITE_WITH_IMM;
+            let posted = self.queue.post_inline(operation, bytes, to, FRAME, frame);
+            posted.map_err(|cause| (cause, Some(frame)))?;
+        } else {
+            self.put(self.request(offset, bytes.as_ptr(), bytes.len(), frame), Some(FRAME))?;
+        }
+        self.window.take(returned);
+        Ok(())
     }
 
     /// Writes the bytes of `request`, in as many operations as needed. The last of them carries the immediate
@@ -256,15 +276,27 @@ impl WriteQueue {
     }
 
     /// Takes completions of receives, posts receives again, and returns credit to the peer.
+    #[inline(always)]
     pub(super) fn receive(&mut self) -> Result<(), Failed> {
         if let Err(cause) = self.window.receive(&self.queue) {
-            // Receives end with the queue pair; the last send says why it did.
-            self.queue.look()?;
-            return Err((cause, None));
+            return Err(self.why_receives_end(cause));
         }
-        if let Some(posted) = self.window.due()
-            && self.has_slots(1)?
-        {
+        match self.window.due() {
+            Some(posted) => self.return_credit(posted),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives end with the queue pair; the last send says why it did.
+    #[cold]
+    fn why_receives_end(&mut self, cause: Cause) -> Failed {
+        self.queue.look().err().unwrap_or((cause, None))
+    }
+
+    /// Tells the peer that `posted` receives were posted again.
+    #[cold]
+    fn return_credit(&mut self, posted: u64) -> Result<(), Failed> {
+        if self.has_slots(1)? {
             self.post(&[self.queue.return_credit(posted)])?;
             self.window.returned(posted);
         }

@@ -6,7 +6,7 @@
 use std::ptr;
 
 use farjump_core::transport::Cause;
-use farjump_rdma_sys::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, ibv_post_recv, ibv_recv_wr};
+use farjump_rdma_sys::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, ibv_post_recv, ibv_recv_wr, ibv_wc};
 
 use crate::verbs::completions::{BATCH, Batch, failure};
 use crate::verbs::queue::Queue;
@@ -104,34 +104,46 @@ impl Window {
     }
 
     /// Takes completions of receives, counts them, and posts receives again, many at a time.
+    #[inline(always)]
     pub(super) fn receive(&mut self, queue: &Queue) -> Result<(), Cause> {
         let mut batch: Batch = [const { std::mem::MaybeUninit::uninit() }; BATCH];
         loop {
             let done = queue.received.take(&mut batch)?;
             for done in done {
-                if done.status != IBV_WC_SUCCESS {
-                    return Err(failure(&queue.device, done, queue.beside()));
-                }
-                if done.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
-                    let what = "the peer sent a message into a mailbox that is only written".to_owned();
-                    return Err(Cause::System(what));
+                if done.status != IBV_WC_SUCCESS || done.opcode != IBV_WC_RECV_RDMA_WITH_IMM {
+                    return Err(unexpected(queue, done));
                 }
                 // SAFETY: the operation has immediate data.
                 let immediate = u32::from_be(unsafe { done.__bindgen_anon_1.imm_data });
                 self.frames += u64::from(immediate == FRAME);
-                self.used += 1;
             }
-            let more = done.len() == BATCH;
+            self.used += done.len() as u32;
             if self.used >= self.receives / 8 {
-                self.post(queue, self.used)?;
-                self.posted += u64::from(self.used);
-                self.used = 0;
+                self.post_used(queue)?;
             }
-            if !more {
+            if done.len() < BATCH {
                 return Ok(());
             }
         }
     }
+
+    /// Posts again what was used.
+    #[cold]
+    fn post_used(&mut self, queue: &Queue) -> Result<(), Cause> {
+        self.post(queue, self.used)?;
+        self.posted += u64::from(self.used);
+        self.used = 0;
+        Ok(())
+    }
+}
+
+/// The cause of a completion that is not that of a write with immediate data.
+#[cold]
+fn unexpected(queue: &Queue, done: &ibv_wc) -> Cause {
+    if done.status != IBV_WC_SUCCESS {
+        return failure(&queue.device, done, queue.beside());
+    }
+    Cause::System("the peer sent a message into a mailbox that is only written".to_owned())
 }
 
 #[cfg(test)]
