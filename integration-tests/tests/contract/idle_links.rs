@@ -1,35 +1,12 @@
 //! The work that a target asks of a transport while its links are idle.
 
-use std::path::Path;
-use std::thread;
-use std::time::Duration;
-
-use farjump::build::{Options, build};
-use farjump::{Library, Link, Target};
+use farjump::{Link, Target};
 use farjump_integration_tests::middleware::{Metered, Step};
 use farjump_transports::tcp::Tcp;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::{PATIENCE, alongside, echo};
+
 const LINKS: usize = 40;
-
-fn echo(folder: &Path) -> Library {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("ifuncs/echo.c");
-    let output = folder.join("libecho.so");
-    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
-    Library::open(output).unwrap()
-}
-
-/// Polls `target` until `act` is over on another thread.
-fn alongside<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| {
-        let other = scope.spawn(act);
-        while !other.is_finished() {
-            target.wait(Duration::from_millis(1)).unwrap();
-            target.poll().unwrap();
-        }
-        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
 
 #[test]
 fn links_that_bring_nothing_are_not_polled_and_one_that_does_is_noticed() {

@@ -1,14 +1,20 @@
-//! The fakes and the middleware against the transport contract itself, without a channel above.
+//! The fakes and the middleware against the transport contract itself, mostly without a channel above.
 
 mod fault_injector;
 mod idle_links;
 mod metered;
+mod notices;
 mod one_sided;
 mod trace;
 mod two_sided;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use farjump::build::{Options, build};
+use farjump::{Library, Target};
 use farjump_core::transport::{
     Endpoint, LocalMemory, Messages, OpenRequest, RemoteMemory, Transport, TransportError,
 };
@@ -16,6 +22,27 @@ use farjump_integration_tests::connect;
 
 /// Length of the regions of these tests.
 const REGION: usize = 8192;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn echo(folder: &Path) -> Library {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("ifuncs/echo.c");
+    let output = folder.join("libecho.so");
+    build(&Options { inputs: vec![source], output: output.clone(), ..Options::default() }).unwrap();
+    Library::open(output).unwrap()
+}
+
+/// Polls `target` until `act` is over on another thread.
+fn alongside<T: Send>(target: &mut Target<'_>, act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let other = scope.spawn(act);
+        while !other.is_finished() {
+            target.wait(Duration::from_millis(1)).unwrap();
+            target.poll().unwrap();
+        }
+        other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
 
 fn request() -> OpenRequest {
     OpenRequest::new(REGION, 4096)
