@@ -136,6 +136,11 @@ impl Operation {
     pub(crate) const ALL: [Operation; 5] =
         [Operation::Send, Operation::Poll, Operation::RoundTrip, Operation::Batch, Operation::PollBatch];
 
+    /// Returns whether it begins with a frame that was sent before.
+    pub(crate) fn receives(self) -> bool {
+        matches!(self, Operation::Poll | Operation::PollBatch)
+    }
+
     fn is_batch(self) -> bool {
         matches!(self, Operation::Batch | Operation::PollBatch)
     }

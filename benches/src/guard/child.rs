@@ -20,8 +20,6 @@ const WARM_UP: u32 = 300;
 const ALL_IS_DUE: u32 = 1 << 12;
 /// Polls within which a frame has to arrive.
 const POLLS: usize = 10_000_000;
-/// Time in which a device delivers what was sent, also one that is emulated.
-const DELIVERY: Duration = Duration::from_millis(20);
 /// Longer than any step here takes, even single-stepped.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Periodic system calls follow the clock, which advances while this process is single-stepped.
@@ -108,15 +106,15 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     let args = vec![7; counted.size];
     // Boxed: on the stack its number of lines would depend on the start of the stack.
     let batches = has_batches(counted.mode, counted.size);
-    let by_device = is_by_device(&counted.transport);
+    let round_trips = !is_by_device(&counted.transport);
     let burden = counted.burden;
-    let mut calls = Box::new(Calls { target, link, library, args, batches, by_device, burden });
+    let mut calls = Box::new(Calls { target, link, library, args, batches, round_trips, burden });
     calls.run(WARM_UP)?;
     Mark::Counting.here();
     calls.run(counted.turns)?;
     let made_in = |turns: u32| {
         let batches = if batches { batches_in(turns) } else { 0 };
-        let round_trips = if by_device { 0 } else { turns };
+        let round_trips = if round_trips { turns } else { 0 };
         u64::from(turns + round_trips + BATCH * batches)
     };
     let made = 1 + made_in(WARM_UP) + made_in(counted.turns);
@@ -163,7 +161,7 @@ struct Calls {
     library: Library,
     args: Vec<u8>,
     batches: bool,
-    by_device: bool,
+    round_trips: bool,
     burden: u32,
 }
 
@@ -184,18 +182,18 @@ impl Calls {
         // program's path. Below a frame that is aligned to a line it does not.
         let anchor = Line([0; 64]);
         black_box(&anchor.0);
-        let Calls { target, link, library, args, batches, by_device, burden } = self;
+        let round_trips = if self.round_trips { turns } else { 0 };
+        let Calls { target, link, library, args, batches, burden, .. } = self;
         for _ in 0..turns {
             Mark::Of(Operation::Send).here();
             idle(*burden);
             link.send(library, args)?;
-            deliver(*by_device);
             Mark::Of(Operation::Poll).here();
             idle(*burden);
             poll(target)?;
             Mark::Outside.here();
         }
-        for _ in 0..if *by_device { 0 } else { turns } {
+        for _ in 0..round_trips {
             Mark::Of(Operation::RoundTrip).here();
             idle(*burden);
             let pending = link.inject(library, args)?;
@@ -211,7 +209,6 @@ impl Calls {
                 batch.send(library, args)?;
             }
             batch.finish()?;
-            deliver(*by_device);
             Mark::Of(Operation::PollBatch).here();
             idle(*burden);
             let mut ran = 0;
@@ -221,15 +218,6 @@ impl Calls {
             Mark::Outside.here();
         }
         Ok(())
-    }
-}
-
-/// Waits, uncounted, until a device has delivered what was sent.
-#[inline(always)]
-fn deliver(by_device: bool) {
-    if by_device {
-        Mark::Outside.here();
-        std::thread::sleep(DELIVERY);
     }
 }
 

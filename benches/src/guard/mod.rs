@@ -39,6 +39,9 @@ struct Guard {
     /// Counts only these transports [default: all usable ones]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     transports: Vec<String>,
+    /// Also prints the rows as the record has them
+    #[arg(long, conflicts_with = "record")]
+    rows: bool,
     /// The library of the function `counter`, as `farjump build` makes it [default: it is compiled]
     #[arg(long, value_name = "FILE", conflicts_with = "first_call")]
     library: Option<PathBuf>,
@@ -50,7 +53,7 @@ struct Guard {
     burden: u32,
     /// Counts instead the first calls of code that the target has never seen, over shared memory, and compares
     /// nothing
-    #[arg(long, conflicts_with_all = ["record", "transports", "burden"])]
+    #[arg(long, conflicts_with_all = ["record", "rows", "transports", "burden"])]
     first_call: bool,
     #[command(subcommand)]
     counted: Option<Counted>,
@@ -125,6 +128,9 @@ impl Guard {
             now.in_place_of(kept).write(&self.file)?;
             println!("{rows} rows recorded in {}", self.file.display());
             return Ok(ExitCode::SUCCESS);
+        }
+        if self.rows {
+            now.to_lines()?.iter().for_each(|row| println!("{row}"));
         }
         let comparison = compare::compare(&Record::read(&self.file)?, &now);
         print!("{comparison}");

@@ -88,14 +88,22 @@ impl Record {
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?)
     }
 
+    /// Returns the rows, a line for each.
+    ///
+    /// # Errors
+    /// None that can happen.
+    pub(crate) fn to_lines(&self) -> Result<Vec<String>, Failure> {
+        self.rows.iter().map(|row| Ok(serde_json::to_string(row)?)).collect()
+    }
+
     /// Writes it to a file, a line for each row.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn write(&self, file: &Path) -> Result<(), Failure> {
-        let rows: Result<Vec<_>, _> = self.rows.iter().map(serde_json::to_string).collect();
+        let rows = self.to_lines()?.join(",\n");
         let rustc = serde_json::to_string(&self.rustc)?;
-        let text = format!("{{\n\"rustc\": {rustc},\n\"rows\": [\n{}\n]\n}}\n", rows?.join(",\n"));
+        let text = format!("{{\n\"rustc\": {rustc},\n\"rows\": [\n{rows}\n]\n}}\n");
         Ok(fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?)
     }
 

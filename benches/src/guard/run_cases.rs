@@ -4,13 +4,17 @@ use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use std::{env, fs, thread};
 
-use super::case::Case;
+use super::case::{Case, is_by_device};
 use super::record::{Record, Row};
 use super::trace::Turns;
 use super::{child, trace};
 use crate::Failure;
+
+/// Time in which a device delivers what was sent, also one that is emulated.
+const DELIVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -81,7 +85,7 @@ pub(crate) fn count_first(turns: u32) -> Result<Turns, Failure> {
     let mut command = Command::new(env::current_exe()?);
     command.args(["counted", "shm", "cached", "8", "0", "0", "--first", &count]);
     command.current_dir(folder.path()).env_clear();
-    trace::run(&mut command, child::LIBRARY)
+    trace::run(&mut command, child::LIBRARY, Duration::ZERO)
 }
 
 /// Why a case was not counted.
@@ -110,5 +114,6 @@ fn count_one(case: &Case, turns: u32, burden: u32, library: &Path) -> Result<Tur
     command.args(["counted", &case.transport, case.mode.name()]).args(numbers);
     // The record was made without this user's settings of UCX.
     command.current_dir(folder.path()).env_clear();
-    trace::run(&mut command, child::LIBRARY)
+    let delivery = if is_by_device(&case.transport) { DELIVERY } else { Duration::ZERO };
+    trace::run(&mut command, child::LIBRARY, delivery)
 }

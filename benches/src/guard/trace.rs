@@ -8,6 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
 
 use iced_x86::InstructionInfoFactory;
 use nix::libc::user_regs_struct;
@@ -61,11 +63,12 @@ impl Turn {
 /// The turns of each operation, in order.
 pub(crate) type Turns = Vec<(Operation, Turn)>;
 
-/// Runs `command`, whose program makes marks, to its end. `ifunc` is the file name of its ifunc library.
+/// Runs `command`, whose program makes marks, to its end. `ifunc` is the file name of its ifunc library. Before an
+/// operation that receives, the program stands still for `delivery`.
 ///
 /// # Errors
 /// The program fails, or makes something that cannot be counted; or nothing can be counted ([`may_not`]).
-pub(crate) fn run(command: &mut Command, ifunc: &str) -> Result<Turns, Failure> {
+pub(crate) fn run(command: &mut Command, ifunc: &str, delivery: Duration) -> Result<Turns, Failure> {
     let mut traced = Traced::start(command)?;
     loop {
         match traced.next_mark()? {
@@ -80,6 +83,9 @@ pub(crate) fn run(command: &mut Command, ifunc: &str) -> Result<Turns, Failure> 
     while let Some(mark) = traced.next_mark()? {
         let mut next = mark;
         while let Mark::Of(operation) = next {
+            if operation.receives() {
+                thread::sleep(delivery);
+            }
             next = stepper.count(&mut traced, operation)?;
         }
     }
@@ -328,7 +334,7 @@ memory: .skip 4096
         let mut compiler = Command::new("cc");
         let built = compiler.args(["-nostdlib", "-static", "-o"]).arg(&program).arg(&source).output()?;
         assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let turns = match run(&mut Command::new(&program), "no ifunc") {
+        let turns = match run(&mut Command::new(&program), "no ifunc", Duration::ZERO) {
             Err(error) if may_not(&error) => {
                 println!("skipped: processes may not be traced");
                 return Ok(());

@@ -46,7 +46,8 @@ pub unsafe trait RemoteMemory: Send {
     ///
     /// # Errors
     /// [`Cause::Full`] when the backend's queue is full and [`RemoteMemory::progress`] must be called first:
-    /// nothing was written, and core calls again. Any other error is final for the link.
+    /// nothing was written, and core calls again. Any other error is final for the link: core may make the same
+    /// call once more, and it or [`RemoteMemory::progress`] fails again.
     fn put(&mut self, offset: usize, bytes: &[u8], frame: u64) -> Result<(), TransportError>;
 
     /// Writes one aligned word in one piece. Used for signals and credit. Otherwise like

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::guard;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::summarise;
@@ -195,13 +196,17 @@ impl Job {
             .directory(root())
             .limit(Duration::from_secs(25 * 60));
         succeed(build, "they do not build")?;
-        for program in BUILT {
+        let mut programs = BUILT.map(|program| built.join(program)).to_vec();
+        programs.push(guard::build(interrupt)?);
+        for program in &programs {
+            let name = program.file_name().unwrap_or_default();
             // Nine tenths of it are for debuggers.
-            let stripped = made.path().join(program);
-            let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, &built.join(program)]);
+            let stripped = made.path().join(name);
+            let strip = Run::new("strip", interrupt).args(["-o"]).args([&stripped, program]);
             succeed(strip.quiet(), "strip failed")?;
-            files.push((format!("programs/{program}"), stripped));
+            files.push((format!("programs/{}", name.to_string_lossy()), stripped));
         }
+        files.push(("hot-path.json".to_owned(), root().join(guard::RECORD)));
         // The machines have no compiler.
         let libraries = made.path().join("libraries");
         let failed = |error| Failed::Because(format!("{}: {error}", libraries.display()));
@@ -366,7 +371,32 @@ struct Parts {
     _folder: tempfile::TempDir,
 }
 
+/// The console of the machine that [`Options::of_guard`] starts.
+///
+/// # Errors
+/// None was started.
+pub(crate) fn log_of_guard(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
+    let folder = Workspace::load(false, interrupt)?.target().join("vm");
+    let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
+    let mut logs = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with(KERNELS[1]) && name.ends_with(".log") {
+            logs.push(path);
+        }
+    }
+    let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    logs.into_iter().max_by_key(written).ok_or_else(|| Failed::Because("no machine was started".to_owned()))
+}
+
 impl Options {
+    /// Those of a machine that does nothing but count the hot path.
+    pub(crate) fn of_guard() -> Options {
+        let (kernel, only) = (Some(KERNELS[1].to_owned()), Some(table::HOT_PATH.to_owned()));
+        Options { kernel, only, ..Options::default() }
+    }
+
     /// The tests chosen by the options.
     fn among(&self, mut commands: Vec<Command>) -> Vec<Command> {
         if let Some(words) = &self.only {

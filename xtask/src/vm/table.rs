@@ -25,6 +25,9 @@ enum On {
     None,
 }
 
+/// Name of the line that counts the hot path.
+pub(super) const HOT_PATH: &str = "instructions and lines of the hot path";
+
 /// Commands of one machine alone: name, kernels, script, and time limit in seconds.
 ///
 /// `BRIEF` sets variables for the commands behind it, and is dropped where everything is to run. Links within
@@ -71,6 +74,12 @@ const ALONE: &[(&str, On, &str, u32)] = &[
              completions == \"\" || completions > 1 / 32 { bad = 1 }
              END { exit bad || rows != 4 }' rows",
         90,
+    ),
+    (
+        HOT_PATH,
+        On::Disorder,
+        "farjump-guard --file hot-path.json --library libraries/libcounter.so --transports verbs-write,verbs-send --rows",
+        300,
     ),
     (
         "a receiver that polls the last word of a write sees torn ones",

@@ -12,6 +12,7 @@ mod memory_operands;
 mod trace;
 
 use std::process::Command;
+use std::time::Duration;
 
 use crate::Failure;
 use case::Operation;
@@ -23,7 +24,7 @@ const TURNS: usize = 64;
 /// Returns the instructions of one turn in the process of `command`, which calls [`counted`]: the difference
 /// of two runs of different length. The kernel's instructions do not count.
 pub(crate) fn instructions(command: &mut Command) -> Result<f64, Failure> {
-    let turns = trace::run(command, "libcounter.so")?;
+    let turns = trace::run(command, "libcounter.so", Duration::ZERO)?;
     let of = |wanted| {
         let turn = turns.iter().find(|(operation, _)| *operation == wanted).map(|(_, turn)| turn);
         turn.map_or(0.0, |turn| (turn.own + turn.ifunc + turn.library + turn.system) as f64)

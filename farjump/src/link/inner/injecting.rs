@@ -51,29 +51,32 @@ impl Inner {
             self.stats.payload_bytes += args.len() as u64;
             return if must_look { self.look_at_target(plan.token) } else { Ok(plan.token as usize) };
         }
-        if !self.connection.channel.has_mailbox() {
-            return self.inject_delivered_args(library, args, index, wants);
+        if !self.connection.channel.is_mapped() {
+            return match self.connection.channel.has_mailbox() {
+                true => self.inject_put(library, args, args.len(), wants),
+                false => self.inject_delivered_args(library, args, index, wants),
+            };
         }
-        if args.len() > INLINE_PAYLOAD {
-            return self.inject_bound(library, args, args.len(), wants);
-        }
-        if self.connection.channel.is_mapped() {
+        if args.len() <= INLINE_PAYLOAD {
             return self.inject_sized(library, args, args.len(), wants);
         }
-        self.inject_put(library, args, index, wants)
+        self.inject_bound(library, args, args.len(), wants)
     }
 
-    /// [`Inner::inject`] of arguments that are the payload and fit a line, for the code with this index, on a
-    /// one-sided path whose peer's memory is not mapped.
+    /// [`Inner::inject`] of arguments that are the payload, on a one-sided path whose peer's memory is not mapped.
+    /// `len` is their length.
     #[inline(never)]
     fn inject_put(
         &mut self,
         library: &Library,
         args: &[u8],
-        index: u16,
+        len: usize,
         wants: Wants,
     ) -> Result<usize, Box<Error>> {
-        if let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply()) {
+        if len <= INLINE_PAYLOAD
+            && let Some(index) = self.codes.last_used(library)
+            && let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply())
+        {
             let sent = self.connection.channel.send_put(&plan, args);
             if sent != PlainSent::NotSent {
                 self.stats.frames += 1;
@@ -85,7 +88,7 @@ impl Inner {
             }
             self.pending.slots.take_back(plan.token);
         }
-        self.inject_slowly(library, args, args.len(), wants)
+        self.inject_put_lines(library, args, len, wants)
     }
 
     /// Wakes the target if it fell asleep before the call with this token arrived. Returns the token.
@@ -173,15 +176,30 @@ impl Inner {
                 return self.sent_by_index(plan.token, used, sent).map(|token| token as usize);
             }
         }
-        if let Some(space) = self.connection.channel.put_space(Kind::Call, max.saturating_add(CANARY_LEN)) {
+        self.inject_put_lines(library, args, max, wants)
+    }
+
+    /// [`Inner::inject_bound`] on a one-sided path whose peer's memory is not mapped, or along the general path.
+    #[inline(never)]
+    fn inject_put_lines(
+        &mut self,
+        library: &Library,
+        args: &[u8],
+        max: usize,
+        wants: Wants,
+    ) -> Result<usize, Box<Error>> {
+        if let Some(index) = self.codes.last_used(library)
+            && let Some(space) = self.connection.channel.put_space(Kind::Call, max.saturating_add(CANARY_LEN))
+        {
             // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
             let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
             if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
-                if let Err(error) = space.commit(&plan, used) {
-                    self.not_sent(plan.token, error)?;
-                } else {
-                    return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
-                }
+                match space.commit(&plan, used) {
+                    Ok(()) => {
+                        return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
+                    }
+                    Err(error) => self.not_sent(plan.token, error)?,
+                };
             }
         }
         self.inject_slowly(library, args, max, wants)

@@ -155,12 +155,10 @@ impl Inbox {
 
     #[inline(always)]
     fn take(&mut self, piece: Piece) -> Result<(), Cause> {
-        if self.part.is_none() && piece.whole == Some(piece.len as u32) && piece.len != 0 {
-            if piece.len <= PIECE.min(self.max_frame) {
-                self.front =
-                    Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
-                return Ok(());
-            }
+        let is_whole = piece.whole == Some(piece.len as u32) && piece.len != 0;
+        if self.part.is_none() && is_whole && piece.len <= PIECE.min(self.max_frame) {
+            self.front = Some(Front::Short(Message::new(self.buffer(piece.buffer), piece.len), piece.buffer));
+            return Ok(());
         }
         self.take_part(piece)
     }
