@@ -130,7 +130,7 @@ impl InPlace {
         // SAFETY: the caller keeps the image valid (see Safety), and span 1 lies in it. It was just found to
         // be aligned.
         unsafe { self.patches.apply(span1, start) };
-        icache::sync_foreign(start, self.span1_len);
+        icache::sync_foreign(span1.addr().get() as u64, start, self.span1_len);
         if let Some(listing) = &self.listing {
             listing.move_to(start, self.span1_len as u64);
         }

@@ -128,7 +128,9 @@ mod tests {
             // two instructions.
             unsafe {
                 std::ptr::copy_nonoverlapping(code.as_ptr(), region.add(at).as_ptr(), code.len());
-                farjump_core::icache::sync_foreign(alias.start().add(at).addr().get() as u64, code.len());
+                let [written, address] =
+                    [region, alias.start()].map(|start| start.add(at).addr().get() as u64);
+                farjump_core::icache::sync_foreign(written, address, code.len());
                 let run: extern "C" fn(u64) -> u64 = std::mem::transmute(alias.start().add(at).as_ptr());
                 assert_eq!(run(41), 41 + add);
             }

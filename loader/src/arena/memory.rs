@@ -151,6 +151,11 @@ impl Memory {
         }
     }
 
+    /// The address at which the code at `at` was written. It can be read there.
+    pub(super) fn written(&self, at: usize) -> NonNull<u8> {
+        self.writable_alias.as_ref().map_or_else(|| self.code(at), |alias| alias.at(at))
+    }
+
     /// Ends what [`Memory::make_writable`] began.
     ///
     /// # Errors

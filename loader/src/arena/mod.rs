@@ -214,7 +214,8 @@ impl Block {
         // SAFETY: the range is this block's, no code runs there yet, and the views of `space` are gone: they
         // borrowed the block.
         unsafe { self.memory.make_executable(&self.range) }?;
-        icache::publish(self.address(), self.span1);
+        let written = self.memory.written(self.range.start).addr().get() as u64;
+        icache::publish(written, self.address(), self.span1);
         if self.reused && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
             icache::serialise();
         }

@@ -219,7 +219,8 @@ fn what_is_written_runs_in_the_executable_mapping() {
     assert_eq!(same, 0xc3);
     #[cfg(target_arch = "x86_64")]
     {
-        farjump_core::icache::sync_foreign(alias.addr().get() as u64 + PAGE as u64, 1);
+        let [written, address] = [mapped, alias].map(|start| (start.addr().get() + PAGE) as u64);
+        farjump_core::icache::sync_foreign(written, address, 1);
         // SAFETY: the code there is `ret`.
         let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(PAGE).as_ptr()) };
         run();

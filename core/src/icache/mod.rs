@@ -5,7 +5,13 @@
 
 use crate::image::Machine;
 
-/// Makes `len` bytes of code at `address` (where it will *run*) executable by this and every other core.
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+/// Makes `len` bytes of code at `address` (where it will *run*) executable by this and every other core. They were
+/// written at `written`: the same memory, mapped for reading.
 ///
 /// **x86-64**: does nothing. Its instruction caches are coherent with stores, also with stores through
 /// another linear address of the same memory. The processor that runs the code must execute a *serialising*
@@ -16,14 +22,21 @@ use crate::image::Machine;
 /// address. This is not enough where *another agent* replaces code at the same address (in place in the
 /// mailbox): see [`sync_foreign`].
 ///
-/// [`supported`] refuses other architectures until they are implemented here.
+/// **aarch64**: cleans the data cache and invalidates the instruction caches of all cores, as far as the processor
+/// says that it needs either. A core that has run other code at `address` must synchronise besides.
+///
+/// [`supported`] refuses architectures on which injected code cannot run.
 #[inline]
-pub fn publish(address: u64, len: usize) {
-    let _ = (address, len);
+pub fn publish(written: u64, address: u64, len: usize) {
+    #[cfg(target_arch = "aarch64")]
+    aarch64::publish(written, address, len);
+    #[cfg(not(target_arch = "aarch64"))]
+    let _ = (written, address, len);
 }
 
 /// Makes `len` bytes of code at `address` executable by this processor, after another agent (a core that runs
-/// the source, a device) wrote them through another linear address. Other code may have run there before.
+/// the source, a device) wrote them through another linear address. Other code may have run there before. `written`
+/// is an address of the same memory, mapped for reading: that of this process's own stores, if it made any.
 /// Call it after the acquire load of the signal for the code, and after this process's last store into the
 /// code.
 ///
@@ -33,52 +46,33 @@ pub fn publish(address: u64, len: usize) {
 /// (Intel SDM volume 3, 9.1.3 "Handling Self- and Cross-Modifying Code"; AMD64 manual volume 2, 7.6.1
 /// "Cross-Modifying Code"). The same holds for a processor that wrote through another linear address than the
 /// one it executes at (the same places).
+///
+/// **aarch64** needs what [`publish`] does, by the process that runs the code: where the writer is, and whether its
+/// maintenance reached this process's addresses, is not known.
 #[inline]
-pub fn sync_foreign(address: u64, len: usize) {
-    let _ = (address, len);
+pub fn sync_foreign(written: u64, address: u64, len: usize) {
+    publish(written, address, len);
     serialise();
 }
 
-/// Makes this processor discard prefetched instructions. On x86-64 by `iretq` to the next instruction, which
-/// serialises (Intel SDM volume 3, 9.3; AMD64 manual volume 2, 7.6.4) and takes some forty nanoseconds.
-/// `cpuid` serialises too, but traps under every hypervisor, which takes thousands. Not every processor has
-/// `serialize`.
+/// Makes this processor discard prefetched instructions.
 ///
-/// A program with shadow stacks in user mode cannot return this way, nor in that of `farjump_panic`.
+/// On x86-64 a program with shadow stacks in user mode cannot return this way, nor in that of `farjump_panic`.
 #[inline]
 pub fn serialise() {
+    #[cfg(target_arch = "aarch64")]
+    aarch64::serialise();
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `iretq` takes from the stack the frame pushed here: the present stack pointer, segments and
-    // flags, and the address behind it. Without `nostack` the compiler keeps nothing below the stack pointer.
-    unsafe {
-        core::arch::asm!(
-            "mov {scratch:e}, ss",
-            "mov {stack}, rsp",
-            "push {scratch}",
-            "push {stack}",
-            "pushfq",
-            "mov {scratch:e}, cs",
-            "push {scratch}",
-            "lea {scratch}, [rip + 2f]",
-            "push {scratch}",
-            "iretq",
-            "2:",
-            scratch = out(reg) _,
-            stack = out(reg) _,
-        );
-    }
+    x86_64::serialise();
 }
 
-/// Whether this build can publish code on the machine it runs on.
+/// Whether this build can run injected code on the machine it runs on.
 ///
 /// # Errors
 /// The unsupported machine, for the message.
 pub fn supported() -> Result<Machine, &'static str> {
     match Machine::native() {
         Some(Machine::X86_64) => Ok(Machine::X86_64),
-        _ => Err(core::concat!(
-            "farjump does not run injected code on this architecture yet: ",
-            "its instruction cache needs maintenance that is not implemented"
-        )),
+        _ => Err("farjump does not run injected code on this architecture yet"),
     }
 }
