@@ -11,6 +11,7 @@ use crate::checks::{
     without_ucx::{self, Seen},
 };
 use crate::coverage;
+use crate::emulated;
 use crate::guard;
 use crate::install;
 use crate::mpi;
@@ -64,12 +65,13 @@ const FIRST: [Step; 10] = [
     ("no native library", Check(checks::no_native_library::check)),
 ];
 
-/// The steps that use all processors, nearly all of them builds. The first three have target folders of their
+/// The steps that use all processors, nearly all of them builds. The first four have target folders of their
 /// own, so that the machines' programs are built meanwhile.
-const BUILDING: [Step; 10] = [
+const BUILDING: [Step; 11] = [
     ("core without std", Check(checks::no_std::check)),
     ("models of the protocol (loom)", Suite(test::models)),
     ("tests of races", Suite(tsan::all)),
+    ("core for aarch64, emulated", Suite(emulated::all)),
     ("lints", Check(lints)),
     ("documentation", Check(documentation)),
     ("combinations of features", Check(checks::features::check)),

@@ -1,111 +1,102 @@
-//! Contents of the virtual machines: packages of the distribution, downloaded by apt, kept, and unpacked
-//! without being installed.
+//! Packages of the distribution that are downloaded by apt, kept, and unpacked without being installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Outcome;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
-
-/// Packages of a machine, besides their dependencies. Debian 12's names.
-const USERLAND: [&str; 10] = [
-    "busybox-static",
-    "dash",
-    "iproute2",
-    "ibverbs-providers",
-    "ibverbs-utils",
-    "perftest",
-    "libucx0",
-    "ucx-utils",
-    "libgcc-s1",
-    "libstdc++6",
-];
-
-/// Packages that depend on the newest kernel of a series; any of them will do.
-const KERNELS: [&str; 3] = ["linux-image-amd64", "linux-image-6.1-amd64", "linux-image-6.12-amd64"];
 
 /// Limit for a download.
 const DOWNLOAD: Duration = Duration::from_secs(10 * 60);
 /// Limit for apt's planning.
 const THINK: Duration = Duration::from_secs(60);
 
-/// A folder of downloads and of their unpacked files.
+/// A value, or why it is not available here.
 #[derive(Debug)]
-pub(super) struct Store<'i> {
-    folder: PathBuf,
-    interrupt: &'i Interrupt,
+pub(crate) enum Outcome<T> {
+    Here(T),
+    Missing(String),
 }
 
-/// A kernel, unpacked.
+/// A folder of downloads and of their unpacked files.
 #[derive(Debug)]
-pub(super) struct Kernel {
-    /// Its series: `6.1`.
-    pub(super) series: String,
-    /// Its release: `6.1.0-56-amd64`.
-    pub(super) release: String,
-    /// Its package's files.
-    pub(super) root: PathBuf,
+pub(crate) struct Store<'i> {
+    pub(crate) folder: PathBuf,
+    /// apt's options for lists of packages of the store's own; none for the system's.
+    view: Vec<String>,
+    pub(crate) interrupt: &'i Interrupt,
 }
 
 impl<'i> Store<'i> {
     /// The store in `folder`, which need not exist.
-    pub(super) fn new(folder: &Path, interrupt: &'i Interrupt) -> Store<'i> {
-        Store { folder: folder.to_owned(), interrupt }
+    pub(crate) fn new(folder: &Path, interrupt: &'i Interrupt) -> Store<'i> {
+        Store { folder: folder.to_owned(), view: Vec::new(), interrupt }
     }
 
-    /// The root file system of the machines; or why there is none.
+    /// The store in `folder` of packages for another architecture (`arm64`), or, with the text of a `sources.list`,
+    /// of another release. apt's lists of them are kept there, so this takes no privilege.
     ///
     /// # Errors
-    /// Interrupted, or a package that cannot be unpacked.
-    pub(super) fn userland(&self) -> Result<Outcome<PathBuf>, Failed> {
-        // As on an empty system: the list includes all dependencies, libc too.
+    /// The folder cannot be written.
+    pub(crate) fn viewing(
+        folder: &Path,
+        architecture: Option<&str>,
+        sources: Option<&str>,
+        interrupt: &'i Interrupt,
+    ) -> Result<Store<'i>, Failed> {
+        for made in ["lists/partial", "cache/archives/partial"] {
+            let made = folder.join(made);
+            fs::create_dir_all(&made).map_err(|error| failed(&made, error))?;
+        }
+        let at = |name: &str| folder.join(name).display().to_string();
+        let mut settings =
+            vec![format!("Dir::State::Lists={}", at("lists")), format!("Dir::Cache={}", at("cache"))];
+        if let Some(architecture) = architecture {
+            settings.push(format!("APT::Architecture={architecture}"));
+            settings.push(format!("APT::Architectures={architecture}"));
+        }
+        if let Some(sources) = sources {
+            let list = folder.join("sources.list");
+            fs::write(&list, sources).map_err(|error| failed(&list, error))?;
+            settings.push(format!("Dir::Etc::SourceList={}", list.display()));
+            settings.push("Dir::Etc::SourceParts=/dev/null".to_owned());
+        }
+        let view = settings.into_iter().flat_map(|setting| ["-o".to_owned(), setting]).collect();
+        Ok(Store { folder: folder.to_owned(), view, interrupt })
+    }
+
+    /// Updates the lists of packages; `false` if this user may not, or that failed.
+    fn update(&self) -> Result<bool, Failed> {
+        if self.view.is_empty() {
+            return packages::update(self.interrupt);
+        }
+        let apt = Run::new("apt-get", self.interrupt).args(&self.view).args(["update"]);
+        Ok(apt.limit(DOWNLOAD).quiet().run()?.status.success())
+    }
+
+    /// `apt-get install`'s arguments for these packages with all that they depend on, as on an empty system.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub(crate) fn with_dependencies(&self, packages: &[&str]) -> Result<Vec<String>, Failed> {
         fs::create_dir_all(&self.folder).map_err(|error| failed(&self.folder, error))?;
         let nothing = self.folder.join("nothing");
         fs::write(&nothing, "").map_err(|error| failed(&nothing, error))?;
         let status = format!("Dir::State::status={}", nothing.display());
         let options = ["-o", &status, "-y", "--no-install-recommends", "install"];
-        let arguments = [&options[..], &USERLAND[..]].concat();
-        let files = match self.fetch(&arguments)? {
-            Outcome::Here(files) => files,
-            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
-        };
-        self.unpack("userland", &files).map(Outcome::Here)
-    }
-
-    /// The newest kernel of a series (`6.1`); or why there is none.
-    ///
-    /// # Errors
-    /// Interrupted, or a package that cannot be unpacked.
-    pub(super) fn kernel(&self, series: &str) -> Result<Outcome<Kernel>, Failed> {
-        let ended = Run::new("apt-cache", self.interrupt)
-            .args(["depends"])
-            .args(KERNELS)
-            .limit(THINK)
-            .quiet()
-            .run()?;
-        let Some(package) = kernel_of(series, &ended.output) else {
-            let names = KERNELS.join(" nor ");
-            return Ok(Outcome::Missing(format!(
-                "apt knows no kernel {series}: neither {names} depends on one (apt-get update may help, as root)"
-            )));
-        };
-        let files = match self.fetch(&["download", package])? {
-            Outcome::Here(files) => files,
-            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
-        };
-        let root = self.unpack(&format!("kernel-{series}"), &files)?;
-        let release = package.trim_start_matches("linux-image-").to_owned();
-        Ok(Outcome::Here(Kernel { series: series.to_owned(), release, root }))
+        Ok([&options[..], packages].concat().into_iter().map(str::to_owned).collect())
     }
 
     /// Downloads the packages of `apt-get ARGUMENTS`, as far as they are missing; or why that fails.
-    fn fetch(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
+    ///
+    /// # Errors
+    /// Interrupted, or the folder cannot be written.
+    pub(crate) fn fetch(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let tried = self.fetch_listed(arguments)?;
         match tried {
             // Old lists name packages that no longer exist; a new machine has no lists.
-            Outcome::Missing(_) if packages::update(self.interrupt)? => self.fetch_listed(arguments),
+            Outcome::Missing(_) if self.update()? => self.fetch_listed(arguments),
             tried => Ok(tried),
         }
     }
@@ -114,8 +105,10 @@ impl<'i> Store<'i> {
     fn fetch_listed(&self, arguments: &[&str]) -> Result<Outcome<Vec<PathBuf>>, Failed> {
         let folder = self.folder.join("packages");
         fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
-        let apt =
-            |directory| Run::new("apt-get", self.interrupt).directory(directory).env("LC_ALL", "C").quiet();
+        let apt = |directory| {
+            let run = Run::new("apt-get", self.interrupt).args(&self.view).directory(directory);
+            run.env("LC_ALL", "C").quiet()
+        };
         // Elsewhere: apt-get prints nothing for a package whose file exists.
         let listed = apt(&self.folder).args(["--print-uris"]).args(arguments).limit(THINK).run()?;
         let wanted: Vec<_> = listed.output.lines().filter_map(Wanted::read).collect();
@@ -147,7 +140,10 @@ impl<'i> Store<'i> {
     }
 
     /// Unpacks packages into a folder of this name, unless it has them already.
-    fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
+    ///
+    /// # Errors
+    /// Interrupted, or a package that cannot be unpacked.
+    pub(crate) fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
         let (root, list) = (self.folder.join(name), self.folder.join(format!("{name}.list")));
         let names: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
         if root.is_dir() && fs::read_to_string(&list).is_ok_and(|listed| listed == names) {
@@ -176,7 +172,7 @@ impl<'i> Store<'i> {
     }
 }
 
-fn failed(path: &Path, error: std::io::Error) -> Failed {
+pub(crate) fn failed(path: &Path, error: std::io::Error) -> Failed {
     Failed::Because(format!("{}: {error}", path.display()))
 }
 
@@ -188,15 +184,6 @@ fn said(output: &str) -> &str {
         .find(|line| line.starts_with("E: "))
         .or_else(|| lines.next_back())
         .unwrap_or("it says nothing")
-}
-
-/// The kernel of a series on which one of the packages in the output of `apt-cache depends` depends.
-fn kernel_of<'o>(series: &str, output: &'o str) -> Option<&'o str> {
-    let begins = format!("linux-image-{series}.");
-    output
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|package| package.starts_with(&begins))
 }
 
 /// A file that apt would download.
@@ -235,13 +222,5 @@ mod tests {
         {
             assert_eq!(Wanted::read(line), None, "{line}");
         }
-    }
-
-    #[test]
-    fn a_series_is_no_other_one_whose_number_begins_alike() {
-        let output = "linux-image-amd64\n  Depends: linux-image-6.12.117+deb12-amd64\nx\n  Depends: linux-image-6.1.0-56-amd64\n";
-        assert_eq!(kernel_of("6.1", output), Some("linux-image-6.1.0-56-amd64"));
-        assert_eq!(kernel_of("6.12", output), Some("linux-image-6.12.117+deb12-amd64"));
-        assert_eq!(kernel_of("6.18", output), None);
     }
 }

@@ -3,6 +3,8 @@
 mod checks;
 mod ci;
 mod coverage;
+mod debs;
+mod emulated;
 mod figures;
 mod guard;
 mod install;

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all tests, counted.
 
+use crate::emulated;
 use crate::mpi;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
@@ -18,6 +19,8 @@ const MODELS: &str = "loom";
 const RACES: &str = "tsan";
 /// The filter for the virtual machines.
 const MACHINES: &str = "vm";
+/// The filter for the tests for another architecture.
+const EMULATED: &str = "emulated";
 /// The filter for the tests of UCX.
 const UCX: &str = "ucx";
 
@@ -40,6 +43,10 @@ pub(crate) struct Options {
     /// Run the virtual machines, too; the filter `vm` runs them alone.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) vm: bool,
+    /// Run the tests for aarch64, too, under an emulator: so far those of core. What they need is downloaded and
+    /// unpacked. The filter `emulated` runs them alone.
+    #[arg(long, conflicts_with_all = ["device", "with"])]
+    pub(crate) emulated: bool,
     /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to
     /// 1.22 are installed by pip, and checked by their hashes.
     #[arg(long, value_name = "VERSION,…", value_delimiter = ',', value_parser = ucx::Choice::parse)]
@@ -60,12 +67,17 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             "--with is for the tests of UCX: say `cargo xtask test ucx --with …`".to_owned(),
         ));
     }
-    let named = options.filters.iter().any(|filter| filter == MACHINES);
-    let machines = options.with.is_empty() && (options.vm || named);
+    let machines = options.with.is_empty() && (options.vm || named_among(&options.filters, MACHINES));
     let wanted = packages::wanted(machines && options.device.is_none());
     let lacking = packages::provide(&wanted, options.install, interrupt)?;
     let mut tally = match options.with.is_empty() {
-        true => all(&options.filters, options.device.as_deref(), machines, interrupt)?,
+        true => {
+            let mut tally = all(&options.filters, options.device.as_deref(), machines, interrupt)?;
+            if options.emulated && !named_among(&options.filters, EMULATED) {
+                tally.add(emulated::all(interrupt)?);
+            }
+            tally
+        }
         false => ucx::run(&options.with, interrupt)?,
     };
     charge(&mut tally, &lacking);
@@ -75,7 +87,12 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
 
 /// Whether a suite with a filter of its own runs with these filters.
 fn chosen(filters: &[String], own: &str) -> bool {
-    filters.is_empty() || filters.iter().any(|filter| filter == own)
+    filters.is_empty() || named_among(filters, own)
+}
+
+/// Whether the filter of a suite is one of these.
+fn named_among(filters: &[String], own: &str) -> bool {
+    filters.iter().any(|filter| filter == own)
 }
 
 /// Runs every suite, and the virtual machines if `machines`; with `device`, on that RDMA device.
@@ -88,7 +105,7 @@ pub(crate) fn all(
     machines: bool,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
-    let own = [MODELS, RACES, MACHINES];
+    let own = [MODELS, RACES, MACHINES, EMULATED];
     let others = filters.is_empty() || filters.iter().any(|filter| !own.contains(&filter.as_str()));
 
     let mut tally = Tally::default();
@@ -104,6 +121,9 @@ pub(crate) fn all(
     }
     if chosen(filters, RACES) {
         tally.add(tsan::all(interrupt)?);
+    }
+    if named_among(filters, EMULATED) {
+        tally.add(emulated::all(interrupt)?);
     }
     match device {
         None if machines => tally.add(vm::all(interrupt)?),

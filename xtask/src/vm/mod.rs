@@ -20,13 +20,14 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::debs::{Outcome, Store};
 use crate::guard;
 use crate::packages;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::summarise;
 use crate::test_report::{Tally, Took};
 use crate::workspace::{Workspace, as_for_tests, root};
-use debian::{Kernel, Store};
+use debian::Kernel;
 use initramfs::Archive;
 use log::{Log, Verdict};
 use machine::{Machine, QEMU, Shown, Side};
@@ -43,13 +44,6 @@ const BOOT: Duration = Duration::from_secs(120);
 
 /// The first process of a machine.
 const INIT: &str = include_str!("init.sh");
-
-/// A value, or why it is not available here.
-#[derive(Debug)]
-enum Outcome<T> {
-    Here(T),
-    Missing(String),
-}
 
 /// Options of `cargo xtask vm-test`.
 #[derive(clap::Args, Debug, Default)]

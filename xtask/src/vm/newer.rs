@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Outcome;
+use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 
 /// The wheel, as pip takes it: exactly these bytes.
