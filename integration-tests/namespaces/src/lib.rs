@@ -168,7 +168,13 @@ impl Namespaces {
         for name in &self.names {
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
-        self.await_carrier()
+        self.await_carrier()?;
+        // What was sent meanwhile had the system look for the other end for three seconds at a time. At the end of
+        // such a search, which nobody answered, it would find no route for whoever connects now.
+        for name in &self.names {
+            ip(&["-n", name, "neigh", "flush", "dev", DEVICE])?;
+        }
+        Ok(())
     }
 
     /// Bytes that have come out of the cable on one side.
