@@ -255,11 +255,23 @@ impl<M: Memory, R: Memory> Outbound<M, R> {
     }
 
     /// Writes header and signal of a frame of one line at `at`, an offset of the shadow ring from
-    /// [`Outbound::line`] at which its payload of `payload_len` bytes was written, and advances.
+    /// [`Outbound::line`] at which its payload of `payload_len` bytes was written, and advances. The frame ends with a
+    /// trailer if it `trails`.
     #[inline(always)]
-    pub(crate) fn stage_line(&mut self, at: usize, plan: &Plan<'_>, payload_len: usize) -> Finished {
+    pub(crate) fn stage_line(
+        &mut self,
+        at: usize,
+        plan: &Plan<'_>,
+        payload_len: usize,
+        trails: bool,
+    ) -> Finished {
         let (signal, position) = (self.signal, self.position);
-        self.ring.signal_line(at, signal, plan.line_header(frame::LINE, payload_len).to_words());
+        let mut header = plan.line_header(frame::LINE, payload_len);
+        if trails {
+            header.flags |= frame::Flags::TRAILER;
+            self.ring.store(at + frame::LINE - TRAILER_LEN, self.key.trailer(position), Ordering::Relaxed);
+        }
+        self.ring.signal_line(at, signal, header.to_words());
         self.advance(frame::LINE);
         Finished { at, len: frame::LINE, signal, position }
     }

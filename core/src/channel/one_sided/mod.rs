@@ -28,8 +28,10 @@ pub(super) struct OneSided {
     is_mapped: bool,
     /// The ring is mapped, and no frame is kept: the fast paths may write the next frame.
     lines_open: bool,
-    /// The ring is not mapped, and a frame of one line needs no trailer.
+    /// The ring is not mapped, and a frame of one line needs no checksum.
     puts_lines: bool,
+    /// The ring is not mapped, and a frame of one line ends with a trailer, which arrives last.
+    trails: bool,
     /// The rule is the one that counts completed writes.
     counts: bool,
     /// A fence is needed between "store the frame" and "is the peer asleep?".
@@ -144,7 +146,8 @@ impl OneSided {
             rule: terms.rule,
             is_mapped: mapped.is_some(),
             lines_open: mapped.is_some(),
-            puts_lines: mapped.is_none() && trailer != Trailer::Always,
+            puts_lines: mapped.is_none() && terms.rule != ArrivalRules::CHECKED,
+            trails: mapped.is_none() && terms.rule == ArrivalRules::IN_ORDER && trailer == Trailer::Always,
             counts: terms.rule == ArrivalRules::WRITE_IMM,
             completed: 0,
             failed: None,

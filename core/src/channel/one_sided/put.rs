@@ -1,10 +1,10 @@
-//! Frames without code where a backend moves the bytes, along the shortest path: one line each to send, and
-//! whatever the signal or a completion proves to receive.
+//! Frames without code where a backend moves the bytes, along the shortest path: of one line to send, and to
+//! receive those that a signal or a completion proves, or a trailer in their line.
 
 use super::super::line::copy_few;
 use super::super::{Channel, Path, PlainSent, Reserved};
 use super::{OneSided, Pending, Step};
-use crate::frame::{HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Plan};
+use crate::frame::{HEADER_LEN, INLINE_PAYLOAD, Kind, LINE, Plan, TRAILER_LEN};
 use crate::mailbox::PlainPoll;
 use crate::transport::{ArrivalRules, TransportError};
 
@@ -37,13 +37,14 @@ impl OneSided {
     /// Whether [`OneSided::poll_put`] finds frames.
     #[inline(always)]
     pub(in crate::channel) fn finds_puts(&self) -> bool {
-        !self.is_mapped && self.inbound.finds_plain()
+        !self.is_mapped && (self.trails || self.inbound.finds_plain())
     }
 
     /// [`Channel::send_put`], while no frame is kept.
     #[inline(always)]
     fn send_put(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
-        if bytes.len() > INLINE_PAYLOAD || !self.puts_lines || self.pending.is_some() {
+        let space = if self.trails { INLINE_PAYLOAD - TRAILER_LEN } else { INLINE_PAYLOAD };
+        if bytes.len() > space || !self.puts_lines || self.pending.is_some() {
             return PlainSent::NotSent;
         }
         let Some(at) = self.out.line() else { return PlainSent::NotSent };
@@ -51,7 +52,7 @@ impl OneSided {
         // SAFETY: the line is in the shadow ring, which only this endpoint reaches, and free. Behind the header,
         // which ends at a word, it has 40 bytes.
         unsafe { copy_few(bytes, line.add(HEADER_LEN)) };
-        let mut frame = self.out.stage_line(at, plan, bytes.len());
+        let mut frame = self.out.stage_line(at, plan, bytes.len(), self.trails);
         if self.rule != ArrivalRules::IN_ORDER {
             frame.len = (HEADER_LEN + bytes.len()).next_multiple_of(size_of::<u64>());
         }
@@ -77,7 +78,7 @@ impl OneSided {
                 return PlainPoll::Look;
             }
         }
-        self.inbound.poll_plain(kind)
+        if self.trails { self.inbound.poll_trailed(kind) } else { self.inbound.poll_plain(kind) }
     }
 
     /// Asks the backend for completions. Returns whether the frame at the head is whole. An error is kept for the

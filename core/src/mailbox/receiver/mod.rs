@@ -5,7 +5,8 @@ use core::ptr::NonNull;
 
 use super::summing::Summing;
 use crate::frame::{
-    CodeHeader, Flags, FrameError, Header, Kind, LINE, Parts, PlainWords, TRAILER_LEN, Trailer,
+    CodeHeader, Flags, FrameError, HEADER_LEN, Header, INLINE_PAYLOAD, Kind, LINE, Parts, PlainWords,
+    TRAILER_LEN, Trailer,
 };
 use crate::memory::{Memory, Ring};
 use crate::signal::LinkKey;
@@ -344,6 +345,31 @@ impl Inbound<Ring> {
                 PlainPoll::Frame(words, unsafe { ring.line_pointer(at).add(offset) })
             }
             None => PlainPoll::Look,
+        }
+    }
+
+    /// [`Inbound::poll_plain`] for frames of one line with a trailer, which arrives last.
+    #[inline(always)]
+    pub(crate) fn poll_trailed(&self, kind: Kind) -> PlainPoll {
+        let ring = self.ring;
+        let at = ring.offset_of(self.position);
+        if ring.load(at, Ordering::Acquire) != self.signal {
+            return PlainPoll::Nothing;
+        }
+        // Acquire: the header is read as it was put before the trailer, as in `arrived`.
+        let is_whole =
+            ring.load(at + LINE - TRAILER_LEN, Ordering::Acquire) == self.key.trailer(self.position);
+        let [lengths, rest] = self.header_words(at);
+        let trailer = u64::from(Flags::TRAILER.bits()) << 8;
+        if !is_whole || rest & trailer == 0 || self.fast_limit < LINE {
+            return PlainPoll::Look;
+        }
+        match PlainWords::of([lengths, rest & !trailer], kind, at, ring.len(), 1) {
+            Some((words, HEADER_LEN)) if words.payload_len() <= INLINE_PAYLOAD - TRAILER_LEN => {
+                // SAFETY: the payload was checked to lie in the frame, and the frame in the ring.
+                PlainPoll::Frame(words, unsafe { ring.line_pointer(at).add(HEADER_LEN) })
+            }
+            _ => PlainPoll::Look,
         }
     }
 

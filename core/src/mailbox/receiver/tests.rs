@@ -3,6 +3,9 @@
 use core::cell::Cell;
 
 use super::*;
+use crate::frame::Plan;
+use crate::mailbox::Outbound;
+use crate::memory::Region;
 use crate::signal::LinkKey;
 
 const KEY: LinkKey = LinkKey::from_bytes(*b"a key of a peer!");
@@ -140,4 +143,68 @@ fn a_header_read_before_its_trailer_landed_is_read_again() {
     assert_eq!(inbound.poll(None), Ok(Seen::Partial), "a header of an earlier lap under this one's trailer");
     let Ok(Seen::Frame(0, seen, _)) = inbound.poll(None) else { panic!("the frame is there") };
     assert_eq!(seen, header(2));
+}
+
+#[repr(C, align(4096))]
+struct Page([u64; RING / 8]);
+
+/// A call of one line with a trailer and `payload_len` bytes of payload, sent into `page` by this project's sender.
+fn send_trailed(page: &mut Page, payload_len: usize) -> Ring {
+    // SAFETY: the page is aligned, and used by nothing else while the ring is.
+    let ring = Ring::of(unsafe { Region::new(NonNull::from(page).cast(), RING) });
+    let mut sender = Outbound::new(ring, ring, KEY, usize::MAX);
+    let at = sender.line().unwrap();
+    sender.stage_line(at, &Plan { token: 7, ..Plan::of(Kind::Call) }, payload_len, true);
+    ring
+}
+
+fn trailed(ring: Ring) -> Inbound<Ring> {
+    Inbound::new(ring, KEY, ArrivalRules::IN_ORDER, Trailer::Always, usize::MAX)
+}
+
+#[test]
+fn a_line_that_ends_with_its_trailer_is_found_as_the_general_poll_finds_it() {
+    for payload_len in 0..=INLINE_PAYLOAD - TRAILER_LEN {
+        let mut page = Page([0; RING / 8]);
+        let mut inbound = trailed(send_trailed(&mut page, payload_len));
+        let PlainPoll::Frame(words, payload) = inbound.poll_trailed(Kind::Call) else {
+            panic!("{payload_len} bytes are not found")
+        };
+        let Ok(Seen::Frame(0, header, parts)) = inbound.poll(None) else { panic!("it is no frame") };
+        assert_eq!((words.token(), words.payload_len()), (7, payload_len));
+        assert_eq!((header.token, header.payload_len as usize), (7, payload_len));
+        assert_eq!(words.frame_len(), header.frame_len);
+        assert_eq!(payload, inbound.head().map_addr(|head| head.saturating_add(parts.payload as usize)));
+    }
+}
+
+#[test]
+fn a_line_without_its_trailer_or_with_another_header_is_left_to_the_general_poll() {
+    const LENGTHS_WORD: usize = LENGTHS / 8;
+    const REST_WORD: usize = REST / 8;
+    let trailer = u64::from(Flags::TRAILER.bits()) << 8;
+    type Spoil = fn(&mut [u64; RING / 8], u64);
+    let spoil: [(&str, Spoil); 7] = [
+        ("no trailer", |words, _| words[7] = 0),
+        ("no flag", |words, trailer| words[REST_WORD] &= !trailer),
+        ("another kind", |words, _| words[REST_WORD] ^= 1),
+        ("two lines", |words, _| words[LENGTHS_WORD] += LINE as u64),
+        ("no length", |words, _| words[LENGTHS_WORD] &= !0xffff_ffff),
+        ("a payload over the trailer", |words, _| words[LENGTHS_WORD] += 25 << 32),
+        ("an alignment of a line", |words, _| words[REST_WORD] ^= (3 ^ 6) << 8),
+    ];
+    for (what, spoil) in spoil {
+        let mut page = Page([0; RING / 8]);
+        send_trailed(&mut page, 8);
+        spoil(&mut page.0, trailer);
+        // SAFETY: as in `send_trailed`.
+        let ring = Ring::of(unsafe { Region::new(NonNull::from(&mut page).cast(), RING) });
+        assert_eq!(trailed(ring).poll_trailed(Kind::Call), PlainPoll::Look, "{what}");
+    }
+    let mut page = Page([0; RING / 8]);
+    send_trailed(&mut page, 8);
+    page.0[0] = 1;
+    // SAFETY: as in `send_trailed`.
+    let ring = Ring::of(unsafe { Region::new(NonNull::from(&mut page).cast(), RING) });
+    assert_eq!(trailed(ring).poll_trailed(Kind::Call), PlainPoll::Nothing);
 }
