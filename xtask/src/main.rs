@@ -109,6 +109,7 @@ fn main() -> ExitCode {
         Chore::Package => package::check(&interrupt).map(|()| true),
         Chore::Install(options) => install::run(&options, &interrupt),
         Chore::Coverage(options) => coverage::run(&options, &interrupt),
+        Chore::Guard(options) if options.machine => vm::hot_path::run(options.record, &interrupt),
         Chore::Guard(options) => guard::run(&options, &interrupt),
         Chore::Figures(options) => figures::run(&options, &interrupt),
     });

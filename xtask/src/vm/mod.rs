@@ -6,6 +6,7 @@
 //! beginning, and `log.rs` reads its output. `docs/vm-test.md` describes it for people.
 
 mod debian;
+pub(crate) mod hot_path;
 mod initramfs;
 mod kernel;
 mod log;
@@ -365,32 +366,7 @@ struct Parts {
     _folder: tempfile::TempDir,
 }
 
-/// The console of the machine that [`Options::of_guard`] starts.
-///
-/// # Errors
-/// None was started.
-pub(crate) fn log_of_guard(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
-    let folder = Workspace::load(false, interrupt)?.target().join("vm");
-    let failed = |error| Failed::Because(format!("{}: {error}", folder.display()));
-    let mut logs = Vec::new();
-    for entry in fs::read_dir(&folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name.starts_with(KERNELS[1]) && name.ends_with(".log") {
-            logs.push(path);
-        }
-    }
-    let written = |path: &PathBuf| path.metadata().and_then(|metadata| metadata.modified()).ok();
-    logs.into_iter().max_by_key(written).ok_or_else(|| Failed::Because("no machine was started".to_owned()))
-}
-
 impl Options {
-    /// Those of a machine that does nothing but count the hot path.
-    pub(crate) fn of_guard() -> Options {
-        let (kernel, only) = (Some(KERNELS[1].to_owned()), Some(table::HOT_PATH.to_owned()));
-        Options { kernel, only, ..Options::default() }
-    }
-
     /// The tests chosen by the options.
     fn among(&self, mut commands: Vec<Command>) -> Vec<Command> {
         if let Some(words) = &self.only {
