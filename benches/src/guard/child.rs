@@ -105,7 +105,7 @@ pub(crate) fn run(counted: &Counted) -> Result<(), Failure> {
     }
     let args = vec![7; counted.size];
     // Boxed: on the stack its number of lines would depend on the start of the stack.
-    let batches = has_batches(counted.mode, counted.size);
+    let batches = has_batches(&counted.transport, counted.mode, counted.size);
     let round_trips = !is_by_device(&counted.transport);
     let burden = counted.burden;
     let mut calls = Box::new(Calls { target, link, library, args, batches, round_trips, burden });

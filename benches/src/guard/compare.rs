@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::case::is_by_device;
 use super::record::{Key, Record, Row};
 use crate::Failure;
 
@@ -22,6 +23,12 @@ const STATISTICS: [Statistic; 3] = [
 ];
 
 impl Statistic {
+    /// Returns whether it is compared for a row. Which lines a device and its queues have to do with depends on how
+    /// many of its answers came together.
+    fn is_compared(&self, row: &Row) -> bool {
+        self.name == "instructions" || !is_by_device(&row.key.transport)
+    }
+
     /// Returns the growth since the record; `None` within the tolerances.
     fn change(&self, recorded: &Row, now: &Row) -> Option<i64> {
         let (recorded, now) = ((self.of)(recorded), (self.of)(now));
@@ -63,7 +70,7 @@ impl Comparison {
     fn changes(&self, sign: i64) -> Vec<String> {
         let both = self.pairs.iter().filter_map(|(now, recorded)| Some((now, recorded.as_ref()?)));
         let changes = both.flat_map(|(now, recorded)| {
-            STATISTICS.iter().filter_map(move |statistic| {
+            STATISTICS.iter().filter(|statistic| statistic.is_compared(now)).filter_map(move |statistic| {
                 let change = statistic.change(recorded, now).filter(|change| change.signum() == sign)?;
                 Some(format!("{}: {change:+} {}", now.key, statistic.name))
             })
