@@ -1,8 +1,7 @@
 //! Tests for aarch64, under an emulator of single programs (QEMU).
 //!
-//! Everything that they need is unpacked into `target/emulated`: an emulator that keeps stale code as processors may
-//! (QEMU 10; Debian 12's forgets it never, not even when told), a compiler with a standard library for that
-//! architecture, which is Debian's own of the same version, and the libraries to link. clang and lld link.
+//! Packages with the tools are unpacked into `target/emulated`: the emulator, a compiler with its standard library for
+//! that architecture, and the libraries to link. clang and lld link. `docs/decisions/emulated-tests.md` has the reasons.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,17 +27,17 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The compiler, and its standard library.
 const COMPILER: &str = "rustc-web";
 const STANDARD_LIBRARY: &str = "libstd-rust-web-dev";
-/// What programs are linked with.
+/// Packages of the other architecture, with which programs are linked.
 const LIBRARIES: [&str; 6] =
     [STANDARD_LIBRARY, "libc6-dev", "libc6", "libgcc-12-dev", "libgcc-s1", "linux-libc-dev"];
-/// Programs that are installed.
+/// Programs that must be installed.
 const PROGRAMS: [&str; 5] = ["clang", "ld.lld", "apt-get", "apt-cache", "dpkg-deb"];
 /// Tells the tests that the emulator runs stale code until it is told of fresh code.
 const KEEPS_STALE_CODE: &str = "FARJUMP_TEST_KEEPS_STALE_CODE";
 
-/// What emulated tests are built and run with.
+/// The tools with which emulated tests are built and run.
 struct Tools {
-    /// Folders with what was unpacked: the emulator, the compiler, and the libraries of the other architecture.
+    /// Folders of unpacked packages: the emulator, the compiler, and the libraries of the other architecture.
     emulator: PathBuf,
     compiler: PathBuf,
     libraries: PathBuf,
@@ -59,7 +58,7 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
             return Ok(tally);
         }
     };
-    println!("what emulated tests need was there after {} s", begun.elapsed().as_secs());
+    println!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
     let of_compiler = |file: &str| tools.compiler.join("usr").join(file);
     let link = ["--target", "--sysroot", "-fuse-ld"]
         .into_iter()
@@ -90,7 +89,7 @@ fn variable(setting: &str) -> String {
     format!("CARGO_TARGET_{}_{setting}", PLATFORM.to_uppercase().replace('-', "_"))
 }
 
-/// Gets what is needed; or why there is none.
+/// Gets the tools; or the reason why they are not available.
 fn tools(folder: &Path, interrupt: &Interrupt) -> Result<Outcome<Tools>, Failed> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Outcome::Missing("only on x86-64".to_owned()));

@@ -30,8 +30,8 @@ pub(crate) struct Cases {
 /// Largest payload of counted batches, in bytes: larger payloads share no frame.
 const BATCHED: usize = 256;
 
-/// Returns whether batches of such calls are counted too. Calls that share no frame cost the same in a batch, and
-/// how many frames of a batch a poll finds depends on the device, where one moves them.
+/// Returns whether batches of such calls are counted too. Calls that share no frame cost the same in a batch. Over a
+/// device one poll may find any number of a batch's frames.
 pub(crate) fn has_batches(transport: &str, mode: Mode, size: usize) -> bool {
     mode == Mode::Cached && size <= BATCHED && !is_by_device(transport)
 }

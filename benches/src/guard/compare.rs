@@ -23,8 +23,8 @@ const STATISTICS: [Statistic; 3] = [
 ];
 
 impl Statistic {
-    /// Returns whether it is compared for a row. Which lines a device and its queues have to do with depends on how
-    /// many of its answers came together.
+    /// Returns whether it is compared for a row. Over a device the lines depend on how many completions came
+    /// together.
     fn is_compared(&self, row: &Row) -> bool {
         self.name == "instructions" || !is_by_device(&row.key.transport)
     }

@@ -47,8 +47,8 @@ pub fn publish(written: u64, address: u64, len: usize) {
 /// "Cross-Modifying Code"). The same holds for a processor that wrote through another linear address than the
 /// one it executes at (the same places).
 ///
-/// **aarch64** needs what [`publish`] does, by the process that runs the code: where the writer is, and whether its
-/// maintenance reached this process's addresses, is not known.
+/// **aarch64** needs all that [`publish`] does, by the process that runs the code. The writer may be a device, and its
+/// maintenance, if any, may not have reached this process's addresses.
 #[inline]
 pub fn sync_foreign(written: u64, address: u64, len: usize) {
     publish(written, address, len);

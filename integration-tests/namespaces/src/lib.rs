@@ -169,8 +169,8 @@ impl Namespaces {
             ip(&["-n", name, "link", "set", DEVICE, "up"])?;
         }
         self.await_carrier()?;
-        // What was sent meanwhile had the system look for the other end for three seconds at a time. At the end of
-        // such a search, which nobody answered, it would find no route for whoever connects now.
+        // For packets that were sent meanwhile the system looks for the other end, for three seconds at a time. If
+        // such a search ends just now, without an answer, a new connection finds no route.
         for name in &self.names {
             ip(&["-n", name, "neigh", "flush", "dev", DEVICE])?;
         }

@@ -1,5 +1,5 @@
-//! Frames without code where a backend moves the bytes, along the shortest path: of one line to send, and to
-//! receive those that a signal or a completion proves, or a trailer in their line.
+//! The fast path for frames without code where a backend moves the bytes. Frames of one line are sent along it. Frames
+//! are received along it if a signal, a completion or a trailer in their line proves them.
 
 use super::super::line::copy_few;
 use super::super::{Channel, Path, PlainSent, Reserved};
@@ -11,8 +11,8 @@ use crate::transport::{ArrivalRules, TransportError};
 impl Channel {
     /// Sends a frame with the payload `bytes` on a one-sided path whose peer's memory is not mapped. The plan names
     /// no code and wants no alignment. [`PlainSent::NotSent`] when the fast path does not apply: use
-    /// [`Channel::reserve`] then. A backend that cannot take the frame now gets it later, and one that fails says so
-    /// then.
+    /// [`Channel::reserve`] then. If the backend does not take the frame now, [`Channel::progress`] tries again and
+    /// reports the error.
     #[inline(always)]
     pub fn send_put(&mut self, plan: &Plan<'_>, bytes: &[u8]) -> PlainSent {
         match &mut self.path {
@@ -20,9 +20,7 @@ impl Channel {
             _ => PlainSent::NotSent,
         }
     }
-}
 
-impl Channel {
     /// Reserves space for a frame of this kind with up to `payload` bytes of payload, which names no code and wants
     /// no alignment, on a one-sided path whose peer's memory is not mapped. `None` when the fast path does not apply:
     /// use [`Channel::reserve`] then.
@@ -60,7 +58,7 @@ impl OneSided {
         let mut pending = Pending { frame, step: Step::Body };
         let handed_over = if self.counts { self.put_counted(&frame) } else { self.hand_over(&mut pending) };
         if handed_over.is_err() {
-            // What went wrong is found out again by `progress` or the next `reserve`.
+            // `progress` or the next `reserve` tries again, and reports an error.
             self.pending = Some(pending);
         }
         if self.waker.state_changed(&self.returns, self.fence) { PlainSent::Look } else { PlainSent::Sent }

@@ -21,8 +21,7 @@ pub trait PlainPath: Sealed {
 #[derive(Clone, Copy, Debug)]
 pub enum Mapped {}
 
-/// A one-sided path where a backend moves the bytes, by an arrival rule under which frames without code have no
-/// checksum to prove them.
+/// A one-sided path where a backend moves the bytes, under an arrival rule without checksums.
 #[derive(Clone, Copy, Debug)]
 pub enum Put {}
 

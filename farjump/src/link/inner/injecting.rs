@@ -53,7 +53,7 @@ impl Inner {
         }
         if !self.connection.channel.is_mapped() {
             return match self.connection.channel.has_mailbox() {
-                true => self.inject_put(library, args, args.len(), wants),
+                true => self.inject_put(library, args, wants),
                 false => self.inject_delivered_args(library, args, index, wants),
             };
         }
@@ -64,16 +64,9 @@ impl Inner {
     }
 
     /// [`Inner::inject`] of arguments that are the payload, on a one-sided path whose peer's memory is not mapped.
-    /// `len` is their length.
     #[inline(never)]
-    fn inject_put(
-        &mut self,
-        library: &Library,
-        args: &[u8],
-        len: usize,
-        wants: Wants,
-    ) -> Result<usize, Box<Error>> {
-        if len <= INLINE_PAYLOAD
+    fn inject_put(&mut self, library: &Library, args: &[u8], wants: Wants) -> Result<usize, Box<Error>> {
+        if args.len() <= INLINE_PAYLOAD
             && let Some(index) = self.codes.last_used(library)
             && let Some(plan) = self.pending.slots.plan_in_place(Kind::Call, index, wants.reply())
         {
@@ -88,7 +81,7 @@ impl Inner {
             }
             self.pending.slots.take_back(plan.token);
         }
-        self.inject_put_lines(library, args, len, wants)
+        self.inject_put_lines(library, args, args.len(), wants)
     }
 
     /// Wakes the target if it fell asleep before the call with this token arrived. Returns the token.
@@ -194,12 +187,11 @@ impl Inner {
             // SAFETY: the channel lends `max + CANARY_LEN` bytes with `space`.
             let used = unsafe { run_payload_init(library, space.payload().as_ptr(), max, args)? };
             if let Some(plan) = self.pending.slots.plan(Kind::Call, index, wants.reply()) {
-                match space.commit(&plan, used) {
-                    Ok(()) => {
-                        return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
-                    }
-                    Err(error) => self.not_sent(plan.token, error)?,
-                };
+                if let Err(error) = space.commit(&plan, used) {
+                    self.not_sent(plan.token, error)?;
+                } else {
+                    return self.sent_by_index(plan.token, used, Ok(())).map(|token| token as usize);
+                }
             }
         }
         self.inject_slowly(library, args, max, wants)

@@ -127,7 +127,7 @@ impl Session {
     /// [`Session::poll`] where frames move only while the channel is called.
     #[inline(never)]
     fn poll_moved(&mut self, shared: &mut Shared) -> Result<usize, Stop> {
-        // What is not a frame, such as the rest of a long reply, is not left waiting by frames that always come.
+        // Frames that always come must not hold up other work of the transport, such as the rest of a long reply.
         self.polls = self.polls.wrapping_add(1);
         let is_due = self.head.is_blocked() || self.polls.is_multiple_of(POLLS_TO_PROGRESS);
         if is_due {

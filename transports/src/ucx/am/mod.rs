@@ -190,7 +190,7 @@ impl AmMessages {
             inbox.call_attention();
         }
         let eager = match env::var_os("UCX_RNDV_THRESH") {
-            // UCX sends a message that is fetched from where it lies, which is not safe there (`Context`).
+            // A message that is fetched travels by zcopy, which is not safe there (`Context`).
             _ if worker.has_listeners() && Lanes::of(ucx, end).have_tcp() => Some(usize::MAX),
             Some(_) => None,
             None => Some(EAGER),

@@ -13,12 +13,12 @@ use super::{CHAIN, Queue, Request};
 use crate::verbs::memory::PAGE;
 
 impl Queue {
-    /// Posts a request.
+    /// Posts one request.
     ///
     /// # Safety
     /// As [`Queue::post`]. There is a slot.
     #[inline]
-    pub(in crate::verbs) unsafe fn post_one(&mut self, request: &Request) -> Result<(), Cause> {
+    unsafe fn post_one(&mut self, request: &Request) -> Result<(), Cause> {
         debug_assert!(self.free_slots() > 0);
         // SAFETY: pointers, numbers and unions of them, for which zero is valid.
         let (mut wr, mut part): (ibv_send_wr, ibv_sge) = unsafe { std::mem::zeroed() };

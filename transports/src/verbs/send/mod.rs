@@ -256,7 +256,7 @@ impl SendMessages {
         self.receive()
     }
 
-    /// Takes completions off the send queue, and posts what waits for space in it.
+    /// Takes completions off the send queue, and posts pieces that wait for space in it.
     #[inline]
     fn send_on(&mut self) -> Result<(), TransportError> {
         self.retire(false)?;

@@ -163,7 +163,7 @@ impl Inbox {
         self.take_part(piece)
     }
 
-    /// [`Inbox::take`] for what is not a short message.
+    /// [`Inbox::take`] for pieces of long messages and for errors.
     #[inline(never)]
     fn take_part(&mut self, piece: Piece) -> Result<(), Cause> {
         let step = step(self.part.as_ref().map(|part| part.len - part.filled), &piece, self.max_frame);

@@ -127,7 +127,7 @@ impl Window {
         }
     }
 
-    /// Posts again what was used.
+    /// Posts the used receives again.
     #[cold]
     fn post_used(&mut self, queue: &Queue) -> Result<(), Cause> {
         self.post(queue, self.used)?;

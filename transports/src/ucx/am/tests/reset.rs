@@ -51,13 +51,14 @@ fn be_a_peer() {
     kill_process(getpid(), Signal::KILL).unwrap();
 }
 
-/// Has a frame half sent when its peer ends, and then reads what the peer had sent before it reads the end.
+/// Has a frame half sent when its peer ends. Then reads the peer's last frame first, and the end after it.
 fn send_to_a_peer_that_ends(test: &str, len: usize) {
     let mut peer = HelperProcess::start(test_in_role(test, &[PEER]));
     let mut post = connect(|own| {
         peer.order(&own);
         peer.hear()
     });
+    assert_eq!(post.eager, Some(usize::MAX), "long frames would be fetched");
     send(&mut post, 64, 1).unwrap();
     while post.poll().unwrap().is_none() {}
     post.release();
