@@ -21,7 +21,7 @@ pub(crate) mod image {
     pub(crate) const VERSION: usize = 3;
     /// The ELF machine, two bytes.
     pub(crate) const MACHINE: usize = 4;
-    /// The ABI, one byte.
+    /// The ABI and the CPU level, one byte.
     pub(crate) const ABI: usize = 6;
     /// Both alignments, one byte.
     pub(crate) const ALIGN: usize = 7;

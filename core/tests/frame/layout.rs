@@ -1,7 +1,7 @@
 //! Layouts of plans: aligned in memory, no longer than necessary, and never refused by the check.
 
 use farjump_core::frame::{Flags, INLINE_PAYLOAD, Kind, LINE, Layout, Plan, TRAILER_LEN, Trailer};
-use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place};
+use farjump_core::image::{ImageParts, ImageView, Import, Level, Machine, Place};
 
 use super::{NO_LIMIT, TRAILERS, code, no_code, plan};
 
@@ -147,6 +147,7 @@ fn image(align_log2: u8, imports: u32) -> Vec<u8> {
     let import = |index: u32| Import { site: Place::Span1(index * 8), name: "a", addend: 0, weak: false };
     let parts = ImageParts {
         machine: Machine::X86_64,
+        level: Level::BASELINE,
         align_log2,
         payload_align_log2: 0,
         span1: &[0; 200],

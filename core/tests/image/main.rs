@@ -3,11 +3,12 @@
 
 mod arbitrary;
 mod encode;
+mod instructions;
 mod patches;
 mod place;
 mod refusals;
 
-use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
+use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
 
 /// 64 bytes of text and 32 of data with 16 of bss; imports and relative sites into both spans.
 fn parts<'a>() -> ImageParts<'a> {
@@ -16,6 +17,7 @@ fn parts<'a>() -> ImageParts<'a> {
     let import = |site, name, addend, weak| Import { site, name, addend, weak };
     ImageParts {
         machine: Machine::X86_64,
+        level: Level::BASELINE,
         align_log2: 4,
         payload_align_log2: 7,
         span1: TEXT,

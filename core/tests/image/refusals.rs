@@ -1,7 +1,7 @@
 //! One test for each way in which bytes are no image, at the edges.
 
 use farjump_core::image::{
-    ImageError, ImageParts, ImageView, Import, MAX_SONAME, MAX_SPAN, MAX_WANTED, Place, Relative,
+    ImageError, ImageParts, ImageView, Import, MAX_SONAME, MAX_SPAN, MAX_WANTED, Machine, Place, Relative,
 };
 
 use super::parts;
@@ -66,8 +66,19 @@ fn other_magic_versions_and_abis_are_told_apart() {
     for version in [0, 1, 3, 255] {
         assert_eq!(with_byte(3, version), Err(ImageError::Version(version)));
     }
-    for abi in [0, 2, 255] {
-        assert_eq!(with_byte(6, abi), Err(ImageError::Abi(abi)));
+    for abi in [0, 2, 15, 0x32, 255] {
+        assert_eq!(with_byte(6, abi), Err(ImageError::Abi(abi & 15)));
+    }
+}
+
+#[test]
+fn levels_that_the_machine_does_not_have_are_refused() {
+    for level in 0..16 {
+        let expected = match level {
+            0 | 2..=4 => Ok(()),
+            _ => Err(ImageError::Level { machine: Machine::X86_64, level }),
+        };
+        assert_eq!(with_byte(6, 1 | level << 4), expected);
     }
 }
 

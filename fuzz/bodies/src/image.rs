@@ -21,6 +21,7 @@ pub fn image(data: &[u8]) {
     };
     let parts = ImageParts {
         machine: view.machine(),
+        level: view.level(),
         align_log2: view.align_log2(),
         payload_align_log2: view.payload_align_log2(),
         span1: view.span1(),

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use farjump_control::{Control, Message};
 use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, Trailer};
-use farjump_core::image::{ImageParts, ImageView, Import, Machine, Place, Relative};
+use farjump_core::image::{ImageParts, ImageView, Import, Level, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
     Address, Endpoint, Messages as Post, OpenRequest, Secret, Side, Stream, Transport,
@@ -110,6 +110,7 @@ fn the_images_are_as_documented_and_are_taken() {
     let import = Import { site: Place::Span1(8), name: "hook", addend: 16, weak: true };
     let parts = ImageParts {
         machine: Machine::X86_64,
+        level: Level::BASELINE,
         align_log2: 3,
         payload_align_log2: 8,
         span1: &[0xc3, 0x90, 0x90, 0x90, b'f', b'a', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0],

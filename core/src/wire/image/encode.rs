@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{
-    ABI_LINUX, ImageError, ImageView, Import, MAGIC, MAX_WANTED, Machine, NAMES_BITS, Relative, SPAN2,
+    ABI_LINUX, ImageError, ImageView, Import, Level, MAGIC, MAX_WANTED, Machine, NAMES_BITS, Relative, SPAN2,
 };
 
 /// The parts of an image, to be encoded. Made by the linking stage of farjump-loader.
@@ -11,6 +11,8 @@ use super::{
 pub struct ImageParts<'a> {
     /// Instruction set.
     pub machine: Machine,
+    /// The least CPU level that runs it.
+    pub level: Level,
     /// log2 of the alignment both spans need, 0 to 12.
     pub align_log2: u8,
     /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
@@ -33,11 +35,12 @@ pub struct ImageParts<'a> {
 
 impl<'a> ImageParts<'a> {
     /// The parts of an image of nothing but text that starts with `NAME_main`, has no sites and requests no
-    /// alignment.
+    /// alignment beyond that of instructions.
     pub fn text(machine: Machine, span1: &'a [u8]) -> Self {
         ImageParts {
             machine,
-            align_log2: 0,
+            level: Level::BASELINE,
+            align_log2: machine.instruction_align_log2(),
             payload_align_log2: 0,
             span1,
             entry: 0,
@@ -98,7 +101,7 @@ impl<'a> ImageParts<'a> {
         let mut out = Vec::new();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&self.machine.0.to_le_bytes());
-        out.push(ABI_LINUX);
+        out.push(ABI_LINUX | self.level.number() << 4);
         out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
         for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
             out.extend_from_slice(&word.to_le_bytes());

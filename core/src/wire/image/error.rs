@@ -1,6 +1,6 @@
 //! Errors in images, and in placing them.
 
-use super::Place;
+use super::{Machine, Place};
 
 /// The reasons why bytes are no image. Each names the field and the value found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -31,6 +31,14 @@ pub enum ImageError {
     /// An ABI this farjump does not know.
     #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
     Abi(u8),
+    /// A CPU level that the image's machine does not have.
+    #[error("image is for level {level} of {machine}, which this farjump does not know")]
+    Level {
+        /// The image's machine.
+        machine: Machine,
+        /// The level's number.
+        level: u8,
+    },
     /// An alignment above 4096.
     #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]
     Alignment(u8),
@@ -55,6 +63,31 @@ pub enum ImageError {
         entry: u32,
         /// Length of span 1.
         len: u32,
+    },
+    /// Code that can be placed, or is entered, at an address at which its machine has no instruction.
+    #[error(
+        "image has misaligned instructions: its entry is {entry:#x} and its alignment 2^{align_log2}, on {machine} \
+         both must be multiples of {}",
+        1 << machine.instruction_align_log2()
+    )]
+    Misaligned {
+        /// The image's machine.
+        machine: Machine,
+        /// Offset of the entry.
+        entry: u32,
+        /// log2 of the image's alignment.
+        align_log2: u8,
+    },
+    /// Code for aarch64 that runs only at the start of a page, without an alignment that says so.
+    #[error(
+        "image assumes its offset in a page (the adrp at {offset:#x}), and its alignment is 2^{align_log2}: build \
+         it with an alignment of 2^12"
+    )]
+    PageOffset {
+        /// Offset of the instruction in span 1.
+        offset: usize,
+        /// log2 of the image's alignment.
+        align_log2: u8,
     },
     /// A site, or the target of a relative site, outside its span.
     #[error("image site {index} ({place}) lies outside its span, which has {len} bytes")]

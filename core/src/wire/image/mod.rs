@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `FJI` and the format's version, 2 |
 //! | 4 | 2 | ELF machine ([`Machine`]) |
-//! | 6 | 1 | ABI: 1 = Linux, System V, LP64 |
+//! | 6 | 1 | low nibble: ABI, 1 = Linux, System V, LP64; high nibble: CPU level ([`Level`]) |
 //! | 7 | 1 | low nibble: log2 of the image's alignment; high nibble: log2 of the payload's, 0 = default |
 //! | 8 | 4 | length of span 1 (text, read-only data, GOT) |
 //! | 12 | 4 | entry: offset of `NAME_main` in span 1 |
@@ -39,6 +39,8 @@ use super::layout::image as field;
 
 mod encode;
 mod error;
+mod instructions;
+mod level;
 mod machine;
 mod names;
 mod patch;
@@ -48,6 +50,8 @@ pub use super::align::MAX_ALIGN_LOG2;
 pub use super::code_id::CodeId;
 pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
+pub use instructions::code_align_log2;
+pub use level::Level;
 pub use machine::Machine;
 pub use patch::Patches;
 pub use place::Place;
@@ -170,8 +174,13 @@ impl<'a> ImageView<'a> {
         if bytes[field::VERSION] != MAGIC[field::VERSION] {
             return Err(ImageError::Version(bytes[field::VERSION]));
         }
-        if bytes[field::ABI] != ABI_LINUX {
-            return Err(ImageError::Abi(bytes[field::ABI]));
+        let (abi, level) = (bytes[field::ABI] & 15, bytes[field::ABI] >> 4);
+        if abi != ABI_LINUX {
+            return Err(ImageError::Abi(abi));
+        }
+        let machine = Machine(u16_at(bytes, field::MACHINE));
+        if level != 0 && Level::new(machine, level).is_none() {
+            return Err(ImageError::Level { machine, level });
         }
         let (align_log2, payload_log2) = (bytes[field::ALIGN] & 15, bytes[field::ALIGN] >> 4);
         if align_log2 > MAX_ALIGN_LOG2 {
@@ -227,6 +236,9 @@ impl<'a> ImageView<'a> {
         // Without sites, names and wanted libraries there is nothing else to check.
         if names_end != HEADER_LEN as u64 || view.wanted_count() != 0 {
             view.check_lists()?;
+        }
+        if machine != Machine::X86_64 {
+            instructions::check(&view)?;
         }
         Ok(view)
     }
@@ -338,6 +350,12 @@ impl<'a> ImageView<'a> {
     #[inline]
     pub fn machine(&self) -> Machine {
         Machine(u16_at(self.bytes, field::MACHINE))
+    }
+
+    /// The least CPU level that runs it.
+    #[inline]
+    pub fn level(&self) -> Level {
+        Level::new(self.machine(), self.bytes[field::ABI] >> 4).unwrap_or(Level::BASELINE)
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.
