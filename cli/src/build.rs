@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use farjump::build::Options;
 use farjump::inspect::inspect;
+use farjump::{Machine, Platform, PlatformError};
 
 use crate::inspect::show;
 use farjump_benches::program::failure::Failure;
@@ -23,6 +24,12 @@ Examples:
   farjump build src/sum.rs -o libsum.so
   farjump build ./sum-crate -o libsum.so --name sum
   farjump build squeeze.c -o libsqueeze.so --cflag -lz
+  farjump build sum.c -o libsum.so --target x86_64-unknown-linux-gnu --target x86_64-unknown-linux-gnu:v3 \
+    --target aarch64-unknown-linux-gnu --target riscv64gc-unknown-linux-gnu
+
+With --target the library carries an image for each target named, and a source sends the best one for the machine it
+meets. The library itself is for this machine. Other machines need a compiler: theirs (aarch64-linux-gnu-gcc), clang with
+lld, or zig (--cc 'zig cc'); Rust sources need `rustup target add TRIPLE`.
 
 A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
 target opens it only if it may (farjump serve --wanted-library).
@@ -38,10 +45,18 @@ pub(crate) struct Build {
     /// NAME of the routines NAME_main and so on [default: from the output's name, libNAME.so or NAME.so]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The C compiler [default: cc]
+    /// A platform to build an image for, TRIPLE or TRIPLE:LEVEL (x86_64-unknown-linux-gnu has the levels v2, v3,
+    /// v4); may be repeated [default: this machine, any CPU]
+    #[arg(long = "target", value_name = "TRIPLE[:LEVEL]")]
+    pub(crate) targets: Vec<Platform>,
+    /// The C compiler, with arguments if it needs some ('zig cc') [default: cc]
     #[arg(long, env = "FARJUMP_CC", hide_env = true)]
     pub(crate) cc: Option<String>,
-    /// The linker that makes the image, GNU ld or lld [default: the first usable one of ld.bfd, ld, ld.lld]
+    /// The C compiler for another machine; may be repeated [default: --cc if it is clang or zig, the machine's own
+    /// gcc, clang, zig cc]
+    #[arg(long = "target-cc", value_name = "TRIPLE=CC", value_parser = target_cc)]
+    pub(crate) target_ccs: Vec<(Machine, String)>,
+    /// The linker that makes images, GNU ld or lld [default: the first usable one of ld.bfd, ld, ld.lld]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
     /// A flag for the compiler, and for the link of the library; may be repeated
@@ -57,10 +72,21 @@ pub(crate) struct Build {
 
 /// Builds a library and shows its contents.
 pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
-    let Build { sources, output, name, cc, linker, cflags, debug, json } = arguments;
-    let built = farjump::build::build(&Options { inputs: sources, output, name, cc, cflags, linker, debug })?;
+    let Build { sources, output, name, targets, cc, target_ccs, linker, cflags, debug, json } = arguments;
+    let options = Options { inputs: sources, output, name, targets, cc, target_ccs, cflags, linker, debug };
+    let built = farjump::build::build(&options)?;
     if !built.messages.is_empty() {
         output::note(built.messages.trim_end());
     }
     show(&inspect(&built.library)?, json)
+}
+
+/// Reads TRIPLE=CC.
+fn target_cc(text: &str) -> Result<(Machine, String), String> {
+    let (triple, cc) = text.split_once('=').ok_or("write it as TRIPLE=CC")?;
+    let target: Platform = triple.parse().map_err(|error: PlatformError| error.to_string())?;
+    if target != Platform::baseline(target.machine) {
+        return Err("a compiler is for all CPU levels of a machine: leave out the level".to_owned());
+    }
+    Ok((target.machine, cc.to_owned()))
 }

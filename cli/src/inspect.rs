@@ -10,7 +10,8 @@ use farjump_benches::program::output;
 
 /// Show the contents of an ifunc library
 ///
-/// The kind of its payloads, and its images by architecture: sizes, code id, alignment, imports. The file is
+/// The kind of its payloads, and its images by platform: sizes, code id, alignment, imports. The
+/// family id names all of them: allow it, and the library runs on each of its platforms. The file is
 /// read, no code of it runs.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -28,7 +29,7 @@ pub(crate) struct Inspect {
     #[arg(value_name = "LIB.so")]
     pub(crate) library: PathBuf,
     /// Write the image as an ELF file with symbols, for gdb's add-symbol-file; into a folder as
-    /// NAME.MACHINE.elf
+    /// NAME.TARGET.elf, for each image
     #[arg(long, value_name = "OUT.elf", conflicts_with = "json")]
     pub(crate) symbols: Option<PathBuf>,
     /// Print JSON
@@ -50,7 +51,7 @@ fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
     let into_folder = output.is_dir();
     if all.len() > 1 && !into_folder {
         let text = format!(
-            "`{}` has images for {} machines: give a folder that is there to --symbols",
+            "`{}` has {} images: give a folder that is there to --symbols",
             library.display(),
             all.len()
         );
@@ -58,14 +59,14 @@ fn write_symbols(library: &Path, output: &Path) -> Result<(), Failure> {
     }
     for symbols in &all {
         let path = match into_folder {
-            true => output.join(format!("{}.{}.elf", symbols.name, symbols.machine)),
+            true => output.join(format!("{}.{}.elf", symbols.name, symbols.platform.replace(':', "-"))),
             false => output.to_owned(),
         };
         std::fs::write(&path, &symbols.elf)
             .map_err(|error| Failure::new(format!("cannot write `{}`: {error}", path.display())))?;
-        let (machine, id, path) = (&symbols.machine, &symbols.id, path.display());
+        let (platform, id, path) = (&symbols.platform, &symbols.id, path.display());
         output::print_line(format_args!(
-            "{machine}   id {id}   in gdb: add-symbol-file {path} -o PLACE (where the target placed it)"
+            "{platform}   id {id}   in gdb: add-symbol-file {path} -o PLACE (where the target placed it)"
         ))?;
     }
     Ok(())

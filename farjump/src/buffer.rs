@@ -37,7 +37,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use farjump_core::frame::{FrameView, Kind, LINE, MAX_FRAME, Plan, PlanCode, Trailer};
-use farjump_core::image::{CodeId, Machine};
+use farjump_core::image::{CodeId, Machine, Platform};
 use farjump_core::signal::LinkKey;
 use farjump_loader::Copied;
 use farjump_loader::Library;
@@ -87,7 +87,7 @@ impl std::ops::DerefMut for AlignedBuffer {
 pub struct FrameWriter {
     key: LinkKey,
     epoch: u64,
-    machine: Machine,
+    target: Platform,
     written: u64,
     codes: HashMap<CodeId, u16>,
 }
@@ -96,14 +96,15 @@ impl FrameWriter {
     /// A writer for a receiver with this key, whose executor has this epoch. The key should be random
     /// ([`LinkKey::from_bytes`]).
     pub fn new(key: LinkKey, epoch: u64) -> Self {
-        let machine = Machine::native().unwrap_or(Machine::X86_64);
-        FrameWriter { key, epoch, machine, written: 0, codes: HashMap::new() }
+        let target = Platform::baseline(Machine::native().unwrap_or(Machine::X86_64));
+        FrameWriter { key, epoch, target, written: 0, codes: HashMap::new() }
     }
 
-    /// Writes for a receiver with another instruction set.
+    /// Writes for a receiver whose CPU is of this platform. Without it the receiver is this kind of machine, with
+    /// any CPU.
     #[must_use]
-    pub fn for_machine(mut self, machine: Machine) -> Self {
-        self.machine = machine;
+    pub fn for_platform(mut self, target: Platform) -> Self {
+        self.target = target;
         self
     }
 
@@ -117,7 +118,7 @@ impl FrameWriter {
     /// then does not count.
     pub fn write(&mut self, buffer: &mut [u8], library: &Library, args: &[u8]) -> Result<usize, Error> {
         library.check_payload()?;
-        let image = library.image_for(self.machine)?;
+        let image = library.image_for(self.target)?;
         check_alignment(buffer, image.payload_align_log2())?;
         let next =
             u16::try_from(self.codes.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
-use farjump_core::image::{ImageError, Machine, PlaceError};
+use farjump_core::image::{ImageError, Machine, PlaceError, Platform};
 use farjump_core::{debug_in_words, worded};
 use farjump_os::limits::address_space;
 
 use crate::arena_layout::addresses;
 use crate::bundle::BundleError;
+use crate::manifest::ManifestError;
 use crate::signature::Shape;
 
 /// Failures in opening a library, calling its routines, and making or using an arena. Code that a target
@@ -154,14 +155,36 @@ pub enum Error {
         /// Name of the ifunc.
         name: String,
     },
-    /// The library has no image for the requested machine.
-    #[error("`{name}` has no image for {machine} (it has {offered}): build it for that machine too")]
+    /// Two images for one platform, or more images than a library can have.
+    #[error("`{}`: {source}: build the library again", path.display())]
+    Manifest {
+        /// The path as given.
+        path: PathBuf,
+        /// The reason.
+        source: ManifestError,
+    },
+    /// Images that ask for different alignments of the payload, which is made before the target is chosen.
+    #[error(
+        "`{}`: the images for {} and {} ask for different alignments of the payload: build the library again",
+        path.display(), platforms[0], platforms[1]
+    )]
+    PayloadAlignments {
+        /// The path as given.
+        path: PathBuf,
+        /// The platforms of the two images.
+        platforms: [Platform; 2],
+    },
+    /// The library has no image that the target's CPU runs.
+    #[error(
+        "`{name}` has no image for {target} (it has {offered}): build it for that target too (`farjump build --target \
+         {}`)", target.machine
+    )]
     NoImage {
         /// Name of the ifunc.
         name: String,
-        /// The requested machine.
-        machine: Machine,
-        /// The machines of its images.
+        /// The machine and level of the target's CPU.
+        target: Platform,
+        /// The platforms of its images.
         offered: String,
     },
     /// The library's payload routine failed; nothing is sent.
@@ -251,7 +274,9 @@ debug_in_words!(Error {
     Image { path, index, source },
     MissingRoutine { path, routine },
     TwoInits { path, name },
-    NoImage { name, machine, offered },
+    NoImage { name, target, offered },
+    Manifest { path, source },
+    PayloadAlignments { path, platforms },
     PayloadInit { name, value },
     PayloadOverrun { name, used, space },
     ArenaLength { len, max },

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Modules
-//! Source: [`library`] (routines and images), [`bundle`] (their bytes). Target: [`resolve`] (imports),
+//! Source: [`library`] (routines and images), [`bundle`] (their bytes), [`manifest`] (the images of all platforms).
+//! Target: [`resolve`] (imports),
 //! [`store`] (linked images by code id), [`in_place`] (code that runs in the mailbox), [`address_map`] (code
 //! at an address, for signal handlers), [`debugger`] (code as debuggers see it), [`arena`] (memory for code). Authors: `builder`, `inspect` (feature
 //! `build`).
@@ -34,6 +35,7 @@ pub mod in_place;
 #[cfg(feature = "build")]
 pub mod inspect;
 pub mod library;
+pub mod manifest;
 mod refusal;
 pub mod resolve;
 mod sealed;
@@ -49,6 +51,7 @@ pub use error::{ArenaStep, Error, FileKind, OtherType, TypedPart};
 pub use import_causes::{ImportCause, MissingImports, Names, import_causes};
 pub use in_place::InPlace;
 pub use library::{Library, LibraryIdentity, LibraryImage};
+pub use manifest::{Manifest, ManifestError};
 pub use resolve::{Exports, Resolver};
 pub use signature::{Shape, Signature};
 pub use store::{Capacity, Copied, Inserted, LinkedImage, Refused, Store, Usage};

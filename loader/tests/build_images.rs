@@ -79,7 +79,7 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
             ..fixture.options("rich", &[fixture.write("rich.c", RICH)])
         };
         let report = build(&options).unwrap_or_else(|error| panic!("{flags:?}: {error}"));
-        let view = ImageView::new_checked(&report.image).unwrap();
+        let view = ImageView::new_checked(&report.images[0].bytes).unwrap();
         let into: Vec<_> = view.imports().filter(|import| import.name == "table_of_target").collect();
         assert_eq!(
             into.iter().map(|import| (import.addend, import.weak)).collect::<Vec<_>>(),
@@ -88,7 +88,11 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
         assert!(view.imports().any(|import| import.name == "not_offered" && import.weak), "{flags:?}");
         let span2 = |place| matches!(place, Place::Span2(_));
         assert!(view.relatives().any(|relative| span2(relative.site) && span2(relative.to)), "{flags:?}");
-        assert!(report.sizes.bss >= 400 && report.sizes.data >= 32, "{:?}", report.sizes);
+        assert!(
+            report.images[0].sizes.bss >= 400 && report.images[0].sizes.data >= 32,
+            "{:?}",
+            report.images[0].sizes
+        );
         run_rich(&report);
     }
 }
@@ -97,14 +101,14 @@ fn imports_with_addends_weak_imports_and_pointers_between_the_spans_all_work() {
 fn what_only_payload_routines_need_is_no_import_and_does_not_travel() {
     let fixture = Fixture::new();
     let report = fixture.c("rich", RICH).unwrap();
-    assert_eq!(imports(&report.image), ["not_offered", "offered", "table_of_target"]);
-    assert!(!report.image.windows(4).any(|bytes| bytes == b"only"), "a name of the source travels");
+    assert_eq!(imports(&report.images[0].bytes), ["not_offered", "offered", "table_of_target"]);
+    assert!(!report.images[0].bytes.windows(4).any(|bytes| bytes == b"only"), "a name of the source travels");
 
     let big = format!(
         "{HEADER}FARJUMP_COPY_ARGS(t)\nint big[4096] = {{ 1 }};\nint *use(void) {{ return big; }}\n\
         void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
     );
-    assert!(fixture.c("t", &big).unwrap().image.len() < 64);
+    assert!(fixture.c("t", &big).unwrap().images[0].bytes.len() < 64);
 }
 
 #[test]
@@ -118,8 +122,8 @@ fn the_same_input_gives_the_same_code_wherever_it_lies() {
             build(&fixture.options(name, &[source])).unwrap()
         };
         let (first, second) = (build_in("a"), build_in("another/folder"));
-        assert_eq!(first.id, second.id, "{file}");
-        assert_eq!(first.image, second.image);
+        assert_eq!(first.images[0].id, second.images[0].id, "{file}");
+        assert_eq!(first.images[0].bytes, second.images[0].bytes);
     }
 }
 
@@ -148,8 +152,13 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
             let options = Options { linker: Some(linker.into()), cflags, ..fixture.options(name, inputs) };
             build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"))
         });
-        assert!(bfd.linker.contains("GNU ld") && lld.linker.contains("LLD"), "{} {}", bfd.linker, lld.linker);
-        assert_eq!(imports(&bfd.image), imports(&lld.image), "{}", source.display());
+        assert!(
+            bfd.images[0].linker.contains("GNU ld") && lld.images[0].linker.contains("LLD"),
+            "{} {}",
+            bfd.images[0].linker,
+            lld.images[0].linker
+        );
+        assert_eq!(imports(&bfd.images[0].bytes), imports(&lld.images[0].bytes), "{}", source.display());
         if name == "rich" {
             run_rich(&bfd);
             run_rich(&lld);
@@ -191,7 +200,7 @@ fn objects_and_archives_of_other_build_systems_are_linked() {
         let paths: Vec<_> = inputs.iter().map(|input| fixture.path(input)).collect();
         let report =
             build(&fixture.options("t", &paths)).unwrap_or_else(|error| panic!("{inputs:?}: {error}"));
-        assert!(report.image.len() < 200, "{inputs:?}: {} bytes", report.image.len());
+        assert!(report.images[0].bytes.len() < 200, "{inputs:?}: {} bytes", report.images[0].bytes.len());
         let mut reply = 0_i32;
         Target::new().run(&report, b"12345", &mut reply);
         assert_eq!(reply, 10, "{inputs:?}");
@@ -226,7 +235,7 @@ FARJUMP_IFUNC void t_main(void *, size_t size, void *args)
         let mut target = Target::offering("__cxa_pure_virtual", offered as *const c_void);
         target.run(&report, &[0], &mut replies);
         assert_eq!(replies, [16, 11]);
-        assert_eq!(ImageView::new_checked(&report.image).unwrap().payload_align_log2(), 7);
+        assert_eq!(ImageView::new_checked(&report.images[0].bytes).unwrap().payload_align_log2(), 7);
     }
 }
 
@@ -274,7 +283,7 @@ fn the_compilers_own_support_routines_travel_along() {
             ),
         )
         .unwrap();
-    assert_eq!(imports(&report.image), Vec::<String>::new());
+    assert_eq!(imports(&report.images[0].bytes), Vec::<String>::new());
     let mut wide = u128::MAX;
     Target::new().run(&report, &[0; 6], &mut wide);
     assert_eq!(wide, u128::MAX / 7);
@@ -309,7 +318,10 @@ fn payload_alignment_is_what_the_source_asks_for_and_the_default_otherwise() {
             void t_main(void *p, size_t n, void *a) {{ (void)p; (void)n; (void)a; }}"
         );
         let report = fixture.c("t", &text).unwrap();
-        (ImageView::new_checked(&report.image).unwrap().payload_align_log2(), report.image.len())
+        (
+            ImageView::new_checked(&report.images[0].bytes).unwrap().payload_align_log2(),
+            report.images[0].bytes.len(),
+        )
     };
     let (none, len) = align("");
     assert_eq!(none, 0);
@@ -332,7 +344,7 @@ fn data_that_wants_a_large_alignment_gets_it() {
             ),
         )
         .unwrap();
-    assert_eq!(ImageView::new_checked(&report.image).unwrap().align_log2(), 10);
+    assert_eq!(ImageView::new_checked(&report.images[0].bytes).unwrap().align_log2(), 10);
     let mut rest = 99_u64;
     Target::new().run(&report, b"", &mut rest);
     assert_eq!(rest, 0);
@@ -344,7 +356,7 @@ fn strip_leaves_a_library_that_opens_with_its_image() {
     let report = build(&fixture.options("hello", &[sample("c/hello.c")])).unwrap();
     fixture.run("strip", &["--strip-all", "libhello.so"]);
     let library = Library::open(&report.library).unwrap();
-    assert_eq!(library.images()[0].bytes(), report.image);
+    assert_eq!(library.images()[0].bytes(), report.images[0].bytes);
 }
 
 #[test]
@@ -374,10 +386,10 @@ fn a_failed_build_leaves_the_library_that_was_there() {
     // An open library does not change under its program either.
     let source = fs::read_to_string(sample("c/counter.c")).unwrap().replace("++*", "--*");
     let changed = fixture.c("counter", &source).unwrap();
-    assert_ne!(changed.id, report.id);
-    assert_eq!(opened.images()[0].bytes(), report.image);
+    assert_ne!(changed.images[0].id, report.images[0].id);
+    assert_eq!(opened.images()[0].bytes(), report.images[0].bytes);
     drop(opened);
-    assert_eq!(Library::open(&report.library).unwrap().images()[0].id(), changed.id);
+    assert_eq!(Library::open(&report.library).unwrap().images()[0].id(), changed.images[0].id);
 }
 
 #[test]
@@ -425,7 +437,7 @@ fn clang_builds_the_samples_too() {
         let inputs = [sample(&format!("c/{name}.c"))];
         let options = Options { cc: Some("clang".into()), ..fixture.options(name, &inputs) };
         let report = build(&options).unwrap_or_else(|error| panic!("{error}"));
-        println!("{name} by clang: {} bytes", report.image.len());
+        println!("{name} by clang: {} bytes", report.images[0].bytes.len());
         Library::open(&report.library).unwrap();
     }
 }

@@ -25,8 +25,8 @@ void t_main(void *p, size_t n, void *a) { (void)p; *(int *)a = *at++ + (int)n; i
     assert_eq!(report.routines, ["t_main", "t_payload_get_max_size", "t_payload_init"]);
     let [image] = &report.images[..] else { panic!("{} images", report.images.len()) };
     assert_eq!(image.machine, "x86_64-unknown-linux-gnu");
-    assert_eq!((image.bytes, image.sizes), (built.image.len(), built.sizes));
-    assert_eq!(image.id, built.id.to_string());
+    assert_eq!((image.bytes, image.sizes), (built.images[0].bytes.len(), built.images[0].sizes));
+    assert_eq!(image.id, built.images[0].id.to_string());
     assert_eq!((image.align, image.payload_align), (8, Some(256)));
     let imports: Vec<_> =
         image.imports.iter().map(|import| (&*import.name, import.addend, import.weak)).collect();
@@ -45,7 +45,7 @@ void t_main(void *p, size_t n, void *a) { (void)p; *(int *)a = *at++ + (int)n; i
     }
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["images"][0]["imports"][1]["addend"], 12);
-    assert_eq!(json["images"][0]["sizes"]["text"], u64::from(built.sizes.text));
+    assert_eq!(json["images"][0]["sizes"]["text"], u64::from(built.images[0].sizes.text));
 }
 
 #[test]

@@ -58,14 +58,14 @@ fn an_address_of_the_image_itself_lies_at_any_byte_of_an_instruction() {
         let mut ids = Vec::new();
         for options in linkers(&fixture, &inputs, &[]) {
             let report = build(&options).unwrap();
-            let view = ImageView::new_checked(&report.image).unwrap();
+            let view = ImageView::new_checked(&report.images[0].bytes).unwrap();
             let sites: Vec<_> = view.relatives().map(|relative| relative.site).collect();
             let [Place::Span1(site)] = sites[..] else { panic!("{sites:?}") };
             offsets[site as usize % 8] = true;
             let mut number = 0_u64;
             Target::new().run(&report, b"", &mut number);
             assert_eq!(number, 0x0123_4567_89ab_cdef, "{options:?}");
-            ids.push(report.id);
+            ids.push(report.images[0].id);
         }
         assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "{ids:?}");
     }
@@ -125,7 +125,7 @@ fn c_for_the_large_model_runs_and_its_imports_need_position_independent_code() {
                 let mut number = 0_u64;
                 target.run(&report, b"12", &mut number);
                 target.run(&report, b"12", &mut number);
-                let factor = if imports(&report.image).is_empty() { 1 } else { 10 };
+                let factor = if imports(&report.images[0].bytes).is_empty() { 1 } else { 10 };
                 assert_eq!(number, factor * (7 + 1), "{compiler} {flags:?}");
             }
         }

@@ -67,7 +67,7 @@ fn hashes(compiler: &str, file: &str, text: &str) {
     let fixture = Fixture::new();
     let report = build_all(&fixture, &[object(&fixture, compiler, file, text, &[])]);
     // From an object with one section, the payload routines travel along, with their imports.
-    assert_eq!(imports(&report.image), ["memcpy"], "{compiler}");
+    assert_eq!(imports(&report.images[0].bytes), ["memcpy"], "{compiler}");
     for input in INPUTS {
         let mut hash = 0_u64;
         Target::offering("memcpy", libc::memcpy as *const c_void).run(&report, input, &mut hash);
@@ -196,7 +196,7 @@ pub unsafe extern \"C\" fn t_payload_init(payload: *mut u8, _: usize, args: *con
         let common = ["--edition", "2024", "-C", "panic=abort", "-C", "opt-level=2", "--crate-name", "t"];
         fixture.run(&rustc, &[&common[..], &["--crate-type", kind, emit, "t.rs", "-o", output]].concat());
         let report = build_all(&fixture, &[fixture.path(output)]);
-        assert!(report.image.len() < 1024, "{output}: {} bytes", report.image.len());
+        assert!(report.images[0].bytes.len() < 1024, "{output}: {} bytes", report.images[0].bytes.len());
         let words = [0x0000_0001_u32, 0x1234_5678, 0x8000_0001];
         let payload: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut reply = 0_u32;

@@ -278,7 +278,7 @@ fn data_in_sections_of_other_names_works_or_is_refused_by_name() {
             Ok(report) => {
                 let mut reply = 0_i32;
                 Target::new().run(&report, b"", &mut reply);
-                assert_eq!((reply, report.sizes.data), (3, 4), "{linker}");
+                assert_eq!((reply, report.images[0].sizes.data), (3, 4), "{linker}");
             }
             Err(error) => {
                 let text = error.to_string();

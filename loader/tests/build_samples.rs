@@ -32,25 +32,25 @@ fn inputs() -> Vec<Vec<u8>> {
 #[test]
 fn the_image_of_counter_is_at_most_64_bytes() {
     let report = built("c/counter.c", "counter");
-    println!("counter: {} bytes, {:?}", report.image.len(), report.sizes);
-    assert!(report.image.len() <= 64, "{} bytes", report.image.len());
+    println!("counter: {} bytes, {:?}", report.images[0].bytes.len(), report.images[0].sizes);
+    assert!(report.images[0].bytes.len() <= 64, "{} bytes", report.images[0].bytes.len());
 }
 
 #[test]
 fn the_image_of_hello_is_at_most_512_bytes() {
     let report = built("c/hello.c", "hello");
-    println!("hello: {} bytes, {:?}", report.image.len(), report.sizes);
-    assert!(report.image.len() <= 512, "{} bytes", report.image.len());
+    println!("hello: {} bytes, {:?}", report.images[0].bytes.len(), report.images[0].sizes);
+    assert!(report.images[0].bytes.len() <= 512, "{} bytes", report.images[0].bytes.len());
 }
 
 #[test]
 fn the_images_of_the_samples_that_work_on_their_payload_are_small() {
     for (name, limit) in [("sum", 512), ("indirect_put", 512), ("codec", 1280), ("chain", 768)] {
         let report = built(&format!("c/{name}.c"), name);
-        println!("{name}: {} bytes, {:?}", report.image.len(), report.sizes);
-        assert!(report.image.len() <= limit, "{name}: {} bytes", report.image.len());
+        println!("{name}: {} bytes, {:?}", report.images[0].bytes.len(), report.images[0].sizes);
+        assert!(report.images[0].bytes.len() <= limit, "{name}: {} bytes", report.images[0].bytes.len());
         // Runs in any mode, and keeps no memory in the target.
-        assert_eq!((report.sizes.data, report.sizes.bss), (0, 0), "{name}");
+        assert_eq!((report.images[0].sizes.data, report.images[0].sizes.bss), (0, 0), "{name}");
     }
 }
 
@@ -58,8 +58,8 @@ fn the_images_of_the_samples_that_work_on_their_payload_are_small() {
 fn the_images_of_the_rust_samples_carry_no_formatting() {
     for name in ["counter", "histogram", "crc32", "sum", "chain"] {
         let report = built(&format!("rust/{name}.rs"), name);
-        println!("{name}.rs: {} bytes, {:?}", report.image.len(), report.sizes);
-        assert!(report.image.len() <= 1024, "{name}: {} bytes", report.image.len());
+        println!("{name}.rs: {} bytes, {:?}", report.images[0].bytes.len(), report.images[0].sizes);
+        assert!(report.images[0].bytes.len() <= 1024, "{name}: {} bytes", report.images[0].bytes.len());
     }
 }
 
@@ -104,7 +104,7 @@ unsafe extern "C" fn printf(
 #[test]
 fn hello_prints_at_the_target_and_counts_its_calls_there() {
     let report = built("c/hello.c", "hello");
-    assert_eq!(imports(&report.image), ["farjump_reply", "printf"]);
+    assert_eq!(imports(&report.images[0].bytes), ["farjump_reply", "printf"]);
     let mut target = Target::offering("printf", printf as *const c_void);
     let held = target.hold(&report);
     for call in 1..=2_u64 {
@@ -197,8 +197,8 @@ fn every_sample_that_sends_its_arguments_opens_and_copies_them_into_the_payload(
         for library in [opened, loaded] {
             library.check_payload().unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(library.name(), name);
-            assert_eq!(library.images()[0].id(), report.id);
-            assert_eq!(library.images()[0].bytes(), report.image);
+            assert_eq!(library.images()[0].id(), report.images[0].id);
+            assert_eq!(library.images()[0].bytes(), report.images[0].bytes);
             for args in [&b""[..], b"some arguments"] {
                 assert_eq!(library.payload_max_size(args), args.len());
                 let mut space = vec![0xaa; args.len() + 8];
@@ -301,7 +301,11 @@ pub fn words(space: &mut Payload, args: &[u8]) -> Result<usize, i32> {
         let library = unsafe { Library::load(&report.library) }.unwrap();
         assert!(!report.payload_is_args);
         assert_eq!(library.images()[0].payload_align_log2(), 9);
-        assert!(report.image.len() < 640, "parsing travels too: {} bytes", report.image.len());
+        assert!(
+            report.images[0].bytes.len() < 640,
+            "parsing travels too: {} bytes",
+            report.images[0].bytes.len()
+        );
         let mut space = vec![0; library.payload_max_size(b"1 2 39")];
         // SAFETY: the vector has the stated length.
         let mut init = |args: &[u8]| unsafe { library.payload_init(space.as_mut_ptr(), space.len(), args) };

@@ -244,9 +244,9 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     let without = Symbols::read(&plain.library).unwrap();
     let options = Options { debug: true, ..fixture.options("sum", &[source]) };
     let built = build(&options).unwrap();
-    assert_eq!(built.id, plain.id);
+    assert_eq!(built.images[0].id, plain.images[0].id);
     let symbols = Symbols::read(&built.library).unwrap();
-    assert_eq!(symbols.iter().map(Symbols::id).collect::<Vec<_>>(), [built.id]);
+    assert_eq!(symbols.iter().map(Symbols::id).collect::<Vec<_>>(), [built.images[0].id]);
 
     assert_eq!(shown(), [[0; 0]; 0]);
     let mut exports = farjump_loader::Exports::new();
@@ -255,7 +255,7 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     let resolver = Resolver::new(exports);
     let mut store = Store::new(Arena::for_debuggers(64 * 1024).unwrap());
     let other = insert(&mut store, &image(&INCREMENT));
-    let linked = store.insert(&built.image, built.id, "sum", &resolver).unwrap();
+    let linked = store.insert(&built.images[0].bytes, built.images[0].id, "sum", &resolver).unwrap();
     let start = linked.block().address();
     // Symbols of other code are not used.
     other.show(symbols.first());
@@ -284,10 +284,10 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     assert!(addresses(sum, symbol(sum, "add").unwrap().0) > 2);
 
     drop(linked);
-    assert!(store.forget(&built.id));
+    assert!(store.forget(&built.images[0].id));
     assert_eq!(shown().len(), 1);
     // The library was built without -g: its functions, and no lines that would be at wrong addresses.
-    let again = store.insert(&built.image, built.id, "sum", &resolver).unwrap();
+    let again = store.insert(&built.images[0].bytes, built.images[0].id, "sum", &resolver).unwrap();
     again.show(without.first());
     let sum = &shown()[0];
     assert!(symbol(sum, "add").is_some());

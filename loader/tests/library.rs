@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use code::{INCREMENT, image, text};
-use farjump_core::image::{ImageError, ImageParts, Machine};
+use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
 use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ fn bundle_of(images: &[&[u8]]) -> Vec<u8> {
 }
 
 fn foreign_image() -> Vec<u8> {
-    ImageParts { machine: Machine::AARCH64, ..text(&INCREMENT) }.encode().unwrap()
+    ImageParts::text(Machine::AARCH64, &INCREMENT).encode().unwrap()
 }
 
 /// A library in a directory of its own.
@@ -111,12 +111,12 @@ fn a_library_says_what_it_is_and_carries() {
     let library = Library::open(&made.path).unwrap();
     assert_eq!((library.name(), library.path()), ("sum", made.path.as_path()));
     let images: Vec<_> =
-        library.images().iter().map(|image| (image.machine(), image.id(), image.bytes())).collect();
+        library.images().iter().map(|image| (image.platform().machine, image.id(), image.bytes())).collect();
     assert_eq!(
         images,
         [(Machine::X86_64, code_id(&own), &own[..]), (Machine::AARCH64, code_id(&foreign), &foreign[..])]
     );
-    let image = library.image_for(Machine::X86_64).unwrap();
+    let image = library.image_for(Platform::baseline(Machine::X86_64)).unwrap();
     assert_eq!((image.id(), image.sizes(), image.payload_align_log2()), (code_id(&own), SIZES, 0));
     assert_eq!(image.bytes().as_ptr().addr() % 64, 0);
 }
@@ -124,11 +124,12 @@ fn a_library_says_what_it_is_and_carries() {
 #[test]
 fn a_library_without_an_image_for_the_target_says_which_it_has() {
     let made = make(&[MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT), &foreign_image()]));
-    let error = Library::open(&made.path).unwrap().image_for(Machine::RISCV).unwrap_err();
+    let error = Library::open(&made.path).unwrap().image_for(Platform::baseline(Machine::RISCV)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "`sum` has no image for riscv64gc-unknown-linux-gnu (it has x86_64-unknown-linux-gnu, \
-         aarch64-unknown-linux-gnu): build it for that machine too"
+         aarch64-unknown-linux-gnu): build it for that target too (`farjump build --target \
+         riscv64gc-unknown-linux-gnu`)"
     );
 }
 
@@ -166,7 +167,7 @@ fn a_library_of_any_compiler_can_be_opened_by_the_name_of_its_ifunc_and_has_no_i
     let library = named(&path, "sum").unwrap();
     assert_eq!((library.name(), library.images().len()), ("sum", 0));
     assert_eq!(library.payload_max_size(b"abc"), 10);
-    assert!(matches!(library.image_for(Machine::X86_64), Err(Error::NoImage { .. })));
+    assert!(matches!(library.image_for(Platform::baseline(Machine::X86_64)), Err(Error::NoImage { .. })));
     assert!(matches!(Library::open(&path), Err(Error::NoBundle { .. })));
     assert!(matches!(named(&path, "other"), Err(Error::MissingRoutine { .. })));
     assert!(matches!(named(&path, "../sum"), Err(Error::Bundle { .. })));
@@ -206,7 +207,7 @@ fn a_payload_routine_that_says_it_took_more_than_its_space_is_an_error() {
 fn what_the_library_carries_can_be_placed_and_equals_its_own_function() {
     let made = good(INIT);
     let library = load(&made.path).unwrap();
-    let image = library.image_for(Machine::X86_64).unwrap();
+    let image = library.image_for(Platform::baseline(Machine::X86_64)).unwrap();
     let mut store = Store::new(farjump_loader::Arena::new(4096).unwrap());
     let linked = store.insert(image.bytes(), image.id(), library.name(), &Resolver::default()).unwrap();
     let mut number = 0_u64;

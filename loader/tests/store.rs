@@ -310,7 +310,7 @@ fn bytes_that_are_no_image_are_refused() {
 #[test]
 fn code_for_another_machine_is_refused() {
     let mut store = store();
-    let bytes = ImageParts { machine: Machine::AARCH64, ..text(&INCREMENT) }.encode().unwrap();
+    let bytes = ImageParts::text(Machine::AARCH64, &INCREMENT).encode().unwrap();
     let result = insert(&mut store, &bytes, "arm", &Resolver::default());
     assert!(matches!(result, Err(Refused::WrongMachine { image: Machine::AARCH64, .. })));
     refused(

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char};
 
-use farjump::{CodeId, Library, LibraryImage, Machine};
+use farjump::{CodeId, Library, LibraryImage, Machine, Platform};
 
 use crate::api::catch::{c_text, give, guarded, object, path, place, take, text, value, variable};
 use crate::api::last_error::Failure;
@@ -26,7 +26,9 @@ impl farjump_library_t {
     /// The image for targets of this machine's kind.
     fn image(&self) -> Result<&LibraryImage, Failure> {
         let machine = Machine::native().unwrap_or(Machine::X86_64);
-        self.library.image_for(machine).map_err(|error| Failure::from(farjump::Error::from(error)))
+        self.library
+            .image_for(Platform::baseline(machine))
+            .map_err(|error| Failure::from(farjump::Error::from(error)))
     }
 }
 

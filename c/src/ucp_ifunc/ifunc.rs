@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use farjump_core::frame::MAX_NAME;
-use farjump_core::image::{CodeId, Machine};
+use farjump_core::image::{CodeId, Machine, Platform};
 use farjump_loader::{Library, bundle};
 use farjump_ucx_sys::{UCS_ERR_CANCELED, UCS_ERR_EXCEEDS_LIMIT, UCS_ERR_INVALID_PARAM, UCS_ERR_IO_ERROR};
 
@@ -43,7 +43,7 @@ impl Source {
     pub(super) fn image(&self) -> Option<(CodeId, &[u8])> {
         match self {
             Source::Library(library) => {
-                let image = library.image_for(Machine::native()?).ok()?;
+                let image = library.image_for(Platform::baseline(Machine::native()?)).ok()?;
                 Some((image.id(), image.bytes()))
             }
             Source::Came(function) => function.image(),
@@ -54,7 +54,7 @@ impl Source {
     pub(super) fn payload_align_log2(&self) -> u8 {
         match self {
             Source::Library(library) => Machine::native()
-                .and_then(|machine| library.image_for(machine).ok())
+                .and_then(|machine| library.image_for(Platform::baseline(machine)).ok())
                 .map_or(0, |image| image.payload_align_log2()),
             Source::Came(function) => function.payload_align_log2(),
         }

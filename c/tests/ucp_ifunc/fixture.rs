@@ -184,7 +184,7 @@ impl Fixture {
         let mut cflags = ["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", folder.display())).to_vec();
         cflags.push("-lfarjump-besides".to_owned());
         let built = self.build(source("ifuncs", name), name, variant, &cflags).unwrap();
-        assert_eq!(built.wanted, ["libfarjump-besides.so"]);
+        assert_eq!(built.images[0].wanted, ["libfarjump-besides.so"]);
     }
 
     /// Builds `benches/NAME.c`, an ifunc, as `FILE.so`.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::signal::LinkKey;
-use farjump::{Data, Error, Executor, Library, Machine};
+use farjump::{Data, Error, Executor, Library, Machine, Platform};
 
 use farjump_benches::program::failure::Failure;
 
@@ -45,7 +45,9 @@ impl<'f> LocalFunction<'f> {
         // Frames stay in this process, so nobody has to be kept from guessing the key.
         let key = LinkKey::from_bytes(*b"the demo's frame");
         let code = match Machine::native() {
-            Some(machine) => library.image_for(machine).map_err(Error::from)?.bytes().len(),
+            Some(machine) => {
+                library.image_for(Platform::baseline(machine)).map_err(Error::from)?.bytes().len()
+            }
             None => 0,
         };
         Ok(LocalFunction {

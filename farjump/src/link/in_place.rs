@@ -1,23 +1,23 @@
 //! A source's own checks of code that is to run in place.
 
 use farjump_core::channel::Channel;
-use farjump_core::image::Machine;
+use farjump_core::image::Platform;
 use farjump_loader::Library;
 
 use crate::{Error, InPlaceFault, InjectError};
 
-/// Checks whether the code of `library` for `machine` can run in the mailbox that `channel` writes. The
+/// Checks whether the code of `library` for `target` can run in the mailbox that `channel` writes. The
 /// target itself reports the limits of its policy and its system.
 ///
 /// # Errors
 /// [`crate::InjectError::NotInPlace`] with the reason.
-pub(super) fn check(library: &Library, machine: Machine, channel: &Channel) -> Result<(), Error> {
+pub(super) fn check(library: &Library, target: Platform, channel: &Channel) -> Result<(), Error> {
     let refused =
         |fault| Err(Error::Inject(InjectError::NotInPlace { ifunc: library.name().to_owned(), fault }));
     if !channel.has_mailbox() {
         return refused(InPlaceFault::NoMailbox);
     }
-    match library.image_for(machine)?.span2_len() {
+    match library.image_for(target)?.span2_len() {
         0 => Ok(()),
         len => refused(InPlaceFault::Statics { len }),
     }

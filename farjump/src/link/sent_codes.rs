@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farjump_control::MAX_CODE;
 use farjump_core::channel::FrameTemplate;
-use farjump_core::image::{CodeId, Machine};
+use farjump_core::image::{CodeId, Platform};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage};
 pub(super) use kept_images::Flush;
 use kept_images::KeptImages;
@@ -109,14 +109,14 @@ impl SentCodes {
         self.recent.as_ref().filter(|(recent, _)| recent.is(library)).map(|(_, index)| *index)
     }
 
-    /// The index of the code in `library` for `machine`, which becomes the code used last.
+    /// The index of the code in `library` for `target`, which becomes the code used last.
     ///
     /// # Errors
-    /// When the library has payload routines that are not loaded, or no image for the target's machine, or
+    /// When the library has payload routines that are not loaded, or no image for the target's CPU, or
     /// all indexes are taken.
-    pub(crate) fn switch_to(&mut self, library: &Library, machine: Machine) -> Result<u16, Error> {
+    pub(crate) fn switch_to(&mut self, library: &Library, target: Platform) -> Result<u16, Error> {
         library.check_payload()?;
-        let image = library.image_for(machine)?;
+        let image = library.image_for(target)?;
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,

@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
+use farjump_core::image::{Machine, Platform};
+
+use super::compiler::Compiler;
 use super::error::BuildError;
-use super::objects::Linkable;
-use super::relocations::Rules;
-use super::{Options, Scratch, run_tool, rust};
+use super::objects::{self, Linkable};
+use super::rules::{CodeModel, Rules};
+use super::{Options, run_tool, rust, temp_folder};
 
 const HEADER: &str = include_str!("../../embedded/farjump_ifunc.h");
-
-/// The remedy where the C or C++ driver does not start.
-pub(super) const CC_ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
 
 /// Flags for every language. They give small position-independent code with a section for each function, so
 /// that only reachable code travels. They turn off the parts that a target cannot honour, some of which
@@ -44,72 +43,57 @@ pub(super) struct Compiled {
     pub(super) cxx: bool,
 }
 
-/// The driver for C: the chosen one, or `cc`.
-pub(super) fn cc(options: &Options) -> &str {
-    options.cc.as_deref().unwrap_or("cc")
+/// The way in which sources are compiled for one target.
+pub(super) struct Job<'a> {
+    pub(super) options: &'a Options,
+    pub(super) target: Platform,
+    pub(super) rules: &'a Rules,
+    pub(super) model: &'a CodeModel,
+    pub(super) compiler: &'a Compiler,
+    /// A folder for the results.
+    pub(super) folder: &'a Path,
 }
 
-/// The driver for C++ that belongs to a C driver: `g++-12` to `gcc-12`, `clang++` to `clang`, `c++` to `cc`.
-pub(super) fn cxx(cc: &str) -> String {
-    let (folder, program) = cc.rsplit_once('/').map_or(("", cc), |(folder, program)| (folder, program));
-    let program = if program.contains("++") {
-        program.to_owned()
-    } else if program.contains("clang") {
-        program.replacen("clang", "clang++", 1)
-    } else if program.contains("gcc") {
-        program.replacen("gcc", "g++", 1)
-    } else {
-        program.replacen("cc", "c++", 1)
-    };
-    if cc.contains('/') { format!("{folder}/{program}") } else { program }
-}
-
-/// Compiles the sources, and takes objects and archives as they are.
+/// Compiles the sources, and takes objects and archives as they are, if they are for this machine or for none of
+/// the targets.
 ///
 /// # Errors
-/// An input of no known kind, or a compiler's error.
-pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Result<Compiled, BuildError> {
-    if options.inputs.is_empty() {
+/// An input of no known kind, or a compiler's error, also if it does not start.
+pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
+    if job.options.inputs.is_empty() {
         return Err(BuildError::NoInput);
     }
-    let include = scratch.folder("include")?;
-    scratch.write("include/farjump_ifunc.h", HEADER.as_bytes())?;
+    let include = temp_folder::folder(job.folder.join("include"))?;
+    temp_folder::write(include.join("farjump_ifunc.h"), HEADER.as_bytes())?;
     let mut compiled = Compiled::default();
-    for (index, input) in options.inputs.iter().enumerate() {
+    for (index, input) in job.options.inputs.iter().enumerate() {
         let label = input.display().to_string();
+        let rust = rust::Settings {
+            target: job.target,
+            native: job.rules.is_native(),
+            model: job.model.rustflags,
+            debug: job.options.debug,
+        };
         let (path, archive) = match kind(input)? {
-            Kind::Object => (input.clone(), false),
-            Kind::Archive => (input.clone(), true),
+            Kind::Object(machine) | Kind::Archive(machine) if job.is_for_another(machine) => continue,
+            Kind::Object(_) => (input.clone(), false),
+            Kind::Archive(_) => (input.clone(), true),
             Kind::C { cxx: plus } => {
-                let output = scratch.path(&format!("{index}.o"));
-                let mut command = Command::new(if plus { cxx(cc(options)) } else { cc(options).to_owned() });
-                command.args(options.debug.then_some("-g"));
-                command.args(FLAGS).args(rules.cflags).args(if plus { &CXX_FLAGS[..] } else { &[] });
-                command
-                    .arg("-I")
-                    .arg(&include)
-                    .args(&options.cflags)
-                    .arg("-c")
-                    .arg(input)
-                    .arg("-o")
-                    .arg(&output);
-                let said = run_tool::run(&mut command, CC_ADVICE)?;
-                let messages = run_tool::messages(&said);
-                if !said.status.success() {
-                    let tool = run_tool::program(&command);
-                    return Err(BuildError::Compile { tool, path: input.clone(), messages });
-                }
+                let output = job.folder.join(format!("{index}.o"));
+                let messages = job.compile_c(input, plus, &include, &output)?;
                 compiled.cxx |= plus;
                 compiled.say(&messages);
                 (output, false)
             }
             Kind::Rust => {
-                let built = rust::compile_source(input, &scratch.folder(&index.to_string())?, options.debug)?;
+                let folder = temp_folder::folder(job.folder.join(index.to_string()))?;
+                let built = rust::compile_source(input, &folder, &rust)?;
                 compiled.say(&built.messages);
                 (built.archive, true)
             }
             Kind::Crate => {
-                let built = rust::compile_crate(input)?;
+                let output = job.folder.join(format!("{index}.a"));
+                let built = rust::compile_crate(input, output, &rust)?;
                 compiled.say(&built.messages);
                 (built.archive, true)
             }
@@ -117,6 +101,40 @@ pub(super) fn compile(options: &Options, rules: &Rules, scratch: &Scratch) -> Re
         compiled.files.push(Linkable { path, label, archive });
     }
     Ok(compiled)
+}
+
+impl Job<'_> {
+    /// Compiles a C or C++ source. Returns the compiler's warnings.
+    fn compile_c(
+        &self,
+        input: &Path,
+        cxx: bool,
+        include: &Path,
+        output: &Path,
+    ) -> Result<String, BuildError> {
+        let mut command = self.compiler.command(cxx);
+        command.args(self.options.debug.then_some("-g"));
+        command.args(FLAGS).args(self.rules.cflags).args(self.model.cflags);
+        command.args(if cxx { &CXX_FLAGS[..] } else { &[] });
+        command.arg("-I").arg(include).args(&self.options.cflags).arg("-c").arg(input).arg("-o").arg(output);
+        let said = self.compiler.run(&mut command)?;
+        let mut messages = run_tool::messages(&said);
+        if said.status.success() {
+            return Ok(messages);
+        }
+        if let Some(missing) = &self.compiler.without_headers {
+            messages = format!("{messages}\n{missing}");
+        }
+        Err(BuildError::Compile { tool: run_tool::program(&command), path: input.to_owned(), messages })
+    }
+
+    /// Whether an object of this machine belongs to another target.
+    fn is_for_another(&self, machine: Option<Machine>) -> bool {
+        let is_target = |machine| self.options.targets.iter().any(|target| target.machine == machine);
+        machine.is_some_and(|machine| {
+            machine != self.rules.machine && (is_target(machine) || Machine::native() == Some(machine))
+        })
+    }
 }
 
 impl Compiled {
@@ -130,11 +148,15 @@ impl Compiled {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    C { cxx: bool },
+    C {
+        cxx: bool,
+    },
     Rust,
     Crate,
-    Object,
-    Archive,
+    /// An object, and its machine if it is an ELF file.
+    Object(Option<Machine>),
+    /// An archive, and the machine of its first ELF member.
+    Archive(Option<Machine>),
 }
 
 /// The kind of an input: sources by file name, as compilers do; objects and archives by their first bytes.
@@ -154,29 +176,10 @@ fn kind(input: &Path) -> Result<Kind, BuildError> {
     let bytes = fs::read(input).map_err(unreadable)?;
     let starts = |magics: &[&[u8]]| magics.iter().any(|magic| bytes.starts_with(magic));
     if starts(&[b"!<arch>\n", b"!<thin>\n"]) {
-        Ok(Kind::Archive)
+        Ok(Kind::Archive(objects::machine_of_archive(input, &bytes)))
     } else if starts(&[b"\x7fELF", b"BC\xc0\xde", b"\xde\xc0\x17\x0b"]) {
-        Ok(Kind::Object)
+        Ok(Kind::Object(objects::machine_of(&bytes)))
     } else {
         Err(BuildError::Input { path: input.to_owned() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_c_driver_has_its_cxx_driver() {
-        for (c, plus) in [
-            ("cc", "c++"),
-            ("gcc", "g++"),
-            ("/usr/bin/x86_64-linux-gnu-gcc-12", "/usr/bin/x86_64-linux-gnu-g++-12"),
-            ("clang-19", "clang++-19"),
-            ("/opt/gcc/bin/clang", "/opt/gcc/bin/clang++"),
-            ("g++", "g++"),
-        ] {
-            assert_eq!(cxx(c), plus);
-        }
     }
 }

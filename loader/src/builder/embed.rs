@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use farjump_core::image::CodeId;
 use object::read::elf::Sym;
@@ -11,11 +10,11 @@ use object::{
     BinaryFormat, Endianness, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
 };
 
-use super::compile::{self, Compiled};
 use super::edit_symbols::{self, Table};
 use super::error::BuildError;
+use super::image::Image;
 use super::objects::{LITTLE, read};
-use super::relocations::Rules;
+use super::rules::Rules;
 use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::file_contents::IS_ARGS;
@@ -28,10 +27,8 @@ const RUST_PERSONALITY: &[u8] = b"rust_eh_personality";
 /// The contents that a library carries for injection.
 pub(super) struct Carried<'a> {
     pub(super) bundle: &'a Bundle<'a>,
-    /// Code id of the image.
-    pub(super) id: CodeId,
-    /// A linked ELF file with the contents of the image, for debuggers.
-    pub(super) linked: &'a [u8],
+    /// For each image its code id, and a linked ELF file with its contents, for debuggers.
+    pub(super) symbols: Vec<(CodeId, &'a [u8])>,
     /// Whether the payload is the arguments unchanged; the library then says so.
     pub(super) payload_is_args: bool,
     /// Whether the author's objects state a signature, which the library then exports.
@@ -47,28 +44,26 @@ impl Carried<'_> {
     }
 }
 
-/// Links `files` into the shared library `options.output`, which exports `routines` and carries `carried`.
-/// `imports` are the symbols that the image finds at the target: the library loads without them.
+/// Links the objects of `host` into the shared library `options.output`, which exports their routines and carries
+/// `carried`. The library loads without the symbols that the image finds at the target. Returns the linker's
+/// warnings.
 ///
 /// # Errors
 /// The linker's error, or an output that cannot be written.
 pub(super) fn write_library(
     options: &Options,
-    compiled: &mut Compiled,
-    routines: &[String],
+    host: &Image,
     carried: &Carried<'_>,
-    imports: &[String],
-    rules: &Rules,
     folder: &Scratch,
-) -> Result<(), BuildError> {
-    let carrier = folder.write("bundle.o", &carrier(carried, rules)?)?;
+) -> Result<String, BuildError> {
+    let (compiled, routines) = (&host.compiled, &host.routines);
+    let carrier = folder.write("bundle.o", &carrier(carried, host.rules)?)?;
     let signature = carried.has_signature.then(|| format!("{}{}", carried.bundle.name, signature::SUFFIX));
     let exported: Vec<String> = routines.iter().cloned().chain(carried.symbols()).chain(signature).collect();
     let versions = format!("{{ global: {}; local: *; }};\n", exported.join("; "));
     let versions = folder.write("library.map", versions.as_bytes())?;
     let library = folder.path("library.so");
-    let cc = compile::cc(options);
-    let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
+    let mut command = host.compiler.command(compiled.cxx);
     command.args(["-shared", "-fPIC", "-o"]).arg(&library);
     command.args(["-Wl,--gc-sections", "-Wl,-Bsymbolic", "-Wl,--as-needed", "-Wl,-z,noexecstack"]);
     command.arg(run_tool::option("-Wl,--version-script=", &versions));
@@ -77,14 +72,14 @@ pub(super) fn write_library(
     command.arg("-Wl,--start-group");
     command.args(compiled.files.iter().filter(|file| file.archive).map(|file| &file.path));
     command.arg("-Wl,--end-group").args(&options.cflags);
-    let output = run_tool::run(&mut command, compile::CC_ADVICE)?;
+    let output = host.compiler.run(&mut command)?;
     let messages = run_tool::messages(&output);
     if !output.status.success() {
         return Err(BuildError::Link { linker: run_tool::program(&command), messages });
     }
-    compiled.say(&messages);
-    make_imports_weak(&library, imports)?;
-    replace(&library, &options.output)
+    make_imports_weak(&library, host.imports())?;
+    replace(&library, &options.output)?;
+    Ok(if messages.is_empty() { messages } else { messages + "\n" })
 }
 
 /// An object that holds only the bundle, its symbols, and the linked file.
@@ -109,12 +104,14 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
             flags: SymbolFlags::None,
         });
     }
-    let name = format!("{}{}", bundle::SYMBOLS_SECTION, carried.id);
-    let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
-    // Not allocated: it is for readers of the file, and costs a process that opens the library nothing.
-    object.section_mut(beside).flags =
-        SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_GNU_RETAIN };
-    object.set_section_data(beside, carried.linked, 1);
+    for (id, linked) in &carried.symbols {
+        let name = format!("{}{id}", bundle::SYMBOLS_SECTION);
+        let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
+        // Not allocated: it is for readers of the file, and costs a process that opens the library nothing.
+        object.section_mut(beside).flags =
+            SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_GNU_RETAIN };
+        object.set_section_data(beside, *linked, 1);
+    }
     // Without this note, linkers make the stack of every process that loads the library executable.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);
     object

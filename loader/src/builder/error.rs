@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use farjump_core::image::{ImageError, Machine};
+use farjump_core::image::{ImageError, Machine, Platform};
 
 use crate::bundle::BundleError;
 use crate::import_causes::ImportCause;
@@ -32,10 +32,52 @@ pub enum BuildError {
     #[error("nothing to build: give C, C++ or Rust sources, a crate, objects or archives")]
     NoInput,
     /// Images cannot be built for this machine.
-    #[error("farjump cannot build ifunc libraries on {machine} yet: images are linked for x86-64 alone")]
+    #[error(
+        "farjump cannot build ifunc libraries on {machine}: it has images for x86-64, aarch64 and riscv64"
+    )]
     Unsupported {
         /// Architecture of this program.
         machine: &'static str,
+    },
+    /// A target named twice.
+    #[error("target {target} is named twice: a library has one image for each")]
+    TargetTwice {
+        /// The target.
+        target: Platform,
+    },
+    /// The image for one target, if that is not the machine of this program, cannot be built.
+    #[error("for {target}: {source}")]
+    ForTarget {
+        /// The target.
+        target: Platform,
+        /// The reason.
+        source: Box<BuildError>,
+    },
+    /// Images of one library with different properties that concern the source.
+    #[error(
+        "the images of `{name}` do not agree: {property} is {first} for {} and {second} for {}. A source makes one \
+         payload, whatever the target is", targets.0, targets.1
+    )]
+    ImagesDisagree {
+        /// Name of the ifunc.
+        name: String,
+        /// The property.
+        property: &'static str,
+        /// The two targets.
+        targets: (Platform, Platform),
+        /// The property of the first one's image.
+        first: String,
+        /// That of the second.
+        second: String,
+    },
+    /// Rust's core library for a target is not installed.
+    #[error(
+        "Rust has no core library for {triple}: run `rustup target add {triple}`, or install it beside the compiler \
+         (Debian: libstd-rust-dev of that architecture)"
+    )]
+    NoRustTarget {
+        /// The target triple.
+        triple: &'static str,
     },
     /// A name that no ifunc can have.
     #[error(
@@ -78,7 +120,7 @@ pub enum BuildError {
         /// The cause.
         source: io::Error,
         /// The package to install or the setting to change.
-        advice: &'static str,
+        advice: String,
     },
     /// A compiler rejected a source.
     #[error("`{tool}` does not compile {}:\n{messages}", .path.display())]
@@ -102,6 +144,17 @@ pub enum BuildError {
          one in FARJUMP_LD"
     )]
     NoLinker,
+    /// No linker for the images of another machine.
+    #[error(
+        "no linker found for {machine}: its images are linked by lld (ld.lld), or by its own GNU ld. Install lld or \
+         {package}, or name one in FARJUMP_LD"
+    )]
+    NoLinkerFor {
+        /// The machine.
+        machine: Machine,
+        /// Debian's package with a compiler and GNU ld.
+        package: &'static str,
+    },
     /// A linker that does not follow linker scripts.
     #[error(
         "`{linker}` ({version}) cannot link images: it ignores the layout in a linker script. Name GNU ld \

@@ -3,14 +3,14 @@
 //! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
 //! [`super::locate_symbol`] adds its object and section.
 
-use farjump_core::image::{ImageParts, Import, Place, Relative, SPAN_DISTANCE};
+use farjump_core::image::{ImageParts, Import, Place, Platform, Relative, SPAN_DISTANCE, code_align_log2};
 use object::elf;
 use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
 
 use super::error::{BuildError, Pointee};
 use super::objects::{Elf, LITTLE, section_name, symbol_name};
-use super::relocations::{Relocation, Rules};
+use super::rules::{Relocation, Rules};
 use crate::bundle::{NOT_PLACED, Sizes};
 use crate::file_contents::COPY_ARGS;
 use crate::signature::{self, Signature};
@@ -32,8 +32,10 @@ pub(super) struct Extracted {
     pub(super) wanted: Vec<String>,
     /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) payload_is_args: bool,
-    /// Whether the author's objects state a signature.
-    pub(super) has_signature: bool,
+    /// log2 of the alignment that the payload needs, or 0 for the default.
+    pub(super) payload_align_log2: u8,
+    /// The signature that the author's objects state.
+    pub(super) signature: Option<Signature>,
 }
 
 /// Makes the image of `name` from the linker's output. `find_wanted` returns the libraries that define the
@@ -44,6 +46,7 @@ pub(super) struct Extracted {
 pub(super) fn extract(
     bytes: &[u8],
     name: &str,
+    target: Platform,
     rules: &Rules,
     find_wanted: impl FnOnce(&[String]) -> Result<Vec<String>, BuildError>,
 ) -> Result<Extracted, BuildError> {
@@ -86,10 +89,14 @@ pub(super) fn extract(
     wanted.sort();
     wanted.dedup();
     let align = sections.iter().map(|section| section.align.max(1)).max().unwrap_or(1);
+    let payload_align_log2 = linked.payload_align_log2()?;
     let parts = ImageParts {
         machine: rules.machine,
-        align_log2: (align.next_power_of_two().trailing_zeros() as u8).max(rules.min_align_log2),
-        payload_align_log2: linked.payload_align_log2()?,
+        level: target.level,
+        align_log2: (align.next_power_of_two().trailing_zeros() as u8)
+            .max(rules.min_align_log2)
+            .max(code_align_log2(rules.machine, &span1)),
+        payload_align_log2,
         span1: &span1,
         entry,
         data: &data,
@@ -104,7 +111,8 @@ pub(super) fn extract(
         imports: names,
         wanted,
         payload_is_args: linked.symbol(&format!("{name}{COPY_ARGS}")).is_some(),
-        has_signature: linked.has_signature()?,
+        payload_align_log2,
+        signature: linked.signature()?,
     })
 }
 
@@ -285,16 +293,26 @@ impl<'a> LinkedElf<'a> {
                 bytes.resize(offset + contents.len(), 0);
             }
             bytes[offset..offset + contents.len()].copy_from_slice(contents);
-            if section.name == ".got.plt" {
-                // Link-time addresses for a dynamic linker.
-                let header = contents.len().min(self.rules.got_plt_header as usize);
-                bytes[offset..offset + header].fill(0);
-            }
+            // Link-time addresses for a dynamic linker.
+            let header = match section.name.as_str() {
+                ".got.plt" => self.rules.got_plt_header as usize,
+                ".got" if self.starts_with_dynamic(contents) => 8,
+                _ => 0,
+            };
+            bytes[offset..offset + contents.len().min(header)].fill(0);
         }
         if start < SPAN_DISTANCE {
             bytes.resize((end - start) as usize, 0);
         }
         (bytes, end - start)
+    }
+
+    /// Whether a section starts with the address of the dynamic section, as GOTs of some machines do.
+    fn starts_with_dynamic(&self, contents: &[u8]) -> bool {
+        let sections = self.elf.elf_section_table();
+        let dynamic = sections.iter().find(|section| section.sh_type(LITTLE) == elf::SHT_DYNAMIC);
+        let address = dynamic.map(|section| section.sh_addr(LITTLE).to_le_bytes());
+        address.is_some_and(|address| contents.starts_with(&address))
     }
 
     fn site(&self, patch: &Patch) -> Result<Place, BuildError> {
@@ -337,14 +355,11 @@ impl<'a> LinkedElf<'a> {
         Ok(bytes.trailing_zeros() as u8)
     }
 
-    /// Whether there is a signature, which the attribute of `farjump-ifunc` defines. Checks it.
-    fn has_signature(&self) -> Result<bool, BuildError> {
-        match self.stated(signature::SUFFIX)? {
-            Some(stated) if Signature::parse(stated).is_none() => {
-                Err(BuildError::Signature { name: self.name.to_owned() })
-            }
-            stated => Ok(stated.is_some()),
-        }
+    /// The signature, which the attribute of `farjump-ifunc` defines, if there is one.
+    fn signature(&self) -> Result<Option<Signature>, BuildError> {
+        let Some(stated) = self.stated(signature::SUFFIX)? else { return Ok(None) };
+        let refused = || BuildError::Signature { name: self.name.to_owned() };
+        Signature::parse(stated).ok_or_else(refused).map(Some)
     }
 
     /// The contents from the symbol NAME`suffix` to the end of its section: a fact about the image that does
@@ -470,7 +485,9 @@ mod tests {
         run("cc", &["-c", "-fno-pic", "-fno-asynchronous-unwind-tables", "t.c"]);
         run("ld", &["-no-pie", "-T", "image.ld", "-e", "t_main", "t.o", "library.so", "-o", "t.elf"]);
         let linked = fs::read(folder.path().join("t.elf")).unwrap();
-        let error = extract(&linked, "t", Rules::native().unwrap(), |_| Ok(vec![])).unwrap_err();
+        let rules = Rules::native().unwrap();
+        let target = Platform::baseline(rules.machine);
+        let error = extract(&linked, "t", target, rules, |_| Ok(vec![])).unwrap_err();
         assert!(matches!(&error, BuildError::Copy { symbol, .. } if symbol == "shared_value"), "{error}");
         assert!(error.to_string().contains("COPY relocation"), "{error}");
     }

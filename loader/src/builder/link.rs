@@ -1,16 +1,16 @@
 //! The link that makes an image: GNU ld or lld, a short script, and `NAME_main` as the only root.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
+use super::compiler::Compiler;
 use super::error::BuildError;
 use super::locate_symbol::constructor_cause;
 use super::objects::{Linkable, Objects};
-use super::relocations::Rules;
-use super::{Scratch, run_tool};
+use super::rules::Rules;
+use super::run_tool::{self, Tool};
+use super::temp_folder;
 
 const SCRIPT: &str = include_str!("image.ld");
 const VARIABLE: &str = "FARJUMP_LD";
@@ -22,7 +22,7 @@ pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
 /// A linker that follows linker scripts.
 #[derive(Debug)]
 pub(super) struct Linker {
-    program: OsString,
+    tool: Tool,
     /// The first line of its version text.
     pub(super) version: String,
 }
@@ -38,33 +38,44 @@ pub(super) struct Inputs<'a> {
     /// The compiler's support routines.
     pub(super) runtime: Option<&'a Path>,
     pub(super) rules: &'a Rules,
-    pub(super) scratch: &'a Scratch,
+    /// A folder for intermediate files.
+    pub(super) folder: &'a Path,
 }
 
 impl Linker {
-    /// The linker named by `asked` or by `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`,
-    /// `ld.lld`.
+    /// The linker named by `asked` or by `FARJUMP_LD`, if it links for the machine of `rules` or that is this one;
+    /// otherwise the first usable one of the compiler's own, GNU ld and lld.
     ///
     /// # Errors
     /// None is installed, or the named one does not start or does not follow linker scripts.
-    pub(super) fn find(asked: Option<&Path>) -> Result<Linker, BuildError> {
+    pub(super) fn find(
+        asked: Option<&Path>,
+        compiler: &Compiler,
+        rules: &Rules,
+    ) -> Result<Linker, BuildError> {
         let asked = asked.map(|path| path.as_os_str().to_owned());
         if let Some(program) = asked.or_else(|| env::var_os(VARIABLE)).filter(|program| !program.is_empty()) {
-            let version = version(&program)?;
+            let tool = Tool::parse(&program);
+            let version = version(&tool)?;
             if !follows_scripts(&version) {
-                let linker = program.to_string_lossy().into_owned();
-                return Err(BuildError::WrongLinker { linker, version });
+                return Err(BuildError::WrongLinker { linker: tool.name(), version });
             }
-            return Ok(Linker { program, version });
+            if rules.is_native() || links_for(&tool, &version, rules) {
+                return Ok(Linker { tool, version });
+            }
         }
-        LINKERS
-            .into_iter()
-            .find_map(|program| {
-                let program = OsString::from(program);
-                let version = version(&program).ok().filter(|version| follows_scripts(version))?;
-                Some(Linker { program, version })
-            })
-            .ok_or(BuildError::NoLinker)
+        let own = compiler.own_linker();
+        let gnu = ["ld.bfd", "ld"].map(|program| format!("{}-{program}", rules.gnu_triple));
+        let gnu = if rules.is_native() { &[][..] } else { &gnu };
+        let candidates = own.into_iter().chain(gnu.iter().map(|program| Tool::from(&**program)));
+        let found = candidates.chain(LINKERS.map(Tool::from)).find_map(|tool| {
+            let version = version(&tool).ok().filter(|version| follows_scripts(version))?;
+            links_for(&tool, &version, rules).then_some(Linker { tool, version })
+        });
+        found.ok_or(match rules.is_native() {
+            true => BuildError::NoLinker,
+            false => BuildError::NoLinkerFor { machine: rules.machine, package: rules.packages[0] },
+        })
     }
 
     /// Links the code that `NAME_main` reaches. Returns the bytes of the linked ELF file, and the linker's
@@ -77,12 +88,12 @@ impl Linker {
         inputs: &Inputs<'_>,
         relocations: bool,
     ) -> Result<(Vec<u8>, String), BuildError> {
-        let &Inputs { files, objects, name, runtime, rules, scratch } = inputs;
-        let script = scratch.write("image.ld", SCRIPT.as_bytes())?;
-        let versions =
-            scratch.write("image.map", format!("{{ global: {name}_main; local: *; }};\n").as_bytes())?;
-        let image = scratch.path("image.elf");
-        let mut command = Command::new(&self.program);
+        let &Inputs { files, objects, name, runtime, rules, folder } = inputs;
+        let script = temp_folder::write(folder.join("image.ld"), SCRIPT.as_bytes())?;
+        let versions = format!("{{ global: {name}_main; local: *; }};\n");
+        let versions = temp_folder::write(folder.join("image.map"), versions.as_bytes())?;
+        let image = folder.join("image.elf");
+        let mut command = self.tool.command();
         command
             .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
             // Addresses in instructions are patched as all others are; the image is refused if they are imports.
@@ -96,6 +107,11 @@ impl Linker {
                 "--hash-style=gnu",
                 "--build-id=none",
                 "--no-eh-frame-hdr",
+                // The linked file is for debuggers, and nothing maps it: without padding it is a tenth as long.
+                "-z",
+                "max-page-size=64",
+                "-z",
+                "common-page-size=64",
             ])
             .args(relocations.then_some("--emit-relocs"))
             .args(["-u", &format!("{name}_main"), "-e", &format!("{name}_main")])
@@ -122,7 +138,7 @@ impl Linker {
     /// in terms for linker experts: lld refuses thread-local variables without naming them, GNU ld the handle
     /// by which destructors are registered.
     fn explain(&self, messages: String, objects: &Objects, name: &str) -> BuildError {
-        let linker = self.program.to_string_lossy().into_owned();
+        let linker = self.tool.name();
         let root = format!("{name}_main");
         let uses = objects.uses(&root);
         if let Some(found) = uses.iter().find(|found| found.thread_local) {
@@ -144,9 +160,20 @@ impl Linker {
 }
 
 /// The first line of a linker's version text.
-fn version(program: &OsString) -> Result<String, BuildError> {
-    let output = run_tool::run(Command::new(program).arg("--version"), ADVICE)?;
+fn version(tool: &Tool) -> Result<String, BuildError> {
+    let output = run_tool::run(tool.command().arg("--version"), ADVICE)?;
     Ok(run_tool::messages(&output).lines().next().unwrap_or_default().to_owned())
+}
+
+/// Whether a linker links for this machine: lld for all, GNU ld for those that it was built with.
+fn links_for(tool: &Tool, version: &str, rules: &Rules) -> bool {
+    if !version.starts_with("GNU ld") {
+        return true;
+    }
+    let emulations = run_tool::run(tool.command().arg("-V"), ADVICE);
+    emulations.is_ok_and(|output| {
+        run_tool::messages(&output).split_whitespace().any(|word| word == rules.emulation)
+    })
 }
 
 /// Whether a linker can make images, by the first line of its version text (`--version`). GNU ld and lld can;
@@ -158,12 +185,4 @@ pub fn follows_scripts(version: &str) -> bool {
 /// Replaces the paths of intermediate files in messages by the labels of their objects.
 fn relabel(messages: String, files: &[Linkable]) -> String {
     files.iter().fold(messages, |text, file| text.replace(&*file.path.to_string_lossy(), &file.label))
-}
-
-/// The compiler's support routines (`libgcc.a`, compiler-rt), which code may call implicitly: for 128-bit
-/// division, for example. `None` if the driver has none or does not say.
-pub(super) fn runtime_library(driver: &str) -> Option<PathBuf> {
-    let output = run_tool::run(Command::new(driver).arg("-print-libgcc-file-name"), ADVICE).ok()?;
-    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
 }

@@ -5,19 +5,25 @@
 //! makes the library, which carries the image. No assembly is rewritten. Unsupported code is refused here,
 //! before its author, and not at the target.
 //!
+//! For other machines and CPU levels the same is done again, up to the image. The library itself, and the payload
+//! routines in it, are for the machine that builds it.
+//!
 //! Requires at run time: a C compiler driver (for the library's link, even without sources), GNU ld or lld,
-//! and for Rust inputs rustc or cargo.
+//! and for Rust inputs rustc or cargo. For other machines a compiler and a linker for these.
 
 mod compile;
+mod compiler;
+mod debug_file;
 mod edit_symbols;
 mod embed;
 mod error;
 mod extract;
+mod image;
 mod link;
 mod locate_symbol;
 mod objects;
-mod relocations;
 mod routines;
+mod rules;
 mod run_tool;
 mod rust;
 mod temp_folder;
@@ -25,14 +31,15 @@ mod wanted;
 
 use std::path::PathBuf;
 
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, Machine, Platform};
 
 pub use error::{BuildError, Pointee, Site};
+use image::Image;
 pub use link::{LINKERS, follows_scripts};
+use rules::Rules;
 use temp_folder::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
-use crate::code_id;
 
 /// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]
@@ -46,15 +53,23 @@ pub struct Options {
     pub output: PathBuf,
     /// NAME of the routines. `None`: from the output's, `libNAME.so` or `NAME.so`.
     pub name: Option<String>,
-    /// The C compiler driver, a program without arguments. `None`: `cc`. C++ uses the driver that belongs to
-    /// it (`g++` to `gcc`, `clang++` to `clang`).
+    /// The platforms to build images for, each once; if there are none, the baseline of this machine. Sources are
+    /// compiled for each. Of objects and archives each takes those for its machine.
+    pub targets: Vec<Platform>,
+    /// The C compiler driver: a program, or a program and arguments (`zig cc`). `None`: `cc`. C++ uses the driver
+    /// that belongs to it (`g++` to `gcc`, `clang++` to `clang`). If it is clang or zig, it compiles for other
+    /// machines too.
     pub cc: Option<String>,
+    /// Drivers for other machines. Where none is named, the first one of `cc`, if it is clang or zig, the
+    /// machine's own gcc (`aarch64-linux-gnu-gcc`), `clang` and `zig cc`.
+    pub target_ccs: Vec<(Machine, String)>,
     /// Flags for the compiler, after farjump's own (which contain `-Os`), and for the link of the library,
     /// after the objects, so that `-lz` works for the payload routines. Shared libraries among them that
     /// define imports of the image are its *wanted libraries*, except the C library's own. Rust ignores them.
     pub cflags: Vec<String>,
-    /// The linker that makes the image: GNU ld or lld. `None`: the one in the environment variable
-    /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`.
+    /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable
+    /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`. For other machines it is taken if
+    /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`.
     pub linker: Option<PathBuf>,
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
@@ -68,20 +83,29 @@ pub struct BuildReport {
     pub name: String,
     /// The library, as given in [`Options::output`].
     pub library: PathBuf,
-    /// The image that it carries.
-    pub image: Vec<u8>,
-    /// Sizes of the image's parts.
-    pub sizes: Sizes,
-    /// The image's code id.
-    pub id: CodeId,
+    /// The images that it carries, in the order of [`Options::targets`].
+    pub images: Vec<BuiltImage>,
     /// Whether the payload is the arguments unchanged. If not, a source must load the library.
     pub payload_is_args: bool,
-    /// Sonames of the libraries that the image wants of a target.
-    pub wanted: Vec<String>,
-    /// The version text of the linker that made the image.
-    pub linker: String,
     /// Output of compilers and linkers, usually warnings; may be empty.
     pub messages: String,
+}
+
+/// An image that was built.
+#[derive(Clone, Debug)]
+pub struct BuiltImage {
+    /// The platform that it is for.
+    pub target: Platform,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Sizes of its parts.
+    pub sizes: Sizes,
+    /// Its code id.
+    pub id: CodeId,
+    /// Sonames of the libraries that it wants of a target.
+    pub wanted: Vec<String>,
+    /// The version text of the linker that made it.
+    pub linker: String,
 }
 
 /// Builds an ifunc library.
@@ -92,55 +116,48 @@ pub struct BuildReport {
 /// # Errors
 /// See [`BuildError`]. The output is then unchanged.
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
-    let rules = relocations::Rules::native()?;
+    let rules = Rules::native()?;
     let name = routines::name(options)?;
+    let own = Platform::baseline(rules.machine);
+    let targets = if options.targets.is_empty() { std::slice::from_ref(&own) } else { &options.targets[..] };
+    let twice = targets.iter().enumerate().find(|(index, target)| targets[..*index].contains(target));
+    if let Some((_, &target)) = twice {
+        return Err(BuildError::TargetTwice { target });
+    }
     let scratch = Scratch::new()?;
-    let mut compiled = compile::compile(options, rules, &scratch)?;
-    let compiled_here = |path: &PathBuf| scratch.holds(path);
-    routines::expose(&name, compiled.files.iter().map(|file| &file.path).filter(|path| compiled_here(path)))?;
-    let objects = objects::Objects::read(&compiled.files, rules)?;
-    let routines = routines::find(&name, &objects, &compiled.files)?;
+    let host = Image::build(options, own, &name, None, &scratch)?;
+    let mut others = Vec::new();
+    for &target in targets.iter().filter(|target| **target != own) {
+        let image = Image::build(options, target, &name, Some(&host), &scratch);
+        others.push(image.map_err(|source| BuildError::ForTarget { target, source: Box::new(source) })?);
+    }
+    // The host's image is always built: the library has its code too. It is carried if it was asked for.
+    let image_of = |target: &Platform| others.iter().find(|image| image.target == *target).unwrap_or(&host);
+    let images: Vec<&Image> = targets.iter().map(image_of).collect();
+    for image in &images {
+        host.check_agrees(image, &name)?;
+    }
 
-    let linker = link::Linker::find(options.linker.as_deref())?;
-    let runtime = link::runtime_library(compile::cc(options));
-    let inputs = link::Inputs {
-        files: &compiled.files,
-        objects: &objects,
-        name: &name,
-        runtime: runtime.as_deref(),
-        rules,
-        scratch: &scratch,
+    let carried = images.iter().map(|image| BundleImage { sizes: image.sizes(), bytes: image.bytes() });
+    let bundle = Bundle { name: &name, images: carried.collect() };
+    let symbols = images.iter().map(|image| (image.id, &*image.linked)).collect();
+    let carried = embed::Carried {
+        bundle: &bundle,
+        symbols,
+        payload_is_args: host.payload_is_args(),
+        has_signature: host.has_signature(),
     };
-    let (linked, messages) = linker.link_image(&inputs, false)?;
-    // A target that shows code to debuggers adds the code's address to each address in these symbols.
-    let symbols =
-        if options.debug { linker.link_image(&inputs, true).ok().map(|(linked, _)| linked) } else { None };
-    compiled.say(&messages);
-    let wanted = |imports: &[String]| wanted::find(options, &compiled, imports, rules, &scratch);
-    let extracted = extract::extract(&linked, &name, rules, wanted)
-        .map_err(|error| locate_symbol::locate(error, &objects, &name))?;
-
-    let image = BundleImage { sizes: extracted.sizes, bytes: &extracted.image };
-    let id = code_id(&extracted.image);
-    let bundle = Bundle { name: &name, images: vec![image] };
-    let payload_is_args = extracted.payload_is_args;
-    let symbols = symbols.filter(|symbols| {
-        let again = extract::extract(symbols, &name, rules, |_| Ok(extracted.wanted.clone()));
-        again.is_ok_and(|again| again.image == extracted.image)
-    });
-    let linked = symbols.as_deref().unwrap_or(&linked);
-    let has_signature = extracted.has_signature;
-    let carried = embed::Carried { bundle: &bundle, id, linked, payload_is_args, has_signature };
-    embed::write_library(options, &mut compiled, &routines, &carried, &extracted.imports, rules, &scratch)?;
+    let mut messages = embed::write_library(options, &host, &carried, &scratch)?;
+    for image in [&host].into_iter().chain(&others).filter(|image| !image.messages().is_empty()) {
+        if !messages.contains(image.messages()) {
+            messages.push_str(image.messages());
+        }
+    }
     Ok(BuildReport {
         library: options.output.clone(),
-        sizes: extracted.sizes,
-        id,
-        payload_is_args,
-        wanted: extracted.wanted,
-        linker: linker.version,
-        messages: compiled.messages,
-        image: extracted.image,
+        payload_is_args: host.payload_is_args(),
+        images: images.into_iter().map(Image::report).collect(),
+        messages,
         name,
     })
 }

@@ -13,8 +13,10 @@ use object::read::archive::ArchiveFile;
 use object::read::elf::{ElfFile64, FileHeader, SectionHeader, Sym};
 use object::read::{SectionIndex, SymbolIndex};
 
+use farjump_core::image::Machine;
+
 use super::error::{BuildError, Site};
-use super::relocations::Rules;
+use super::rules::{Rules, is_absolute};
 
 pub(super) type Elf<'a> = ElfFile64<'a, LittleEndian>;
 pub(super) const LITTLE: LittleEndian = LittleEndian;
@@ -274,6 +276,24 @@ fn describe_machine(bytes: &[u8], machine: elf::Machine) -> String {
     }
 }
 
+/// The machine of an object; `None` if it is no ELF file.
+pub(super) fn machine_of(object: &[u8]) -> Option<Machine> {
+    let number = object.starts_with(&elf::ELFMAG).then(|| object.get(18..20)).flatten()?;
+    Some(Machine(u16::from_le_bytes([number[0], number[1]])))
+}
+
+/// The machine of an archive's first ELF member; `None` if it has none, or is damaged.
+pub(super) fn machine_of_archive(path: &Path, bytes: &[u8]) -> Option<Machine> {
+    let archive = ArchiveFile::parse(bytes).ok()?;
+    archive.members().filter_map(Result::ok).find_map(|member| {
+        if member.is_thin() {
+            let name = String::from_utf8_lossy(member.name()).into_owned();
+            return machine_of(&read(&path.parent().unwrap_or(Path::new("")).join(&name)).ok()?);
+        }
+        machine_of(member.data(bytes).ok()?)
+    })
+}
+
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
     fs::read(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
@@ -331,12 +351,13 @@ fn relocations(elf: &Elf<'_>, section: SectionIndex) -> Vec<Reference> {
     let Some(index) = elf.elf_relocation_sections().get(section) else { return Vec::new() };
     let rela = elf.elf_section_table().section(index).and_then(|header| header.rela(LITTLE, elf.data()));
     let Ok(Some((entries, _))) = rela else { return Vec::new() };
+    let machine = Machine(elf.elf_header().e_machine(LITTLE).0);
     entries
         .iter()
         .map(|entry| Reference {
             symbol: SymbolIndex(entry.r_sym(LITTLE, false) as usize),
             addend: entry.r_addend.get(LITTLE),
-            absolute: entry.r_type(LITTLE, false) == elf::R_X86_64_64,
+            absolute: is_absolute(machine, entry.r_type(LITTLE, false)),
         })
         .collect()
 }

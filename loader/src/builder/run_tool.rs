@@ -1,20 +1,86 @@
 //! Running compilers and linkers.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::BuildError;
 
+/// A program, and the arguments that come before all others: `zig cc`, `python3 -m ziglang cc`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Tool {
+    words: Vec<OsString>,
+}
+
+impl Tool {
+    /// Reads the name of a program, with arguments behind blanks. A file with blanks in its path is one word.
+    pub(super) fn parse(text: &OsStr) -> Tool {
+        let words = match text.to_str() {
+            Some(text) if !Path::new(text).is_file() => {
+                text.split_whitespace().map(OsString::from).collect::<Vec<_>>()
+            }
+            _ => Vec::new(),
+        };
+        Tool { words: if words.is_empty() { vec![text.to_owned()] } else { words } }
+    }
+
+    /// A command that runs it.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command
+    }
+
+    /// The same with another last word.
+    pub(super) fn with_last(&self, change: impl FnOnce(&str) -> String) -> Tool {
+        let mut words = self.words.clone();
+        if let Some(last) = words.last_mut() {
+            *last = change(&last.to_string_lossy()).into();
+        }
+        Tool { words }
+    }
+
+    /// Whether it is one of zig's, which is started as `zig` or as the Python module `ziglang`.
+    pub(super) fn is_zig(&self) -> bool {
+        self.words
+            .iter()
+            .any(|word| Path::new(word).file_name().is_some_and(|name| name == "zig" || name == "ziglang"))
+    }
+
+    /// Whether its program is in one of the folders of `PATH`, if it is no path itself.
+    pub(super) fn is_in_path(&self) -> bool {
+        in_path(&self.words[0].to_string_lossy())
+    }
+
+    /// Its name for messages.
+    pub(super) fn name(&self) -> String {
+        let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+}
+
+impl From<&str> for Tool {
+    fn from(program: &str) -> Tool {
+        Tool { words: vec![program.into()] }
+    }
+}
+
+/// Whether a program of this name is in one of the folders of `PATH`.
+pub(super) fn in_path(program: &str) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
 /// Runs `command` to its end without input, with messages in English, which [`super::link`] understands.
 ///
 /// # Errors
 /// The program does not start. The caller checks its exit status.
-pub(super) fn run(command: &mut Command, advice: &'static str) -> Result<Output, BuildError> {
+pub(super) fn run(command: &mut Command, advice: &str) -> Result<Output, BuildError> {
     command.stdin(Stdio::null()).env("LC_ALL", "C").output().map_err(|source| BuildError::Tool {
         tool: program(command),
         source,
-        advice,
+        advice: advice.to_owned(),
     })
 }
 
@@ -35,4 +101,29 @@ pub(super) fn option(option: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(option);
     argument.push(path);
     argument
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_may_have_arguments_and_a_file_may_have_blanks() {
+        let tool = Tool::parse(OsStr::new(" python3 -m ziglang cc "));
+        assert_eq!(tool.name(), "python3 -m ziglang cc");
+        assert!(tool.is_zig() && Tool::parse(OsStr::new("/opt/zig cc")).is_zig());
+        assert_eq!(tool.with_last(|_| "ld.lld".to_owned()).name(), "python3 -m ziglang ld.lld");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a compiler");
+        std::fs::write(&file, "").unwrap();
+        let tool = Tool::parse(file.as_os_str());
+        assert_eq!(tool.command().get_program(), file.as_os_str());
+        assert!(!tool.is_zig());
+    }
+
+    #[test]
+    fn nothing_is_the_name_of_no_program_and_does_not_panic() {
+        assert_eq!(Tool::parse(OsStr::new("")).name(), "");
+        assert_eq!(Tool::parse(OsStr::new("  ")).command().get_program(), "  ");
+    }
 }

@@ -4,8 +4,11 @@
 use std::env;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use farjump_core::image::{Level, Platform};
 
 use super::error::BuildError;
 use super::{run_tool, temp_folder};
@@ -36,11 +39,58 @@ pub(super) struct Built {
     pub(super) messages: String,
 }
 
-/// Compiles one source file in `folder`, which is used for nothing else. `debug`: with debugging information.
+/// The target, and other settings of a compilation.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) target: Platform,
+    /// Whether the target's machine is this one; then the compiler's own target is taken.
+    pub(super) native: bool,
+    /// Flags that choose the code model.
+    pub(super) model: &'static [&'static str],
+    /// Whether to add debugging information.
+    pub(super) debug: bool,
+}
+
+impl Settings {
+    /// Options that choose the target.
+    ///
+    /// # Errors
+    /// Its core library is not installed.
+    fn target(&self) -> Result<Vec<&'static str>, BuildError> {
+        if self.native {
+            return Ok(Vec::new());
+        }
+        let triple = self.target.machine.triple();
+        let mut command = rustc();
+        command.args(["--print", "target-libdir", "--target", triple]);
+        let output = run_tool::run(&mut command, ADVICE)?;
+        let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        let is_core = |entry: std::io::Result<fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libcore-"))
+        };
+        match fs::read_dir(folder).is_ok_and(|mut files| files.any(is_core)) {
+            true => Ok(vec!["--target", triple]),
+            false => Err(BuildError::NoRustTarget { triple }),
+        }
+    }
+
+    /// Options for the code that is made for the target.
+    fn code(&self) -> Vec<String> {
+        let mut options: Vec<String> = self.model.iter().copied().map(str::to_owned).collect();
+        if self.target.level != Level::BASELINE {
+            options.extend(["-C".to_owned(), format!("target-cpu=x86-64-{}", self.target.level)]);
+        }
+        options
+    }
+}
+
+/// Compiles one source file in `folder`, which is used for nothing else.
 ///
 /// # Errors
-/// No rustc, or its error.
-pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Result<Built, BuildError> {
+/// No rustc, no core library for the target, or the compiler's error.
+pub(super) fn compile_source(source: &Path, folder: &Path, settings: &Settings) -> Result<Built, BuildError> {
+    let target = settings.target()?;
+    let code = settings.code();
     let macros = folder.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
     let mut command = rustc();
     command.args(["--crate-type", "proc-macro", "--crate-name", "farjump_ifunc_macros"]);
@@ -49,17 +99,17 @@ pub(super) fn compile_source(source: &Path, folder: &Path, debug: bool) -> Resul
 
     let rlib = folder.join("libfarjump_ifunc.rlib");
     let mut command = rustc();
-    command.args(SLICED).args(FRAME_POINTERS);
+    command.args(SLICED).args(FRAME_POINTERS).args(&target).args(&code);
     command.args(["--crate-type", "rlib", "--crate-name", "farjump_ifunc"]);
     command.arg("--extern").arg(run_tool::option("farjump_ifunc_macros=", &macros));
     compile_own(command, AUTHOR_CRATE, &folder.join("author"), &rlib, source)?;
 
     let archive = folder.join("ifunc.a");
     let mut command = rustc();
-    command.args(SLICED).args(FRAME_POINTERS);
+    command.args(SLICED).args(FRAME_POINTERS).args(&target).args(&code);
     command.args(["--crate-type", "staticlib", "--crate-name", "ifunc", "--cfg", CFG]);
     command.args(["--check-cfg", &format!("cfg({CFG})")]);
-    command.args(debug.then_some("-g"));
+    command.args(settings.debug.then_some("-g"));
     command.arg("--extern").arg(run_tool::option("farjump_ifunc=", &rlib));
     // The compiler looks for the attributes there.
     command.arg("-L").arg(run_tool::option("dependency=", folder));
@@ -95,15 +145,15 @@ const SLICED: [&str; 6] = ["-C", "panic=abort", "-C", "opt-level=z", "-C", "code
 /// too.
 const FRAME_POINTERS: [&str; 2] = ["-C", "force-frame-pointers=yes"];
 
-/// Builds the library target of a crate in cargo's own target folder. `path` is the crate's folder or its
-/// `Cargo.toml`.
+/// Builds the library target of a crate in cargo's own target folder, and copies the result to `output`. `path` is
+/// the crate's folder or its `Cargo.toml`.
 ///
 /// The crate's release profile applies, except `panic`, `codegen-units` and, unless
 /// `CARGO_PROFILE_RELEASE_OPT_LEVEL` is set, `opt-level`, which is `z`.
 ///
 /// # Errors
 /// No cargo, its error, or a crate without a library.
-pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
+pub(super) fn compile_crate(path: &Path, output: PathBuf, settings: &Settings) -> Result<Built, BuildError> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["rustc", "--lib", "--crate-type", "staticlib", "--release"]);
@@ -117,16 +167,19 @@ pub(super) fn compile_crate(path: &Path) -> Result<Built, BuildError> {
     if env::var_os("CARGO_PROFILE_RELEASE_OPT_LEVEL").is_none() {
         command.args(["--config", "profile.release.opt-level=\"z\""]);
     }
+    command.args(settings.target()?);
     command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]).args(FRAME_POINTERS);
-    let output = run_tool::run(&mut command, ADVICE)?;
-    let messages = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if !output.status.success() {
+    let said = run_tool::run(command.args(settings.code()), ADVICE)?;
+    let messages = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+    if !said.status.success() {
         let tool = run_tool::program(&command);
         return Err(BuildError::Compile { tool, path: path.to_owned(), messages });
     }
-    let archive = String::from_utf8_lossy(&output.stdout).lines().filter_map(static_library).next_back();
+    let archive = String::from_utf8_lossy(&said.stdout).lines().filter_map(static_library).next_back();
     let archive = archive.ok_or_else(|| BuildError::NoStaticLibrary { path: path.to_owned() })?;
-    Ok(Built { archive, messages: String::new() })
+    // The next target's takes its place there.
+    fs::copy(&archive, &output).map_err(|source| BuildError::Read { path: archive, source })?;
+    Ok(Built { archive: output, messages: String::new() })
 }
 
 /// The static library reported by a line of cargo's messages.

@@ -2,7 +2,6 @@
 //! image.
 
 use std::fs;
-use std::process::Command;
 
 use object::read::elf::{Dyn, SectionHeader};
 use object::write::{Object, Relocation, Symbol, SymbolSection};
@@ -11,10 +10,10 @@ use object::{
     SymbolKind, SymbolScope, elf,
 };
 
-use super::compile::{self, Compiled};
+use super::compiler::Compiler;
 use super::error::BuildError;
 use super::objects::{Elf, LITTLE};
-use super::relocations::Rules;
+use super::rules::Rules;
 use super::{Options, Scratch, run_tool};
 
 /// Prefixes of libraries that every process has, or may have without harm: those of the C library and the
@@ -33,29 +32,28 @@ const EVERYWHERE: [&str; 8] = [
 const SERVICES: &str = "farjump_";
 
 /// The sonames of the libraries linked by `options` that define some of `imports`, in no order. Imports that
-/// the C library defines need no other library.
+/// the C library defines need no other library. Links with the native driver and rules; `cxx`: as for C++.
 ///
 /// # Errors
 /// The linker's error.
 pub(super) fn find(
     options: &Options,
-    compiled: &Compiled,
+    (compiler, rules): (&Compiler, &Rules),
+    cxx: bool,
     imports: &[String],
-    rules: &Rules,
     scratch: &Scratch,
 ) -> Result<Vec<String>, BuildError> {
     let imports: Vec<&str> =
         imports.iter().map(String::as_str).filter(|import| !import.starts_with(SERVICES)).collect();
     // Without flags, a C compiler links only the C library.
-    if imports.is_empty() || (options.cflags.is_empty() && !compiled.cxx) {
+    if imports.is_empty() || (options.cflags.is_empty() && !cxx) {
         return Ok(Vec::new());
     }
     let input = scratch.write("imports.o", &referring(&imports, rules)?)?;
     let output = scratch.path("imports.so");
-    let cc = compile::cc(options);
-    let mut command = Command::new(if compiled.cxx { compile::cxx(cc) } else { cc.to_owned() });
+    let mut command = compiler.command(cxx);
     command.args(["-shared", "-nostartfiles", "-Wl,--as-needed", "-o"]).arg(&output).arg(&input);
-    let said = run_tool::run(command.args(&options.cflags), compile::CC_ADVICE)?;
+    let said = compiler.run(command.args(&options.cflags))?;
     if !said.status.success() {
         let (linker, messages) = (run_tool::program(&command), run_tool::messages(&said));
         return Err(BuildError::Link { linker, messages });

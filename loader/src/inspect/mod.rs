@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use farjump_core::image::{ImageError, ImageView};
+use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 
 use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
 use crate::code_id;
@@ -14,6 +14,7 @@ use crate::elf_file;
 use crate::error::FileKind;
 use crate::file_contents::Carrier;
 use crate::import_causes::import_causes;
+use crate::manifest::{Manifest, ManifestError};
 use crate::signature::Signature;
 
 pub use symbols::{Symbols, symbols};
@@ -31,7 +32,9 @@ pub struct Report {
     pub payload_is_args: bool,
     /// Size and alignment of arguments and reply, if the library states them.
     pub signature: Option<Signature>,
-    /// One for each architecture.
+    /// Family id, in hexadecimal digits: the hash of the manifest, which lists the images.
+    pub family: String,
+    /// One for each platform.
     pub images: Vec<ImageReport>,
 }
 
@@ -40,6 +43,8 @@ pub struct Report {
 pub struct ImageReport {
     /// The target triple of the image, or the number of its machine.
     pub machine: String,
+    /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`.
+    pub level: String,
     /// Length of the image as it travels, in bytes.
     pub bytes: usize,
     /// Sizes of its parts.
@@ -115,6 +120,14 @@ pub enum InspectError {
         /// The damage.
         source: BundleError,
     },
+    /// Two images for one platform, or more images than a library can have.
+    #[error("`{}`: {source}", path.display())]
+    Manifest {
+        /// The path as given.
+        path: PathBuf,
+        /// The reason.
+        source: ManifestError,
+    },
     /// A damaged image.
     #[error("`{}`, image {index}: {source}", path.display())]
     Image {
@@ -137,9 +150,14 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
         let malformed = |problem| InspectError::NotALibrary { path: path.to_owned(), problem };
         let images = bundle.images.iter().enumerate();
         let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
+        let images: Vec<_> = images.collect::<Result<_, _>>()?;
+        let listed = images.iter().map(|(platform, id, _)| (*platform, *id));
+        let manifest = Manifest::new(listed)
+            .map_err(|source| InspectError::Manifest { path: path.to_owned(), source })?;
         Ok(Report {
             name: bundle.name.to_owned(),
-            images: images.collect::<Result<_, _>>()?,
+            family: manifest.id().to_string(),
+            images: images.into_iter().map(|(_, _, report)| report).collect(),
             routines: carrier.routines(bundle.name),
             payload_is_args: carrier.payload_is_args(bundle.name),
             signature: carrier.signature(bundle.name).map_err(malformed)?,
@@ -171,7 +189,7 @@ fn damaged(path: &Path, index: usize) -> impl FnOnce(ImageError) -> InspectError
 }
 
 impl ImageReport {
-    fn new(image: &BundleImage<'_>) -> Result<ImageReport, ImageError> {
+    fn new(image: &BundleImage<'_>) -> Result<(Platform, CodeId, ImageReport), ImageError> {
         let view = ImageView::new_checked(image.bytes)?;
         let imports = view.imports().map(|import| ImportReport {
             name: import.name.to_owned(),
@@ -182,18 +200,21 @@ impl ImageReport {
         let needed = view.imports().filter(|import| !import.weak);
         let import_causes = import_causes(needed.map(|import| import.name));
         let payload_align = view.payload_align_log2();
-        Ok(ImageReport {
-            machine: view.machine().to_string(),
+        let (platform, id) = (view.platform(), code_id(image.bytes));
+        let report = ImageReport {
+            machine: platform.machine.to_string(),
+            level: platform.level.to_string(),
             bytes: image.bytes.len(),
             sizes: image.sizes,
-            id: code_id(image.bytes).to_string(),
+            id: id.to_string(),
             align: 1 << view.align_log2(),
             payload_align: (payload_align != 0).then(|| 1 << payload_align),
             imports: imports.collect(),
             import_causes: import_causes.iter().map(ToString::to_string).collect(),
             wanted: view.wanted().map(str::to_owned).collect(),
             relative_sites: view.relatives().len(),
-        })
+        };
+        Ok((platform, id, report))
     }
 }
 
@@ -210,6 +231,7 @@ impl fmt::Display for Report {
         if let Some(signature) = &self.signature {
             writeln!(out, "  function  {}", signature.text)?;
         }
+        writeln!(out, "  family    {}", self.family)?;
         for image in &self.images {
             image.fmt(out)?;
         }
@@ -220,7 +242,8 @@ impl fmt::Display for Report {
 impl fmt::Display for ImageReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Sizes { text, rodata, got, data, bss } = self.sizes;
-        write!(out, "{}   {} B   ", self.machine, self.bytes)?;
+        let level = if self.level == "baseline" { String::new() } else { format!(":{}", self.level) };
+        write!(out, "{}{level}   {} B   ", self.machine, self.bytes)?;
         writeln!(out, "text {text}  rodata {rodata}  got {got}  data {data}  bss {bss}   id {}", self.id)?;
         write!(out, "  aligned   code to {}, payload ", self.align)?;
         match self.payload_align {

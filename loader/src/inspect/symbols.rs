@@ -19,8 +19,8 @@ use crate::code_id;
 pub struct Symbols {
     /// NAME of the ifunc.
     pub name: String,
-    /// The target triple of the image, or the number of its machine.
-    pub machine: String,
+    /// The image's platform: target triple, and level behind a colon if it is not the baseline.
+    pub platform: String,
     /// Code id, in hexadecimal digits.
     pub id: String,
     /// An ELF file linked at address 0: its addresses are offsets from the address of the placed image.
@@ -43,7 +43,7 @@ pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
                 .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
             let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };
             let elf = kept.ok_or_else(missing)?.to_vec();
-            Ok(Symbols { name: bundle.name.to_owned(), machine: view.machine().to_string(), id, elf })
+            Ok(Symbols { name: bundle.name.to_owned(), platform: view.platform().to_string(), id, elf })
         });
         images.collect()
     })

@@ -4,17 +4,18 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use farjump_core::image::{CodeId, ImageView, Machine};
+use farjump_core::image::{CodeId, ImageView, Platform};
 
 use crate::bundle::{self, ALIGN, Bundle, Sizes};
 use crate::code_id::code_id;
 use crate::error::Error;
+use crate::manifest::Manifest;
 
-/// One image of a library: the code for one machine. A clone is another handle on the same bytes, and keeps
+/// One image of a library: the code for one platform. A clone is another handle on the same bytes, and keeps
 /// no library open.
 #[derive(Clone)]
 pub struct LibraryImage {
-    pub(super) machine: Machine,
+    pub(super) platform: Platform,
     id: CodeId,
     sizes: Sizes,
     payload_align_log2: u8,
@@ -50,9 +51,9 @@ impl Lines {
 }
 
 impl LibraryImage {
-    /// The machine that it was linked for.
-    pub fn machine(&self) -> Machine {
-        self.machine
+    /// The platform that it is for.
+    pub fn platform(&self) -> Platform {
+        self.platform
     }
 
     /// Its code id.
@@ -85,7 +86,7 @@ impl LibraryImage {
 impl fmt::Debug for LibraryImage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LibraryImage")
-            .field("machine", &self.machine)
+            .field("platform", &self.platform)
             .field("id", &self.id)
             .field("len", &self.bytes.len)
             .finish_non_exhaustive()
@@ -101,7 +102,7 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
             source,
         })?;
         Ok(LibraryImage {
-            machine: view.machine(),
+            platform: view.platform(),
             id: code_id(image.bytes),
             sizes: image.sizes,
             payload_align_log2: view.payload_align_log2(),
@@ -109,5 +110,21 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
             bytes: Lines::copy_of(image.bytes),
         })
     };
-    bundle.images.iter().enumerate().map(check).collect()
+    let images: Vec<_> = bundle.images.iter().enumerate().map(check).collect::<Result<_, Error>>()?;
+    let differs = |image: &&LibraryImage| image.payload_align_log2 != images[0].payload_align_log2;
+    if let Some(other) = images.iter().find(differs) {
+        // A source makes one payload, and chooses the image by the target.
+        let platforms = [images[0].platform, other.platform];
+        return Err(Error::PayloadAlignments { path: path.to_path_buf(), platforms });
+    }
+    Ok(images)
+}
+
+/// The manifest of `images`, which are in the file at `path`; `None` if there are none.
+pub(super) fn manifest_of(images: &[LibraryImage], path: &Path) -> Result<Option<Manifest>, Error> {
+    if images.is_empty() {
+        return Ok(None);
+    }
+    let manifest = Manifest::new(images.iter().map(|image| (image.platform, image.id)));
+    manifest.map(Some).map_err(|source| Error::Manifest { path: path.to_path_buf(), source })
 }

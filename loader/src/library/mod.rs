@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use farjump_core::image::Machine;
+use farjump_core::image::Platform;
 
 use crate::bundle::{self, Bundle, BundleError};
 use crate::elf_file::HEAD_LEN;
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
+use crate::manifest::{Manifest, best};
 use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
 pub use image::LibraryImage;
-use image::check_images;
+use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;
 use read::{MAX_FILE, copy_bundle, copy_signature, in_folder, read_elf, whole_bundle};
 pub use routines::MainRoutine;
@@ -75,6 +76,7 @@ struct Opened {
     /// The function itself, if the library is loaded.
     main: Option<MainRoutine>,
     images: Vec<LibraryImage>,
+    manifest: Option<Manifest>,
     signature: Option<Signature>,
     /// Last, so that it is unloaded after everything that points into it is gone.
     _loaded: Option<Loaded>,
@@ -90,6 +92,7 @@ impl Library {
     /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`],
     /// [`Error::TooLong`] and [`Error::ForeignLibrary`] for files that are no libraries of this machine.
     /// [`Error::NoBundle`], [`Error::Bundle`] (also for a name that is no ifunc's), [`Error::Image`],
+    /// [`Error::Manifest`], [`Error::PayloadAlignments`],
     /// [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that `farjump build` would not make.
     pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
@@ -108,7 +111,9 @@ impl Library {
         let is_args = carrier.payload_is_args(&name);
         let signature = carrier.signature(&name).map_err(malformed)?;
         let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
-        let opened = Opened { name, path, is_args, max_size, init, main, images, signature, _loaded: None };
+        let manifest = manifest_of(&images, &path)?;
+        let opened =
+            Opened { name, path, is_args, max_size, init, main, images, manifest, signature, _loaded: None };
         Ok(Library(Arc::new(opened)))
     }
 
@@ -195,8 +200,9 @@ impl Library {
         let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
         let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
         let signature = copy_signature(&loaded, &name);
+        let (manifest, _loaded) = (manifest_of(&images, &path)?, Some(loaded));
         let opened =
-            Opened { name, path, is_args, max_size, init, main, images, signature, _loaded: Some(loaded) };
+            Opened { name, path, is_args, max_size, init, main, images, manifest, signature, _loaded };
         Ok(Library(Arc::new(opened)))
     }
 
@@ -210,26 +216,29 @@ impl Library {
         &self.0.path
     }
 
-    /// The images in it, one for each machine that it was built for.
+    /// The images in it, one for each platform that it was built for.
     pub fn images(&self) -> &[LibraryImage] {
         &self.0.images
     }
 
-    /// The image for a target of this machine.
+    /// The list of its images; `None` if it has none.
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.0.manifest.as_ref()
+    }
+
+    /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs.
     ///
     /// # Errors
     /// [`Error::NoImage`].
-    pub fn image_for(&self, machine: Machine) -> Result<&LibraryImage, Error> {
-        self.images().iter().find(|image| image.machine == machine).ok_or_else(|| Error::NoImage {
-            name: self.name().to_owned(),
-            machine,
-            offered: self
-                .images()
-                .iter()
-                .map(|image| image.machine.to_string())
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+    pub fn image_for(&self, target: Platform) -> Result<&LibraryImage, Error> {
+        let Platform { machine, level } = target;
+        best(self.images(), machine, level, |image| image.platform).ok_or_else(|| self.no_image(target))
+    }
+
+    #[cold]
+    fn no_image(&self, target: Platform) -> Error {
+        let offered: Vec<_> = self.images().iter().map(|image| image.platform.to_string()).collect();
+        Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", ") }
     }
 
     /// Size and alignment of its arguments and its reply, if the library states them: those built from Rust by

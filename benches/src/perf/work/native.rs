@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::slice;
 use std::sync::Arc;
 
-use farjump::{Library, Machine};
+use farjump::{Library, Machine, Platform};
 use farjump_loader::{Arena, Exports, LinkedImage, Resolver, Store as CodeStore};
 
 use super::data::{Store, store_append, store_get, store_slot};
@@ -43,7 +43,7 @@ impl Native {
             Failure::new(format!("`{}` cannot be placed here: {error}", library.name()))
         };
         let machine = Machine::native().ok_or_else(|| failed(&"there is no code for this machine"))?;
-        let image = library.image_for(machine).map_err(|error| failed(&error))?;
+        let image = library.image_for(Platform::baseline(machine)).map_err(|error| failed(&error))?;
         let mut codes = CodeStore::new(Arena::new(CAPACITY).map_err(|error| failed(&error))?);
         let linked = codes
             .insert(image.bytes(), image.id(), library.name(), &Resolver::new(exports))

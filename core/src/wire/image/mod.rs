@@ -45,9 +45,10 @@ mod machine;
 mod names;
 mod patch;
 mod place;
+mod platform;
 
 pub use super::align::MAX_ALIGN_LOG2;
-pub use super::code_id::CodeId;
+pub use super::code_id::{CodeId, FamilyId};
 pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
 pub use instructions::code_align_log2;
@@ -56,6 +57,7 @@ pub use machine::Machine;
 pub use patch::Patches;
 pub use place::Place;
 use place::SPAN2;
+pub use platform::{Platform, PlatformError};
 
 /// Length of the fixed part of an image, in bytes.
 pub const HEADER_LEN: usize = 32;
@@ -356,6 +358,11 @@ impl<'a> ImageView<'a> {
     #[inline]
     pub fn level(&self) -> Level {
         Level::new(self.machine(), self.bytes[field::ABI] >> 4).unwrap_or(Level::BASELINE)
+    }
+
+    /// The platform that it is for: its machine and its level.
+    pub fn platform(&self) -> Platform {
+        Platform { machine: self.machine(), level: self.level() }
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use farjump::{Link, Machine, Mode, WaitPolicy};
+use farjump::{Link, Machine, Mode, Platform, WaitPolicy};
 
 use super::present::set_present;
 use super::query::Query;
@@ -226,8 +226,9 @@ impl<'a> Run<'a> {
         let Setting { options, libraries, .. } = *self.setting;
         let (query, library) = &libraries.resident[number];
         let machine = Machine::native();
-        let code =
-            machine.and_then(|machine| library.image_for(machine).ok()).map(|image| image.bytes().len());
+        let code = machine
+            .and_then(|machine| library.image_for(Platform::baseline(machine)).ok())
+            .map(|image| image.bytes().len());
         for (at, injected) in self.injected.iter().enumerate() {
             let link = &self.links[injected.link];
             let about = About {

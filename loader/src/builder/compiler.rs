@@ -1,0 +1,215 @@
+//! Compiler drivers for C and C++: the native one, and one for each other machine.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use farjump_core::image::{Level, Machine, Platform};
+
+use super::Options;
+use super::error::BuildError;
+use super::rules::Rules;
+use super::run_tool::{self, Tool};
+
+/// The remedy where the native driver does not start.
+const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
+
+/// The families of drivers, which are told the target in different ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    /// One machine each.
+    Gcc,
+    Clang,
+    /// clang, with headers for each machine, and names of its own for CPUs.
+    Zig,
+}
+
+/// A driver for one target.
+#[derive(Debug)]
+pub(super) struct Compiler {
+    tool: Tool,
+    /// Flags that choose the target.
+    flags: Vec<String>,
+    /// The remedy where it does not start.
+    advice: String,
+    /// The remedy where the C library's headers are missing.
+    pub(super) without_headers: Option<String>,
+}
+
+impl Compiler {
+    /// The native driver: the chosen one, or `cc`.
+    pub(super) fn native(options: &Options, rules: &Rules) -> Compiler {
+        let tool = Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")));
+        // Which flags it takes differs on x86-64 for zig alone, which tells by its name.
+        let family =
+            if rules.machine == Machine::X86_64 && !tool.is_zig() { Family::Gcc } else { family(&tool) };
+        let mut flags = Vec::new();
+        if family == Family::Zig {
+            // By default it compiles for the CPU that it runs on.
+            flags.push("-mcpu=baseline".to_owned());
+        }
+        Compiler { tool, flags: quiet(flags, family), advice: ADVICE.to_owned(), without_headers: None }
+    }
+
+    /// The driver for `target`. If there is none, its first use says what to install.
+    pub(super) fn find(options: &Options, target: Platform, rules: &Rules) -> Compiler {
+        let native = rules.is_native();
+        if native && target.level == Level::BASELINE {
+            return Compiler::native(options, rules);
+        }
+        let tool = if native {
+            Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")))
+        } else {
+            cross(options, rules)
+        };
+        let family = family(&tool);
+        let mut flags = Vec::new();
+        match family {
+            Family::Gcc if native => {}
+            Family::Gcc => flags.extend(rules.baseline.iter().copied().map(str::to_owned)),
+            Family::Clang => {
+                flags.push(format!("--target={}", rules.gnu_triple));
+                flags.extend(rules.baseline.iter().copied().map(str::to_owned));
+            }
+            Family::Zig => flags.extend(["-target".to_owned(), rules.gnu_triple.to_owned()]),
+        }
+        if target.level != Level::BASELINE {
+            flags.push(match family {
+                Family::Zig => format!("-mcpu=x86_64_{}", target.level),
+                Family::Gcc | Family::Clang => format!("-march=x86-64-{}", target.level),
+            });
+        }
+        let advice = if native { ADVICE.to_owned() } else { advice(rules) };
+        let mut compiler = Compiler { tool, flags: quiet(flags, family), advice, without_headers: None };
+        if !native && family == Family::Clang && !compiler.has_headers() {
+            // Then clang's own headers do not look for the C library's.
+            compiler.flags.push("-ffreestanding".to_owned());
+            compiler.without_headers = Some(format!(
+                "The C library's headers for {} are not installed. Install {}",
+                rules.machine,
+                in_debian(rules.packages[1])
+            ));
+        }
+        compiler
+    }
+
+    /// Runs a command made by [`Compiler::command`].
+    ///
+    /// # Errors
+    /// The driver does not start.
+    pub(super) fn run(&self, command: &mut Command) -> Result<Output, BuildError> {
+        run_tool::run(command, &self.advice)
+    }
+
+    /// A command that compiles C, or C++.
+    pub(super) fn command(&self, cxx: bool) -> Command {
+        let mut command = if cxx { self.tool.with_last(cxx_of).command() } else { self.tool.command() };
+        command.args(&self.flags);
+        command
+    }
+
+    /// The compiler's support routines (`libgcc.a`, compiler-rt), which code may call implicitly: for 128-bit
+    /// division, for example. `None` if the driver has none or does not say.
+    pub(super) fn runtime_library(&self) -> Option<PathBuf> {
+        let output = self.run(self.command(false).arg("-print-libgcc-file-name")).ok()?;
+        let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
+    }
+
+    /// zig's linker, which comes with the driver.
+    pub(super) fn own_linker(&self) -> Option<Tool> {
+        self.tool.is_zig().then(|| self.tool.with_last(|_| "ld.lld".to_owned()))
+    }
+
+    /// Whether a source can include the C library's headers.
+    fn has_headers(&self) -> bool {
+        let mut command = self.command(false);
+        command.args(["-E", "-x", "c", "-include", "stdint.h", "/dev/null", "-o", "/dev/null"]);
+        self.run(&mut command).is_ok_and(|output| output.status.success())
+    }
+}
+
+/// The driver for a machine that is not this one.
+fn cross(options: &Options, rules: &Rules) -> Tool {
+    let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
+    if let Some((_, named)) = named {
+        return Tool::parse(OsStr::new(named));
+    }
+    let is_for_all = |tool: &Tool| family(tool) != Family::Gcc;
+    let chosen = options.cc.as_deref().map(|cc| Tool::parse(OsStr::new(cc)));
+    if let Some(tool) = chosen.filter(is_for_all) {
+        return tool;
+    }
+    let gcc = format!("{}-gcc", rules.gnu_triple);
+    let others = ["clang", "cc", "zig cc"].map(|text| Tool::parse(OsStr::new(text)));
+    if run_tool::in_path(&gcc) {
+        return Tool::from(&*gcc);
+    }
+    others.into_iter().filter(Tool::is_in_path).find(is_for_all).unwrap_or(Tool::from(&*gcc))
+}
+
+fn advice(rules: &Rules) -> String {
+    format!(
+        "Install {}, or clang with lld, or zig (`pip install ziglang`, then --cc 'python3 -m ziglang cc'), or name a \
+         compiler for {} (Options::target_ccs, --target-cc)",
+        in_debian(rules.packages[0]),
+        rules.machine
+    )
+}
+
+fn in_debian(package: &str) -> String {
+    format!("{package} (its name in Debian and Ubuntu)")
+}
+
+/// The family of a driver. One that does not start counts as gcc: its first use tells why.
+fn family(tool: &Tool) -> Family {
+    if tool.is_zig() {
+        return Family::Zig;
+    }
+    match run_tool::run(tool.command().arg("--version"), ADVICE) {
+        Ok(output) if run_tool::messages(&output).contains("clang") => Family::Clang,
+        _ => Family::Gcc,
+    }
+}
+
+/// Adds the flag by which clang says nothing of flags that only other drivers have.
+fn quiet(mut flags: Vec<String>, family: Family) -> Vec<String> {
+    if family != Family::Gcc {
+        flags.push("-Wno-unused-command-line-argument".to_owned());
+    }
+    flags
+}
+
+/// The driver for C++ that belongs to a C driver: `g++-12` to `gcc-12`, `clang++` to `clang`, `c++` to `cc`.
+fn cxx_of(cc: &str) -> String {
+    let (folder, program) = cc.rsplit_once('/').map_or(("", cc), |(folder, program)| (folder, program));
+    let program = if program.contains("++") {
+        program.to_owned()
+    } else if program.contains("clang") {
+        program.replacen("clang", "clang++", 1)
+    } else if program.contains("gcc") {
+        program.replacen("gcc", "g++", 1)
+    } else {
+        program.replacen("cc", "c++", 1)
+    };
+    if cc.contains('/') { format!("{folder}/{program}") } else { program }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_c_driver_has_its_cxx_driver() {
+        for (c, plus) in [
+            ("cc", "c++"),
+            ("gcc", "g++"),
+            ("/usr/bin/x86_64-linux-gnu-gcc-12", "/usr/bin/x86_64-linux-gnu-g++-12"),
+            ("clang-19", "clang++-19"),
+            ("/opt/gcc/bin/clang", "/opt/gcc/bin/clang++"),
+            ("g++", "g++"),
+        ] {
+            assert_eq!(cxx_of(c), plus);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The image for one target: sources compiled, linked and extracted.
+
+use std::path::PathBuf;
+
+use farjump_core::image::{CodeId, Platform};
+
+use super::compile::{self, Compiled, Job};
+use super::compiler::Compiler;
+use super::debug_file;
+use super::error::BuildError;
+use super::extract::{self, Extracted};
+use super::link::{Inputs, Linker};
+use super::locate_symbol::locate;
+use super::objects::Objects;
+use super::rules::{CodeModel, Rules};
+use super::temp_folder::Scratch;
+use super::{BuiltImage, Options, routines, wanted};
+use crate::bundle::Sizes;
+use crate::code_id;
+
+/// An image, and what it was made from.
+pub(super) struct Image {
+    pub(super) target: Platform,
+    pub(super) rules: &'static Rules,
+    pub(super) compiler: Compiler,
+    pub(super) compiled: Compiled,
+    /// The routines that the objects define.
+    pub(super) routines: Vec<String>,
+    extracted: Extracted,
+    pub(super) id: CodeId,
+    /// A linked ELF file with the contents of the image, for debuggers.
+    pub(super) linked: Vec<u8>,
+    /// Version text of the linker.
+    linker: String,
+}
+
+impl Image {
+    /// Builds the image for `target`. `host` is that of this machine, if this is another.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(super) fn build(
+        options: &Options,
+        target: Platform,
+        name: &str,
+        host: Option<&Image>,
+        scratch: &Scratch,
+    ) -> Result<Image, BuildError> {
+        let rules =
+            Rules::of(target.machine).ok_or(BuildError::Unsupported { machine: target.machine.triple() })?;
+        let compiler = Compiler::find(options, target, rules);
+        let linker = Linker::find(options.linker.as_deref(), &compiler, rules)?;
+        let build = Build { options, target, rules, name, host, scratch };
+        let (last, first) = rules.models.split_last().ok_or(BuildError::NoInput)?;
+        for model in first {
+            match build.by(model, &compiler, &linker) {
+                // Too far apart for this model.
+                Err(BuildError::Link { .. } | BuildError::NotPositionIndependent { .. }) => {}
+                made => return made.map(|made| made.image(target, rules, compiler, linker)),
+            }
+        }
+        build.by(last, &compiler, &linker).map(|made| made.image(target, rules, compiler, linker))
+    }
+
+    /// Checks that a source can make one payload for the targets of both.
+    ///
+    /// # Errors
+    /// [`BuildError::ImagesDisagree`].
+    pub(super) fn check_agrees(&self, other: &Image, name: &str) -> Result<(), BuildError> {
+        let of = |image: &Image| {
+            let made = if image.payload_is_args() { "the arguments" } else { "made by its routines" };
+            let align = match image.extracted.payload_align_log2 {
+                0 => "as usual".to_owned(),
+                log2 => format!("{}", 1 << log2),
+            };
+            let signature = image.extracted.signature.as_ref().map_or("none", |signature| &*signature.text);
+            [
+                ("the payload", made.to_owned()),
+                ("its alignment", align),
+                ("the signature", signature.to_owned()),
+            ]
+        };
+        for ((property, first), (_, second)) in of(self).into_iter().zip(of(other)) {
+            if first != second {
+                let (name, targets) = (name.to_owned(), (self.target, other.target));
+                return Err(BuildError::ImagesDisagree { name, property, targets, first, second });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.extracted.image
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        self.extracted.sizes
+    }
+
+    /// Names of the imports.
+    pub(super) fn imports(&self) -> &[String] {
+        &self.extracted.imports
+    }
+
+    /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
+    pub(super) fn payload_is_args(&self) -> bool {
+        self.extracted.payload_is_args
+    }
+
+    pub(super) fn has_signature(&self) -> bool {
+        self.extracted.signature.is_some()
+    }
+
+    /// Warnings of compiler and linker.
+    pub(super) fn messages(&self) -> &str {
+        &self.compiled.messages
+    }
+
+    pub(super) fn report(&self) -> BuiltImage {
+        BuiltImage {
+            target: self.target,
+            bytes: self.extracted.image.clone(),
+            sizes: self.extracted.sizes,
+            id: self.id,
+            wanted: self.extracted.wanted.clone(),
+            linker: self.linker.clone(),
+        }
+    }
+}
+
+/// The settings of one build.
+struct Build<'a> {
+    options: &'a Options,
+    target: Platform,
+    rules: &'static Rules,
+    name: &'a str,
+    host: Option<&'a Image>,
+    scratch: &'a Scratch,
+}
+
+/// The results of one build.
+struct Made {
+    compiled: Compiled,
+    routines: Vec<String>,
+    extracted: Extracted,
+    linked: Vec<u8>,
+}
+
+impl Made {
+    fn image(self, target: Platform, rules: &'static Rules, compiler: Compiler, linker: Linker) -> Image {
+        let Made { compiled, routines, extracted, linked } = self;
+        let (id, linker) = (code_id(&extracted.image), linker.version);
+        Image { target, rules, compiler, compiled, routines, extracted, id, linked, linker }
+    }
+}
+
+impl Build<'_> {
+    /// Builds by one code model.
+    fn by(&self, model: &CodeModel, compiler: &Compiler, linker: &Linker) -> Result<Made, BuildError> {
+        let &Build { options, target, rules, name, host, scratch } = self;
+        let folder = scratch.folder(&format!("{target}{}", model.cflags.concat()))?;
+        let mut compiled =
+            compile::compile(&Job { options, target, rules, model, compiler, folder: &folder })?;
+        let compiled_here = |path: &&PathBuf| scratch.holds(path);
+        routines::expose(name, compiled.files.iter().map(|file| &file.path).filter(compiled_here))?;
+        let objects = Objects::read(&compiled.files, rules)?;
+        let routines = routines::find(name, &objects, &compiled.files)?;
+
+        let runtime = compiler.runtime_library();
+        let (files, runtime) = (&compiled.files, runtime.as_deref());
+        let inputs = Inputs { files, objects: &objects, name, runtime, rules, folder: &folder };
+        let (linked, messages) = linker.link_image(&inputs, false)?;
+        // A target that shows code to debuggers adds the code's address to each address in these symbols.
+        let symbols = if options.debug {
+            linker.link_image(&inputs, true).ok().map(|(linked, _)| linked)
+        } else {
+            None
+        };
+        compiled.say(&messages);
+        // The libraries of this machine stand for those of others, which have the same names.
+        let (native, is_cxx) =
+            (host.map_or((compiler, rules), |host| (&host.compiler, host.rules)), compiled.cxx);
+        let wanted = |imports: &[String]| wanted::find(options, native, is_cxx, imports, scratch);
+        let extracted = extract::extract(&linked, name, target, rules, wanted)
+            .map_err(|error| locate(error, &objects, name))?;
+        let symbols = symbols.filter(|symbols| {
+            let again = extract::extract(symbols, name, target, rules, |_| Ok(extracted.wanted.clone()));
+            again.is_ok_and(|again| again.image == extracted.image)
+        });
+        let linked = symbols.unwrap_or(linked);
+        let linked = debug_file::shortened(&linked).unwrap_or(linked);
+        Ok(Made { compiled, routines, extracted, linked })
+    }
+}

@@ -1,0 +1,319 @@
+//! Libraries that carry images for several machines and CPU levels.
+
+#![cfg(feature = "build")]
+
+mod fixture;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use farjump_core::image::{ImageView, Machine, Platform};
+use farjump_loader::builder::{BuildReport, Options, build};
+use farjump_loader::inspect::{inspect, symbols};
+use farjump_loader::{Error, Library};
+use fixture::{Fixture, is_there, sample};
+
+const ARM: &str = "aarch64-unknown-linux-gnu";
+const RISCV: &str = "riscv64gc-unknown-linux-gnu";
+const X86: &str = "x86_64-unknown-linux-gnu";
+const V2: &str = "x86_64-unknown-linux-gnu:v2";
+const V3: &str = "x86_64-unknown-linux-gnu:v3";
+const ALL: [&str; 4] = [X86, V3, ARM, RISCV];
+
+fn platforms(targets: &[&str]) -> Vec<Platform> {
+    targets.iter().map(|target| target.parse().unwrap()).collect()
+}
+
+fn own() -> Platform {
+    Platform::baseline(Machine::native().unwrap())
+}
+
+/// Compilers for all machines, by their options. Those that are not installed are named and left out.
+fn compilers() -> Vec<Options> {
+    let mut found = vec![Options { cc: Some("clang".into()), ..Options::default() }];
+    if is_there("aarch64-linux-gnu-gcc") && is_there("riscv64-linux-gnu-gcc") {
+        let gcc = |machine, cc: &str| (machine, cc.to_owned());
+        let target_ccs = vec![
+            gcc(Machine::AARCH64, "aarch64-linux-gnu-gcc"),
+            gcc(Machine::RISCV, "riscv64-linux-gnu-gcc"),
+        ];
+        found.push(Options { target_ccs, ..Options::default() });
+    } else {
+        eprintln!("skipped: gcc for other machines (gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu)");
+    }
+    match zig() {
+        Some(cc) => found.push(Options { cc: Some(cc), ..Options::default() }),
+        None => eprintln!("skipped: zig (pip install ziglang)"),
+    }
+    found.retain(|options| options.cc.as_deref() != Some("clang") || is_there("clang"));
+    found
+}
+
+/// zig's compiler, installed as itself or as the Python module.
+fn zig() -> Option<String> {
+    let runs = |words: &str| {
+        let mut words = words.split(' ');
+        let mut command = Command::new(words.next()?);
+        command.args(words).arg("version").output().ok()?.status.success().then_some(())
+    };
+    ["zig", "python3 -m ziglang"]
+        .into_iter()
+        .find(|words| runs(words).is_some())
+        .map(|zig| format!("{zig} cc"))
+}
+
+/// Builds for `targets` with the compilers of `base`.
+fn build_for(
+    fixture: &Fixture,
+    base: &Options,
+    targets: &[&str],
+    name: &str,
+    inputs: &[PathBuf],
+) -> BuildReport {
+    let Options { inputs, output, .. } = fixture.options(name, inputs);
+    let options = Options { inputs, output, targets: platforms(targets), ..base.clone() };
+    build(&options).unwrap_or_else(|error| panic!("{base:?}: {error}"))
+}
+
+/// Checks that the library at `path` opens here and carries exactly the images of `report`, which are for `targets`.
+fn check(report: &BuildReport, path: &Path, targets: &[&str]) {
+    let library = Library::open(path).unwrap();
+    let targets = platforms(targets);
+    assert_eq!(library.images().iter().map(|image| image.platform()).collect::<Vec<_>>(), targets);
+    for (image, (built, &target)) in library.images().iter().zip(report.images.iter().zip(&targets)) {
+        assert_eq!((image.id(), image.bytes(), built.target), (built.id, &*built.bytes, target));
+        assert_eq!(library.image_for(target).unwrap().id(), image.id());
+        assert_eq!(ImageView::new_checked(image.bytes()).unwrap().platform(), target);
+    }
+    let inspected = inspect(path).unwrap();
+    assert_eq!(inspected.family, library.manifest().unwrap().id().to_string());
+    let ids: Vec<_> = library.images().iter().map(|image| image.id().to_string()).collect();
+    assert_eq!(inspected.images.iter().map(|image| image.id.clone()).collect::<Vec<_>>(), ids);
+    assert_eq!(symbols(path).unwrap().into_iter().map(|symbols| symbols.id).collect::<Vec<_>>(), ids);
+    let text = inspected.to_string();
+    for target in targets {
+        assert!(text.contains(&format!("\n{target}   ")), "{text}");
+    }
+}
+
+#[test]
+fn one_library_carries_an_image_for_each_machine_and_level_whichever_compiler_makes_them() {
+    let fixture = Fixture::new();
+    for (number, compilers) in compilers().iter().enumerate() {
+        for (sample_name, file) in
+            [("sum", "c/sum.c"), ("hello", "c/hello.c"), ("histogram", "c/histogram.c")]
+        {
+            let output = format!("{sample_name}{number}");
+            let base = Options { name: Some(sample_name.into()), ..compilers.clone() };
+            let report = build_for(&fixture, &base, &ALL, &output, &[sample(file)]);
+            check(&report, &report.library, &ALL);
+            let ids: Vec<_> = report.images.iter().map(|image| image.id).collect();
+            assert!((1..ids.len()).all(|at| !ids[..at].contains(&ids[at])), "two images are one: {ids:?}");
+        }
+    }
+}
+
+#[test]
+fn the_library_is_for_this_machine_even_if_no_image_is() {
+    let fixture = Fixture::new();
+    let base = Options { cc: Some("clang".into()), ..Options::default() };
+    let report = build_for(&fixture, &base, &[ARM], "sum", &[sample("c/sum.c")]);
+    check(&report, &report.library, &[ARM]);
+    // SAFETY: the sample's routines are as farjump_ifunc.h says.
+    let library = unsafe { Library::load(&report.library) }.unwrap();
+    assert_eq!(library.payload_max_size(b"abcd"), 4);
+    let error = library.image_for(own()).unwrap_err();
+    assert!(matches!(error, Error::NoImage { .. }));
+    assert!(error.to_string().contains(&format!("has no image for {} (it has {ARM})", own())), "{error}");
+}
+
+#[test]
+fn cxx_and_rust_have_images_for_each_level() {
+    let fixture = Fixture::new();
+    let cxx = fixture.write(
+        "t.cpp",
+        "#include \"farjump_ifunc.h\"\n\
+         struct Sum { float of = 0; void add(float value) { of += value; } };\n\
+         FARJUMP_COPY_ARGS(t)\n\
+         extern \"C\" void t_main(void *payload, size_t size, void *) {\n\
+             Sum sum; const float *values = (const float *)payload;\n\
+             for (size_t i = 0; i < size / 4; i++) sum.add(values[i]);\n\
+             farjump_reply(&sum.of, sizeof sum.of); }\n",
+    );
+    let clang = Options { cc: Some("clang".into()), ..Options::default() };
+    let report = build_for(&fixture, &clang, &ALL, "t", &[cxx]);
+    check(&report, &report.library, &ALL);
+    if own().machine == Machine::X86_64 {
+        let rust = Options { name: Some("sum".into()), ..Options::default() };
+        let report = build_for(&fixture, &rust, &[X86, V3], "sum_rust", &[sample("rust/sum.rs")]);
+        check(&report, &report.library, &[X86, V3]);
+    }
+}
+
+/// Every compiler knows the names of the targets; the core library is installed for some.
+#[test]
+fn a_rust_target_without_its_core_library_says_what_to_install() {
+    let fixture = Fixture::new();
+    let target = if own().machine == Machine::RISCV { ARM } else { RISCV };
+    let options = Options {
+        name: Some("sum".into()),
+        targets: platforms(&[target]),
+        ..fixture.options("sum", &[sample("rust/sum.rs")])
+    };
+    match build(&options) {
+        Ok(report) => check(&report, &report.library, &[target]),
+        Err(error) => {
+            let expected = format!(
+                "for {target}: Rust has no core library for {target}: run `rustup target add {target}`"
+            );
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn objects_and_archives_go_to_the_images_of_their_machine() {
+    let fixture = Fixture::new();
+    let helper = "float help(const float *values, unsigned long count) {\n\
+                  float sum = 0; for (unsigned long i = 0; i < count; i++) sum += values[i]; return sum; }\n";
+    fixture.write("helper.c", helper);
+    let mut inputs = vec![fixture.write(
+        "t.c",
+        "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(t)\nfloat help(const float *, unsigned long);\n\
+         void t_main(void *payload, size_t size, void *args) { (void)args; float sum = help(payload, size / 4);\n\
+         farjump_reply(&sum, sizeof sum); }\n",
+    )];
+    for (target, triple) in
+        [(X86, "x86_64-linux-gnu"), (ARM, "aarch64-linux-gnu"), (RISCV, "riscv64-linux-gnu")]
+    {
+        let object = format!("{target}.o");
+        let flags =
+            ["-Os", "-fPIC", "-c", "helper.c", "-mno-outline-atomics", "-Wno-unused-command-line-argument"];
+        fixture.run("clang", &[&[&*format!("--target={triple}"), "-o", &*object], &flags[..]].concat());
+        if target == RISCV {
+            fixture.run("ar", &["rc", "libhelp.a", &object]);
+            inputs.push(fixture.path("libhelp.a"));
+        } else {
+            inputs.push(fixture.path(&object));
+        }
+    }
+    let clang = Options { cc: Some("clang".into()), ..Options::default() };
+    let report = build_for(&fixture, &clang, &ALL, "t", &inputs);
+    check(&report, &report.library, &ALL);
+    for image in &report.images {
+        let imports = fixture::imports(&image.bytes);
+        assert_eq!(imports, ["farjump_reply"], "{}: the helper is in the image", image.target);
+    }
+    // Without a target for it, an object for another machine is a mistake.
+    let options = Options { targets: platforms(&[X86, ARM]), output: fixture.path("other.so"), ..clang };
+    let options = Options { name: Some("t".into()), inputs, ..options };
+    let error = build(&options).unwrap_err().to_string();
+    assert!(error.contains("libhelp.a(") && error.contains("is for 64-bit RISCV"), "{error}");
+}
+
+#[test]
+fn images_for_aarch64_are_aligned_as_their_instructions_need() {
+    let fixture = Fixture::new();
+    let alignment = |name: &str, text: &str, cflags: &[&str]| {
+        let source = fixture.write(&format!("{name}.c"), text);
+        let base = Options {
+            cc: Some("clang".into()),
+            cflags: cflags.iter().map(|flag| (*flag).to_owned()).collect(),
+            ..Options::default()
+        };
+        let report = build_for(&fixture, &base, &[ARM], name, &[source]);
+        let view = ImageView::new_checked(&report.images[0].bytes).unwrap();
+        (view.align_log2(), view.span2_len())
+    };
+    let text =
+        |name: &str, body: &str| format!("#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS({name})\n{body}\n");
+    let plain = text("a", "void a_main(void *p, size_t n, void *t) { *(long *)t += ((char *)p)[n - 1]; }");
+    assert_eq!(alignment("a", &plain, &[]), (4, 0));
+    // A table of constants is within reach of the tiny code model.
+    let table = text(
+        "b",
+        "static const short table[] = {1, 5, 9, 700, 3, 8, 11, 12};\n\
+         void b_main(void *p, size_t n, void *t) { (void)p; *(long *)t = table[n & 7]; }",
+    );
+    assert_eq!(alignment("b", &table, &[]), (4, 0));
+    // A static is a gigabyte away: the small model computes pages.
+    let statics = text(
+        "c",
+        "static long n; void c_main(void *p, size_t s, void *t) { (void)p; n += s; *(long *)t = n; }",
+    );
+    assert_eq!(alignment("c", &statics, &[]), (12, 8));
+    // What the author asks for holds.
+    assert_eq!(alignment("b", &table, &["-mcmodel=small"]).0, 12);
+    // Landing pads are instructions that do nothing elsewhere.
+    assert_eq!(alignment("b", &table, &["-mbranch-protection=standard"]), (4, 0));
+}
+
+#[test]
+fn refusals_name_the_target_that_they_are_for() {
+    let fixture = Fixture::new();
+    let source = |name: &str, body: &str| {
+        fixture.write(name, &format!("#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(t)\n{body}\n"))
+    };
+    let plain = source("t.c", "void t_main(void *p, size_t n, void *t) { (void)p; (void)n; (void)t; }");
+    let refusal = |input: &PathBuf, targets: &[&str], base: Options| {
+        let options = Options { targets: platforms(targets), ..base };
+        let Options { inputs, output, .. } = fixture.options("t", std::slice::from_ref(input));
+        fixture.refusal(build(&Options { inputs, output, ..options }))
+    };
+    let clang = || Options { cc: Some("clang".into()), ..Options::default() };
+    assert_eq!(
+        refusal(&plain, &[X86, ARM, X86], clang()),
+        format!("target {X86} is named twice: a library has one image for each")
+    );
+
+    let missing =
+        Options { target_ccs: vec![(Machine::AARCH64, "no-such-gcc".into())], ..Options::default() };
+    let text = refusal(&plain, &[ARM], missing);
+    assert!(text.starts_with(&format!("for {ARM}: cannot run `no-such-gcc`: ")), "{text}");
+    assert!(text.contains("Install gcc-aarch64-linux-gnu") && text.contains("--target-cc"), "{text}");
+
+    let thread_local = source(
+        "tls.c",
+        "#ifdef __riscv\n__thread long kept;\n#else\nlong kept;\n#endif\n\
+         void t_main(void *p, size_t n, void *t) { (void)p; (void)t; kept += n; }",
+    );
+    let text = refusal(&thread_local, &ALL, clang());
+    assert!(
+        text.starts_with(&format!("for {RISCV}: ")) && text.contains("thread-local variable `kept`"),
+        "{text}"
+    );
+
+    let lies = source(
+        "align.c",
+        "#ifdef __aarch64__\nFARJUMP_PAYLOAD_ALIGN(t, 128);\n#endif\n\
+         void t_main(void *p, size_t n, void *t) { (void)p; (void)n; (void)t; }",
+    );
+    assert_eq!(
+        refusal(&lies, &[own().to_string().as_str(), ARM], clang()),
+        format!(
+            "the images of `t` do not agree: its alignment is as usual for {} and 128 for {ARM}. A source makes one \
+             payload, whatever the target is",
+            own()
+        )
+    );
+
+    let header = source("header.c", "#include <no_such.h>\nvoid t_main(void *p, size_t n, void *t) {}");
+    let text = refusal(&header, &[ARM], clang());
+    assert!(text.contains("does not compile") && text.contains("no_such.h"), "{text}");
+}
+
+/// The file is what people copy about: an image for each of three machines, and one more level, cost little.
+#[test]
+fn images_for_three_machines_and_two_levels_make_a_library_less_than_8_kib_longer() {
+    let fixture = Fixture::new();
+    for (number, compilers) in compilers().iter().enumerate() {
+        let base = Options { name: Some("sum".into()), ..compilers.clone() };
+        let len = |targets: &[&str]| {
+            let report = build_for(&fixture, &base, targets, &format!("sum{number}"), &[sample("c/sum.c")]);
+            std::fs::metadata(&report.library).unwrap().len()
+        };
+        let (plain, fat) = (len(&[X86]), len(&[X86, V2, V3, ARM, RISCV]));
+        println!("{base:?}: {plain} and {fat} bytes");
+        assert!(fat < plain + 8192, "{plain} and {fat} bytes");
+    }
+}
