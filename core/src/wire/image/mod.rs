@@ -39,6 +39,7 @@ use super::layout::image as field;
 
 mod encode;
 mod error;
+mod level;
 mod machine;
 mod names;
 mod patch;
@@ -48,6 +49,7 @@ pub use super::align::MAX_ALIGN_LOG2;
 pub use super::code_id::CodeId;
 pub use encode::ImageParts;
 pub use error::{ImageError, PlaceError};
+pub use level::Level;
 pub use machine::Machine;
 pub use patch::Patches;
 pub use place::Place;
