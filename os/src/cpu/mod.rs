@@ -7,7 +7,6 @@ use farjump_core::image::{Level, Machine};
 
 #[cfg(any(target_arch = "aarch64", test))]
 mod aarch64;
-
 #[cfg(any(target_arch = "riscv64", test))]
 mod riscv64;
 #[cfg(target_arch = "x86_64")]

@@ -12,8 +12,7 @@ const ALWAYS: [&str; 2] = ["zicsr", "zifencei"];
 /// Letters of AT_HWCAP: bit 0 is `a`.
 const LETTERS: [&str; 7] = ["i", "m", "a", "f", "d", "c", "v"];
 
-/// Bits of the value for the key RISCV_HWPROBE_KEY_IMA_EXT_0. Letters of the first three are in [`IMA_EXT_0`]
-/// too: bit 0 means both F and D.
+/// Bits of the value for the key RISCV_HWPROBE_KEY_IMA_EXT_0. Bit 0 stands for both F and D.
 const IMA_EXT_0: [(u32, &str); 48] = [
     (0, "f"),
     (0, "d"),

@@ -1,6 +1,7 @@
 //! Faults of a CPU's description.
 
 use super::{MAX_FEATURE, MAX_FEATURES, MAX_LEN, MAX_NAME};
+use crate::counted;
 use crate::image::Machine;
 
 /// The reasons why bytes, or parts, describe no CPU.
@@ -8,7 +9,7 @@ use crate::image::Machine;
 #[non_exhaustive]
 pub enum CpuError {
     /// More bytes than any description has.
-    #[error("its CPU is described in {found} bytes, the most are {MAX_LEN}")]
+    #[error("its CPU has a description of {found} bytes, the most are {MAX_LEN}")]
     TooLong {
         /// Their number.
         found: usize,
@@ -20,7 +21,7 @@ pub enum CpuError {
         found: usize,
     },
     /// Bytes behind the last feature.
-    #[error("the description of its CPU goes on for {len} bytes behind the last feature")]
+    #[error("the description of its CPU goes on for {} behind the last feature", counted(*len, "byte"))]
     Excess {
         /// Their number.
         len: usize,

@@ -61,13 +61,13 @@ impl Settings {
             }
             handshake => handshake?,
         };
-        let (machine, epoch, transport) =
-            (handshake.peer_machine, handshake.epoch, handshake.transport.clone());
+        let (epoch, transport) = (handshake.epoch, handshake.transport.clone());
         let (limits, rights) = (handshake.limits, handshake.rights);
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut handshake.passed_over));
-        let Handshake { control, endpoint, rule, send, receive, peer, .. } = handshake;
+        let Handshake { control, endpoint, rule, send, receive, peer, peer_cpu, .. } = handshake;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        let target = TargetInfo { limits, rights, machine, epoch, transport, passed_over };
+        let (machine, cpu) = (peer_cpu.machine(), Box::new(peer_cpu));
+        let target = TargetInfo { limits, rights, machine, epoch, transport, passed_over, cpu };
         Ok(Connection::new(channel, control, target))
     }
 
