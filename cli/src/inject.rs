@@ -12,7 +12,7 @@ use farjump::{Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
-use crate::transports::link_path;
+use crate::transports::link_path::{self, LinkReport};
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
 use farjump_benches::program::output;
@@ -111,8 +111,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     }
     let link = builder.connect()?;
     if arguments.verbose {
-        let (peer, largest) = (link.peer().to_string(), link.max_frame());
-        output::note(link_path::as_text(&link.path(), &peer, largest, link.rights()).trim_end());
+        output::note(link_path::as_text(&LinkReport::of(&link)).trim_end());
     }
     let call = |reply: &mut Vec<u8>| -> Result<Duration, Failure> {
         reply.clear();

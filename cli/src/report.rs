@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
+use farjump::Cpu;
 use farjump::admin::Admin;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::KeyFile;
@@ -36,6 +37,16 @@ impl AdminOptions {
             None => admin,
         })
     }
+}
+
+/// The CPU of a target, for programs.
+pub(crate) fn cpu(cpu: &Cpu) -> Value {
+    json!({
+        "machine": cpu.machine().to_string(),
+        "level": cpu.level().to_string(),
+        "name": Some(cpu.name()).filter(|name| !name.is_empty()),
+        "features": cpu.features(),
+    })
 }
 
 /// Prints a report: for programs if `json`, otherwise for people.

@@ -17,7 +17,7 @@ const UCX_TCP_WARNING: &str =
 
 /// Show a target's statistics and its sources
 ///
-/// Links, frames, calls, refusals by cause, the code store, and a line for each source: the bytes of its
+/// Its CPU, links, frames, calls, refusals by cause, the code store, and a line for each source: the bytes of its
 /// frames, its memory where that is limited, and whether its next frames wait for code or for credit for a
 /// reply.
 #[derive(Args, Debug)]
@@ -47,6 +47,7 @@ fn as_text(stats: &TargetStats) -> String {
     let store = &stats.store;
     let mut rows = vec![
         ["target".to_owned(), format!("{} (pid {})", stats.program, stats.pid)],
+        ["cpu".to_owned(), stats.cpu.to_string()],
         [
             "links".to_owned(),
             format!(
@@ -174,6 +175,7 @@ fn as_json(stats: &TargetStats) -> Value {
         },
         "sources": sources,
         "ucx_tcp": stats.ucx_tcp,
+        "cpu": report::cpu(&stats.cpu),
     })
 }
 

@@ -8,7 +8,7 @@ use crate::workbench::{Process, Workbench, finish, start_target};
 #[test]
 fn a_command_line_that_makes_no_sense_ends_with_2() {
     let bench = Workbench::new();
-    let wrong: [&[&str]; 12] = [
+    let wrong: [&[&str]; 13] = [
         &[],
         &["fly"],
         &["inject"],
@@ -16,6 +16,7 @@ fn a_command_line_that_makes_no_sense_ends_with_2() {
         &["inject", "x.so", "--to", "unix:s", "--repeat", "0"],
         &["inject", "x.so", "--to", "unix:s", "--timeout", "5"],
         &["serve", "--listen", "unix:s", "--mailbox", "64X"],
+        &["serve", "--listen", "unix:s", "--cpu-level", "v9"],
         &["serve", "--listen", "unix:s", "--mailbox", "1K"],
         &["serve", "--listen", "unix:s", "--spin", "sometimes"],
         &["serve", "--listen", "unix:s", "--mode", "cached,sometimes"],

@@ -1,8 +1,9 @@
 //! `transports --to` and `--transport ucx`: the path between two processes, and its report.
 
-use serde_json::Value;
+use farjump::{Cpu, Level, Link};
+use serde_json::{Value, json};
 
-use crate::workbench::{Done, Process, Workbench, finish, start_target};
+use crate::workbench::{Done, Process, Workbench, documented, finish, keys, start_target};
 
 /// A target with `transport`, under this setting of UCX_TLS.
 fn serve(bench: &Workbench, transport: &str, tls: Option<&str>) -> Process {
@@ -34,6 +35,42 @@ fn the_path_to_a_target_is_shown_with_what_its_arrival_rule_means() {
     let shown = path(&bench, &["--json"], None).worked().json();
     assert_eq!((&shown["transport"], &shown["arrives_by"]), (&"shm".into(), &"stores".into()));
     assert_eq!(shown["mailbox_frame_bytes"], 4 << 20);
+}
+
+#[test]
+fn the_cpu_of_a_target_is_shown_or_as_much_of_it_as_the_target_claims() {
+    let bench = Workbench::new();
+    let detected = farjump_os::cpu::detected();
+    let machine = detected.machine();
+    let lowest = Cpu::of_level(machine, Level::BASELINE);
+    let claims: [(&[&str], &Cpu); 2] = [(&[], &detected), (&["--cpu-level", "baseline"], &lowest)];
+    for (options, cpu) in claims {
+        let serving = bench.serve(options);
+        let link = Link::connect(&bench.address()).expect("it serves");
+        assert_eq!(link.peer_cpu(), *cpu);
+        drop(link);
+        let name = Some(cpu.name()).filter(|name| !name.is_empty());
+        let expected = json!({
+            "machine": machine.triple(),
+            "level": cpu.level().to_string(),
+            "name": name,
+            "features": cpu.features(),
+        });
+        let stats = ["stats", "--to", &bench.address()];
+        let shown =
+            [path(&bench, &["--json"], None).worked().json(), bench.json([&stats[..], &["--json"]].concat())];
+        for shown in &shown {
+            assert_eq!(shown["cpu"], expected);
+        }
+        assert_eq!(keys(&shown[0]), documented("operations.md", "## The path to a target"));
+        assert_eq!(keys(&shown[1]["cpu"]), documented("operations.md", "`cpu` has"));
+        let row =
+            |text: &str| text.lines().find_map(|line| Some(line.strip_prefix("cpu ")?.trim().to_owned()));
+        for text in [path(&bench, &[], None).worked().text(), bench.run(stats).worked().text()] {
+            assert_eq!(row(text), Some(cpu.to_string()), "{text}");
+        }
+        serving.stop().worked();
+    }
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn};
 pub use farjump_control::{
     Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
+pub use farjump_core::cpu::Cpu;
 pub use farjump_core::image::{CodeId, Level, Machine, Platform, PlatformError};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;

@@ -10,14 +10,14 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use farjump_core::icache;
-use farjump_core::image::{CodeId, ImageView, Patches};
+use farjump_core::image::{CodeId, ImageView, Patches, Platform};
 
 use crate::address_map::Listing;
 use crate::bundle::is_name;
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::library::MainRoutine;
-use crate::refusal::Refused;
+use crate::refusal::{Refused, check_platform};
 use crate::resolve::Resolver;
 use crate::store::refusal;
 
@@ -38,7 +38,7 @@ pub struct InPlace {
 
 impl InPlace {
     /// Checks `image`, a copy in memory that nothing else writes, against its claimed code id, and resolves
-    /// its imports by `resolver`. With `listed`, the [`address_map`](crate::address_map) names it while it
+    /// its imports by `resolver`. `target` is the platform of this process. With `listed`, the [`address_map`](crate::address_map) names it while it
     /// runs.
     ///
     /// # Errors
@@ -48,6 +48,7 @@ impl InPlace {
         claimed: CodeId,
         name: &str,
         resolver: &Resolver,
+        target: Platform,
         listed: bool,
     ) -> Result<InPlace, Refused> {
         if !is_name(name) {
@@ -60,11 +61,8 @@ impl InPlace {
         }
         let view =
             ImageView::new_checked(image).map_err(|source| Refused::BadImage { ifunc: ifunc(), source })?;
-        let target =
-            icache::supported().map_err(|reason| Refused::UnsupportedMachine { ifunc: ifunc(), reason })?;
-        if view.machine() != target {
-            return Err(Refused::WrongMachine { ifunc: ifunc(), image: view.machine(), target });
-        }
+        icache::supported().map_err(|reason| Refused::UnsupportedMachine { ifunc: ifunc(), reason })?;
+        check_platform(&view, name, target)?;
         if view.span2_len() != 0 {
             return Err(Refused::Statics { ifunc: ifunc(), len: view.span2_len() });
         }

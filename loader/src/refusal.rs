@@ -1,7 +1,7 @@
 //! The reasons why a target refuses code, in words for the source's user.
 
 use farjump_core::counted;
-use farjump_core::image::{CodeId, ImageError, Machine};
+use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 
 use crate::error::Error;
 use crate::import_causes::MissingImports;
@@ -40,7 +40,7 @@ pub enum Refused {
         /// Code id of the bytes.
         found: CodeId,
     },
-    /// Code for another machine.
+    /// Code for another machine, or for a CPU level that the target's CPU does not have.
     #[error(
         "the target refused `{ifunc}`: the code is for {image} and the target runs on {target}; send the image for \
          that machine, or build one"
@@ -48,10 +48,10 @@ pub enum Refused {
     WrongMachine {
         /// Name of the ifunc.
         ifunc: String,
-        /// Machine that the code was linked for.
-        image: Machine,
-        /// Machine of the target.
-        target: Machine,
+        /// The platform that the code was linked for.
+        image: Platform,
+        /// The target's machine and CPU level.
+        target: Platform,
     },
     /// The target's machine is one on which farjump cannot run injected code.
     #[error("the target refused `{ifunc}`: {reason}")]
@@ -184,4 +184,20 @@ impl std::fmt::Display for DidYouMean<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that `target` runs the code of an image.
+///
+/// # Errors
+/// [`Refused::WrongMachine`].
+pub(crate) fn check_platform(view: &ImageView<'_>, name: &str, target: Platform) -> Result<(), Refused> {
+    if view.platform().runs_on(target.machine, target.level) {
+        return Ok(());
+    }
+    Err(wrong_machine(name, view.platform(), target))
+}
+
+#[cold]
+fn wrong_machine(name: &str, image: Platform, target: Platform) -> Refused {
+    Refused::WrongMachine { ifunc: name.to_owned(), image, target }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use code::{INCREMENT, image, text};
+use code::{INCREMENT, image};
 use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
 use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use code::{DECREMENT, INCREMENT, image, importing, relative, reporter, static_counter, text};
-use farjump_core::image::{ImageParts, Import, Machine, Place, SPAN_DISTANCE};
+use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Platform, SPAN_DISTANCE};
 use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
 
 fn store() -> Store {
@@ -308,11 +308,32 @@ fn bytes_that_are_no_image_are_refused() {
 }
 
 #[test]
+fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
+    let level = |number| Level::new(Machine::X86_64, number).unwrap();
+    let of = |number| ImageParts { level: level(number), ..text(&INCREMENT) }.encode().unwrap();
+    let target = Platform { machine: Machine::X86_64, level: level(2) };
+    let mut store = store().for_platform(target);
+    for number in [3, 4] {
+        let result = insert(&mut store, &of(number), "wide", &Resolver::default());
+        assert!(matches!(result, Err(Refused::WrongMachine { target: of, .. }) if of == target));
+        let text = format!(
+            "the target refused `wide`: the code is for x86_64-unknown-linux-gnu:v{number} and the target runs on \
+             x86_64-unknown-linux-gnu:v2; send the image for that machine, or build one"
+        );
+        refused(&mut store, result, &text);
+    }
+    for number in [0, 2] {
+        insert(&mut store, &of(number), "narrow", &Resolver::default()).unwrap();
+    }
+}
+
+#[test]
 fn code_for_another_machine_is_refused() {
     let mut store = store();
     let bytes = ImageParts::text(Machine::AARCH64, &INCREMENT).encode().unwrap();
     let result = insert(&mut store, &bytes, "arm", &Resolver::default());
-    assert!(matches!(result, Err(Refused::WrongMachine { image: Machine::AARCH64, .. })));
+    let arm = Platform::baseline(Machine::AARCH64);
+    assert!(matches!(result, Err(Refused::WrongMachine { image, .. }) if image == arm));
     refused(
         &mut store,
         result,

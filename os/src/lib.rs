@@ -3,6 +3,7 @@
 //! # Contents
 //! | item | about |
 //! |---|---|
+//! | [`cpu::detected`] | the CPU that this process runs on |
 //! | [`deferred_close`] | closes descriptors whose close(2) may block, in threads of its own |
 //! | [`fork_count`] | the number of forks, by which a child knows what is its parent's |
 //! | [`PerProcess`] | a value that a forked child makes anew |
@@ -12,6 +13,7 @@
 
 #![deny(missing_docs)]
 
+pub mod cpu;
 pub mod deferred_close;
 pub mod fork_count;
 pub mod limits;

@@ -74,9 +74,12 @@ fn status_of(error: &Error) -> farjump_status_t {
             FARJUMP_ERROR_TOO_MANY
         }
         Error::Inject(InjectError::NotInPlace { .. }) => FARJUMP_ERROR_MODE,
-        Error::Serve(ServeError::Limit { .. } | ServeError::InPlaceOfAllowed | ServeError::NoSources) => {
-            FARJUMP_ERROR_ARGUMENT
-        }
+        Error::Serve(
+            ServeError::Limit { .. }
+            | ServeError::InPlaceOfAllowed
+            | ServeError::NoSources
+            | ServeError::CpuLevel { .. },
+        ) => FARJUMP_ERROR_ARGUMENT,
         _ => FARJUMP_ERROR_SYSTEM,
     }
 }

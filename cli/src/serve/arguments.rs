@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use farjump::{Mode, Rights, WaitPolicy};
+use farjump::{Level, Machine, Mode, Rights, WaitPolicy};
 
 use super::limits::{AllowedCodes, parse_limit};
 use farjump_benches::program::link_options::{Clear, KeyFile, PeerTimeout, RdmaDevice, UcxTcp};
@@ -116,6 +116,10 @@ pub(crate) struct Serve {
     /// Capacity of the code store in images, likewise
     #[arg(long, value_name = "N", default_value_t = 8192)]
     pub(crate) store_images: usize,
+    /// Claim a CPU of this level, with nothing above it: baseline, and on x86-64 v2, v3 or v4. Sources send code
+    /// for no more [default: all that the CPU has]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
+    pub(crate) cpu_level: Option<Level>,
     /// Bytes reserved for code, and as many for its statics: they take memory at once, and with 1 GiB more
     /// address space (`ulimit -v`)
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
@@ -178,6 +182,14 @@ fn parse_spin(text: &str) -> Result<WaitPolicy, String> {
     }
 }
 
+fn parse_level(text: &str) -> Result<Level, String> {
+    let machine = Machine::native().unwrap_or(Machine(0));
+    Level::parse(machine, text).ok_or_else(|| {
+        let levels: Vec<_> = Level::all(machine).map(|level| level.to_string()).collect();
+        format!("the levels of {machine} are {}", levels.join(", "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +223,7 @@ mod tests {
         for (method, named) in [
             ("allow_code", &["allow-code"][..]),
             ("arena_size", &["arena-size"]),
+            ("cpu_level", &["cpu-level"]),
             ("export_library", &["export"]),
             ("max_image", &["max-image"]),
             ("max_sources", &["max-sources"]),

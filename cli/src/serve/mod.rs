@@ -63,6 +63,9 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     for codes in &arguments.codes {
         builder = builder.allow_code(codes.0.iter().copied());
     }
+    if let Some(level) = arguments.cpu_level {
+        builder = builder.cpu_level(level);
+    }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
     }

@@ -1,6 +1,6 @@
 //! `transports --to`: the path to a target, and the reasons against the others.
 
-use farjump::{ArrivalRules, Link, LinkPath, Rights};
+use farjump::{ArrivalRules, Cpu, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
@@ -25,28 +25,47 @@ pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
         builder = builder.key(key);
     }
     let link = builder.connect()?;
-    let (mut path, peer) = (link.path(), link.peer().to_string());
-    let (largest, rights) = (link.max_frame(), link.rights());
+    let found = LinkReport::of(&link);
     drop(link);
-    for passed in &mut path.passed_over {
-        passed.why = in_flags(std::mem::take(&mut passed.why));
+    report::print(arguments.json, || as_json(&found), || as_text(&found))
+}
+
+/// What a link tells of itself and of its target.
+pub(crate) struct LinkReport {
+    path: LinkPath,
+    peer: String,
+    cpu: Cpu,
+    largest: usize,
+    rights: Rights,
+}
+
+impl LinkReport {
+    pub(crate) fn of(link: &Link) -> LinkReport {
+        let mut path = link.path();
+        for passed in &mut path.passed_over {
+            passed.why = in_flags(std::mem::take(&mut passed.why));
+        }
+        LinkReport {
+            path,
+            peer: link.peer().to_string(),
+            cpu: link.peer_cpu(),
+            largest: link.max_frame(),
+            rights: link.rights(),
+        }
     }
-    report::print(
-        arguments.json,
-        || as_json(&path, &peer, largest, rights),
-        || as_text(&path, &peer, largest, rights),
-    )
 }
 
 /// Renders the path as rows of text.
-pub(crate) fn as_text(path: &LinkPath, peer: &str, largest: usize, rights: Rights) -> String {
+pub(crate) fn as_text(found: &LinkReport) -> String {
+    let LinkReport { path, peer, cpu, largest, rights } = found;
     let row = |name: &str, text: String| [name.to_owned(), text];
     let mut rows = vec![
-        row("target", peer.to_owned()),
+        row("target", peer.clone()),
+        row("cpu", cpu.to_string()),
         row("rights", rights.to_string()),
         row("transport", path.transport.clone()),
         row("arrives by", format!("{}: {}", path.rule.describe(), in_words(path.rule))),
-        row("mailbox", format!("frames of up to {}", show_limit(largest))),
+        row("mailbox", format!("frames of up to {}", show_limit(*largest))),
     ];
     if !path.route.over.is_empty() {
         rows.push(row("over", path.route.over.clone()));
@@ -59,7 +78,8 @@ pub(crate) fn as_text(path: &LinkPath, peer: &str, largest: usize, rights: Right
     output::table(&rows)
 }
 
-fn as_json(path: &LinkPath, peer: &str, largest: usize, rights: Rights) -> Value {
+fn as_json(found: &LinkReport) -> Value {
+    let LinkReport { path, peer, cpu, largest, rights } = found;
     let passed_over: Vec<_> = path
         .passed_over
         .iter()
@@ -67,6 +87,7 @@ fn as_json(path: &LinkPath, peer: &str, largest: usize, rights: Rights) -> Value
         .collect();
     json!({
         "target": peer,
+        "cpu": report::cpu(cpu),
         "rights": rights.names().collect::<Vec<_>>(),
         "transport": path.transport,
         "arrives_by": path.rule.describe(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +159,22 @@ mod code_id {
     }
 }
 
+/// A CPU as the bytes of its encoding.
+mod cpu {
+    use farjump_core::cpu::Cpu;
+    use serde::de::Error;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(cpu: &Cpu, serializer: S) -> Result<S::Ok, S::Error> {
+        serde_bytes::serialize(&cpu.encode(), serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<Cpu, D::Error> {
+        let bytes: Vec<u8> = serde_bytes::deserialize(decoder)?;
+        Cpu::decode(&bytes).map_err(D::Error::custom)
+    }
+}
+
 /// A duration in whole nanoseconds, in 64 bits.
 mod nanoseconds {
     use std::time::Duration;
@@ -219,6 +236,9 @@ pub struct TargetStats {
     pub sources: Vec<SourceStats>,
     /// Whether UCX's TCP is on: a process that reaches a port of UCX may then write the target's memory.
     pub ucx_tcp: bool,
+    /// The CPU that the target claims to have.
+    #[serde(with = "cpu")]
+    pub cpu: Cpu,
 }
 
 impl TargetStats {
@@ -279,6 +299,8 @@ pub struct Memory {
 
 #[cfg(test)]
 mod tests {
+    use farjump_core::image::{Level, Machine};
+
     use super::*;
 
     #[test]
@@ -342,13 +364,14 @@ mod tests {
                 SourceStats { key: Some("k".into()), ..source(Some(Memory { used: 22, limit: 23 })) },
             ],
             ucx_tcp: true,
+            cpu: Cpu::of_level(Machine(7), Level::BASELINE),
         };
         let stats_bytes = [
             &[2, 1, b't', 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 2, 13, 14][..],
             &[15, 16, 1, 17, 0, 19, 20, 21],
             &[
                 2, 1, b's', 7, 0x80, 1, 0, 0, 2, 0, 1, b'r', 1, b's', 7, 0x80, 1, 1, 22, 23, 0, 2, 1, 1,
-                b'k', 1, b'r', 1,
+                b'k', 1, b'r', 1, 6, 7, 0, 0, 1, 0, 0,
             ],
         ];
         let responses = [

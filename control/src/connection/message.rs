@@ -41,8 +41,9 @@ pub const MAX_TRANSPORT_NAME: usize = 32;
 pub enum Message {
     /// Source to target: identifies the source.
     Hello {
-        /// ELF machine number of the source.
-        machine: u16,
+        /// The source's CPU, encoded ([`farjump_core::cpu::Cpu::encode`]).
+        #[serde(with = "serde_bytes")]
+        cpu: Vec<u8>,
         /// Process id in the source's own view. For display; the target relies on the system's.
         pid: u32,
         /// Name of the program, for display.
@@ -55,8 +56,10 @@ pub enum Message {
     Welcome {
         /// The target's epoch: a new one each time a target starts. Code indexes are bound within one.
         epoch: u64,
-        /// ELF machine number of the target. A source without an image for it need not continue.
-        machine: u16,
+        /// The CPU that the target claims to have, encoded likewise. A source without an image for it need
+        /// not continue.
+        #[serde(with = "serde_bytes")]
+        cpu: Vec<u8>,
         /// Process id in the target's own view.
         pid: u32,
         /// Name of the program, for display.
@@ -289,7 +292,7 @@ mod tests {
         let id = [3; 16];
         let welcome = |stream| Message::Welcome {
             epoch: 2,
-            machine: 62,
+            cpu: vec![62, 0],
             pid: 1,
             program: "p".into(),
             end: end.clone(),
@@ -297,17 +300,22 @@ mod tests {
         };
         let cases = [
             (
-                Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] },
-                vec![0, 62, 1, 1, b'p', 1, 3, b's', b'h', b'm'],
+                Message::Hello {
+                    cpu: vec![62, 0, 3],
+                    pid: 1,
+                    program: "p".into(),
+                    transports: vec!["shm".into()],
+                },
+                vec![0, 3, 62, 0, 3, 1, 1, b'p', 1, 3, b's', b'h', b'm'],
             ),
-            (welcome(None), [&[1, 2, 62, 1, 1, b'p'], &end_bytes[..], &[0]].concat()),
+            (welcome(None), [&[1, 2, 2, 62, 0, 1, 1, b'p'], &end_bytes[..], &[0]].concat()),
             (
                 welcome(Some(StreamOffer {
                     token: [5; 32],
                     share: Share::from_bytes(&[6; 32]),
                     clear: true,
                 })),
-                [&[1, 2, 62, 1, 1, b'p'], &end_bytes[..], &[1], &[5; 32], &[6; 32], &[1]].concat(),
+                [&[1, 2, 2, 62, 0, 1, 1, b'p'], &end_bytes[..], &[1], &[5; 32], &[6; 32], &[1]].concat(),
             ),
             (Message::Ready { end: end.clone(), stream: None }, [&[2], &end_bytes[..], &[0]].concat()),
             (

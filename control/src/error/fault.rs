@@ -1,5 +1,7 @@
 //! Faults of a peer: in the bytes that it sent, and in what it offered.
 
+use farjump_core::cpu::CpuError;
+use farjump_core::image::Machine;
 use farjump_core::{counted, worded};
 
 /// A fault in bytes that are not a message.
@@ -63,6 +65,17 @@ pub enum ParameterFault {
     Transports {
         /// Number of transports.
         count: usize,
+    },
+    /// A CPU's description that describes none.
+    #[error(transparent)]
+    Cpu(CpuError),
+    /// A machine that farjump does not know: its words may have another length or order of bytes.
+    #[error(
+        "its CPU is of {machine}, which farjump does not know: it runs on x86-64, and on aarch64 and riscv64 with words of 64 bits, low bytes first"
+    )]
+    Machine {
+        /// The machine.
+        machine: Machine,
     },
     /// A transport that this process did not offer.
     #[error("it chose transport {transport:?}, which was not offered")]

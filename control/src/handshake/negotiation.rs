@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use farjump_core::cpu::Cpu;
 use farjump_core::frame::{LINE, MAX_FRAME};
-use farjump_core::image::Machine;
 use farjump_core::signal::LinkKey;
 use farjump_core::transport::{
     Address, ArrivalRules, Capabilities, Endpoint, OpenRequest, PassedOver, Transport, UnconnectedEndpoint,
@@ -41,8 +41,8 @@ pub struct Handshake {
     pub epoch: u64,
     /// The peer.
     pub peer: PeerIdentity,
-    /// The peer's instruction set, from the peer. It may differ from ours: libraries carry several images.
-    pub peer_machine: Machine,
+    /// The peer's CPU, as the peer claims. Its machine may differ from ours: libraries carry several images.
+    pub peer_cpu: Cpu,
     /// Further limits of the target: as a target announced them, or sets them.
     pub limits: Limits,
     /// The source's rights at the target: as the target announced them, or sets them.
@@ -243,7 +243,7 @@ pub(crate) struct Connect {
     pub(crate) role: Role,
     pub(crate) rule: ArrivalRules,
     pub(crate) epoch: u64,
-    pub(crate) peer_machine: Machine,
+    pub(crate) peer_cpu: Cpu,
     pub(crate) deadline: Instant,
 }
 
@@ -273,7 +273,7 @@ impl Connect {
             send: joined.send,
             receive: joined.receive,
             epoch: self.epoch,
-            peer_machine: self.peer_machine,
+            peer_cpu: self.peer_cpu,
             limits: Limits::default(),
             // Until the target sends them.
             rights: Rights::all(),
@@ -303,7 +303,13 @@ fn reach(
     }
 }
 
-/// Returns the ELF machine number of this process, 0 where farjump has no name for it.
-pub(crate) fn own_machine() -> u16 {
-    Machine::native().map_or(0, |machine| machine.0)
+/// Decodes the CPU that `peer` claims to have. Refuses one whose memory may be laid out differently: frames are
+/// little-endian, and injected code and its payload take addresses of 64 bits for granted.
+pub(crate) fn peer_cpu(peer: &PeerIdentity, cpu: &[u8]) -> Result<Cpu, HandshakeError> {
+    let fault = match Cpu::decode(cpu) {
+        Ok(cpu) if cpu.machine().is_known() => return Ok(cpu),
+        Ok(cpu) => ParameterFault::Machine { machine: cpu.machine() },
+        Err(fault) => ParameterFault::Cpu(fault),
+    };
+    Err(HandshakeError::Terms { peer: peer.to_string(), fault })
 }

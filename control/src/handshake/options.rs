@@ -1,8 +1,11 @@
 //! Options of a target for incoming handshakes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::transport::{InboxKind, OpenRequest, Transport};
+use farjump_os::cpu::detected;
 
 use crate::HandshakeError;
 use crate::handshake::negotiation::LocalEndpoint;
@@ -17,6 +20,8 @@ pub struct ArrivalOptions {
     pub program: String,
     /// The target's epoch: a new one each time it starts.
     pub epoch: u64,
+    /// The CPU that the target claims to have. Defaults to the one that it runs on.
+    pub cpu: Arc<Cpu>,
     /// The target's own endpoint: the mailbox that the source writes into, and the largest frame accepted.
     pub request: OpenRequest,
     /// Largest frame over a transport that delivers whole ones, without a mailbox. Defaults to the request's.
@@ -41,6 +46,7 @@ impl ArrivalOptions {
         ArrivalOptions {
             program,
             epoch,
+            cpu: detected(),
             request,
             longest_delivered,
             patience,

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
-use farjump_core::image::Machine;
 use farjump_core::transport::{OpenRequest, PassedOver, Transport};
+use farjump_os::cpu::detected;
 use farjump_os::deferred_close::DeferredFd;
 
 use crate::address::PeerAddress;
 use crate::connection::message::{MAX_TRANSPORTS, Message};
 use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
 use crate::error::system;
-use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
+use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, peer_cpu};
 use crate::handshake::stream;
 use crate::peer_identity::plain;
 use crate::refusal::RejectCause;
@@ -158,7 +158,7 @@ fn agree(
     // A target that admits every process could be another user's, placed where ours was expected.
     control.admit_target(deadline)?;
     let hello = Message::Hello {
-        machine: own_machine(),
+        cpu: detected().encode(),
         pid: std::process::id(),
         program: options.program.clone(),
         transports: names.clone(),
@@ -169,10 +169,11 @@ fn agree(
         Err(error) => return Err(error),
     }
     let (welcome, descriptors) = next(control, deadline, Awaited::Welcome)?;
-    let Message::Welcome { epoch, machine, pid, program, end, stream: offer } = welcome else {
+    let Message::Welcome { epoch, cpu, pid, program, end, stream: offer } = welcome else {
         return Err(out_of_order(control, "Welcome", &welcome));
     };
     control.introduce(&program, pid);
+    let peer_cpu = peer_cpu(control.peer(), &cpu)?;
     let offered = names.contains(&end.transport);
     let found = transports.iter_mut().find(|transport| offered && transport.name() == end.transport);
     let Some(transport) = found else {
@@ -197,8 +198,8 @@ fn agree(
     };
     own_endpoint
         .with_info(|end, descriptors| control.send(&Message::Ready { end, stream: answer }, descriptors))?;
-    let (role, peer_machine) = (Role::Source, Machine(machine));
-    Ok(Connect { own_endpoint, end, descriptors, stream, role, rule, epoch, peer_machine, deadline })
+    let role = Role::Source;
+    Ok(Connect { own_endpoint, end, descriptors, stream, role, rule, epoch, peer_cpu, deadline })
 }
 
 /// Receives the next message of the handshake; a rejection is an error.

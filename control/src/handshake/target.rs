@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use farjump_core::image::Machine;
+use farjump_core::cpu::Cpu;
 use farjump_core::transport::Transport;
 use farjump_os::deferred_close::DeferredFd;
 
@@ -13,7 +13,7 @@ use crate::connection::message::{MAX_MESSAGE, MAX_TRANSPORT_NAME, MAX_TRANSPORTS
 use crate::connection::stream_offer::StreamAnswer;
 use crate::connection::{Control, Role, out_of_order, rejected, send_reason};
 use crate::handshake::first_bytes::{First, Nature};
-use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, own_machine};
+use crate::handshake::negotiation::{Connect, Handshake, LocalEndpoint, peer_cpu};
 use crate::handshake::options::ArrivalOptions;
 use crate::handshake::stream::{AwaitedStream, IncomingStream};
 use crate::keys::Keys;
@@ -67,7 +67,7 @@ enum State {
     /// Waits for `Hello`.
     Connected,
     /// `Welcome` was sent; waits for `Ready`.
-    Welcomed { own_endpoint: LocalEndpoint, peer_machine: Machine },
+    Welcomed { own_endpoint: LocalEndpoint, peer_cpu: Cpu },
     /// `Ready` came, with this answer if a stream is awaited; waits for the stream.
     Ready { connect: Box<Connect>, reply: Option<StreamAnswer> },
     /// The handshake has ended.
@@ -264,17 +264,18 @@ impl Arrival {
                 return Err(rejected(control, *cause, text));
             }
             match (std::mem::replace(&mut self.state, State::Over), message) {
-                (State::Connected, Message::Hello { machine, pid, program, transports: offered }) => {
+                (State::Connected, Message::Hello { cpu, pid, program, transports: offered }) => {
                     control.introduce(&program, pid);
                     self.peer = control.peer().clone();
                     self.may(control, Rights::CALL)?;
                     if let Some(limit) = self.full {
                         return Err(HandshakeError::Full { limit });
                     }
+                    let peer_cpu = peer_cpu(control.peer(), &cpu)?;
                     let own_endpoint = self.welcome(control, &offered, transports)?;
-                    self.state = State::Welcomed { own_endpoint, peer_machine: Machine(machine) };
+                    self.state = State::Welcomed { own_endpoint, peer_cpu };
                 }
-                (State::Welcomed { own_endpoint, peer_machine }, Message::Ready { end, stream: reply }) => {
+                (State::Welcomed { own_endpoint, peer_cpu }, Message::Ready { end, stream: reply }) => {
                     if reply.is_some() != own_endpoint.has_stream() {
                         let transport = own_endpoint.transport().to_owned();
                         let fault = ParameterFault::StreamMismatch { has_stream: reply.is_some(), transport };
@@ -290,7 +291,7 @@ impl Arrival {
                         role,
                         rule,
                         epoch,
-                        peer_machine,
+                        peer_cpu,
                         deadline,
                     });
                     self.state = State::Ready { connect, reply };
@@ -418,9 +419,9 @@ impl Arrival {
         }
         let stream = self.stream.as_ref().map(AwaitedStream::offer);
         own_endpoint.with_info(|end, descriptors| {
-            let (epoch, machine, pid) = (self.options.epoch, own_machine(), std::process::id());
+            let (epoch, cpu, pid) = (self.options.epoch, self.options.cpu.encode(), std::process::id());
             let program = self.options.program.clone();
-            control.send(&Message::Welcome { epoch, machine, pid, program, end, stream }, descriptors)
+            control.send(&Message::Welcome { epoch, cpu, pid, program, end, stream }, descriptors)
         })?;
         Ok(own_endpoint)
     }

@@ -11,7 +11,7 @@ use farjump_control::{
     Message, Progress, RejectCause, StoreListing, StoredImage, admin_request,
 };
 use farjump_core::image::CodeId;
-use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body};
+use farjump_fixtures::by_hand::{PREAMBLE, beginning, cpu, framed, framed_body};
 use farjump_fixtures::control::{Place, accept, far, handshake_over, next, shm, target_options};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -135,7 +135,7 @@ fn a_question_is_no_part_of_a_meeting_that_has_begun() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
-    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    let hello = Message::Hello { cpu: cpu(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     source.send(&hello, &[]).unwrap();
     source.send(&Message::AdminRequest(AdminRequest::DropAll), &[]).unwrap();
     let error = asked(&listener).unwrap_err();
@@ -147,7 +147,7 @@ fn where_no_source_is_taken_questions_are() {
     let place = Place::new();
     let listener = place.listener();
     let mut source = Control::from_stream(UnixStream::connect(place.path()).unwrap()).unwrap();
-    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    let hello = Message::Hello { cpu: cpu(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     source.send(&hello, &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     arrival.turn_sources_away(Some(7));

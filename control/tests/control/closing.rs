@@ -13,7 +13,7 @@ use farjump_control::{
     AdminRequest, Control, EndpointInfo, HandshakeError, Listener, Message, PeerAddress, RejectCause,
     admin_request, connect_target,
 };
-use farjump_fixtures::by_hand::{PREAMBLE, framed, hello, send_with};
+use farjump_fixtures::by_hand::{PREAMBLE, cpu, framed, hello, send_with};
 use farjump_fixtures::control::{Place, accept, arrive, handshake_over, next, shm, source_options};
 use farjump_fixtures::helper_process::{DONE, HelperProcess, path_of_helper};
 use rustix::io::Errno;
@@ -277,14 +277,7 @@ fn a_target_that_passes_what_cannot_be_closed_costs_its_source_the_meeting_and_n
         let welcome = |transport: &str| {
             let end = EndpointInfo { transport: transport.into(), ..end() };
             said(
-                &Message::Welcome {
-                    epoch: 1,
-                    machine: 62,
-                    pid: 1,
-                    program: "liar".into(),
-                    end,
-                    stream: None,
-                },
+                &Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), end, stream: None },
                 2,
             )
         };

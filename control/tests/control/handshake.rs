@@ -1,18 +1,21 @@
 //! Honest handshakes: the results in both processes, and the causes of rejections.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
 use farjump_control::{
     Arrival, Awaited, HandshakeError, Limits, Message, Progress, RejectCause, SourceOptions, connect_target,
 };
-use farjump_core::image::Machine;
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{Level, Machine};
 use farjump_core::transport::{ArrivalRules, Endpoint, OpenRequest, Transport};
 use farjump_fixtures::altered::Altered;
 use farjump_fixtures::control::{
     EPOCH, Place, SOURCE_REGION, TARGET_REGION, accept, arrive, connect, drive, far, handshake_over,
     handshake_pair, next, shm, source_options, target_options,
 };
+use farjump_os::cpu::detected;
 use farjump_transports::shm::Shm;
 
 /// `shm` under another name.
@@ -53,7 +56,7 @@ fn both_sides_end_with_the_same_terms() {
         assert_eq!(handshake.transport, "shm");
         assert_eq!(handshake.rule, ArrivalRules::STORES);
         assert_eq!(handshake.epoch, EPOCH);
-        assert_eq!(Some(handshake.peer_machine), Machine::native());
+        assert_eq!(handshake.peer_cpu, *detected());
         assert_eq!(
             (handshake.peer.pid, handshake.peer.uid),
             (process::id(), Some(rustix::process::geteuid().as_raw()))
@@ -67,6 +70,31 @@ fn both_sides_end_with_the_same_terms() {
     assert_eq!((source.send.region_len, source.send.max_frame), (TARGET_REGION, 32768));
     assert_eq!((target.send.region_len, target.send.max_frame), (SOURCE_REGION, 4096));
     assert!(source.send.line_whole && target.send.line_whole);
+}
+
+/// A claim is the target's own affair: nothing else of the handshake depends on it.
+#[test]
+fn a_target_of_another_machine_or_with_a_level_that_it_lacks_meets_its_source() {
+    let highest = Level::all(Machine::X86_64).last().unwrap();
+    let claims = [
+        Cpu::of_level(Machine::X86_64, Level::BASELINE),
+        Cpu::of_level(Machine::X86_64, highest),
+        // The highest level with none of its features.
+        Cpu::new(Machine::X86_64, highest, "", [""; 0]).unwrap(),
+        Cpu::new(Machine::AARCH64, Level::BASELINE, "neoverse-n1", ["fp", "lse", "simd"]).unwrap(),
+        Cpu::of_level(Machine::RISCV, Level::BASELINE),
+    ];
+    for claim in claims {
+        let place = Place::new();
+        let listener = place.listener();
+        let address = place.address();
+        let source = thread::spawn(move || connect(&address));
+        let mut options = target_options();
+        options.cpu = Arc::new(claim.clone());
+        let target = drive(&mut Arrival::new(accept(&listener).unwrap(), options), &mut shm()).unwrap();
+        assert_eq!(source.join().unwrap().unwrap().peer_cpu, claim);
+        assert_eq!(target.peer_cpu, *detected());
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use farjump_control::{
     MAX_TRANSPORTS, Message, RejectCause, VERSION,
 };
 use farjump_core::transport::{OpenRequest, Transport, UnconnectedEndpoint};
-use farjump_fixtures::by_hand::{PREAMBLE, beginning, framed, framed_body, hello, send_with};
+use farjump_fixtures::by_hand::{PREAMBLE, beginning, cpu, framed, framed_body, hello, send_with};
 use farjump_fixtures::control::{
     Place, SOURCE_REGION, accept, arrive, connect, drive, handshake_over, is_closed, next, shm,
     target_options,
@@ -71,21 +71,23 @@ fn another_protocol_is_told_apart_at_its_first_byte() {
 
 #[test]
 fn another_version_is_named_before_anything_is_parsed() {
-    let error = error_of(|stream| {
-        stream.write_all(&[&MAGIC[..], &(VERSION + 1).to_le_bytes(), &[0xff; 100]].concat()).unwrap();
-    });
-    let newer = VERSION + 1;
-    assert!(
-        matches!(error, HandshakeError::Version { theirs, ours: VERSION, .. } if theirs == newer),
-        "{error}"
-    );
-    let said = format!("speaks version {newer} of the protocol, this farjump speaks {VERSION}");
-    assert!(error.to_string().contains(&said), "{error}");
+    // Before version 6 a handshake told the machine alone.
+    for other in [VERSION + 1, VERSION - 1] {
+        let error = error_of(move |stream| {
+            stream.write_all(&[&MAGIC[..], &other.to_le_bytes(), &[0xff; 100]].concat()).unwrap();
+        });
+        assert!(
+            matches!(error, HandshakeError::Version { theirs, ours: VERSION, .. } if theirs == other),
+            "{error}"
+        );
+        let said = format!("speaks version {other} of the protocol, this farjump speaks {VERSION}");
+        assert!(error.to_string().contains(&said), "{error}");
+    }
 }
 
 #[test]
 fn reserved_bytes_must_be_zero() {
-    let error = error_of(|stream| stream.write_all(b"FARJUMP\0\x05\0\0\x01").unwrap());
+    let error = error_of(|stream| stream.write_all(b"FARJUMP\0\x06\0\0\x01").unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
     let error =
         error_of(|stream| stream.write_all(&[&PREAMBLE[..], &[1, 0, 0, 0, 0, 0, 0, 1]].concat()).unwrap());
@@ -172,9 +174,62 @@ fn a_source_that_gives_up_is_quoted_without_its_control_characters() {
 #[test]
 fn too_many_transports_or_too_long_a_name_are_refused() {
     for transports in [vec!["x".to_owned(); MAX_TRANSPORTS + 1], vec!["x".repeat(33)]] {
-        let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
+        let message = Message::Hello { cpu: cpu(), pid: 1, program: "liar".into(), transports };
         let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
+    }
+}
+
+/// Descriptions of CPUs that are none or unsupported, and parts of the errors that name the faults.
+fn false_cpus() -> Vec<(Vec<u8>, &'static str)> {
+    let with = |at: usize, byte: u8| {
+        let mut bytes = cpu();
+        bytes[at] = byte;
+        bytes
+    };
+    vec![
+        (Vec::new(), "truncated: it has 0 bytes"),
+        (cpu()[..9].to_vec(), "truncated: it has 9 bytes"),
+        ([cpu(), vec![0]].concat(), "goes on for 1 byte behind"),
+        (vec![0; farjump_core::cpu::MAX_LEN + 1], "the most are"),
+        (with(2, 5), "has level 5, which x86_64-unknown-linux-gnu does not have"),
+        (b"\xb7\0\x03\x01\0\0".to_vec(), "has level 3, which aarch64-unknown-linux-gnu does not have"),
+        (with(3, 0x81), "forms 0x81"),
+        (b"\x3e\0\0\x01\x02\0-O".to_vec(), "the name of its CPU is not"),
+        (with(10, b'='), "feature 0 of its CPU is not"),
+        (b"\x3e\0\0\x01\0\x02\x03sse\x03mmx".to_vec(), "feature 1 of its CPU is not greater"),
+        // EM_S390, whose words have their high bytes first.
+        (b"\x16\0\0\x01\0\0".to_vec(), "its CPU is of machine 22, which farjump does not know"),
+    ]
+}
+
+#[test]
+fn a_source_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
+    for (cpu, fault) in false_cpus() {
+        let transports = vec!["shm".into()];
+        let message = Message::Hello { cpu, pid: 1, program: "liar".into(), transports };
+        let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
+        assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
+        assert!(error.to_string().contains(fault), "{fault}: {error}");
+    }
+}
+
+#[test]
+fn a_target_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
+    for (cpu, fault) in false_cpus() {
+        let end = EndpointInfo {
+            transport: "shm".into(),
+            address: Vec::new(),
+            key: [0; 16],
+            rules: 1,
+            line_whole: true,
+            max_frame: 4096,
+            region_len: 8192,
+        };
+        let message = Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), end, stream: None };
+        let error = source_told(beginning(&message));
+        assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
+        assert!(error.to_string().contains(fault), "{fault}: {error}");
     }
 }
 
@@ -182,7 +237,7 @@ fn too_many_transports_or_too_long_a_name_are_refused() {
 #[test]
 fn transports_without_end_are_not_even_decoded() {
     let transports = vec![String::new(); MAX_HANDSHAKE_MESSAGE - 100];
-    let message = Message::Hello { machine: 62, pid: 1, program: "liar".into(), transports };
+    let message = Message::Hello { cpu: cpu(), pid: 1, program: "liar".into(), transports };
     let error = error_of(|stream| stream.write_all(&beginning(&message)).unwrap());
     assert!(matches!(error, HandshakeError::Garbled { .. }), "{error}");
 }
@@ -366,7 +421,7 @@ fn a_target_that_lies_is_refused_by_the_source() {
     };
     let welcome = |end: EndpointInfo| {
         let message =
-            Message::Welcome { epoch: 1, machine: 62, pid: 1, program: "liar".into(), end, stream: None };
+            Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), end, stream: None };
         beginning(&message)
     };
     let error = source_told(b"HTTP/1.1 400 Bad Request\r\n".to_vec());

@@ -11,7 +11,7 @@ use farjump_control::{
     Key, Listener, Message, PeerAddress, Progress, RejectCause, TcpOptions, admin_request_with,
     connect_target,
 };
-use farjump_fixtures::by_hand::beginning;
+use farjump_fixtures::by_hand::{beginning, cpu};
 use farjump_fixtures::control::{accept, connect, drive, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -166,7 +166,7 @@ fn a_transport_with_descriptors_is_not_offered_over_tcp_and_not_taken() {
     // A source that offers it all the same.
     let mut liar = Control::connect(listener.address(), far()).unwrap();
     let (program, transports) = ("liar".to_owned(), vec!["shm".to_owned()]);
-    liar.send(&Message::Hello { machine: 62, pid: 1, program, transports }, &[]).unwrap();
+    liar.send(&Message::Hello { cpu: cpu(), pid: 1, program, transports }, &[]).unwrap();
     let mut arrival = Arrival::new(accept(&listener).unwrap(), target_options());
     let error = drive(&mut arrival, &mut shm()).unwrap_err();
     assert!(matches!(error, HandshakeError::NoCommonTransport { .. }), "{error}");

@@ -2,6 +2,7 @@
 
 mod align;
 mod code_id;
+pub mod cpu;
 pub mod frame;
 pub mod image;
 pub(crate) mod layout;

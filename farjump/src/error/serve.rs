@@ -1,5 +1,6 @@
 //! Errors of making a target or an executor.
 
+use farjump_core::image::Level;
 use farjump_core::{counted, debug_in_words, worded};
 
 /// A target or an executor that could not be made.
@@ -28,6 +29,16 @@ pub enum ServeError {
     /// A target that may have no sources.
     #[error("a target with a limit of 0 sources serves none: allow 1 at least, or leave the limit out")]
     NoSources,
+    /// A CPU level above that of this CPU.
+    #[error(
+        "this CPU is {cpu}, and a target that claims level {level} would be sent code that it cannot run: claim a lower level (TargetBuilder::cpu_level)"
+    )]
+    CpuLevel {
+        /// The level asked for.
+        level: Level,
+        /// Machine, level and name of the CPU.
+        cpu: String,
+    },
     /// A forked child serves with its parent's target.
     #[error(
         "this target is that of the process with pid {parent}, which forked this one: build a target after the fork"
@@ -63,6 +74,7 @@ debug_in_words!(ServeError {
     Limit { limited, limit, least },
     InPlaceOfAllowed,
     NoSources,
+    CpuLevel { level, cpu },
     Forked { parent },
     Descriptors { limit, free, needed },
     PerfMap { path, source },

@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, Platform};
 use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols, Usage, debugger};
+
+use farjump_os::cpu::detected;
 
 use super::coarse_clock::Clock;
 use super::export::ExportFn;
@@ -36,6 +38,8 @@ pub struct ExecutorBuilder {
     debug_symbols: Vec<PathBuf>,
     arena: usize,
     store: Option<Capacity>,
+    /// The platform whose code is taken. `None`: that of this process's CPU.
+    pub(crate) platform: Option<Platform>,
     pub(crate) reply_limit: usize,
     modes: Allowed,
     pub(crate) policy: Policy,
@@ -56,6 +60,7 @@ impl Default for ExecutorBuilder {
             debug: None,
             debug_symbols: Vec::new(),
             arena: DEFAULT_ARENA,
+            platform: None,
             store: None,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
@@ -259,10 +264,11 @@ impl ExecutorBuilder {
         let debug = self.debug.unwrap_or_else(|| debug_variable(std::env::var_os(DEBUG_VARIABLE)));
         let debug = if debug { Some(symbols(&self.debug_symbols, &self.local)?) } else { None };
         let arena = if debug.is_some() { Arena::for_debuggers(self.arena) } else { Arena::new(self.arena) }?;
+        let platform = self.platform.unwrap_or_else(|| detected().platform());
         let both_spans = 2 * arena.capacity();
         let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::bounded(arena, capacity),
+            store: Store::bounded(arena, capacity).for_platform(platform),
             clock: Clock::new(),
             resolver,
             target_args: std::ptr::null_mut(),

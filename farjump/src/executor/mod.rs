@@ -27,7 +27,7 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
-use farjump_core::image::{CodeId, Platform};
+use farjump_core::image::CodeId;
 use farjump_loader::{Copied, Library, LinkedImage, Need, Resolver, Store, Symbols, Usage};
 
 use self::coarse_clock::Clock;
@@ -178,9 +178,8 @@ impl Executor {
     ) -> Result<(), Error> {
         let refused =
             |cause, text| Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text });
-        let machine =
-            icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
-        let image = library.image_for(Platform::baseline(machine))?;
+        icache::supported().map_err(|why| refused(RefusalCause::WrongMachine, why.to_owned()))?;
+        let image = library.image_for(self.store.platform())?;
         if self.store.get(&image.id()).is_none()
             && let Some(need) = Need::of(image.bytes())
         {

@@ -35,7 +35,7 @@ pub(crate) use send::{CANARY_LEN, run_payload_init};
 pub use shared::{SharedLink, SharedPending};
 pub use typed::{SharedTypedPending, TypedPending};
 
-use crate::{Error, Mode, Refusal};
+use crate::{Cpu, Error, Mode, Refusal};
 
 /// A connection to a target.
 ///
@@ -351,6 +351,12 @@ impl Link {
     /// The target's process.
     pub fn peer(&self) -> PeerIdentity {
         self.inner.borrow().peer().clone()
+    }
+
+    /// The CPU that the target claims to have: its machine, level and features, and its name for compilers. The
+    /// library's image for this machine travels.
+    pub fn peer_cpu(&self) -> Cpu {
+        self.inner.borrow().peer_cpu().clone()
     }
 
     /// The target's epoch: another one after it restarted.

@@ -154,6 +154,7 @@ impl Target<'_> {
             },
             sources: self.source_stats(),
             ucx_tcp: self.settings.ucx_tcp,
+            cpu: (*self.settings.cpu).clone(),
         }
     }
 

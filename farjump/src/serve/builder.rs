@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, Level};
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
@@ -29,6 +29,7 @@ pub struct TargetBuilder<'a> {
     executor: ExecutorBuilder,
     target_args: TargetArgs,
     settings: Settings,
+    cpu_level: Option<Level>,
     handlers: Handlers,
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
@@ -53,6 +54,7 @@ impl<'a> TargetBuilder<'a> {
             executor: ExecutorBuilder::default(),
             target_args: TargetArgs::raw(std::ptr::null_mut()),
             settings: Settings::default(),
+            cpu_level: None,
             handlers: Handlers::default(),
             transports: Vec::new(),
             only: None,
@@ -287,6 +289,17 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
+    /// Claims a CPU with exactly what this level guarantees, however much more the CPU has: no further features
+    /// and no name. Sources then send images of this level or a lower one, and compile for no more. Default:
+    /// everything that the CPU has ([`Target::cpu`]).
+    ///
+    /// A fleet whose CPUs differ can so be sent the same code everywhere, and one machine can stand for several
+    /// in tests. [`Level::parse`] takes a level by its name.
+    pub fn cpu_level(mut self, level: Level) -> Self {
+        self.cpu_level = Some(level);
+        self
+    }
+
     /// Capacity for placed code in bytes. Default: 16 MiB.
     pub fn arena_size(mut self, bytes: usize) -> Self {
         self.executor = self.executor.arena_size(bytes);
@@ -516,7 +529,7 @@ impl<'a> TargetBuilder<'a> {
     ///
     /// # Errors
     /// In each of these cases: the address is taken; it or that of a destination is malformed; a limit admits
-    /// nothing; memory cannot be made executable; a library or the perf map cannot be opened; no transport is
+    /// nothing; the CPU has not the level of [`TargetBuilder::cpu_level`]; memory cannot be made executable; a library or the perf map cannot be opened; no transport is
     /// usable. Also when the transport of [`TargetBuilder::transport`] may not lock the memory that a source
     /// needs.
     pub fn build(mut self) -> Result<Target<'a>, Error> {
@@ -547,6 +560,10 @@ impl<'a> TargetBuilder<'a> {
         self.settings.mailbox = choices.mailbox_size;
         self.settings.ucx_tcp = self.backends.ucx_tcp;
         self.settings.check()?;
+        if let Some(level) = self.cpu_level {
+            self.settings.limit_level(level)?;
+        }
+        self.executor.platform = Some(self.settings.cpu.platform());
         self.executor.policy.limits = self.settings.limits;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live, which owns that of

@@ -26,6 +26,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farjump_control::{AdminConnection, Arrival, KeyFile, Listener};
+use farjump_core::cpu::Cpu;
 use farjump_core::image::CodeId;
 use farjump_core::transport::Transport;
 use farjump_os::fork_count;
@@ -279,6 +280,11 @@ impl<'a> Target<'a> {
         let executor = &self.shared.executor;
         let now = executor.clock.now();
         executor.images().map(|linked| describe(linked, now, executor.is_local(linked))).collect()
+    }
+
+    /// The CPU that sources are told of: this one, or less of it ([`TargetBuilder::cpu_level`]).
+    pub fn cpu(&self) -> &Cpu {
+        &self.settings.cpu
     }
 
     /// This target's epoch: another one each time a target is built.

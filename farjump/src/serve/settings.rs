@@ -1,12 +1,16 @@
 //! The numbers of a target, and the memory that they allow its sources.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farjump_control::{ArrivalOptions, Limits, Rights, TcpOptions};
+use farjump_core::cpu::Cpu;
 use farjump_core::frame::LINE;
+use farjump_core::image::Level;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::OpenRequest;
 use farjump_core::wait::WaitPolicy;
+use farjump_os::cpu::detected;
 
 use super::session::LargeFrames;
 use crate::policy::at_least;
@@ -35,6 +39,8 @@ pub(super) struct Settings {
     pub(super) ucx_tcp: bool,
     /// Time for which a source's machine may be silent.
     pub(super) peer_timeout: Duration,
+    /// The CPU that sources are told of.
+    pub(super) cpu: Arc<Cpu>,
 }
 
 impl Default for Settings {
@@ -52,6 +58,7 @@ impl Default for Settings {
             program: crate::program_name(),
             ucx_tcp: false,
             peer_timeout: TcpOptions::default().peer_timeout,
+            cpu: detected(),
         }
     }
 }
@@ -75,7 +82,20 @@ impl Settings {
         options.longest_delivered = self.longest_delivered();
         options.patience = self.handshake_timeout;
         options.rights = self.rights();
+        options.cpu = Arc::clone(&self.cpu);
         options
+    }
+
+    /// Tells sources of a CPU with exactly what `level` guarantees.
+    ///
+    /// # Errors
+    /// [`crate::ServeError::CpuLevel`] for a level above that of the CPU.
+    pub(super) fn limit_level(&mut self, level: Level) -> Result<(), Error> {
+        if level > self.cpu.level() {
+            return Err(Error::Serve(ServeError::CpuLevel { level, cpu: self.cpu.to_string() }));
+        }
+        self.cpu = Arc::new(Cpu::of_level(self.cpu.machine(), level));
+        Ok(())
     }
 
     /// Rights of processes that connect.
@@ -114,7 +134,29 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use farjump_core::image::Machine;
+
     use super::*;
+
+    #[test]
+    fn a_level_is_claimed_exactly_and_none_above_that_of_the_cpu() {
+        let level = |number| Level::new(Machine::X86_64, number).unwrap();
+        let cpu = Cpu::new(Machine::X86_64, level(3), "znver2", ["avx2", "sha"]).unwrap();
+        let mut settings = Settings { cpu: Arc::new(cpu.clone()), ..Settings::default() };
+        let error = settings.limit_level(level(4)).unwrap_err();
+        let refused =
+            matches!(&error, Error::Serve(ServeError::CpuLevel { level, .. }) if level.number() == 4);
+        assert!(refused, "{error}");
+        assert!(error.to_string().contains("v3 (znver2), and a target that claims level v4"), "{error}");
+        assert_eq!(*settings.cpu, cpu);
+        for number in [3, 2, 0] {
+            settings.limit_level(level(number)).unwrap();
+            assert_eq!(*settings.cpu, Cpu::of_level(Machine::X86_64, level(number)));
+            assert_eq!(*settings.arrival(1).cpu, *settings.cpu);
+        }
+        // What is claimed is not raised again.
+        assert!(settings.limit_level(level(2)).is_err());
+    }
 
     #[test]
     fn the_longest_frame_that_is_delivered_leaves_memory_for_the_mailbox_and_as_much_again() {

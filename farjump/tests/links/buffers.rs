@@ -2,9 +2,8 @@
 
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::frame::{Plan, Trailer};
-use farjump::core::image::Machine;
 use farjump::core::signal::LinkKey;
-use farjump::{Data, Error, Executor, InjectError, Library, RefusalCause};
+use farjump::{Data, Error, Executor, InjectError, Library, Machine, Platform, RefusalCause};
 use farjump_fixtures::raw_source::{call_id, frame_bytes};
 use proptest::prelude::*;
 
@@ -280,7 +279,8 @@ fn frames_for_another_epoch_or_machine_are_refused() {
     assert!(
         matches!(fixture.run(), RunOutcome::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch)
     );
-    let mut foreign = FrameWriter::new(KEY, fixture.executor.epoch()).for_machine(Machine::AARCH64);
+    let mut foreign =
+        FrameWriter::new(KEY, fixture.executor.epoch()).for_platform(Platform::baseline(Machine::AARCH64));
     let error = foreign.write(&mut fixture.written, &echo, b"").unwrap_err();
     assert!(error.to_string().contains("aarch64"), "{error}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farjump::admin::Admin;
 use farjump::{Error, Key, Link, LinkBuilder, RefusalCause, Target, TargetBuilder, WaitError, WaitPolicy};
 use farjump_control::{Control, EndpointInfo, Message, Share, StreamAnswer, StreamOffer};
-use farjump_fixtures::by_hand::{PREAMBLE, opening};
+use farjump_fixtures::by_hand::{PREAMBLE, cpu, opening};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 
 use crate::support::{
@@ -243,9 +243,7 @@ fn welcomed(address: &str, target: &mut Target<'_>) -> (Control, StreamOffer, En
     let deadline = Instant::now() + PATIENCE;
     let mut control = Control::connect(&address.parse().unwrap(), deadline).unwrap();
     let transports = vec!["tcp".into()];
-    control
-        .send(&Message::Hello { machine: 62, pid: 1, program: "by hand".into(), transports }, &[])
-        .unwrap();
+    control.send(&Message::Hello { cpu: cpu(), pid: 1, program: "by hand".into(), transports }, &[]).unwrap();
     settle(target);
     match control.recv().unwrap().unwrap().0 {
         Message::Welcome { end, stream: Some(offer), .. } => (control, offer, end),

@@ -10,6 +10,8 @@ use farjump_control::{
     AdminResponse, Arrival, ArrivalOptions, Control, Dropped, EndpointInfo, HandshakeError, MAGIC, Message,
     OPENING_LEN, Progress, Share, StreamAnswer, StreamOffer, VERSION,
 };
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{Level, Machine};
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_transports::shm::Shm;
 use farjump_transports::tcp::Tcp;
@@ -93,10 +95,15 @@ fn join(script: &[u8]) {
         match step % 8 {
             0 => {
                 let transports = vec!["tcp".to_owned()];
-                drop(
-                    source
-                        .send(&Message::Hello { machine: 62, pid: 1, program: "f".into(), transports }, &[]),
-                );
+                drop(source.send(
+                    &Message::Hello {
+                        cpu: Cpu::of_level(Machine::X86_64, Level::BASELINE).encode(),
+                        pid: 1,
+                        program: "f".into(),
+                        transports,
+                    },
+                    &[],
+                ));
             }
             1 => {
                 let Some((end, _)) = &welcome else { continue };

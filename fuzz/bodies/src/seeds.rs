@@ -5,8 +5,9 @@
 //! with them.
 
 use farjump_control::{AdminRequest, Control, EndpointInfo, Limits, Message, RefusalCause, RejectCause};
+use farjump_core::cpu::Cpu;
 use farjump_core::frame::{Kind, LINE, Messages, Plan, PlanCode, Trailer};
-use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
+use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Relative};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::code_id;
 
@@ -168,15 +169,18 @@ fn handshakes() -> Vec<Seed> {
         max_frame: 4096,
         region_len: 8192,
     };
+    let of_level =
+        |number| Level::new(Machine::X86_64, number).map(|level| Cpu::of_level(Machine::X86_64, level));
+    let cpu = |number| of_level(number).unwrap_or_default().encode();
     let hello = Message::Hello {
-        machine: 62,
+        cpu: cpu(0),
         pid: 1234,
         program: "source".into(),
         transports: vec!["ucx".into(), "shm".into()],
     };
     let welcome = Message::Welcome {
         epoch: 1 << 40,
-        machine: 62,
+        cpu: cpu(3),
         pid: 1235,
         program: "store".into(),
         end: end.clone(),

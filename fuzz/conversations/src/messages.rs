@@ -11,6 +11,7 @@ use farjump_control::{
     Share,
 };
 use farjump_core::image::CodeId;
+use farjump_fixtures::by_hand::cpu;
 use farjump_fuzz::Mutator;
 use fastrand::Rng;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -34,8 +35,8 @@ pub fn any(kind: u8, code: CodeId, image: &[u8]) -> Message {
         region_len: 8192,
     };
     match kind % 21 {
-        0 => Message::Hello { machine: 62, pid: 1, program: text, transports: vec!["shm".into()] },
-        1 => Message::Welcome { epoch: 1, machine: 62, pid: 1, program: text, end, stream: None },
+        0 => Message::Hello { cpu: cpu(), pid: 1, program: text, transports: vec!["shm".into()] },
+        1 => Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: text, end, stream: None },
         2 => Message::Ready { end, stream: None },
         3 => Message::Go,
         4 => Message::Reject { cause: RejectCause::Failed, text },

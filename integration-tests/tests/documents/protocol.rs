@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use farjump_control::{Control, Message};
+use farjump_core::cpu::Cpu;
 use farjump_core::frame::{FrameView, Kind, MAX_FRAME, Messages, Plan, PlanCode, Trailer};
 use farjump_core::image::{ImageParts, ImageView, Import, Level, Machine, Place, Relative};
 use farjump_core::signal::LinkKey;
@@ -133,7 +134,10 @@ fn the_images_are_as_documented_and_are_taken() {
 fn the_first_bytes_on_a_control_connection_are_as_documented() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let mut control = Control::from_stream(ours).unwrap();
-    let hello = Message::Hello { machine: 62, pid: 1, program: "p".into(), transports: vec!["shm".into()] };
+    let level = Level::new(Machine::X86_64, 3).unwrap();
+    let cpu = Cpu::new(Machine::X86_64, level, "znver2", ["avx2", "sse2"]).unwrap();
+    let hello =
+        Message::Hello { cpu: cpu.encode(), pid: 1, program: "p".into(), transports: vec!["shm".into()] };
     control.send(&hello, &[]).unwrap();
     drop(control);
     let mut bytes = Vec::new();

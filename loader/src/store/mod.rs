@@ -16,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump_core::icache;
-use farjump_core::image::{CodeId, ImageError, ImageView, Machine, PlaceError};
+use farjump_core::image::{CodeId, ImageError, ImageView, PlaceError, Platform};
+use farjump_os::cpu::detected;
 
 use crate::address_map::Listing;
 use crate::arena::{Arena, Block, Need};
@@ -33,6 +34,7 @@ pub use self::copied::Copied;
 use self::id_hash::IdHashes;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
+use crate::refusal::check_platform;
 
 /// A linked image, ready to be called.
 ///
@@ -142,6 +144,7 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
+    platform: Platform,
     held: HashMap<CodeId, Held, IdHashes>,
     // Boxed with what only a new image needs: a store lies among the fields that each call uses.
     next: Box<Next>,
@@ -186,11 +189,24 @@ impl Store {
         Store {
             arena,
             capacity,
+            platform: detected().platform(),
             held: HashMap::with_hasher(IdHashes::new()),
             next: Box::default(),
             bytes: 0,
             past_calls: 0,
         }
+    }
+
+    /// Refuses code that does not run on this platform. Without it, code that this process's CPU cannot run.
+    #[must_use]
+    pub fn for_platform(mut self, platform: Platform) -> Store {
+        self.platform = platform;
+        self
+    }
+
+    /// The platform whose code it takes.
+    pub fn platform(&self) -> Platform {
+        self.platform
     }
 
     /// The store's capacity.
@@ -252,10 +268,8 @@ impl Store {
             return Err(mismatch(name, claimed, found));
         }
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
-        let machine = icache::supported().map_err(|reason| unsupported(name, reason))?;
-        if view.machine() != machine {
-            return Err(wrong_machine(name, view.machine(), machine));
-        }
+        icache::supported().map_err(|reason| unsupported(name, reason))?;
+        check_platform(&view, name, self.platform)?;
         if !has_room {
             let (images, bytes) = (self.held.len(), self.bytes);
             return Err(no_room(name, len, self.capacity.bytes, images, bytes));
@@ -444,11 +458,6 @@ fn bad_image(name: &str, source: ImageError) -> Refused {
 #[cold]
 fn unsupported(name: &str, reason: &'static str) -> Refused {
     Refused::UnsupportedMachine { ifunc: name.to_owned(), reason }
-}
-
-#[cold]
-fn wrong_machine(name: &str, image: Machine, target: Machine) -> Refused {
-    Refused::WrongMachine { ifunc: name.to_owned(), image, target }
 }
 
 /// The refusal of an image of `len` bytes by a store that has `images`.

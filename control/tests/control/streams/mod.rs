@@ -15,7 +15,7 @@ use farjump_control::{
     TcpOptions, connect_target,
 };
 use farjump_core::transport::{ArrivalRules, Side, Stream};
-use farjump_fixtures::by_hand::{opening, send_with};
+use farjump_fixtures::by_hand::{cpu, opening, send_with};
 use farjump_fixtures::control::{Place, accept, far, next, shm, source_options, target_options};
 use farjump_fixtures::watchdog::Watchdog;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -179,7 +179,7 @@ impl Source {
     fn welcomed(place: &Place, listener: &Listener, target: &Streamed) -> (Source, Arrival) {
         let mut control = Control::connect(&place.address(), far()).unwrap();
         let hello = Message::Hello {
-            machine: 62,
+            cpu: cpu(),
             pid: 1,
             program: "by hand".into(),
             transports: vec!["streamed".into()],
@@ -271,7 +271,7 @@ fn a_meeting_whose_stream_does_not_come_ends_at_its_deadline_and_says_so() {
         let mut control = Control::connect(&place.address(), far()).unwrap();
         let transports = vec!["streamed".into()];
         control
-            .send(&Message::Hello { machine: 62, pid: 1, program: "late".into(), transports }, &[])
+            .send(&Message::Hello { cpu: cpu(), pid: 1, program: "late".into(), transports }, &[])
             .unwrap();
         let mut options = target_options();
         options.patience = Duration::from_millis(20);
@@ -415,7 +415,7 @@ fn a_stream_where_none_is_due_and_none_where_one_is_end_the_meeting() {
         let offer = StreamOffer { token: [1; 32], share: Share::from_bytes(&[1; 32]), clear: false };
         let welcome = Message::Welcome {
             epoch: 1,
-            machine: 62,
+            cpu: cpu(),
             pid: 1,
             program: "liar".into(),
             end,

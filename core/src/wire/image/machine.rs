@@ -14,9 +14,12 @@ impl Machine {
     /// 64-bit RISC-V, `EM_RISCV`.
     pub const RISCV: Machine = Machine(243);
 
-    /// The machine that this program was compiled for; `None` if farjump has no name for it.
+    /// The machine that this program was compiled for; `None` if farjump has no name for it, or if its words
+    /// are not 64 bits long and little-endian.
     pub const fn native() -> Option<Machine> {
-        if cfg!(target_arch = "x86_64") {
+        if cfg!(not(all(target_endian = "little", target_pointer_width = "64"))) {
+            None
+        } else if cfg!(target_arch = "x86_64") {
             Some(Machine::X86_64)
         } else if cfg!(target_arch = "aarch64") {
             Some(Machine::AARCH64)
@@ -25,6 +28,11 @@ impl Machine {
         } else {
             None
         }
+    }
+
+    /// Whether farjump has a name for it. Words of these machines are 64 bits long and little-endian.
+    pub const fn is_known(self) -> bool {
+        matches!(self, Machine::X86_64 | Machine::AARCH64 | Machine::RISCV)
     }
 
     /// The compilers' target triple of this machine, on Linux with glibc.
@@ -40,9 +48,9 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Machine::X86_64 | Machine::AARCH64 | Machine::RISCV => out.write_str(self.triple()),
-            Machine(number) => write!(out, "machine {number}"),
+        match self.is_known() {
+            true => out.write_str(self.triple()),
+            false => write!(out, "machine {}", self.0),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use farjump_control::{Control, Limits, PassedOver, Rights};
 use farjump_core::channel::Channel;
+use farjump_core::cpu::Cpu;
 use farjump_core::image::Platform;
 
 use super::batching::Several;
@@ -56,6 +57,8 @@ pub(super) struct TargetInfo {
     pub(super) transport: String,
     /// Transports preferred to the one taken, and why they were not.
     pub(super) passed_over: Vec<PassedOver>,
+    /// The CPU that the target claims to have.
+    pub(super) cpu: Box<Cpu>,
 }
 
 impl Connection {

@@ -14,6 +14,7 @@ mod settings;
 mod waiting;
 
 use farjump_control::{PeerIdentity, Rights};
+use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
 
 use super::epoll::Watch;
@@ -143,6 +144,10 @@ impl Inner {
 
     pub(super) fn peer(&self) -> &PeerIdentity {
         self.connection.control.stream.peer()
+    }
+
+    pub(super) fn peer_cpu(&self) -> &Cpu {
+        &self.connection.target.cpu
     }
 
     pub(super) fn epoch(&self) -> u64 {

@@ -6,7 +6,6 @@ use farjump_control::{
     Handshake, HandshakeError, Joined, PassedOver, PeerAddress, RejectCause, SourceOptions, TcpOptions,
     connect_target,
 };
-use farjump_core::image::Platform;
 use farjump_core::mailbox;
 use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
@@ -62,13 +61,13 @@ impl Settings {
             }
             handshake => handshake?,
         };
-        let (platform, epoch, transport) =
-            (Platform::baseline(handshake.peer_machine), handshake.epoch, handshake.transport.clone());
+        let (epoch, transport) = (handshake.epoch, handshake.transport.clone());
         let (limits, rights) = (handshake.limits, handshake.rights);
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut handshake.passed_over));
-        let Handshake { control, endpoint, rule, send, receive, peer, .. } = handshake;
+        let Handshake { control, endpoint, rule, send, receive, peer, peer_cpu, .. } = handshake;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        let target = TargetInfo { limits, rights, platform, epoch, transport, passed_over };
+        let (platform, cpu) = (peer_cpu.platform(), Box::new(peer_cpu));
+        let target = TargetInfo { limits, rights, platform, epoch, transport, passed_over, cpu };
         Ok(Connection::new(channel, control, target))
     }
 

@@ -54,7 +54,8 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     refused(&mut fixture, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
     let echo = id_of(&library("echo"));
     refused(&mut fixture, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
-    let arm = edit(4, &183_u16.to_le_bytes());
+    // With an alignment that all code for aarch64 has.
+    let arm = edit(4, &[183, 0, 1, 12]);
     let machine = RefusalCause::WrongMachine;
     refused(
         &mut fixture,

@@ -7,6 +7,7 @@ use farjump::CodeId;
 use farjump::RefusalCause;
 use farjump::core::frame::{LINE, Plan};
 use farjump_control::Message;
+use farjump_fixtures::by_hand::cpu;
 use farjump_fixtures::raw_source::{RawSource, call, call_id};
 use farjump_loader::code_id;
 
@@ -18,7 +19,7 @@ fn messages_that_nobody_asked_for_cut_the_link() {
     let mut fixture = Fixture::new();
     let image = image_of(&library("tally"));
     let hello =
-        Message::Hello { machine: 62, pid: 1, program: "again".into(), transports: vec!["shm".into()] };
+        Message::Hello { cpu: cpu(), pid: 1, program: "again".into(), transports: vec!["shm".into()] };
     let messages = [
         Message::Code { id: code_id(&image).0, image: image.clone() },
         Message::NoCode { id: [0; 16] },

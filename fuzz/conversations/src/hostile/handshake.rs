@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::{Control, DeferredFd, EndpointInfo, Message, SecondEndpoint};
-use farjump_core::image::Machine;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::OpenRequest;
+use farjump_fixtures::by_hand::cpu;
 use fastrand::Rng;
 
 use super::streams::Streams;
@@ -38,9 +38,8 @@ impl Hostile<'_> {
 
     fn shake_hands(&mut self, kind: HandshakeKind, turn: &mut dyn FnMut()) -> Option<HostileLink> {
         let control = self.control.as_mut()?;
-        let own = Machine::native().map_or(62, |machine| machine.0);
         let hello = Message::Hello {
-            machine: own,
+            cpu: cpu(),
             pid: std::process::id(),
             program: "hostile".into(),
             transports: vec![self.transport.name().to_owned()],

@@ -11,9 +11,9 @@ use farjump_control::{
     RefusalCause, SecondEndpoint, TcpOptions,
 };
 use farjump_core::frame::{Kind, Plan};
-use farjump_core::image::Machine;
 use farjump_core::mailbox::region_len;
 use farjump_core::transport::{OpenRequest, Transport};
+use farjump_fixtures::by_hand::cpu;
 use farjump_fixtures::raw_target::reply_plan;
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -238,10 +238,9 @@ impl<'s> Liar<'s> {
         }
         let request = OpenRequest::new(region_len(1 << 14), 1 << 14);
         let own = SecondEndpoint::open(self.transport.as_mut(), &request).ok()?;
-        let machine = Machine::native().map_or(62, |machine| machine.0);
         let welcome = |end: EndpointInfo| Message::Welcome {
             epoch: 5,
-            machine,
+            cpu: cpu(),
             pid: 1,
             program: "hostile".into(),
             end,
