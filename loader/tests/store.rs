@@ -329,7 +329,7 @@ fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
 
 #[test]
 fn code_for_another_machine_is_refused() {
-    let mut store = store();
+    let mut store = store().for_platform(Platform::baseline(Machine::X86_64));
     let bytes = ImageParts::text(Machine::AARCH64, &INCREMENT).encode().unwrap();
     let result = insert(&mut store, &bytes, "arm", &Resolver::default());
     let arm = Platform::baseline(Machine::AARCH64);
