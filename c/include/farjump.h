@@ -1292,8 +1292,8 @@ farjump_status_t farjump_target_options_set_control_interval(farjump_target_opti
 farjump_status_t farjump_target_options_set_max_sources(farjump_target_options_t *options, size_t sources);
 
 /**
- * Admits code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
- * functions of farjump_target_options_add_local() do not come in, and need not be listed.
+ * Admits code with this id, or of the family with this id, and no other, whatever the mode; further calls add
+ * ids. A family is the images of one library for all of its platforms. Default: all code. The functions of farjump_target_options_add_local() do not come in, and need not be listed.
  */
 farjump_status_t farjump_target_options_allow_code(farjump_target_options_t *options,
                                                    const farjump_code_id_t *id);

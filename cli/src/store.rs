@@ -11,7 +11,7 @@ use farjump_benches::program::units::{counted, microseconds, show_ago, show_coun
 
 /// Show the code of a target, or drop it
 ///
-/// Each image by its code id: the name under which it first came, its bytes, the number and time of its
+/// Each image by its code id: the family of its library's images, the platform that it is for, the name under which it first came, its bytes, the number and time of its
 /// calls, the time of the last call, and the program that brought it. Only some of the short calls are timed;
 /// that time is an estimate.
 #[derive(Args, Debug)]
@@ -115,8 +115,10 @@ fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
         json!({ "images": list, "left_out": listing.left_out })
     };
     report::print(arguments.admin.json, for_programs, || {
-        let mut rows =
-            vec![["code id", "name", "bytes", "calls", "time", "last use", "brought by"].map(String::from)];
+        let mut rows = vec![
+            ["code id", "family", "for", "name", "bytes", "calls", "time", "last use", "brought by"]
+                .map(String::from),
+        ];
         rows.extend(listing.images.iter().map(as_row));
         let mut text = output::table(&rows);
         if listing.left_out != 0 {
@@ -126,9 +128,13 @@ fn show(arguments: &Store, listing: &StoreListing) -> Result<(), Failure> {
     })
 }
 
-fn as_row(image: &StoredImage) -> [String; 7] {
+fn as_row(image: &StoredImage) -> [String; 9] {
+    // A triple is its architecture and four words that are always the same.
+    let platform = image.platform.replace("-unknown-linux-gnu", "");
     [
         image.id.to_string(),
+        image.family.to_string()[..8].to_owned() + "…",
+        platform,
         image.name.clone(),
         show_count(image.bytes as u64),
         show_count(image.calls),
@@ -141,6 +147,8 @@ fn as_row(image: &StoredImage) -> [String; 7] {
 fn as_json(image: &StoredImage) -> Value {
     json!({
         "id": image.id.to_string(),
+        "family": image.family.to_string(),
+        "platform": image.platform,
         "name": image.name,
         "bytes": image.bytes,
         "calls": image.calls,

@@ -124,8 +124,13 @@ impl FrameWriter {
             u16::try_from(self.codes.len()).map_err(|_| Error::Inject(InjectError::TooManyFunctions))?;
         let known = self.codes.get(&image.id()).copied();
         let index = known.unwrap_or(next);
-        let named =
-            PlanCode { image: image.bytes(), id: image.id(), epoch: self.epoch, name: library.name() };
+        let named = PlanCode {
+            image: image.bytes(),
+            id: image.id(),
+            epoch: self.epoch,
+            name: library.name(),
+            family: None,
+        };
         let plan = Plan {
             kind: if known.is_some() { Kind::Call } else { Kind::CallCode },
             wants_reply: true,
@@ -270,7 +275,9 @@ impl FrameRunner {
                 let (name, image) = (view.name().unwrap_or_default(), view.image().unwrap_or_default());
                 self.copied.set(image, name);
                 let copied = &mut self.copied;
-                let mut named = Named { id: code.id, epoch: code.epoch, copied, origin: &self.origin };
+                let family = view.family();
+                let mut named =
+                    Named { id: code.id, epoch: code.epoch, family, copied, origin: &self.origin };
                 match executor.bind(&mut self.table, header.index, &mut named) {
                     Ok(Ready::Crowded(need)) => {
                         executor.make_space(&need, |linked| self.table.forget(&linked.id()));
@@ -296,6 +303,15 @@ impl FrameRunner {
         match ready {
             Ok(Ready::Yes) => {}
             Ok(Ready::Needs(id)) => return Ok(RunOutcome::NeedsCode(id)),
+            Ok(Ready::NeedsManifest(family)) => {
+                let text = format!(
+                    "whether its code may come in depends on the manifest of family {family}, and frames in buffers bring \
+                     none: allow the code itself (ExecutorBuilder::allow_code)"
+                );
+                let refusal = Refusal::new(crate::RefusalCause::Policy, text);
+                self.table.refuse(header.index, &refusal);
+                return Ok(self.refuse(refusal));
+            }
             // Only binding needs capacity, and it ended above.
             Ok(Ready::Crowded(_)) => return Ok(RunOutcome::Empty),
             Err(refusal) => return Ok(self.refuse(refusal)),

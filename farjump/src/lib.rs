@@ -43,7 +43,7 @@ pub use farjump_control::{
     Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
 pub use farjump_core::cpu::Cpu;
-pub use farjump_core::image::{CodeId, Level, Machine, Platform, PlatformError};
+pub use farjump_core::image::{CodeId, FamilyId, Level, Machine, Platform, PlatformError};
 pub use farjump_core::transport::ArrivalRules;
 pub use farjump_core::wait::WaitPolicy;
 pub use farjump_loader::{

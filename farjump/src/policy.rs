@@ -3,13 +3,13 @@
 //! It is consulted where code is bound, where a frame takes the general path, and where memory is taken. None
 //! of it lies on the path of a call of one line.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 
 use farjump_control::{Limits, RefusalCause, Rights};
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
-use farjump_core::image::{CodeId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
-use farjump_loader::LinkedImage;
+use farjump_core::image::{CodeId, FamilyId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
+use farjump_loader::{LinkedImage, Manifest};
 
 use crate::mode::{Allowed, Mode};
 use crate::{Error, Limited, Refusal, ServeError};
@@ -19,6 +19,8 @@ use crate::{Error, Limited, Refusal, ServeError};
 pub(crate) struct Policy {
     /// The allow-list; all code may come in if `None`.
     codes: Option<HashSet<CodeId>>,
+    /// Families whose code may come in, and whether their code ids are in `codes` already.
+    families: HashMap<FamilyId, bool>,
     pub(crate) limits: Limits,
 }
 
@@ -27,6 +29,12 @@ impl Policy {
     /// allowed.
     pub(crate) fn allow(&mut self, ids: impl IntoIterator<Item = CodeId>) {
         self.codes.get_or_insert_default().extend(ids);
+    }
+
+    /// Likewise allows the code of these families.
+    pub(crate) fn allow_families(&mut self, ids: impl IntoIterator<Item = FamilyId>) {
+        self.codes.get_or_insert_default();
+        self.families.extend(ids.into_iter().map(|id| (id, false)));
     }
 
     /// # Errors
@@ -46,6 +54,45 @@ impl Policy {
         match &self.codes {
             Some(codes) => listed(codes, id),
             None => Ok(()),
+        }
+    }
+
+    /// Checks whether code that [`Policy::code`] refuses may come in as one of an allowed family. `image` is its
+    /// image, if that is here; `refusal` the refusal without a family.
+    #[cold]
+    pub(crate) fn by_family(
+        &mut self,
+        id: CodeId,
+        family: Option<FamilyId>,
+        image: Option<&[u8]>,
+        refusal: Refusal,
+    ) -> Result<ByFamily, Refusal> {
+        if let Some(family) = family.filter(|family| self.families.contains_key(family)) {
+            if self.families.get(&family) == Some(&false) {
+                return Ok(ByFamily::NeedsManifest(family));
+            }
+            let text = format!("code {id} is not in the manifest of its family {family}, which may come in");
+            return Err(Refusal::new(RefusalCause::Policy, text));
+        }
+        if self.families.is_empty() || family.is_some() {
+            return Err(refusal);
+        }
+        // The only code of its library: its manifest follows from the image.
+        let Some(image) = image else { return Ok(ByFamily::NeedsImage) };
+        let view = ImageView::new_checked(image).map_err(|_| refusal.clone())?;
+        let manifest = Manifest::new([(view.platform(), id)]).map_err(|_| refusal.clone())?;
+        if !self.families.contains_key(&manifest.id()) {
+            return Err(refusal);
+        }
+        self.learn(&manifest);
+        Ok(ByFamily::Allowed)
+    }
+
+    /// Allows the code of a manifest whose family may come in.
+    pub(crate) fn learn(&mut self, manifest: &Manifest) {
+        if let Some(known) = self.families.get_mut(&manifest.id()) {
+            *known = true;
+            self.codes.get_or_insert_default().extend(manifest.images().iter().map(|(_, id)| *id));
         }
     }
 
@@ -88,6 +135,17 @@ impl Policy {
     }
 }
 
+/// The outcome of a search for code in the families that may come in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ByFamily {
+    /// The code may come in.
+    Allowed,
+    /// That depends on the manifest of this family, which is not here.
+    NeedsManifest(FamilyId),
+    /// That depends on the image.
+    NeedsImage,
+}
+
 /// Checks whether a source with `rights` may do an operation that requires `needed`. The target checks each
 /// frame that brings or misses code, and the source checks before it sends one: the words are the same.
 pub(crate) fn may(rights: Rights, needed: Rights) -> Result<(), Refusal> {
@@ -111,8 +169,8 @@ fn listed(codes: &HashSet<CodeId>, id: &CodeId) -> Result<(), Refusal> {
     Err(Refusal::new(
         RefusalCause::Policy,
         format_args!(
-            "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code), or have a function \
-             run that is allowed",
+            "code {id} is not among the {} that may come in: have the target allow it (TargetBuilder::allow_code, or \
+             allow_family for its library), or have a function run that is allowed",
             codes.len()
         ),
     ))

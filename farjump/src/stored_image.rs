@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub use farjump_control::StoredImage;
-use farjump_loader::LinkedImage;
+use farjump_loader::{LinkedImage, Manifest};
 
 /// Describes `linked`. `now` is the time in nanoseconds by the clock that stamps calls, and `own` whether it
 /// is a function of the target's own.
@@ -13,5 +13,10 @@ pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage
     (image.link_time, image.calls, image.time) = (linked.link_time(), usage.calls(), usage.time());
     image.last_use = Duration::from_nanos(now.saturating_sub(usage.last()));
     image.own = own;
+    let platform = linked.platform();
+    image.platform = platform.to_string();
+    // Code whose source named no family is the only one of its library.
+    let alone = || Manifest::new([(platform, linked.id())]).ok().map(|manifest| manifest.id());
+    image.family = linked.family().or_else(alone).unwrap_or(image.family);
     image
 }

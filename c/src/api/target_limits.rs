@@ -111,8 +111,8 @@ pub unsafe extern "C" fn farjump_target_options_set_max_sources(
     change!(options, options.max_sources = Some(sources))
 }
 
-/// Admits code with this id and no other, whatever the mode; further calls add ids. Default: all code. The
-/// functions of farjump_target_options_add_local() do not come in, and need not be listed.
+/// Admits code with this id, or of the family with this id, and no other, whatever the mode; further calls add
+/// ids. A family is the images of one library for all of its platforms. Default: all code. The functions of farjump_target_options_add_local() do not come in, and need not be listed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farjump_target_options_allow_code(
     options: *mut farjump_target_options_t,

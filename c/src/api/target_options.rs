@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use farjump::core::image::MAX_SYMBOL;
-use farjump::{CodeId, Data, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
+use farjump::{CodeId, Data, FamilyId, Key, Library, Mode, Rights, Target, TargetBuilder, WaitPolicy};
 
 use crate::api::catch::{c_text, duration, give, guarded, object, path, take, text, variable};
 use crate::api::last_error::Failure;
@@ -156,7 +156,10 @@ impl farjump_target_options_t {
         let builder = set(builder, self.handshake_timeout.map(duration), TargetBuilder::handshake_timeout);
         let builder = set(builder, self.control_interval.map(duration), TargetBuilder::control_interval);
         let builder = set(builder, self.max_sources, TargetBuilder::max_sources);
+        let families =
+            self.allowed.as_ref().map(|ids| ids.iter().map(|id| FamilyId(id.0)).collect::<Vec<_>>());
         let builder = set(builder, self.allowed.clone(), TargetBuilder::allow_code);
+        let builder = set(builder, families, TargetBuilder::allow_family);
         let builder = set(builder, self.max_frame, TargetBuilder::max_frame);
         let builder = set(builder, self.max_image, TargetBuilder::max_image);
         let builder = set(builder, self.max_payload, TargetBuilder::max_payload);

@@ -86,8 +86,8 @@ pub(crate) struct Serve {
     /// Another target, to which injected code may forward itself by this name (farjump_forward); repeatable
     #[arg(long = "destination", value_name = "NAME=ADDRESS", value_parser = parse_destination)]
     pub(crate) destinations: Vec<Destination>,
-    /// Allow code with this id and no other; may be repeated. @FILE lists several. Those of --local are
-    /// always allowed
+    /// Allow code with this id, or of the family with this id (a library's images for all machines), and no other;
+    /// may be repeated. @FILE lists several. Those of --local are always allowed
     #[arg(long = "allow-code", value_name = "ID|@FILE")]
     pub(crate) codes: Vec<AllowedCodes>,
     /// Largest frame of a source, with header and code [default: as the largest payload and code need]

@@ -6,7 +6,7 @@ mod limits;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use farjump::{Data, Library, Target};
+use farjump::{Data, FamilyId, Library, Target};
 use serde_json::json;
 
 use arguments::Destination;
@@ -62,6 +62,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     }
     for codes in &arguments.codes {
         builder = builder.allow_code(codes.0.iter().copied());
+        // An id may be a family's as well.
+        builder = builder.allow_family(codes.0.iter().map(|id| FamilyId(id.0)));
     }
     if let Some(level) = arguments.cpu_level {
         builder = builder.cpu_level(level);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farjump_core::cpu::Cpu;
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 use serde::{Deserialize, Serialize};
 
 use crate::refusal::RefusalCause;
@@ -126,10 +126,16 @@ pub struct StoredImage {
     pub source: String,
     /// Whether it is a function of the target's own, which is never dropped on request.
     pub own: bool,
+    /// The platform that it was linked for: target triple, and CPU level behind a colon if it is not the baseline.
+    pub platform: String,
+    /// Its family, as its source named it.
+    #[serde(with = "family_id")]
+    pub family: FamilyId,
 }
 
 impl StoredImage {
-    /// An image of this id and length that came as `name` from `source`, and was not used since.
+    /// An image of this id and length that came as `name` from `source`, and was not used since. Platform and family
+    /// are left open.
     pub fn new(id: CodeId, name: impl Into<String>, bytes: usize, source: impl Into<String>) -> StoredImage {
         StoredImage {
             id,
@@ -141,7 +147,23 @@ impl StoredImage {
             last_use: Duration::ZERO,
             source: source.into(),
             own: false,
+            platform: String::new(),
+            family: FamilyId([0; 16]),
         }
+    }
+}
+
+/// A family id as its bytes.
+mod family_id {
+    use farjump_core::image::FamilyId;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(id: &FamilyId, serializer: S) -> Result<S::Ok, S::Error> {
+        id.0.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(decoder: D) -> Result<FamilyId, D::Error> {
+        Deserialize::deserialize(decoder).map(FamilyId)
     }
 }
 
@@ -322,9 +344,11 @@ mod tests {
             time: Duration::from_nanos(4),
             last_use: Duration::from_nanos(5),
             own: true,
+            platform: "m".into(),
+            family: FamilyId([6; 16]),
             ..StoredImage::new(CodeId(id), "f", 300, "p")
         };
-        let image_bytes = [&id[..], &[1, b'f', 0xac, 2, 1, 2, 4, 5, 1, b'p', 1]].concat();
+        let image_bytes = [&id[..], &[1, b'f', 0xac, 2, 1, 2, 4, 5, 1, b'p', 1, 1, b'm'], &[6; 16]].concat();
         let source = |memory| SourceStats {
             program: "s".into(),
             pid: 7,

@@ -171,6 +171,25 @@ pub enum Message {
     },
     /// Target to source, once before [`Message::Go`]: the source's rights, which spare it futile attempts.
     Rights(Rights),
+    /// Target to source: the target needs the manifest of a family that a frame named. The frame may wait until
+    /// [`Message::Manifest`] or [`Message::NoManifest`] comes.
+    NeedManifest {
+        /// The family id.
+        family: [u8; 16],
+    },
+    /// Source to target: the requested manifest.
+    Manifest {
+        /// The family id.
+        family: [u8; 16],
+        /// Its text.
+        #[serde(with = "serde_bytes")]
+        text: Vec<u8>,
+    },
+    /// Source to target: the source has no manifest of that family.
+    NoManifest {
+        /// The family id.
+        family: [u8; 16],
+    },
 }
 
 /// Decodes one name more than the limit, so that a rejection can report it, and no more: an empty name takes
@@ -223,6 +242,9 @@ impl Message {
             Message::AdminRequest(_) => "AdminRequest",
             Message::AdminResponse { .. } => "AdminResponse",
             Message::Rights(_) => "Rights",
+            Message::NeedManifest { .. } => "NeedManifest",
+            Message::Manifest { .. } => "Manifest",
+            Message::NoManifest { .. } => "NoManifest",
         }
     }
 
@@ -350,6 +372,9 @@ mod tests {
             (Message::AdminRequest(AdminRequest::Drop { id }), with(&[18, 1], &id)),
             (Message::AdminResponse { bytes: vec![1, 0, 0] }, vec![19, 3, 1, 0, 0]),
             (Message::Rights(Rights::CALL | Rights::EXPORT), vec![20, 18]),
+            (Message::NeedManifest { family: id }, with(&[21], &id)),
+            (Message::Manifest { family: id, text: vec![1, 2] }, [&[22][..], &id, &[2, 1, 2]].concat()),
+            (Message::NoManifest { family: id }, with(&[23], &id)),
         ];
         for (message, bytes) in cases {
             assert_eq!(postcard::to_stdvec(&message).unwrap(), bytes, "{}", message.name());

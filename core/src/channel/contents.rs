@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 
 use super::{Channel, Taken};
-use crate::frame::{CODE_HEADER_LEN, CodePart, MAX_NAME};
+use crate::frame::{CODE_HEADER_LEN, CodePart, FAMILY_LEN, MAX_NAME};
+use crate::image::FamilyId;
 use crate::shared;
 
 /// What a frame consists of besides its header and the address of its payload. The peer may change the bytes
@@ -81,6 +82,14 @@ impl Contents<'_> {
             into.set_len(image_len + name_len);
         }
         image_len
+    }
+
+    /// The family of the frame's code, if it names one.
+    pub fn family(self) -> Option<FamilyId> {
+        let code = self.code().filter(|code| code.has_family)?;
+        let mut id = [0; FAMILY_LEN];
+        copy_part(self.part(|| Some((code.names_end() - FAMILY_LEN, FAMILY_LEN))), &mut id);
+        Some(FamilyId(id))
     }
 
     /// Whether the image equals `image`, byte for byte. `false` if the frame has none.

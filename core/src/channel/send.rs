@@ -218,9 +218,12 @@ impl Channel {
                 frame.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
             }
             frame.write(CODE_HEADER_LEN, code.name.as_bytes());
+            if let Some(family) = &code.family {
+                frame.write(CODE_HEADER_LEN + code.name.len(), &family.0);
+            }
             frame.write(part.image_offset as usize, code.image);
             if let Path::TwoSided(_) = self.path {
-                let name_end = CODE_HEADER_LEN + code.name.len();
+                let name_end = part.names_end();
                 let image = match part.image_len {
                     0 => name_end..name_end,
                     len => part.image_offset as usize..(part.image_offset + len) as usize,

@@ -43,7 +43,7 @@ impl Channel {
         plan.write(&layout, 0, 0, &mut frame)?;
         let part = plan.code_part(&layout)?;
         let end = (part.image_offset + part.image_len) as usize;
-        let end = end.max(crate::frame::CODE_HEADER_LEN + usize::from(part.name_len));
+        let end = end.max(part.names_end());
         let [.., word] = part.to_words(0);
         frame[PAYLOAD..][..8].copy_from_slice(&word.to_le_bytes());
         let (image_offset, image_len) = (part.image_offset, part.image_len as usize);

@@ -7,10 +7,10 @@ mod messages;
 mod refusals;
 
 use farjump_core::frame::{
-    CODE_HEADER_LEN, CodePart, Flags, FrameError, HEADER_LEN, Header, Kind, Layout, Plan, PlanCode,
-    ReplyStatus, Trailer,
+    CODE_HEADER_LEN, CodePart, Flags, FrameError, FrameView, HEADER_LEN, Header, Kind, Layout, Plan,
+    PlanCode, ReplyStatus, Trailer,
 };
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 use proptest::prelude::*;
 
 const KINDS: [Kind; 10] = [
@@ -33,7 +33,7 @@ fn plan(kind: Kind) -> Plan<'static> {
 }
 
 fn code<'a>(image: &'a [u8], name: &'a str) -> PlanCode<'a> {
-    PlanCode { image, id: CodeId([9; 16]), epoch: 11, name }
+    PlanCode { image, id: CodeId([9; 16]), epoch: 11, name, family: None }
 }
 
 /// The words at 24 of a frame with no code.
@@ -54,7 +54,11 @@ fn bytes(plan: &Plan<'_>, base: usize, payload_len: usize) -> (Vec<u8>, Layout) 
         for (index, word) in part.to_words(layout.payload as u32).into_iter().enumerate() {
             put_word(&mut frame, HEADER_LEN + index * 8, word);
         }
-        frame[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
+        let (name, behind) = frame[CODE_HEADER_LEN..].split_at_mut(code.name.len());
+        name.copy_from_slice(code.name.as_bytes());
+        if let Some(family) = code.family {
+            behind[..16].copy_from_slice(&family.0);
+        }
         frame[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
     }
     for (index, byte) in frame[layout.payload..][..payload_len].iter_mut().enumerate() {
@@ -101,18 +105,35 @@ proptest! {
 
     #[test]
     fn the_longer_header_reads_back(
-        image_offset: u32, image_len: u32, id: [u8; 16], epoch: u64, name_len: u16, payload: u32,
+        image_offset: u32, image_len: u32, id: [u8; 16], epoch: u64, name_len: u16, has_family: bool, payload: u32,
     ) {
-        let part = CodePart { image_offset, image_len, id: CodeId(id), epoch, name_len };
+        let part = CodePart { image_offset, image_len, id: CodeId(id), epoch, name_len, has_family };
         let words = part.to_words(payload);
         let expected = [
             u64::from(image_offset) | u64::from(image_len) << 32,
             u64::from_le_bytes(id[..8].try_into().unwrap()),
             u64::from_le_bytes(id[8..].try_into().unwrap()),
             epoch,
-            u64::from(payload) | u64::from(name_len) << 32,
+            u64::from(payload) | u64::from(name_len) << 32 | if has_family { 16 << 48 } else { 0 },
         ];
         prop_assert_eq!(words, expected);
+    }
+}
+
+#[test]
+fn the_family_of_code_lies_behind_its_name() {
+    let image = [0x90; 40];
+    for name in ["", "sum", &"n".repeat(255)] {
+        for (kind, image) in [(Kind::CallCode, &image[..]), (Kind::CallId, &[])] {
+            for family in [None, Some(FamilyId([0xfa; 16]))] {
+                let plan = Plan { code: Some(PlanCode { family, ..code(image, name) }), ..plan(kind) };
+                let (frame, _) = bytes(&plan, 0, 24);
+                let view = FrameView::new_checked(&frame, 0, NO_LIMIT).unwrap();
+                assert_eq!((view.family(), view.name()), (family, Some(name.as_bytes())));
+                assert_eq!(view.image().unwrap_or_default(), image);
+                assert_eq!(view.payload(), (0..24).collect::<Vec<u8>>());
+            }
+        }
     }
 }
 

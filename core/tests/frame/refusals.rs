@@ -209,8 +209,13 @@ fn names_over_255_bytes_or_past_the_end_are_refused() {
 }
 
 #[test]
-fn reserved_bytes_are_zero() {
-    for bit in 48..64 {
-        assert_eq!(with_code(Kind::CallCode, |words| words[4] |= 1 << bit), Err(FrameError::Reserved));
+fn a_family_id_has_16_bytes_inside_the_frame_or_none() {
+    for len in (0..=64).chain([0xff, 0x100, 0x1000, 0xffff]) {
+        let result = with_code(Kind::CallId, |words| words[4] |= len << 48);
+        match len {
+            0 => assert!(result.is_ok()),
+            16 => assert!(result.is_ok(), "the payload leaves space for it"),
+            _ => assert_eq!(result, Err(FrameError::Family(len as u16))),
+        }
     }
 }

@@ -4,14 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farjump_control::RefusalCause;
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, Inserted, LinkedImage, Need, Refused};
 
 use super::code_table::{Binding, Callable, CodeTable, Named, Ready, Unbound, again};
 use super::{Executor, crash};
 use crate::mode::Mode;
-use crate::policy::Budget;
+use crate::policy::{Budget, ByFamily};
 use crate::refusal::Refusal;
+
+/// The code that a frame names.
+enum Found {
+    Here(Arc<LinkedImage>),
+    /// It is not in the store.
+    Missing,
+    /// Whether it may come in depends on this manifest.
+    NeedsManifest(FamilyId),
+}
 
 impl Executor {
     /// Checks that calls in this mode are allowed.
@@ -40,7 +49,11 @@ impl Executor {
         let space_was_made = std::mem::take(&mut self.space_was_made);
         match found {
             Err(Unbound::NoSpace(_, need)) if !space_was_made => Ok(Ready::Crowded(need)),
-            Ok(Some(linked)) => {
+            Ok(Found::Here(linked)) => {
+                if let Some(family) = named.family {
+                    log::debug!("`{}` ({}) is of family {family}", linked.name(), linked.id());
+                    linked.set_family(family);
+                }
                 let callable = Callable::of(&linked);
                 let cached = self.modes.has(Mode::Cached);
                 table.bind(
@@ -49,7 +62,8 @@ impl Executor {
                 );
                 Ok(Ready::Yes)
             }
-            Ok(None) => {
+            Ok(Found::NeedsManifest(family)) => Ok(Ready::NeedsManifest(family)),
+            Ok(Found::Missing) => {
                 let name = String::from_utf8_lossy(named.copied.name());
                 table.miss(index, named.id, &name);
                 Ok(Ready::Needs(named.id))
@@ -61,12 +75,7 @@ impl Executor {
         }
     }
 
-    fn find(
-        &mut self,
-        table: &mut CodeTable,
-        index: u16,
-        named: &mut Named<'_>,
-    ) -> Result<Option<Arc<LinkedImage>>, Unbound> {
+    fn find(&mut self, table: &mut CodeTable, index: u16, named: &mut Named<'_>) -> Result<Found, Unbound> {
         // An image may be the first of many in mode always, and surely is if it came before.
         let again = table.bound(index).is_some_and(|(_, linked)| linked.id() == named.id);
         let is_id_alone = named.copied.image().is_empty();
@@ -77,11 +86,19 @@ impl Executor {
         }
         self.of_this_epoch(named.epoch)?;
         // Checked before the code is requested.
-        self.policy.code(&named.id)?;
-        if is_id_alone {
-            return Ok(self.store.get(&named.id).cloned());
+        if let Err(refusal) = self.policy.code(&named.id) {
+            let stored = self.store.get(&named.id).map(|linked| linked.image());
+            let image = if is_id_alone { stored } else { Some(named.copied.image()) };
+            match self.policy.by_family(named.id, named.family, image, refusal)? {
+                ByFamily::Allowed => {}
+                ByFamily::NeedsManifest(family) => return Ok(Found::NeedsManifest(family)),
+                ByFamily::NeedsImage => return Ok(Found::Missing),
+            }
         }
-        self.bring(&mut table.budget, named.id, named.copied, named.origin).map(Some)
+        if is_id_alone {
+            return Ok(self.store.get(&named.id).cloned().map_or(Found::Missing, Found::Here));
+        }
+        self.bring(&mut table.budget, named.id, named.copied, named.origin).map(Found::Here)
     }
 
     /// Places an image that a source brought, if its source may take the memory. The policy lets the code in.
@@ -206,8 +223,13 @@ impl Executor {
         let name = names.max_by_key(|name| name.len())?;
         let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
         let mut copied = Copied::new(image, name.as_bytes());
-        let allowed = self.policy.code(&id).map_err(Unbound::from);
-        let supplied = allowed.and_then(|()| self.bring(&mut table.budget, id, &mut copied, origin));
+        let allowed = self.policy.code(&id).or_else(|refusal| {
+            // Code of a family that a frame named was found in its manifest before it was requested.
+            self.policy.by_family(id, None, Some(image), refusal).map(drop)
+        });
+        let supplied = allowed
+            .map_err(Unbound::from)
+            .and_then(|()| self.bring(&mut table.budget, id, &mut copied, origin));
         let space_was_made = std::mem::take(&mut self.space_was_made);
         match supplied {
             Err(Unbound::NoSpace(_, need)) if !space_was_made => return Some(need),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 
-use farjump_core::image::{CodeId, Platform};
+use farjump_core::image::{CodeId, FamilyId, Platform};
 use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols, Usage, debugger};
 
 use farjump_os::cpu::detected;
@@ -205,6 +205,15 @@ impl ExecutorBuilder {
     #[must_use]
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
         self.policy.allow(ids);
+        self
+    }
+
+    /// Admits the code of these families and no other, besides that of [`ExecutorBuilder::allow_code`]: the images
+    /// of a library for all of its platforms. A source is asked for the list of a library's images, which the family
+    /// id is the hash of.
+    #[must_use]
+    pub fn allow_family(mut self, ids: impl IntoIterator<Item = FamilyId>) -> Self {
+        self.policy.allow_families(ids);
         self
     }
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farjump_core::frame::INLINE_ALIGN_LOG2;
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, LinkedImage, Need, Usage};
 
 use super::enter::Main;
@@ -216,6 +216,8 @@ impl Callable {
 pub(crate) struct Named<'a> {
     pub(crate) id: CodeId,
     pub(crate) epoch: u64,
+    /// The family that the frame names.
+    pub(crate) family: Option<FamilyId>,
     /// The image, empty if only the id came, and the name. Taken if the image is placed.
     pub(crate) copied: &'a mut Copied,
     /// The program that brings it, in words for people.
@@ -228,6 +230,8 @@ pub(crate) enum Ready {
     Yes,
     /// The source must send the code first.
     Needs(CodeId),
+    /// The source must send the manifest of this family first.
+    NeedsManifest(FamilyId),
     /// Other code must go first ([`Executor::make_space`](super::Executor::make_space)).
     Crowded(Need),
 }
@@ -304,7 +308,7 @@ mod tests {
         let (mut copied, origin) = (Copied::default(), Arc::from("a test"));
         for index in 0..=u16::MAX {
             copied.set(&image, &[b'n'; 255]);
-            let mut named = Named { id, epoch, copied: &mut copied, origin: &origin };
+            let mut named = Named { id, epoch, family: None, copied: &mut copied, origin: &origin };
             assert_eq!(executor.bind(&mut table, index, &mut named), Ok(Ready::Yes));
         }
         let (_, most) = most_at_once(|| table.forget(&id));

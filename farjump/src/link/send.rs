@@ -85,7 +85,7 @@ impl Call<'_> {
         if image.len() > self.max_image {
             return Err(self.over_limit(Part::Image, image.len(), self.max_image));
         }
-        let named = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
+        let named = self.plan_code(kind, image, id, code);
         let sent = self.send_frame(channel, &Plan { kind, code: Some(named), ..plan }, max)?;
         Ok(Sent { code: image.len(), binds: matches!(kind, Kind::CallCode | Kind::CallId), ..sent })
     }
@@ -106,13 +106,20 @@ impl Call<'_> {
         }
     }
 
+    fn plan_code<'a>(&'a self, kind: Kind, image: &'a [u8], id: CodeId, code: &Code) -> PlanCode<'a> {
+        // The target keeps no code that runs in place, and has its own for its own functions.
+        let keeps = matches!(kind, Kind::CallCode | Kind::CallId);
+        let family = code.family().filter(|_| keeps);
+        PlanCode { image, id, epoch: self.epoch, name: self.library.name(), family }
+    }
+
     /// The frame template of this code, in a mode in which all its calls send the same code part.
     pub(super) fn template(&self, channel: &Channel, code: &Code) -> Option<FrameTemplate> {
         if !matches!(self.mode, Mode::Always | Mode::Local) {
             return None;
         }
         let (kind, image, id) = self.named(code)?;
-        let code_part = PlanCode { image, id, epoch: self.epoch, name: self.library.name() };
+        let code_part = self.plan_code(kind, image, id, code);
         channel.template(&Plan {
             kind,
             wants_reply: false,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use farjump_control::MAX_CODE;
 use farjump_core::channel::FrameTemplate;
-use farjump_core::image::{CodeId, Platform};
-use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage};
+use farjump_core::image::{CodeId, FamilyId, Platform};
+use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage, Manifest};
 pub(super) use kept_images::Flush;
 use kept_images::KeptImages;
 
@@ -40,6 +40,8 @@ pub(crate) struct SentCodes {
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) id: CodeId,
+    /// The images of its library, if there are several.
+    family: Option<Box<Family>>,
     /// The ifunc's name.
     name: Box<str>,
     origin: Origin,
@@ -51,6 +53,14 @@ pub(crate) struct Code {
     template: Option<(Mode, FrameTemplate)>,
     /// The turn of its last call, except for the code used last.
     turn: u64,
+}
+
+/// The images of a library for several platforms. The target may ask for each of them as long as the code has an
+/// index: a function forwards itself to other machines.
+#[derive(Debug)]
+struct Family {
+    manifest: Arc<Manifest>,
+    images: Vec<LibraryImage>,
 }
 
 /// Source of a code's image: the target may request it as long as a frame that needs it has not run.
@@ -73,6 +83,12 @@ impl Code {
             Origin::Stored(linked) => copy(linked.upgrade()?.image()),
             Origin::Nothing => None,
         }
+    }
+
+    /// The family that its frames name.
+    #[inline]
+    pub(crate) fn family(&self) -> Option<FamilyId> {
+        self.family.as_ref().map(|family| family.manifest.id())
     }
 
     /// The ifunc's name.
@@ -134,6 +150,11 @@ impl SentCodes {
             self.kept.add(index);
         }
         code.origin = Origin::Library(library.identity(), Some(image.clone()));
+        if library.images().len() > 1 && code.family.is_none() {
+            code.family = library.manifest().map(|manifest| {
+                Box::new(Family { manifest: Arc::clone(manifest), images: library.images().to_vec() })
+            });
+        }
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
         // run.
         self.recent = Some((library.identity(), index));
@@ -172,6 +193,7 @@ impl SentCodes {
     fn add(&mut self, id: CodeId, name: &str, align_log2: u8) -> Result<u16, Error> {
         let code = Code {
             id,
+            family: None,
             name: name.into(),
             origin: Origin::Nothing,
             known: Known::Nothing,
@@ -254,8 +276,25 @@ impl SentCodes {
         }
     }
 
-    pub(crate) fn by_id(&self, id: &CodeId) -> Option<&Code> {
-        self.by_id.get(id).map(|&index| &self.entries[usize::from(index)])
+    /// The name of the code `id`, and a copy of its image: code that was sent, or an image for another platform of
+    /// a library that was. `None` if it is kept no longer, or is too long for a control connection.
+    pub(crate) fn image_of(&self, id: &CodeId) -> Option<(&str, Vec<u8>)> {
+        if let Some(&index) = self.by_id.get(id) {
+            let code = &self.entries[usize::from(index)];
+            if let Some(image) = code.image() {
+                return Some((code.name(), image));
+            }
+        }
+        self.entries.iter().find_map(|code| {
+            let image = code.family.as_ref()?.images.iter().find(|image| image.id() == *id)?;
+            (image.bytes().len() <= MAX_CODE).then(|| (code.name(), image.bytes().to_vec()))
+        })
+    }
+
+    /// The manifest of a family that a frame named.
+    pub(crate) fn manifest(&self, family: &FamilyId) -> Option<&Manifest> {
+        let manifests = self.entries.iter().filter_map(|code| Some(&*code.family.as_ref()?.manifest));
+        manifests.into_iter().find(|manifest| manifest.id() == *family)
     }
 
     /// Prepares for a new link to the same address: bound codes are at best in the target's store.

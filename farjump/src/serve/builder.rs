@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
-use farjump_core::image::{CodeId, Level};
+use farjump_core::image::{CodeId, FamilyId, Level};
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
@@ -374,6 +374,14 @@ impl<'a> TargetBuilder<'a> {
     /// called by their name ([`Mode::Local`]); the same code from a source is refused.
     pub fn allow_code(mut self, ids: impl IntoIterator<Item = CodeId>) -> Self {
         self.executor = self.executor.allow_code(ids);
+        self
+    }
+
+    /// Admits the code of these families and no other, besides that of [`TargetBuilder::allow_code`]: the images of
+    /// a library for all of its platforms (`farjump inspect` shows the id). A source is asked for the list of a
+    /// library's images, of which the family id is the hash. Code that a source compiled for this CPU is in no list.
+    pub fn allow_family(mut self, ids: impl IntoIterator<Item = FamilyId>) -> Self {
+        self.executor = self.executor.allow_family(ids);
         self
     }
 

@@ -26,6 +26,9 @@ mod no_filesystem;
 mod panics;
 mod payloads;
 mod peer_death;
+// Levels of CPUs are those of x86-64.
+#[cfg(target_arch = "x86_64")]
+mod platforms;
 mod policy;
 mod processors;
 mod rights;

@@ -262,7 +262,7 @@ impl Oracle {
     fn honest(&self, hostile: &RawSource, number: usize, payload: &[u8]) -> Vec<u8> {
         const NAMES: [&str; 2] = ["chronicle", "tally"];
         let (id, image, _) = &self.held[number % 2];
-        let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2] };
+        let code = PlanCode { image, id: *id, epoch: self.epoch, name: NAMES[number % 2], family: None };
         let plan = Plan { index: number as u16 % 2, wants_reply: number < 6, token: number as u32, ..call() };
         let plan = match number {
             0 | 1 => Plan { kind: Kind::CallCode, code: Some(code), ..plan },

@@ -33,12 +33,12 @@ fn over_limit<T: std::fmt::Debug>(result: Result<T, Error>) -> (Part, usize, u64
 }
 
 /// The cause and text of the next refusal that the target sends `hostile`.
-fn refusal_of(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
+pub(crate) fn refusal_of(target: &mut Target<'_>, hostile: &mut RawSource) -> (RefusalCause, String) {
     meanwhile(target, || hostile.refusal(7))
 }
 
 /// A target, an honest source, and a hostile one after the handshake.
-fn with_hostile<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
+pub(crate) fn with_hostile<'a>(place: &Place, target: TargetBuilder<'a>) -> (Pair<'a>, RawSource) {
     let mut pair = Pair::of(target, place.link());
     let hostile = pair.hostile();
     (pair, hostile)
@@ -171,6 +171,7 @@ fn a_payload_over_the_limit_that_is_sent_all_the_same_is_refused_and_runs_nothin
             id: code_id(&image),
             epoch: hostile.epoch,
             name: "echo",
+            family: None,
         };
         let at = vec![5; max];
         assert_eq!(meanwhile(&mut pair.target, || hostile.call_new("echo", &image, &at)), at);

@@ -56,7 +56,13 @@ impl<'a> Contents<'a> {
             index: self.index,
             token: self.token,
             align_log2: self.align_log2,
-            code: view.parts().code.map(|code| PlanCode { image, id: code.id, epoch: code.epoch, name }),
+            code: view.parts().code.map(|code| PlanCode {
+                image,
+                id: code.id,
+                epoch: code.epoch,
+                name,
+                family: None,
+            }),
         })
     }
 }

@@ -101,8 +101,13 @@ fn sites() -> Vec<u8> {
 /// Frames of every kind, at the first line of a page and behind it.
 fn frames() -> Vec<Seed> {
     let image = counter();
-    let code =
-        |image| PlanCode { image, id: code_id(&counter()), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
+    let code = |image| PlanCode {
+        image,
+        id: code_id(&counter()),
+        epoch: 0x0123_4567_89ab_cdef,
+        name: "counter",
+        family: None,
+    };
     let plan = |kind| Plan {
         kind,
         wants_reply: true,

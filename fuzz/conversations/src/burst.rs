@@ -25,7 +25,8 @@ impl Hostile<'_> {
     fn burst(&mut self, seed: u64) -> bool {
         let (Some(control), Some(link)) = (&mut self.control, &mut self.link) else { return false };
         let function = &functions()[0];
-        let code = PlanCode { image: &[], id: function.id(), epoch: link.epoch, name: function.name };
+        let code =
+            PlanCode { image: &[], id: function.id(), epoch: link.epoch, name: function.name, family: None };
         let plan = Plan {
             kind: Kind::Call,
             wants_reply: false,

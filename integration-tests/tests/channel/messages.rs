@@ -335,7 +335,7 @@ fn no_frame_is_longer_than_its_length_can_say() {
 fn what_room_held_before_does_not_travel() {
     let (mut left, _right, line) = pair();
     let image = [0; 200];
-    let code = PlanCode { image: &image, id: CodeId([0; 16]), epoch: 0, name: "\0\0\0" };
+    let code = PlanCode { image: &image, id: CodeId([0; 16]), epoch: 0, name: "\0\0\0", family: None };
     let call = Plan { token: 0, ..Plan::of(Kind::Call) };
     for len in [0, 1, 8, 39, 40, 41, 63, 64, 65, 1000, 4033] {
         let payload = vec![0; len];

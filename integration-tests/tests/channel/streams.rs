@@ -88,7 +88,7 @@ impl Run {
         let payload = pattern(token, len);
         let image = if code { pattern(!token, 1 + token as usize % 200) } else { Vec::new() };
         let name = if code { "ifunc" } else { "" };
-        let named = PlanCode { image: &image, id: CodeId([token as u8; 16]), epoch: 9, name };
+        let named = PlanCode { image: &image, id: CodeId([token as u8; 16]), epoch: 9, name, family: None };
         let kind = if code { Kind::CallCode } else { Kind::Call };
         let plan = Plan { align_log2, code: code.then_some(named), ..plan(kind, token) };
         let channel = &mut self.pair.side(left).channel;

@@ -11,7 +11,7 @@ const RING: usize = 8192;
 
 fn named(kind: Kind, image: &[u8], token: u32) -> Plan<'_> {
     let image = if kind == Kind::CallCode { image } else { &[] };
-    let code = PlanCode { image, id: CodeId([7; 16]), epoch: 9, name: "again" };
+    let code = PlanCode { image, id: CodeId([7; 16]), epoch: 9, name: "again", family: None };
     Plan { code: Some(code), ..plan(kind, token) }
 }
 

@@ -72,7 +72,13 @@ fn the_frames_are_as_documented_and_are_taken() {
     assert_eq!(view.signal(), u64::from(key().stamp(0)));
 
     let image = counter();
-    let code = PlanCode { image: &image, id: code_id(&image), epoch: 0x0123_4567_89ab_cdef, name: "counter" };
+    let code = PlanCode {
+        image: &image,
+        id: code_id(&image),
+        epoch: 0x0123_4567_89ab_cdef,
+        name: "counter",
+        family: None,
+    };
     let plan = Plan {
         kind: Kind::CallCode,
         wants_reply: false,

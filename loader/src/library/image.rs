@@ -121,10 +121,12 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
 }
 
 /// The manifest of `images`, which are in the file at `path`; `None` if there are none.
-pub(super) fn manifest_of(images: &[LibraryImage], path: &Path) -> Result<Option<Manifest>, Error> {
+pub(super) fn manifest_of(images: &[LibraryImage], path: &Path) -> Result<Option<Arc<Manifest>>, Error> {
     if images.is_empty() {
         return Ok(None);
     }
     let manifest = Manifest::new(images.iter().map(|image| (image.platform, image.id)));
-    manifest.map(Some).map_err(|source| Error::Manifest { path: path.to_path_buf(), source })
+    manifest
+        .map(|manifest| Some(Arc::new(manifest)))
+        .map_err(|source| Error::Manifest { path: path.to_path_buf(), source })
 }

@@ -76,7 +76,7 @@ struct Opened {
     /// The function itself, if the library is loaded.
     main: Option<MainRoutine>,
     images: Vec<LibraryImage>,
-    manifest: Option<Manifest>,
+    manifest: Option<Arc<Manifest>>,
     signature: Option<Signature>,
     /// Last, so that it is unloaded after everything that points into it is gone.
     _loaded: Option<Loaded>,
@@ -222,7 +222,7 @@ impl Library {
     }
 
     /// The list of its images; `None` if it has none.
-    pub fn manifest(&self) -> Option<&Manifest> {
+    pub fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.0.manifest.as_ref()
     }
 

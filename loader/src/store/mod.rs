@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farjump_core::icache;
-use farjump_core::image::{CodeId, ImageError, ImageView, PlaceError, Platform};
+use farjump_core::image::{CodeId, FamilyId, ImageError, ImageView, Machine, PlaceError, Platform};
 use farjump_os::cpu::detected;
 
 use crate::address_map::Listing;
@@ -50,6 +50,7 @@ pub struct LinkedImage {
     image_len: usize,
     usage: Usage,
     origin: Option<Arc<str>>,
+    family: OnceLock<FamilyId>,
     /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
     /// Likewise.
@@ -82,6 +83,22 @@ impl LinkedImage {
     #[inline]
     pub fn payload_align_log2(&self) -> u8 {
         self.payload_align_log2
+    }
+
+    /// Notes the family that a frame named. The first one stays.
+    pub fn set_family(&self, family: FamilyId) {
+        self.family.get_or_init(|| family);
+    }
+
+    /// The family that a frame named first: a claim of its source. `None` for the only code of a library.
+    pub fn family(&self) -> Option<FamilyId> {
+        self.family.get().copied()
+    }
+
+    /// The platform that it was linked for.
+    pub fn platform(&self) -> Platform {
+        // It was checked before it was placed.
+        ImageView::new_checked(self.image()).map_or(Platform::baseline(Machine(0)), |view| view.platform())
     }
 
     /// The image as it arrived, before its sites were patched.
@@ -304,6 +321,7 @@ impl Store {
                 image_len,
                 usage: Usage::new(),
                 origin: origin.cloned(),
+                family: OnceLock::new(),
                 listing: OnceLock::new(),
                 shown: OnceLock::new(),
                 block,

@@ -86,6 +86,9 @@ pub enum FrameError {
         /// Length of the payload.
         payload: u32,
     },
+    /// A family id of another length.
+    #[error("frame has a family id of {0} bytes: it must be 16, or 0 for none")]
+    Family(u16),
     /// Reserved bytes that are not zero.
     #[error("reserved bytes of the frame are not zero")]
     Reserved,

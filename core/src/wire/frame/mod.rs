@@ -24,8 +24,8 @@
 //! | 48 | 8 | epoch of the target in which the code index is bound |
 //! | 56 | 4 | offset of the payload in the frame |
 //! | 60 | 2 | length of the name |
-//! | 62 | 2 | zero |
-//! | 64 | | the name, UTF-8, for people |
+//! | 62 | 2 | length of the family id: 0 or 16 |
+//! | 64 | | the name, UTF-8, for people; then the family id |
 //!
 //! Then follows the payload, aligned. The last 8 bytes of every frame with [`Flags::TRAILER`] are the
 //! trailer. In a frame without code the payload starts at the first suitably aligned byte from 24 on, so a
@@ -71,6 +71,8 @@ pub const INLINE_PAYLOAD: usize = LINE - HEADER_LEN;
 pub const MAX_FRAME: usize = 1 << 31;
 /// Longest name of an ifunc, in bytes.
 pub const MAX_NAME: usize = 255;
+/// Length of a family id, in bytes.
+pub const FAMILY_LEN: usize = 16;
 /// Default alignment of payloads that do not share the header's line: log2 of 64 bytes.
 pub const DEFAULT_ALIGN_LOG2: u8 = 6;
 
@@ -358,12 +360,12 @@ impl Header {
     fn check_code(&self, base: usize, end: usize, words: [u64; 5]) -> Result<Parts, FrameError> {
         let part = CodePart::from_words(words);
         let payload = (words[4]) as u32;
-        let name_end = CODE_HEADER_LEN + usize::from(part.name_len);
+        let name_end = part.names_end();
         if usize::from(part.name_len) > MAX_NAME || name_end > end {
             return Err(FrameError::Name(part.name_len));
         }
-        if words[4] >> 48 != 0 {
-            return Err(FrameError::Reserved);
+        if ![0, FAMILY_LEN as u64].contains(&(words[4] >> 48)) {
+            return Err(FrameError::Family((words[4] >> 48) as u16));
         }
         let image_error =
             FrameError::Image { offset: part.image_offset, len: part.image_len, frame: self.frame_len };
@@ -413,6 +415,8 @@ pub struct CodePart {
     pub epoch: u64,
     /// Length of the name at [`CODE_HEADER_LEN`], in bytes.
     pub name_len: u16,
+    /// Whether a family id of [`FAMILY_LEN`] bytes is behind the name.
+    pub has_family: bool,
 }
 
 impl CodePart {
@@ -426,7 +430,14 @@ impl CodePart {
             id: CodeId(id),
             epoch: words[3],
             name_len: (words[4] >> 32) as u16,
+            has_family: words[4] >> 48 != 0,
         }
+    }
+
+    /// Offset of the end of name and family id, in bytes.
+    #[inline]
+    pub fn names_end(&self) -> usize {
+        CODE_HEADER_LEN + usize::from(self.name_len) + if self.has_family { FAMILY_LEN } else { 0 }
     }
 
     /// The five words of the code header. The last of them also holds the payload's offset.
@@ -441,7 +452,9 @@ impl CodePart {
             half(0),
             half(8),
             self.epoch,
-            u64::from(payload) | u64::from(self.name_len) << 32,
+            u64::from(payload)
+                | u64::from(self.name_len) << 32
+                | if self.has_family { (FAMILY_LEN as u64) << 48 } else { 0 },
         ]
     }
 }

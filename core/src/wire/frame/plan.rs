@@ -2,10 +2,10 @@
 //! earlier lap.
 
 use super::{
-    CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
+    CODE_HEADER_LEN, CodePart, DEFAULT_ALIGN_LOG2, FAMILY_LEN, Flags, HEADER_LEN, Header, INLINE_ALIGN_LOG2,
     INLINE_PAYLOAD, Kind, LINE, TRAILER_LEN, payload_offset, put_words,
 };
-use crate::image::{self, CodeId};
+use crate::image::{self, CodeId, FamilyId};
 use crate::transport::ArrivalRules;
 
 /// The frames of a link that end with a trailer. Follows from the arrival rule, see [`Trailer::for_rule`].
@@ -77,6 +77,8 @@ pub struct PlanCode<'a> {
     pub epoch: u64,
     /// The name, at most [`MAX_NAME`](super::MAX_NAME) bytes.
     pub name: &'a str,
+    /// The family of the code, if its library has images for several platforms.
+    pub family: Option<FamilyId>,
 }
 
 /// The layout of a planned frame.
@@ -140,7 +142,8 @@ impl Plan<'_> {
 
     /// Start of the image, 0 without one, and end of the image or else of the name.
     pub(super) fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
-        let name_end = CODE_HEADER_LEN + code.name.len();
+        let family_len = if code.family.is_some() { FAMILY_LEN } else { 0 };
+        let name_end = CODE_HEADER_LEN + code.name.len() + family_len;
         if code.image.is_empty() {
             return (0, name_end);
         }
@@ -182,7 +185,11 @@ impl Plan<'_> {
     pub(super) fn write_code(&self, layout: &Layout, frame: &mut [u8]) {
         if let (Some(code), Some(part)) = (&self.code, self.code_part(layout)) {
             put_words(&mut frame[HEADER_LEN..], &part.to_words(layout.payload as u32));
-            frame[CODE_HEADER_LEN..][..code.name.len()].copy_from_slice(code.name.as_bytes());
+            let (name, behind) = frame[CODE_HEADER_LEN..].split_at_mut(code.name.len());
+            name.copy_from_slice(code.name.as_bytes());
+            if let Some(family) = code.family {
+                behind[..FAMILY_LEN].copy_from_slice(&family.0);
+            }
             frame[part.image_offset as usize..][..code.image.len()].copy_from_slice(code.image);
         }
     }
@@ -217,6 +224,7 @@ impl Plan<'_> {
             id: code.id,
             epoch: code.epoch,
             name_len: code.name.len() as u16,
+            has_family: code.family.is_some(),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::layout::frame::{CODE, LENGTHS, REST, SIGNAL};
 use super::{CODE_HEADER_LEN, DELIVERED_HEADER_LEN, Flags, FrameError, HEADER_LEN, Header, LINE, Parts};
+use crate::image::FamilyId;
 
 /// A frame in plain memory whose lengths and offsets have all been checked.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +90,12 @@ impl<'a> FrameView<'a> {
     pub fn name(&self) -> Option<&'a [u8]> {
         let code = self.parts.code?;
         Some(&self.bytes[CODE_HEADER_LEN..][..usize::from(code.name_len)])
+    }
+
+    /// The family of the frame's code, if it names one.
+    pub fn family(&self) -> Option<FamilyId> {
+        let end = self.parts.code.filter(|code| code.has_family)?.names_end();
+        self.bytes[..end].last_chunk().copied().map(FamilyId)
     }
 }
 

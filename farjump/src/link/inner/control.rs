@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farjump_control::{DeferredFd, HandshakeError, Message, RefusalCause, plain};
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
 
@@ -69,6 +69,12 @@ impl Inner {
                 self.refused(token, Refusal { cause, text: plain(&text, MAX_TEXT) });
             }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
+            Message::NeedManifest { family } => {
+                let manifest = self.codes.manifest(&FamilyId(family));
+                let text = manifest.map(|manifest| manifest.text().as_bytes().to_vec());
+                let none = Message::NoManifest { family };
+                return self.send_control(&text.map_or(none, |text| Message::Manifest { family, text }));
+            }
             Message::CodeLinked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
             }
@@ -115,16 +121,14 @@ impl Inner {
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
         // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
         let most = self.connection.target.limits.image;
-        let code = self.codes.by_id(&id);
         // An image that is too long travels in frames only: this frame is refused, and the next brings the
         // code along.
-        let image =
-            code.and_then(|code| Some((code, code.image()?))).filter(|(_, image)| image.len() <= most);
-        let Some((code, image)) = image else {
+        let image = self.codes.image_of(&id).filter(|(_, image)| image.len() <= most);
+        let Some((name, image)) = image else {
             return self.send_control(&Message::NoCode { id: id.0 });
         };
         if let Some(handler) = &mut self.settings.on_code_missing {
-            handler(code.name());
+            handler(name);
         }
         self.stats.code_bytes += image.len() as u64;
         self.send_control(&Message::Code { id: id.0, image })

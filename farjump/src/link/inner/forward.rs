@@ -45,7 +45,13 @@ impl Inner {
             let brings = self.connection.target.rights.contains(Rights::INJECT);
             let image = if brings { image } else { &[] };
             plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
-            plan.code = Some(PlanCode { image, id, epoch: self.connection.target.epoch, name });
+            plan.code = Some(PlanCode {
+                image,
+                id,
+                epoch: self.connection.target.epoch,
+                name,
+                family: linked.family(),
+            });
         }
         match self.connection.channel.send_bytes(&plan, payload) {
             Ok(()) => {

@@ -151,7 +151,7 @@ impl Code {
     /// Drops everything that an index without code does not need.
     fn clear(&mut self) {
         self.origin = Origin::Nothing;
-        self.name = Box::default();
+        (self.name, self.family) = (Box::default(), None);
         (self.known, self.template, self.link_time) = (Known::Nothing, None, None);
     }
 }

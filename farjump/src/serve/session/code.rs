@@ -131,7 +131,10 @@ impl Session {
         let copied = &mut shared.scratch.code;
         copied.fill(|bytes| self.contents(&held).copy_code(bytes));
         let placed = shared.executor.stats.images_linked;
-        let mut named = Named { id: code.id, epoch: code.epoch, copied, origin: &self.control.origin };
+        let family = self.contents(&held).family();
+        let copied = &mut shared.scratch.code;
+        let mut named =
+            Named { id: code.id, epoch: code.epoch, family, copied, origin: &self.control.origin };
         match shared.executor.bind(&mut self.codes.table, index, &mut named) {
             Ok(Ready::Yes) => {
                 match self.codes.table.bound(index) {
@@ -205,6 +208,19 @@ impl Session {
             }
             Ok(Ready::Needs(_)) if self.control.is_source_gone() => {
                 self.refuse_frame(held, code_missing(), shared)
+            }
+            Ok(Ready::NeedsManifest(family)) if held.manifest_settled || self.control.is_source_gone() => {
+                let text = format!(
+                    "its source sent no manifest of family {family}, in which the code would have to be: send code that is allowed"
+                );
+                self.refuse_frame(held, Refusal::new(RefusalCause::Policy, text), shared)
+            }
+            Ok(Ready::NeedsManifest(family)) => {
+                self.head.block(BlockedOn::Manifest(family));
+                self.head.keep(held);
+                self.notify(&Message::NeedManifest { family: family.0 })?;
+                shared.executor.stats.waited += 1;
+                Ok(())
             }
             Ok(Ready::Needs(id)) => {
                 if let Err(refusal) = may(self.control.rights, Rights::INJECT) {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farjump_control::{Control, DeferredFd, HandshakeError, Message, NamedKey, PeerIdentity, Rights};
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
+use farjump_loader::Manifest;
 
 use super::{End, Session, Shared, Stop, code_missing, cut};
 use crate::Error;
@@ -204,6 +205,12 @@ impl Session {
                     self.head.go_without_code();
                     self.codes.table.withhold(&CodeId(id), &code_missing());
                 }
+                Message::Manifest { family, text } if self.head.awaits_manifest(&FamilyId(family)) => {
+                    self.take_manifest(FamilyId(family), &text, shared);
+                }
+                Message::NoManifest { family } if self.head.awaits_manifest(&FamilyId(family)) => {
+                    self.head.settle_manifest();
+                }
                 Message::Bye => return Err(End::Bye.into()),
                 Message::LargeRequest { frame, payload } => self.enlarge(frame, payload, shared)?,
                 Message::LargeAccept { end } => self.enlarged(end, descriptors)?,
@@ -212,5 +219,23 @@ impl Session {
             }
         }
         self.control.flush()
+    }
+
+    /// Takes the manifest that a frame waits for. One that is damaged, or of another family, counts as none.
+    fn take_manifest(&mut self, family: FamilyId, text: &[u8], shared: &mut Shared) {
+        match Manifest::parse(text) {
+            Ok(manifest) if manifest.id() == family => shared.executor.policy.learn(&manifest),
+            Ok(manifest) => {
+                log::warn!(
+                    "{}: sent the manifest of family {} for that of {family}",
+                    self.control.peer,
+                    manifest.id()
+                );
+            }
+            Err(error) => {
+                log::warn!("{}: sent for the manifest of family {family}: {error}", self.control.peer)
+            }
+        }
+        self.head.settle_manifest();
     }
 }

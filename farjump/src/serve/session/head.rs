@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farjump_control::RefusalCause;
 use farjump_core::channel::Taken;
 use farjump_core::frame::{Header, Kind, Messages, ReplyStatus};
-use farjump_core::image::CodeId;
+use farjump_core::image::{CodeId, FamilyId};
 
 use super::{End, Session, Shared, Stop};
 use crate::Refusal;
@@ -35,6 +35,8 @@ pub(super) struct HeldFrame {
     /// Whether the source has sent the code that the frame waited for, or has said that it cannot: the code
     /// is not requested again.
     pub(super) code_settled: bool,
+    /// The same of a manifest.
+    pub(super) manifest_settled: bool,
     pub(super) begun_batch: Option<BegunBatch>,
 }
 
@@ -50,7 +52,7 @@ pub(super) struct BegunBatch {
 impl HeldFrame {
     /// A frame of the link's own mailbox.
     pub(super) fn own(frame: Taken) -> HeldFrame {
-        HeldFrame { frame, switch: None, code_settled: false, begun_batch: None }
+        HeldFrame { frame, switch: None, code_settled: false, manifest_settled: false, begun_batch: None }
     }
 
     /// A frame of the large mailbox.
@@ -79,6 +81,8 @@ pub(super) enum BlockedOn {
     /// Its own next turn: the code has come, and is placed when the frame continues, so that nothing can drop
     /// it in between.
     CodeTurn(CodeId, Vec<u8>),
+    /// The manifest of this family.
+    Manifest(FamilyId),
     /// Credit for a reply.
     Credit {
         token: u32,
@@ -153,6 +157,17 @@ impl HeadFrame {
     /// Whether the code with this id is awaited.
     pub(super) fn awaits_code(&self, id: &CodeId) -> bool {
         matches!(&self.blocked_on, BlockedOn::Code(wanted) if wanted == id)
+    }
+
+    /// Whether the manifest of this family is awaited.
+    pub(super) fn awaits_manifest(&self, family: &FamilyId) -> bool {
+        matches!(&self.blocked_on, BlockedOn::Manifest(wanted) if wanted == family)
+    }
+
+    /// Continues the frame, whether the awaited manifest has come or does not come.
+    pub(super) fn settle_manifest(&mut self) {
+        self.blocked_on = BlockedOn::NextTurn;
+        self.frame.iter_mut().for_each(|held| held.manifest_settled = true);
     }
 
     /// Continues the frame with the awaited code.
@@ -234,8 +249,8 @@ impl Session {
     fn can_go_on(&mut self, shared: &mut Shared) -> Result<bool, Stop> {
         match std::mem::replace(&mut self.head.blocked_on, BlockedOn::Nothing) {
             BlockedOn::Nothing | BlockedOn::NextTurn => Ok(true),
-            BlockedOn::Code(id) => {
-                self.head.blocked_on = BlockedOn::Code(id);
+            waits @ (BlockedOn::Code(_) | BlockedOn::Manifest(_)) => {
+                self.head.blocked_on = waits;
                 Ok(false)
             }
             BlockedOn::LostReply { token, len } => {

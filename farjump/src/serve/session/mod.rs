@@ -361,8 +361,8 @@ impl Session {
             return Ok(Rest::None);
         }
         Ok(match (self.head.blocked_on(), armed) {
-            // Code comes on the control connection, which is watched in any case.
-            (BlockedOn::Code(_), _) => Rest::Sleep,
+            // They come on the control connection, which is watched in any case.
+            (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
             (BlockedOn::LostReply { .. } | BlockedOn::CodeTurn(..) | BlockedOn::NextTurn, _) => Rest::None,
             (BlockedOn::Credit { .. } | BlockedOn::Reading, _) => Rest::Nap,
             (BlockedOn::Nothing, Armed::Ready) => Rest::None,

@@ -18,7 +18,7 @@ const IMAGE_AT: usize = 24;
 const IMAGE_LEN: usize = 28;
 const PAYLOAD_AT: usize = 56;
 const NAME_LEN: usize = 60;
-const RESERVED: usize = 62;
+const FAMILY_LEN: usize = 62;
 
 #[test]
 fn frames_with_impossible_lengths_kinds_and_flags_cut_their_source_off() {
@@ -112,7 +112,8 @@ fn code_frames_whose_parts_overlap_or_reach_outside_cut_their_source_off() {
         ("a frame too short for its image", FRAME_LEN, 128, "image"),
         ("a name of 256 bytes", NAME_LEN, 256, "name"),
         ("a name of the maximum", NAME_LEN, 0xffff, "name"),
-        ("reserved bytes", RESERVED, 1, "reserved"),
+        ("a family id of 1 byte", FAMILY_LEN, 1, "family id of 1 bytes"),
+        ("a family id over the image", FAMILY_LEN, 16, "image"),
     ];
     for (what, at, value, expected) in edits {
         let mut hostile = fixture.hostile();
@@ -181,7 +182,8 @@ fn a_frame_that_names_its_code_and_brings_it_is_no_frame() {
     let mut fixture = Fixture::new();
     let mut hostile = fixture.hostile();
     let image = image_of(&library("tally"));
-    let code = PlanCode { image: &image, id: code_id(&image), epoch: hostile.epoch, name: "tally" };
+    let code =
+        PlanCode { image: &image, id: code_id(&image), epoch: hostile.epoch, name: "tally", family: None };
     let plan = Plan { kind: Kind::CallId, code: Some(code), index: 1, ..call() };
     hostile.send_plan(&plan, b"");
     fixture.cuts(hostile, "image", "code with a frame that names it");

@@ -156,6 +156,7 @@ impl<'s> Hostile<'s> {
                 Epoch::Wrong => link.epoch ^ 1,
             },
             name,
+            family: None,
         };
         link.token = link.token.wrapping_add(1);
         let plan = Plan {

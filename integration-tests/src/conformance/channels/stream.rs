@@ -95,7 +95,7 @@ fn image(len: usize, seed: u64, number: u64) -> Vec<u8> {
 
 impl Shape {
     fn plan<'a>(&self, image: &'a [u8]) -> Plan<'a> {
-        let code = PlanCode { image, id: self.id, epoch: self.epoch, name: self.name };
+        let code = PlanCode { image, id: self.id, epoch: self.epoch, name: self.name, family: None };
         Plan {
             kind: self.kind,
             wants_reply: self.wants_reply,
