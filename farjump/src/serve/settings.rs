@@ -92,7 +92,7 @@ impl Settings {
     /// [`crate::ServeError::CpuLevel`] for a level above that of the CPU.
     pub(super) fn limit_level(&mut self, level: Level) -> Result<(), Error> {
         if level > self.cpu.level() {
-            return Err(Error::Serve(ServeError::CpuLevel { level, cpu: self.cpu.to_string() }));
+            return Err(Error::Serve(ServeError::CpuLevel { level, cpu: self.cpu.to_string().into() }));
         }
         self.cpu = Arc::new(Cpu::of_level(self.cpu.machine(), level));
         Ok(())
