@@ -37,7 +37,7 @@ pub enum ServeError {
         /// The level asked for.
         level: Level,
         /// Machine, level and name of the CPU.
-        cpu: String,
+        cpu: Box<str>,
     },
     /// A forked child serves with its parent's target.
     #[error(

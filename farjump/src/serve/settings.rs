@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) arena_size: usize,
     pub(super) rights: Rights,
     pub(super) allow_export: bool,
-    pub(super) program: String,
+    pub(super) program: Box<str>,
     /// Whether UCX's TCP is allowed.
     pub(super) ucx_tcp: bool,
     /// Time for which a source's machine may be silent.
@@ -55,7 +55,7 @@ impl Default for Settings {
             arena_size: DEFAULT_ARENA_SIZE,
             rights: Rights::default(),
             allow_export: false,
-            program: crate::program_name(),
+            program: crate::program_name().into(),
             ucx_tcp: false,
             peer_timeout: TcpOptions::default().peer_timeout,
             cpu: detected(),
@@ -78,7 +78,7 @@ impl Settings {
     /// Handshake options of a target that began in `epoch`.
     pub(super) fn arrival(&self, epoch: u64) -> ArrivalOptions {
         let request = OpenRequest::new(region_len(self.mailbox), self.mailbox.min(self.limits.frame));
-        let mut options = ArrivalOptions::new(self.program.clone(), epoch, request);
+        let mut options = ArrivalOptions::new(&*self.program, epoch, request);
         options.longest_delivered = self.longest_delivered();
         options.patience = self.handshake_timeout;
         options.rights = self.rights();
@@ -92,7 +92,7 @@ impl Settings {
     /// [`crate::ServeError::CpuLevel`] for a level above that of the CPU.
     pub(super) fn limit_level(&mut self, level: Level) -> Result<(), Error> {
         if level > self.cpu.level() {
-            return Err(Error::Serve(ServeError::CpuLevel { level, cpu: self.cpu.to_string() }));
+            return Err(Error::Serve(ServeError::CpuLevel { level, cpu: self.cpu.to_string().into() }));
         }
         self.cpu = Arc::new(Cpu::of_level(self.cpu.machine(), level));
         Ok(())

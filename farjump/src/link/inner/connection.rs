@@ -54,7 +54,7 @@ pub(super) struct TargetInfo {
     /// The target's limits.
     pub(super) limits: Limits,
     /// Name of the transport taken.
-    pub(super) transport: String,
+    pub(super) transport: Box<str>,
     /// Transports preferred to the one taken, and why they were not.
     pub(super) passed_over: Vec<PassedOver>,
     /// The CPU that the target claims to have.

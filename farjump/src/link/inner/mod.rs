@@ -131,7 +131,7 @@ impl Inner {
 
     pub(super) fn path(&self) -> LinkPath {
         LinkPath {
-            transport: self.connection.target.transport.clone(),
+            transport: self.connection.target.transport.to_string(),
             rule: self.connection.channel.rule(),
             route: self.connection.channel.path_info(),
             passed_over: self.connection.target.passed_over.clone(),
