@@ -17,6 +17,6 @@ pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage
     image.platform = platform.to_string();
     // Code whose source named no family is the only one of its library.
     let alone = || Manifest::new([(platform, linked.id())]).ok().map(|manifest| manifest.id());
-    image.family = linked.family().or_else(alone).unwrap_or(image.family);
+    image.family = linked.family().copied().or_else(alone).unwrap_or(image.family);
     image
 }

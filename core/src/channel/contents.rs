@@ -86,7 +86,7 @@ impl Contents<'_> {
 
     /// The family of the frame's code, if it names one.
     pub fn family(self) -> Option<FamilyId> {
-        let code = self.code().filter(|code| code.has_family)?;
+        let code = self.code().filter(|code| code.family_len != 0)?;
         let mut id = [0; FAMILY_LEN];
         copy_part(self.part(|| Some((code.names_end() - FAMILY_LEN, FAMILY_LEN))), &mut id);
         Some(FamilyId(id))

@@ -3,7 +3,8 @@
 use core::ptr::NonNull;
 
 use super::{Channel, ClearLine, Line, MessageSpace, Path, line};
-use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Layout, Plan};
+use crate::frame::{CODE_HEADER_LEN, HEADER_LEN, INLINE_PAYLOAD, Layout, Plan, PlanCode};
+use crate::image::FamilyId;
 use crate::memory::{Memory, Region};
 use crate::shared;
 use crate::sync::Ordering;
@@ -218,12 +219,12 @@ impl Channel {
                 frame.store(HEADER_LEN + index * 8, word, Ordering::Relaxed);
             }
             frame.write(CODE_HEADER_LEN, code.name.as_bytes());
-            if let Some(family) = &code.family {
-                frame.write(CODE_HEADER_LEN + code.name.len(), &family.0);
+            if let Some(family) = code.family {
+                write_family(&frame, code, family);
             }
             frame.write(part.image_offset as usize, code.image);
             if let Path::TwoSided(_) = self.path {
-                let name_end = part.names_end();
+                let name_end = code.names_end();
                 let image = match part.image_len {
                     0 => name_end..name_end,
                     len => part.image_offset as usize..(part.image_offset + len) as usize,
@@ -348,4 +349,11 @@ impl Channel {
         unsafe { shared::copy_in(bytes.as_ptr(), space.payload().as_ptr(), bytes.len()) };
         space.commit(plan, bytes.len())
     }
+}
+
+/// Writes the family id behind the name. Most code has none.
+#[cold]
+#[inline(never)]
+fn write_family(frame: &Region, code: &PlanCode<'_>, family: &FamilyId) {
+    frame.write(CODE_HEADER_LEN + code.name.len(), &family.0);
 }

@@ -107,7 +107,8 @@ proptest! {
     fn the_longer_header_reads_back(
         image_offset: u32, image_len: u32, id: [u8; 16], epoch: u64, name_len: u16, has_family: bool, payload: u32,
     ) {
-        let part = CodePart { image_offset, image_len, id: CodeId(id), epoch, name_len, has_family };
+        let family_len = if has_family { 16 } else { 0 };
+        let part = CodePart { image_offset, image_len, id: CodeId(id), epoch, name_len, family_len };
         let words = part.to_words(payload);
         let expected = [
             u64::from(image_offset) | u64::from(image_len) << 32,
@@ -125,11 +126,11 @@ fn the_family_of_code_lies_behind_its_name() {
     let image = [0x90; 40];
     for name in ["", "sum", &"n".repeat(255)] {
         for (kind, image) in [(Kind::CallCode, &image[..]), (Kind::CallId, &[])] {
-            for family in [None, Some(FamilyId([0xfa; 16]))] {
+            for family in [None, Some(&FamilyId([0xfa; 16]))] {
                 let plan = Plan { code: Some(PlanCode { family, ..code(image, name) }), ..plan(kind) };
                 let (frame, _) = bytes(&plan, 0, 24);
                 let view = FrameView::new_checked(&frame, 0, NO_LIMIT).unwrap();
-                assert_eq!((view.family(), view.name()), (family, Some(name.as_bytes())));
+                assert_eq!((view.family(), view.name()), (family.copied(), Some(name.as_bytes())));
                 assert_eq!(view.image().unwrap_or_default(), image);
                 assert_eq!(view.payload(), (0..24).collect::<Vec<u8>>());
             }

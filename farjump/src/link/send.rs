@@ -106,10 +106,10 @@ impl Call<'_> {
         }
     }
 
-    fn plan_code<'a>(&'a self, kind: Kind, image: &'a [u8], id: CodeId, code: &Code) -> PlanCode<'a> {
+    #[inline(always)]
+    fn plan_code<'a>(&'a self, kind: Kind, image: &'a [u8], id: CodeId, code: &'a Code) -> PlanCode<'a> {
         // The target keeps no code that runs in place, and has its own for its own functions.
-        let keeps = matches!(kind, Kind::CallCode | Kind::CallId);
-        let family = code.family().filter(|_| keeps);
+        let family = code.family().filter(|_| matches!(kind, Kind::CallCode | Kind::CallId));
         PlanCode { image, id, epoch: self.epoch, name: self.library.name(), family }
     }
 

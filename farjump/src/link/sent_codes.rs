@@ -59,6 +59,7 @@ pub(crate) struct Code {
 /// index: a function forwards itself to other machines.
 #[derive(Debug)]
 struct Family {
+    id: FamilyId,
     manifest: Arc<Manifest>,
     images: Vec<LibraryImage>,
 }
@@ -87,8 +88,8 @@ impl Code {
 
     /// The family that its frames name.
     #[inline]
-    pub(crate) fn family(&self) -> Option<FamilyId> {
-        self.family.as_ref().map(|family| family.manifest.id())
+    pub(crate) fn family(&self) -> Option<&FamilyId> {
+        self.family.as_ref().map(|family| &family.id)
     }
 
     /// The ifunc's name.
@@ -152,7 +153,8 @@ impl SentCodes {
         code.origin = Origin::Library(library.identity(), Some(image.clone()));
         if library.images().len() > 1 && code.family.is_none() {
             code.family = library.manifest().map(|manifest| {
-                Box::new(Family { manifest: Arc::clone(manifest), images: library.images().to_vec() })
+                let images = library.images().to_vec();
+                Box::new(Family { id: manifest.id(), manifest: Arc::clone(manifest), images })
             });
         }
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
@@ -293,8 +295,8 @@ impl SentCodes {
 
     /// The manifest of a family that a frame named.
     pub(crate) fn manifest(&self, family: &FamilyId) -> Option<&Manifest> {
-        let manifests = self.entries.iter().filter_map(|code| Some(&*code.family.as_ref()?.manifest));
-        manifests.into_iter().find(|manifest| manifest.id() == *family)
+        let families = self.entries.iter().filter_map(|code| code.family.as_ref());
+        families.into_iter().find(|known| known.id == *family).map(|known| &*known.manifest)
     }
 
     /// Prepares for a new link to the same address: bound codes are at best in the target's store.

@@ -137,7 +137,7 @@ fn a_family_that_lies_lets_nothing_in() {
         id: id_of(&tally),
         epoch: hostile.epoch,
         name: "tally",
-        family: Some(allowed),
+        family: Some(&allowed),
     };
     let manifest = family.manifest().unwrap();
     let mut damaged = manifest.text().as_bytes().to_vec();

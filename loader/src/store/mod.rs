@@ -91,8 +91,8 @@ impl LinkedImage {
     }
 
     /// The family that a frame named first: a claim of its source. `None` for the only code of a library.
-    pub fn family(&self) -> Option<FamilyId> {
-        self.family.get().copied()
+    pub fn family(&self) -> Option<&FamilyId> {
+        self.family.get()
     }
 
     /// The platform that it was linked for.

@@ -364,8 +364,8 @@ impl Header {
         if usize::from(part.name_len) > MAX_NAME || name_end > end {
             return Err(FrameError::Name(part.name_len));
         }
-        if ![0, FAMILY_LEN as u64].contains(&(words[4] >> 48)) {
-            return Err(FrameError::Family((words[4] >> 48) as u16));
+        if part.family_len & !(FAMILY_LEN as u16) != 0 {
+            return Err(FrameError::Family(part.family_len));
         }
         let image_error =
             FrameError::Image { offset: part.image_offset, len: part.image_len, frame: self.frame_len };
@@ -415,8 +415,8 @@ pub struct CodePart {
     pub epoch: u64,
     /// Length of the name at [`CODE_HEADER_LEN`], in bytes.
     pub name_len: u16,
-    /// Whether a family id of [`FAMILY_LEN`] bytes is behind the name.
-    pub has_family: bool,
+    /// Length of the family id behind the name, in bytes: [`FAMILY_LEN`] or 0.
+    pub family_len: u16,
 }
 
 impl CodePart {
@@ -430,14 +430,14 @@ impl CodePart {
             id: CodeId(id),
             epoch: words[3],
             name_len: (words[4] >> 32) as u16,
-            has_family: words[4] >> 48 != 0,
+            family_len: (words[4] >> 48) as u16,
         }
     }
 
     /// Offset of the end of name and family id, in bytes.
     #[inline]
     pub fn names_end(&self) -> usize {
-        CODE_HEADER_LEN + usize::from(self.name_len) + if self.has_family { FAMILY_LEN } else { 0 }
+        CODE_HEADER_LEN + usize::from(self.name_len) + usize::from(self.family_len)
     }
 
     /// The five words of the code header. The last of them also holds the payload's offset.
@@ -452,9 +452,7 @@ impl CodePart {
             half(0),
             half(8),
             self.epoch,
-            u64::from(payload)
-                | u64::from(self.name_len) << 32
-                | if self.has_family { (FAMILY_LEN as u64) << 48 } else { 0 },
+            u64::from(payload) | u64::from(self.name_len) << 32 | u64::from(self.family_len) << 48,
         ]
     }
 }

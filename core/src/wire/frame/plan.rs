@@ -78,7 +78,17 @@ pub struct PlanCode<'a> {
     /// The name, at most [`MAX_NAME`](super::MAX_NAME) bytes.
     pub name: &'a str,
     /// The family of the code, if its library has images for several platforms.
-    pub family: Option<FamilyId>,
+    pub family: Option<&'a FamilyId>,
+}
+
+impl PlanCode<'_> {
+    /// Offset of the end of name and family id in the frame, in bytes.
+    #[inline]
+    pub(crate) fn names_end(&self) -> usize {
+        // A branch that is never taken costs less than a computed length.
+        let name_end = CODE_HEADER_LEN + self.name.len();
+        if self.family.is_some() { name_end + FAMILY_LEN } else { name_end }
+    }
 }
 
 /// The layout of a planned frame.
@@ -142,8 +152,7 @@ impl Plan<'_> {
 
     /// Start of the image, 0 without one, and end of the image or else of the name.
     pub(super) fn image_range(&self, code: &PlanCode<'_>, base: usize) -> (usize, usize) {
-        let family_len = if code.family.is_some() { FAMILY_LEN } else { 0 };
-        let name_end = CODE_HEADER_LEN + code.name.len() + family_len;
+        let name_end = code.names_end();
         if code.image.is_empty() {
             return (0, name_end);
         }
@@ -224,7 +233,7 @@ impl Plan<'_> {
             id: code.id,
             epoch: code.epoch,
             name_len: code.name.len() as u16,
-            has_family: code.family.is_some(),
+            family_len: if code.family.is_some() { FAMILY_LEN as u16 } else { 0 },
         })
     }
 }

@@ -105,14 +105,14 @@ mod tests {
     use crate::frame::Kind;
     use crate::image::CodeId;
 
-    fn part(image: (u32, u32), name_len: u16, has_family: bool) -> CodePart {
+    fn part(image: (u32, u32), name_len: u16, family_len: u16) -> CodePart {
         CodePart {
             image_offset: image.0,
             image_len: image.1,
             id: CodeId(*b"0123456789abcdef"),
             epoch: 77,
             name_len,
-            has_family,
+            family_len,
         }
     }
 
@@ -124,20 +124,20 @@ mod tests {
         fn what_is_like_a_checked_frame_is_what_the_check_would_say_it_is(
             kind in prop::sample::select(alloc::vec![Kind::CallCode, Kind::CallLocal]),
             (name_len, image_len, payload_len) in (0_u16..60, 1_u32..200, 0_u32..200),
-            has_family in any::<bool>(),
+            family_len in prop::sample::select(alloc::vec![0, 16]),
             (lines, again_lines, lines_left, limit) in (1_u32..16, 0_u32..16, 1_usize..16, 0_usize..1100),
             (flags, again_flags) in (0_u8..=255, 0_u8..=255),
             (token, again_token) in any::<(u32, u32)>(),
             (line, again_line) in (0_usize..64, 0_usize..64),
             changed in prop::option::of((0_usize..7, any::<u64>())),
         ) {
-            let names_end = part((0, 0), name_len, has_family).names_end() as u32;
+            let names_end = part((0, 0), name_len, family_len).names_end() as u32;
             let image = if kind == Kind::CallCode { (names_end.next_multiple_of(8), image_len) } else { (0, 0) };
             let behind = (image.0 + image.1).max(names_end);
             let flags = Flags::from_bits_retain((flags & 0x50) | (3 + flags % 4));
             let base = line * LINE;
             let at = super::super::payload_offset(base, behind as usize, flags.bits() & 15) as u32;
-            let part = part(image, name_len, has_family);
+            let part = part(image, name_len, family_len);
             let words = |frame_len: u32, flags: u8, token: u32| [
                 u64::from(frame_len) | u64::from(payload_len) << 32,
                 kind as u64 | u64::from(flags) << 8 | 5 << 16 | u64::from(token) << 32,
@@ -177,8 +177,7 @@ mod tests {
             index: 0,
             token: 0,
         };
-        let predicts =
-            |flags| HeaderPrediction::of(&header(flags), &part((128, 64), 20, false), 256).is_some();
+        let predicts = |flags| HeaderPrediction::of(&header(flags), &part((128, 64), 20, 0), 256).is_some();
         assert!(predicts(3) && predicts(6) && predicts(0x56));
         assert!(!predicts(7) && !predicts(12) && !predicts(0x23));
     }

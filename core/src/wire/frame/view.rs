@@ -94,7 +94,7 @@ impl<'a> FrameView<'a> {
 
     /// The family of the frame's code, if it names one.
     pub fn family(&self) -> Option<FamilyId> {
-        let end = self.parts.code.filter(|code| code.has_family)?.names_end();
+        let end = self.parts.code.filter(|code| code.family_len != 0)?.names_end();
         self.bytes[..end].last_chunk().copied().map(FamilyId)
     }
 }
