@@ -1,12 +1,14 @@
 //! Tests for other architectures, under an emulator of single programs (QEMU).
 //!
 //! Packages with the tools are unpacked into `target/emulated`: the emulator, a compiler with a standard library for
-//! each platform, and the libraries to link. clang and lld link. `docs/decisions/emulated-tests.md` has the reasons.
+//! each platform, a linker, and the libraries to link. Where there is no package of a standard library, it is built
+//! from the compiler's sources. `docs/decisions/emulated-tests.md` has the reasons.
 
 mod platform;
+mod standard_library;
 mod tools;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use self::platform::Platform;
@@ -44,13 +46,13 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
 /// Runs those of one platform.
 fn of_platform(
     platform: &Platform,
-    tools: &Tools,
+    tools: &Tools<'_>,
     folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
     let begun = Instant::now();
-    let libraries = match tools.libraries(platform, folder, interrupt)? {
-        Outcome::Here(libraries) => libraries,
+    let folders = match tools.libraries(platform, folder, interrupt)? {
+        Outcome::Here(folders) => folders,
         Outcome::Missing(why) => {
             let mut tally = Tally::default();
             tally.skipped.push((platform.suite.to_owned(), why));
@@ -58,28 +60,27 @@ fn of_platform(
         }
     };
     println!("prepared {} in {} s", platform.suite, begun.elapsed().as_secs());
-    let of_compiler = |file: &str| tools.compiler.join("usr").join(file);
-    let link = ["--target", "--sysroot", "-fuse-ld"]
-        .into_iter()
-        .zip([Path::new(platform.clang), &libraries, Path::new("lld")])
-        .map(|(option, value)| format!("-Clink-arg={option}={}", value.display()));
-    let link = link.collect::<Vec<_>>().join(" ");
-    let emulator = tools.emulator.join("usr/bin").join(platform.emulator);
-    let mut run = Run::cargo(interrupt)
+    let options = [
+        ("--target", PathBuf::from(platform.clang)),
+        ("--sysroot", folders.link.clone()),
+        ("--gcc-toolchain", folders.link.join("usr")),
+        ("--ld-path", tools.linker()),
+    ];
+    let link = options.map(|(option, value)| format!("-Clink-arg={option}={}", value.display())).join(" ");
+    let emulator = tools.emulator(platform.emulator);
+    let run = Run::cargo(interrupt)
         .args(["test", "--no-fail-fast", "--target", platform.rust])
         .args(platform.crates.iter().flat_map(|name| ["--package", name]))
         .args(["--", "--show-output"])
         .directory(root())
         .env("CARGO_TERM_COLOR", "never")
         .env("CARGO_TARGET_DIR", folder.join("build"))
-        .env("RUSTC", of_compiler("bin/rustc"))
-        .env("RUSTDOC", of_compiler("bin/rustdoc"))
-        .env("LD_LIBRARY_PATH", of_compiler("lib/x86_64-linux-gnu"))
         .env(&platform.variable("LINKER"), "clang")
         .env(&platform.variable("RUSTFLAGS"), &link)
         // Examples in documentation are linked too.
         .env("RUSTDOCFLAGS", &link)
-        .env(&platform.variable("RUNNER"), format!("{} -L {}", emulator.display(), libraries.display()));
+        .env(&platform.variable("RUNNER"), format!("{} -L {}", emulator.display(), folders.run.display()));
+    let mut run = tools.with_compiler(run);
     for (name, value) in platform.variables {
         run = run.env(name, value);
     }
