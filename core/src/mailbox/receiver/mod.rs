@@ -12,6 +12,7 @@ use crate::memory::{Memory, Ring};
 use crate::signal::LinkKey;
 use crate::sync::Ordering;
 use crate::transport::ArrivalRules;
+use crate::wait::AwaitedWord;
 use crate::wire::layout::frame::{CODE, LENGTHS, REST};
 
 /// Bytes consumed before credit is returned, but at most a quarter of the ring.
@@ -371,6 +372,11 @@ impl Inbound<Ring> {
             }
             _ => PlainPoll::Look,
         }
+    }
+
+    /// The wait for the signal of the next frame.
+    pub(crate) fn awaited(&self) -> AwaitedWord<'_> {
+        self.ring.awaited(self.offset(), self.signal)
     }
 
     /// Start of the frame at the head.
