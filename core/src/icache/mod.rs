@@ -41,6 +41,12 @@ pub fn publish(written: u64, address: u64, len: usize) {
     let _ = (written, address, len);
 }
 
+/// Whether cores that run code after [`publish`] must synchronise though they never ran other code at its address: on
+/// aarch64, where a core may have fetched from there before the code was written, however unlikely that is (Arm
+/// Architecture Reference Manual for A-profile, B2.2.5). On x86-64 they need not, see [`publish`], and on riscv64 Linux
+/// has them do it.
+pub const OTHERS_MUST_SYNCHRONISE: bool = cfg!(target_arch = "aarch64");
+
 /// Makes `len` bytes of code at `address` executable by this processor, after another agent (a core that runs
 /// the source, a device) wrote them through another linear address. Other code may have run there before. `written`
 /// is an address of the same memory, mapped for reading: that of this process's own stores, if it made any.
