@@ -351,9 +351,15 @@ typedef struct {
      */
     uint32_t pauses;
     /**
-     * Turns that give the processor to another thread after those.
+     * Turns that give the processor to another thread, at the end.
      */
     uint32_t yields;
+    /**
+     * Turns that wait until the awaited word of memory is written, after those with a pause instruction. On aarch64
+     * the core stops meanwhile. Where there is more than one such word, or the system's timer sends no events that
+     * bound the wait, and on other architectures, these turns pause.
+     */
+    uint32_t events;
 } farjump_wait_policy_t;
 
 /**

@@ -211,7 +211,7 @@ fn a_second_signal_ends_a_target_whose_function_never_returns() {
 fn every_way_to_spin_serves() {
     let bench = Workbench::new();
     let library = bench.sample("crc32");
-    for spin in ["never", "always", "100"] {
+    for spin in ["never", "always", "events", "100"] {
         let serving = bench.serve(&["--spin", spin, "--transport", "shm"]);
         bench.inject(&library, &["--repeat", "100"]).worked();
         serving.stop().worked();

@@ -1,7 +1,20 @@
-//! Waiting: turns of spinning without `pause`, then with it, then of yielding, before sleeping.
+//! Waiting: turns of spinning without `pause`, then with it, then of waiting for an event, then of yielding, before
+//! sleeping.
 //!
 //! A `pause` costs up to 140 cycles and doubles the one-way time of a line between two cores, so the first
 //! turns do without it. A longer wait leaves the core to other threads, and at last sleeps.
+//!
+//! **Events** are aarch64's. An exclusive load of the awaited word has the core watch its line; then `wfe` stops the
+//! core until the line is written, or for another event. The core uses less power meanwhile, and leaves the line to its
+//! writer. A write between the load and `wfe` is an event, too, so none is missed. A write by a device need not be one:
+//! the timer's *event stream* ends the wait then, in Linux every 100 microseconds. This crate cannot know whether the
+//! system has the timer send events. Without them only an interrupt would end such a wait, so the caller must take
+//! [`WaitPolicy::without_events`] there (Linux says so by `HWCAP_EVTSTRM` in `AT_HWCAP`). The crate `farjump` does this
+//! itself. Other architectures, and a poll loop that waits for more than one word, pause in the turns for events.
+
+use crate::sync::AtomicU64;
+#[cfg(not(all(target_arch = "aarch64", not(loom), not(miri))))]
+use crate::sync::Ordering;
 
 /// The lengths of the phases, in turns of the waiting loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,6 +23,8 @@ pub struct WaitPolicy {
     pub spins: u32,
     /// Turns with `pause` after those.
     pub pauses: u32,
+    /// Turns that wait until the awaited word is written, after those: see [`WaitPolicy::events_only`].
+    pub events: u32,
     /// Turns that give the processor to another thread after those.
     pub yields: u32,
 }
@@ -19,20 +34,35 @@ impl WaitPolicy {
     /// same time. If pollers share a core, spinning would keep the peer from running, so it is left out.
     pub const fn for_cores(cores: usize, pollers: usize) -> Self {
         if pollers <= cores {
-            WaitPolicy { spins: 4_000, pauses: 1_000, yields: 16 }
+            WaitPolicy { spins: 4_000, pauses: 1_000, events: 0, yields: 16 }
         } else {
-            WaitPolicy { spins: 20, pauses: 0, yields: 16 }
+            WaitPolicy { spins: 20, pauses: 0, events: 0, yields: 16 }
         }
     }
 
     /// Never sleeps before `u32::MAX` turns: for benchmarks and for runtimes that own the core.
     pub const fn spin_only() -> Self {
-        WaitPolicy { spins: u32::MAX, pauses: 0, yields: 0 }
+        WaitPolicy { spins: u32::MAX, pauses: 0, events: 0, yields: 0 }
+    }
+
+    /// Never sleeps before `u32::MAX` turns, but stops the core between them until the awaited word is written: for
+    /// runtimes that own the core and save its power. On aarch64, for a wait of which the word is known: that of a
+    /// source, and of a target with one source, where the peer's memory is mapped. Other waits, and other
+    /// architectures, pause instead.
+    ///
+    /// The caller must know that the system's timer sends events; if not, see [`WaitPolicy::without_events`].
+    pub const fn events_only() -> Self {
+        WaitPolicy { spins: 0, pauses: 0, events: u32::MAX, yields: 0 }
+    }
+
+    /// The same policy for a system whose timer sends no events: it pauses in the turns for events.
+    pub const fn without_events(self) -> Self {
+        WaitPolicy { pauses: self.pauses.saturating_add(self.events), events: 0, ..self }
     }
 
     /// Goes to sleep at once.
     pub const fn sleep_only() -> Self {
-        WaitPolicy { spins: 0, pauses: 0, yields: 0 }
+        WaitPolicy { spins: 0, pauses: 0, events: 0, yields: 0 }
     }
 }
 
@@ -41,6 +71,9 @@ impl WaitPolicy {
 pub enum Turn {
     /// Poll again; [`Waiter::turn`] has spun or paused already.
     Again,
+    /// Poll again; [`Waiter::turn_awaiting`] has waited for an event. That may have taken a period of the timer's, so
+    /// what is looked at every few hundred turns otherwise is due after a few of these.
+    Event,
     /// Yield the processor, then poll again.
     Yield,
     /// Sleep on the available descriptor.
@@ -72,23 +105,43 @@ impl Waiter {
         self.turn
     }
 
-    /// One turn without result: spins or pauses if this turn is for that, then returns the action to take.
+    /// One turn without result: spins or pauses if this turn is for that, then returns the action to take. Pauses in
+    /// turns for events.
     #[inline]
     pub fn turn(&mut self) -> Turn {
+        self.turn_awaiting(|| None)
+    }
+
+    /// [`Waiter::turn`] for a loop that waits for one word, which `word` gives, if it is known: in turns for events waits
+    /// until it is written.
+    #[inline]
+    pub fn turn_awaiting<'w>(&mut self, word: impl FnOnce() -> Option<AwaitedWord<'w>>) -> Turn {
         let turn = self.turn;
         self.turn = turn.saturating_add(1);
         if turn < self.policy.spins {
             return Turn::Again;
         }
-        self.later(turn - self.policy.spins)
+        match self.later(turn - self.policy.spins) {
+            Turn::Event => match word() {
+                Some(word) => word.wait(),
+                None => {
+                    core::hint::spin_loop();
+                    Turn::Again
+                }
+            },
+            turn => turn,
+        }
     }
 
     #[cold]
     fn later(&self, turn: u32) -> Turn {
-        if turn < self.policy.pauses {
+        let WaitPolicy { pauses, events, yields, .. } = self.policy;
+        if turn < pauses {
             core::hint::spin_loop();
             Turn::Again
-        } else if turn - self.policy.pauses < self.policy.yields {
+        } else if turn - pauses < events {
+            Turn::Event
+        } else if turn - pauses - events < yields {
             Turn::Yield
         } else {
             Turn::Sleep
@@ -96,24 +149,50 @@ impl Waiter {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The word that a poll loop waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct AwaitedWord<'w> {
+    word: &'w AtomicU64,
+    awaited: u64,
+}
 
-    #[test]
-    fn phases_come_in_order_and_have_the_lengths_asked_for() {
-        let mut waiter = Waiter::new(WaitPolicy { spins: 3, pauses: 2, yields: 4 });
-        for _ in 0..2 {
-            let turns: std::vec::Vec<_> = (0..11).map(|_| waiter.turn()).collect();
-            assert_eq!(&turns[..5], &[Turn::Again; 5]);
-            assert_eq!(&turns[5..9], &[Turn::Yield; 4]);
-            assert_eq!(&turns[9..], &[Turn::Sleep; 2]);
-            waiter.reset();
-        }
+impl<'w> AwaitedWord<'w> {
+    /// The wait for `word` to be `awaited`.
+    pub fn new(word: &'w AtomicU64, awaited: u64) -> Self {
+        AwaitedWord { word, awaited }
     }
 
-    #[test]
-    fn more_pollers_than_cores_do_not_spin() {
-        assert!(WaitPolicy::for_cores(2, 3).spins < WaitPolicy::for_cores(2, 2).spins);
+    /// Waits until the word is written, or for another event; not at all if it has the awaited value. The value orders
+    /// nothing: the next poll must load it with acquire order.
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    fn wait(self) -> Turn {
+        // SAFETY: the word is valid for reads, by the reference; an exclusive load is an atomic one. `wfe` only waits.
+        // One block, so that no other access can come between the load and the wait, and end it early.
+        unsafe {
+            core::arch::asm!(
+                "ldxr {found}, [{word}]",
+                "cmp {found}, {awaited}",
+                "b.eq 2f",
+                "wfe",
+                "2:",
+                word = in(reg) self.word,
+                awaited = in(reg) self.awaited,
+                found = out(reg) _,
+                options(nostack, readonly),
+            );
+        }
+        Turn::Event
+    }
+
+    /// Pauses: there are no events.
+    #[cfg(not(all(target_arch = "aarch64", not(loom), not(miri))))]
+    fn wait(self) -> Turn {
+        if self.word.load(Ordering::Relaxed) != self.awaited {
+            core::hint::spin_loop();
+        }
+        Turn::Again
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -52,6 +52,30 @@ pub(crate) fn default_wait() -> WaitPolicy {
     WaitPolicy::for_cores(processors(), 2)
 }
 
+/// `policy` as this machine can follow it: without events where the timer sends none, as a wait for one could last until
+/// the next interrupt.
+pub(crate) fn followed_here(policy: WaitPolicy) -> WaitPolicy {
+    match has_event_stream() {
+        true => policy,
+        false => policy.without_events(),
+    }
+}
+
+/// Whether the system has the timer send events, which end the wait for another one.
+#[cfg(target_arch = "aarch64")]
+fn has_event_stream() -> bool {
+    /// `HWCAP_EVTSTRM`, of Linux's `asm/hwcap.h`.
+    const EVENT_STREAM: std::ffi::c_ulong = 1 << 2;
+    // SAFETY: the call only reads what the system passed to the program.
+    unsafe { libc::getauxval(libc::AT_HWCAP) & EVENT_STREAM != 0 }
+}
+
+/// Other architectures have no such events.
+#[cfg(not(target_arch = "aarch64"))]
+fn has_event_stream() -> bool {
+    false
+}
+
 /// Processors of the machine. Not only those that this thread may run on: a thread pinned to one of them
 /// spins best when its peer is pinned to another.
 fn processors() -> usize {
@@ -73,6 +97,17 @@ fn count_list(list: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_are_waited_for_only_where_the_timer_sends_some() {
+        let policy = WaitPolicy { spins: 1, pauses: 2, events: 3, yields: 4 };
+        let followed = followed_here(policy);
+        if has_event_stream() {
+            assert_eq!(followed, policy);
+        } else {
+            assert_eq!(followed, WaitPolicy { spins: 1, pauses: 5, events: 0, yields: 4 });
+        }
+    }
 
     #[test]
     fn lists_of_processors_are_counted() {

@@ -139,12 +139,26 @@ impl<'i> Store<'i> {
         Ok(Outcome::Here(wanted.iter().map(|wanted| folder.join(wanted.file)).collect()))
     }
 
+    /// The file with the names of the packages in the folder `name`.
+    fn list_of(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.list"))
+    }
+
+    /// The packages that were unpacked into the folder `name`, one a line.
+    ///
+    /// # Errors
+    /// None were.
+    pub(crate) fn list(&self, name: &str) -> Result<String, Failed> {
+        let list = self.list_of(name);
+        fs::read_to_string(&list).map_err(|error| failed(&list, error))
+    }
+
     /// Unpacks packages into a folder of this name, unless it has them already.
     ///
     /// # Errors
     /// Interrupted, or a package that cannot be unpacked.
     pub(crate) fn unpack(&self, name: &str, files: &[PathBuf]) -> Result<PathBuf, Failed> {
-        let (root, list) = (self.folder.join(name), self.folder.join(format!("{name}.list")));
+        let (root, list) = (self.folder.join(name), self.list_of(name));
         let names: String = files.iter().map(|file| format!("{}\n", file.display())).collect();
         if root.is_dir() && fs::read_to_string(&list).is_ok_and(|listed| listed == names) {
             return Ok(root);

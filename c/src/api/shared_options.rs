@@ -150,13 +150,18 @@ pub struct farjump_wait_policy_t {
     pub spins: u32,
     /// Turns with a pause instruction after those.
     pub pauses: u32,
-    /// Turns that give the processor to another thread after those.
+    /// Turns that give the processor to another thread, at the end.
     pub yields: u32,
+    /// Turns that wait until the awaited word of memory is written, after those with a pause instruction. On aarch64
+    /// the core stops meanwhile. Where there is more than one such word, or the system's timer sends no events that
+    /// bound the wait, and on other architectures, these turns pause.
+    pub events: u32,
 }
 
 impl From<farjump_wait_policy_t> for WaitPolicy {
     fn from(policy: farjump_wait_policy_t) -> WaitPolicy {
-        WaitPolicy { spins: policy.spins, pauses: policy.pauses, yields: policy.yields }
+        let farjump_wait_policy_t { spins, pauses, yields, events } = policy;
+        WaitPolicy { spins, pauses, events, yields }
     }
 }
 

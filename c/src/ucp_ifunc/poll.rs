@@ -4,7 +4,7 @@
 //! function is called: the slot holds a receipt by then, so the function may have the next frame sent there.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -195,6 +195,8 @@ impl Slot<'_> {
         // SAFETY: this function's caller gives the same guarantees.
         let Some(hash) = (unsafe { self.hash(head.end, words) }) else { return false };
         let is_whole = hash == u64::from_le(check.load(Ordering::Acquire));
+        // Later reads of the frame return nothing older than the hashed words.
+        fence(Ordering::Acquire);
         if is_whole {
             trailer.store(frame::NOTHING, Ordering::Relaxed);
         }

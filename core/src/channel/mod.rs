@@ -13,6 +13,7 @@ use crate::mailbox;
 use crate::memory::Memory;
 use crate::signal::LinkKey;
 use crate::transport::{ArrivalRules, BorrowedFd, Cause, Endpoint, Operation, PathInfo, TransportError};
+use crate::wait::AwaitedWord;
 
 mod contents;
 mod credit;
@@ -226,6 +227,15 @@ impl Channel {
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
         self.is_mapped
+    }
+
+    /// The word by whose write the next frame comes, for [`Waiter::turn_awaiting`](crate::wait::Waiter::turn_awaiting).
+    /// `None` where frames move only while the channel is called.
+    pub fn awaited(&self) -> Option<AwaitedWord<'_>> {
+        match &self.path {
+            Path::OneSided(path) if self.is_mapped => Some(path.inbound.awaited()),
+            _ => None,
+        }
     }
 
     /// Sends the peer the number of the processor that this thread runs on, `own`, and returns whether the

@@ -1,6 +1,9 @@
 //! aarch64: data and instruction caches are apart, and software makes them agree (Arm Architecture Reference
 //! Manual for A-profile, B2.7.4 "Caches and memory hierarchy", and its example in K13.5.3).
 //!
+//! 0. A barrier puts the cleaning behind the load by which this core learned of the code, if another core or a device
+//!    wrote it. Cache maintenance is ordered with accesses to the same line, and with others by barriers alone: not by
+//!    the acquire load of a signal in another line.
 //! 1. The lines that were written are cleaned to the point where both caches look, unless the processor says that
 //!    it needs none of that (`CTR_EL0.IDC`). This works by physical address: any mapping will do.
 //! 2. A barrier has all observers see that.
@@ -24,6 +27,7 @@ pub(super) fn publish(written: u64, address: u64, len: usize) {
     // shows the least.
     let (data, code) = (4 << (kind >> 16 & 0xf), 4 << (kind & 0xf));
     if kind & IDC == 0 {
+        barrier();
         for line in lines(written, len, data) {
             // SAFETY: the line is mapped for reading, as the caller's. Cleaning changes no byte.
             unsafe { asm!("dc cvau, {}", in(reg) line, options(nostack, preserves_flags)) };

@@ -7,6 +7,8 @@ use crate::image::Machine;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+mod riscv64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -25,14 +27,25 @@ mod x86_64;
 /// **aarch64**: cleans the data cache and invalidates the instruction caches of all cores, as far as the processor
 /// says that it needs either. A core that has run other code at `address` must synchronise besides.
 ///
+/// **riscv64**: has Linux flush the instruction caches of all harts that run threads of this process. They
+/// synchronise by that, too. Every call interrupts those harts.
+///
 /// [`supported`] refuses architectures on which injected code cannot run.
 #[inline]
 pub fn publish(written: u64, address: u64, len: usize) {
     #[cfg(target_arch = "aarch64")]
     aarch64::publish(written, address, len);
+    #[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+    riscv64::publish(address, len);
     #[cfg(not(target_arch = "aarch64"))]
     let _ = (written, address, len);
 }
+
+/// Whether cores that run code after [`publish`] must synchronise though they never ran other code at its address: on
+/// aarch64, where a core may have fetched from there before the code was written, however unlikely that is (Arm
+/// Architecture Reference Manual for A-profile, B2.2.5). On x86-64 they need not, see [`publish`], and on riscv64 Linux
+/// has them do it.
+pub const OTHERS_MUST_SYNCHRONISE: bool = cfg!(target_arch = "aarch64");
 
 /// Makes `len` bytes of code at `address` executable by this processor, after another agent (a core that runs
 /// the source, a device) wrote them through another linear address. Other code may have run there before. `written`
@@ -49,6 +62,8 @@ pub fn publish(written: u64, address: u64, len: usize) {
 ///
 /// **aarch64** needs all that [`publish`] does, by the process that runs the code. The writer may be a device, and its
 /// maintenance, if any, may not have reached this process's addresses.
+///
+/// **riscv64** needs it, too: a flush in the writer's process is one for the writer's threads.
 #[inline]
 pub fn sync_foreign(written: u64, address: u64, len: usize) {
     publish(written, address, len);
@@ -62,6 +77,8 @@ pub fn sync_foreign(written: u64, address: u64, len: usize) {
 pub fn serialise() {
     #[cfg(target_arch = "aarch64")]
     aarch64::serialise();
+    #[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+    riscv64::serialise();
     #[cfg(target_arch = "x86_64")]
     x86_64::serialise();
 }
@@ -69,8 +86,10 @@ pub fn serialise() {
 /// Whether this build can run injected code on the machine it runs on.
 ///
 /// # Errors
-/// The unsupported machine, for the message.
+/// The unsupported machine, or what the system refuses, for the message.
 pub fn supported() -> Result<Machine, &'static str> {
+    #[cfg(all(target_arch = "riscv64", target_os = "linux"))]
+    riscv64::available()?;
     match Machine::native() {
         Some(Machine::X86_64) => Ok(Machine::X86_64),
         _ => Err("farjump does not run injected code on this architecture yet"),

@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 
 use crate::shared;
 use crate::sync::{AtomicU64, Handover, Ordering, release};
+use crate::wait::AwaitedWord;
 
 #[cfg(loom)]
 pub(crate) mod mapping;
@@ -212,6 +213,11 @@ impl Ring {
     fn line(&self, at: usize) -> &[AtomicU64; 8] {
         // SAFETY: in range by `line_pointer`.
         unsafe { line(self.line_pointer(at)) }
+    }
+
+    /// The wait for the first word of the line at `at` to be `signal`.
+    pub(crate) fn awaited(&self, at: usize, signal: u64) -> AwaitedWord<'_> {
+        AwaitedWord::new(&self.line(at)[0], signal.to_le())
     }
 }
 

@@ -8,10 +8,19 @@ type Copy = unsafe fn(*const u8, *mut u8, usize);
 type Equals = unsafe fn(*const u8, &[u8]) -> bool;
 
 fn copies() -> Vec<Copy> {
-    let mut all: Vec<Copy> = std::vec![copy_out, copy_in, by_atomics::copy_out, by_atomics::copy_in];
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    all.extend([by_instructions::copy_out as Copy, by_instructions::copy_in, narrow]);
-    all
+    let all: &[Copy] = &[
+        copy_out,
+        copy_in,
+        by_atomics::copy_out,
+        by_atomics::copy_in,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        by_instructions::copy_out,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        by_instructions::copy_in,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        narrow,
+    ];
+    all.to_vec()
 }
 
 /// The copy of a processor without AVX2.
@@ -27,10 +36,15 @@ unsafe fn narrow(from: *const u8, to: *mut u8, len: usize) {
 }
 
 fn comparisons() -> Vec<Equals> {
-    let mut all: Vec<Equals> = std::vec![equals, by_atomics::equals];
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    all.extend([by_instructions::equals as Equals, by_instructions::equals_narrow]);
-    all
+    let all: &[Equals] = &[
+        equals,
+        by_atomics::equals,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        by_instructions::equals,
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        by_instructions::equals_narrow,
+    ];
+    all.to_vec()
 }
 
 /// Ends the other thread when dropped.

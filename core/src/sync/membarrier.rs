@@ -6,7 +6,8 @@
 //! [`interruptible`].
 //!
 //! The model is too strong in one point: a loom fence with sequential consistency synchronises with each
-//! earlier one. Rust does not guarantee that; x86-64 and the kernel's barriers (`smp_mb`) do. It is too weak
+//! earlier one. Rust does not guarantee that; the fences of x86-64, aarch64 (`dmb ish`) and riscv64 (`fence rw,rw`) and
+//! the kernel's barriers (`smp_mb`) do. It is too weak
 //! in another: an interrupt's fence comes without the order of entering the kernel.
 #![cfg_attr(not(test), allow(dead_code, reason = "only models use it"))]
 

@@ -25,6 +25,27 @@ pub(crate) enum Handover {
     Notice,
 }
 
+/// Whether an acquire load orders the writes of a device, too, by which it was satisfied. On x86-64 every load does. On
+/// other architectures acquire order is one between processors: [`order_device`] adds the device's.
+pub(crate) const ACQUIRE_ORDERS_DEVICES: bool =
+    cfg!(any(loom, miri, not(any(target_arch = "aarch64", target_arch = "riscv64"))));
+
+/// Orders loads behind a load that saw a write of a device: they see what the device wrote before. The same as
+/// `udma_from_device_barrier` of rdma-core (`docs/decisions/weak-memory.md`).
+#[inline(always)]
+pub(crate) fn order_device() {
+    // SAFETY: the instruction changes no register and no memory.
+    #[cfg(all(target_arch = "aarch64", not(any(loom, miri))))]
+    unsafe {
+        core::arch::asm!("dmb oshld", options(nostack, preserves_flags));
+    }
+    // SAFETY: the instruction changes no register and no memory.
+    #[cfg(all(target_arch = "riscv64", not(any(loom, miri))))]
+    unsafe {
+        core::arch::asm!("fence ir, ir", options(nostack, preserves_flags));
+    }
+}
+
 /// The order of a store that hands something over. Always release, unless a test plants a race to check that
 /// it is found.
 #[cfg(not(any(loom, farjump_planted)))]

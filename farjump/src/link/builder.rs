@@ -104,9 +104,10 @@ impl LinkBuilder {
         self
     }
 
-    /// The spinning of a wait before it sleeps.
+    /// The spinning of a wait before it sleeps. Where this machine's timer sends no events, turns that wait for one
+    /// ([`WaitPolicy::events_only`]) pause instead.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
-        self.settings.wait = policy;
+        self.settings.wait = crate::wait::followed_here(policy);
         self
     }
 

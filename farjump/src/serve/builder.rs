@@ -325,9 +325,10 @@ impl<'a> TargetBuilder<'a> {
         self
     }
 
-    /// The spinning before sleep when there is nothing to do.
+    /// The spinning before sleep when there is nothing to do. Where this machine's timer sends no events, or while there
+    /// is more than one source, turns that wait for one ([`WaitPolicy::events_only`]) pause instead.
     pub fn wait_policy(mut self, policy: WaitPolicy) -> Self {
-        self.settings.wait = policy;
+        self.settings.wait = crate::wait::followed_here(policy);
         self
     }
 

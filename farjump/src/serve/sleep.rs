@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use farjump_control::KeyFile;
-use farjump_core::wait::{Turn, Waiter};
+use farjump_core::wait::{AwaitedWord, Turn, Waiter};
 
 use super::Target;
 use super::session::Session;
@@ -12,6 +12,10 @@ use super::session::Session;
 use super::thread::Stopper;
 use crate::Error;
 use crate::wait::{LONGEST_SLEEP, Rest, TURNS_TO_YIELD, may_share, processor};
+
+/// Turns that waited for an event after which a target does what it does now and then: each may take a tenth of a
+/// millisecond.
+const EVENTS_TO_LOOK: u8 = 8;
 
 impl Target<'_> {
     /// Serves until a [`Stopper`] stops it: polls, spins for a while when idle, then sleeps.
@@ -28,7 +32,8 @@ impl Target<'_> {
                 waiter.reset();
                 continue;
             }
-            match waiter.turn() {
+            match waiter.turn_awaiting(|| self.awaited()) {
+                Turn::Event => self.polls = self.polls.max(u8::MAX - EVENTS_TO_LOOK),
                 Turn::Again => {
                     if yields && waiter.turns().is_multiple_of(TURNS_TO_YIELD) && self.may_share_processor() {
                         std::thread::yield_now();
@@ -42,6 +47,14 @@ impl Target<'_> {
         }
         self.end_links("the target stops");
         Ok(())
+    }
+
+    /// The word by whose write the next event comes, if there is only one: the signal of the only source.
+    fn awaited(&self) -> Option<AwaitedWord<'_>> {
+        match &self.sessions[..] {
+            [session] if !self.shared.forwards.is_active() => session.channel.awaited(),
+            _ => None,
+        }
     }
 
     /// Returns whether a source that brought frames lately may be waiting for the processor that this thread

@@ -34,8 +34,8 @@ impl Target<'_> {
                 continue;
             }
             match waiter.turn() {
-                Turn::Again if !waiter.turns().is_multiple_of(TURNS_TO_YIELD) => {}
-                Turn::Again | Turn::Yield => {
+                Turn::Again | Turn::Event if !waiter.turns().is_multiple_of(TURNS_TO_YIELD) => {}
+                Turn::Again | Turn::Event | Turn::Yield => {
                     if yields && self.may_share_processor() {
                         std::thread::yield_now();
                     }

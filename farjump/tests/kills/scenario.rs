@@ -29,7 +29,7 @@ pub(crate) const POLICIES: usize = 3;
 pub(crate) fn wait_policy(number: usize) -> WaitPolicy {
     match number {
         0 => WaitPolicy::sleep_only(),
-        1 => WaitPolicy { spins: 100, pauses: 0, yields: 0 },
+        1 => WaitPolicy { spins: 100, pauses: 0, events: 0, yields: 0 },
         _ => WaitPolicy::for_cores(2, 2),
     }
 }

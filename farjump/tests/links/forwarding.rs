@@ -22,7 +22,7 @@ fn address(place: &Place, number: usize) -> String {
 /// A target of a ring of `count`: it knows the one after it as `next`. It soon sleeps.
 fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
     Target::listen(&address(place, number))
-        .wait_policy(WaitPolicy { spins: 10, pauses: 0, yields: 0 })
+        .wait_policy(WaitPolicy { spins: 10, pauses: 0, events: 0, yields: 0 })
         .destination("next", &address(place, (number + 1) % count))
 }
 

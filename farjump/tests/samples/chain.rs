@@ -26,6 +26,7 @@ fn targets(place: &Place, count: usize, closed: bool) -> Vec<TargetThread> {
         let mut target = Target::listen(&address(place, number)).args(data).wait_policy(WaitPolicy {
             spins: 10,
             pauses: 0,
+            events: 0,
             yields: 0,
         });
         if closed || number + 1 < count {

@@ -206,7 +206,8 @@ impl Block {
     ///
     /// In reused space a processor may still have parts of the earlier code decoded. x86-64 guarantees the
     /// new code only after a serialising instruction (Intel SDM volume 3, 9.1.3), and any thread of this
-    /// process may run it. `membarrier` makes each of them execute one (membarrier(2), "sync core").
+    /// process may run it. `membarrier` makes each of them execute one (membarrier(2), "sync core"). On aarch64 a core
+    /// may have fetched from fresh space, too.
     ///
     /// # Errors
     /// [`Error::ArenaMemory`] in an arena for debuggers.
@@ -216,7 +217,9 @@ impl Block {
         unsafe { self.memory.make_executable(&self.range) }?;
         let written = self.memory.written(self.range.start).addr().get() as u64;
         icache::publish(written, self.address(), self.span1);
-        if self.reused && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err() {
+        if (self.reused || icache::OTHERS_MUST_SYNCHRONISE)
+            && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err()
+        {
             icache::serialise();
         }
         Ok(())

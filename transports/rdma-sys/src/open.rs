@@ -82,13 +82,14 @@ impl Verbs {
     }
 
     /// Whether the device guarantees that data of operations of this kind becomes visible in ascending order
-    /// in the process of `qp`. Also `false` if the library is too old to ask (before rdma-core 41).
+    /// in the process of `qp`. Also `false` if the library is too old to ask (before rdma-core 41), and wherever the
+    /// library knows the device alone and not the machine's memory: on all architectures but x86.
     ///
     /// # Safety
     /// The rules of `ibv_query_qp_data_in_order` in the header: `qp` is valid.
     pub unsafe fn query_qp_data_in_order(&self, qp: *mut ibv_qp, operation: ibv_wr_opcode) -> bool {
-        // SAFETY: the caller keeps the header's rules (see Safety). Flags of 0 ask for yes or no.
-        self.data_in_order.is_some_and(|ask| unsafe { ask(qp, operation, 0) } == 1)
+        // SAFETY: the caller keeps the header's rules (see Safety).
+        self.data_in_order.is_some_and(|ask| unsafe { is_in_order(ask, qp, operation) })
     }
 
     fn load(path: &OsStr) -> Result<Verbs, OpenError> {
@@ -106,6 +107,16 @@ impl Verbs {
         let library = unsafe { Library::from_library(file) }.map_err(|error| incomplete(said(&error)))?;
         Ok(Verbs { library, data_in_order })
     }
+}
+
+/// Flags of 0 ask for yes or no, of device and machine together. With `IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY` the
+/// library would answer for the device alone, whatever the order in which the machine's memory shows its writes.
+///
+/// # Safety
+/// That of [`Verbs::query_qp_data_in_order`].
+unsafe fn is_in_order(ask: DataInOrder, qp: *mut ibv_qp, operation: ibv_wr_opcode) -> bool {
+    // SAFETY: the caller keeps the header's rules (see Safety).
+    unsafe { ask(qp, operation, 0) == 1 }
 }
 
 impl Deref for Verbs {
@@ -232,6 +243,31 @@ mod tests {
         let Some(library) = stub(folder.path(), &all(), "IBVERBS_1.1 { global: *; };") else { return };
         let text = refused(&library);
         assert!(text.contains("undefined symbol: "), "{text}");
+    }
+
+    /// A library's answer on a machine of which it knows nothing (`libibverbs/verbs.c`), and a device that places whole
+    /// messages in order.
+    unsafe extern "C" fn elsewhere(_: *mut ibv_qp, _: ibv_wr_opcode, flags: u32) -> c_int {
+        const DEVICE_ONLY: u32 = 1 << 1;
+        c_int::from(flags & DEVICE_ONLY != 0)
+    }
+
+    /// Aligned blocks of 128 bytes in order, which is not the whole message.
+    unsafe extern "C" fn blocks(_: *mut ibv_qp, _: ibv_wr_opcode, _: u32) -> c_int {
+        2
+    }
+
+    unsafe extern "C" fn whole(_: *mut ibv_qp, _: ibv_wr_opcode, flags: u32) -> c_int {
+        c_int::from(flags == 0)
+    }
+
+    #[test]
+    fn data_are_in_order_only_where_the_library_says_so_of_device_and_machine() {
+        for (ask, expected) in [(elsewhere as DataInOrder, false), (blocks, false), (whole, true)] {
+            // SAFETY: these functions look at no queue pair.
+            let found = unsafe { is_in_order(ask, std::ptr::null_mut(), crate::IBV_WR_RDMA_WRITE) };
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]

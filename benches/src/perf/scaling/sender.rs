@@ -13,7 +13,7 @@ use crate::program::failure::Failure;
 
 /// A source's wait for credit or a reply. Many sources share one processor: one that the target serves
 /// quickly finishes its wait while spinning; any other lets the next one send.
-const WAIT: WaitPolicy = WaitPolicy { spins: 4_000, pauses: 0, yields: u32::MAX };
+const WAIT: WaitPolicy = WaitPolicy { spins: 4_000, pauses: 0, events: 0, yields: u32::MAX };
 
 /// Connects a source that shares its processor with others, with `mailbox` bytes for replies. It returns
 /// after one call has run, so the target has the code.

@@ -10,8 +10,9 @@ use crate::frame::{
 };
 use crate::memory::{Memory, Ring};
 use crate::signal::LinkKey;
-use crate::sync::Ordering;
+use crate::sync::{ACQUIRE_ORDERS_DEVICES, Ordering, order_device};
 use crate::transport::ArrivalRules;
+use crate::wait::AwaitedWord;
 use crate::wire::layout::frame::{CODE, LENGTHS, REST};
 
 /// Bytes consumed before credit is returned, but at most a quarter of the ring.
@@ -32,6 +33,8 @@ pub(crate) struct Inbound<M> {
     plain_lines: u32,
     /// The signal is ordered behind the whole frame.
     signal_proves: bool,
+    /// Loads of a frame have to be ordered behind that of its signal also with respect to a device, which wrote both.
+    orders_device: bool,
     trailer: Trailer,
     /// Lines of the largest frame without a trailer.
     provable_lines: u32,
@@ -96,6 +99,7 @@ impl<M: Memory> Inbound<M> {
             key,
             trailer,
             signal_proves,
+            orders_device: !ACQUIRE_ORDERS_DEVICES && rule != ArrivalRules::STORES,
             provable_lines,
             limit,
             fast_limit: limit,
@@ -159,6 +163,24 @@ impl<M: Memory> Inbound<M> {
         self.position
     }
 
+    /// The words of a header, read after `words` once its signal is ordered with the device that wrote them.
+    #[inline(always)]
+    fn ordered(&self, at: usize, words: [u64; 2]) -> [u64; 2] {
+        if ACQUIRE_ORDERS_DEVICES || !self.orders_device {
+            return words;
+        }
+        order_device();
+        self.header_words(at)
+    }
+
+    /// Orders later loads behind an earlier one, of a signal or a trailer, with the device that wrote it.
+    #[inline(always)]
+    fn order(&self) {
+        if !ACQUIRE_ORDERS_DEVICES && self.orders_device {
+            order_device();
+        }
+    }
+
     /// The fast poll: finds nothing, or a plain frame if the signal alone proves that a frame is whole.
     /// Leaves everything else to [`Inbound::poll`].
     #[inline(always)]
@@ -170,6 +192,7 @@ impl<M: Memory> Inbound<M> {
         if !self.signal_proves {
             return FastPoll::Look;
         }
+        let words = self.ordered(at, words);
         match Header::plain(words, at & 4095, self.ring.len() - at, self.fast_limit) {
             Some((header, payload)) => FastPoll::Plain(at, header, payload),
             None => FastPoll::Look,
@@ -183,6 +206,7 @@ impl<M: Memory> Inbound<M> {
         let at = self.offset();
         // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
         let words = self.ring.signalled(at, self.signal).filter(|_| self.signal_proves)?;
+        let words = self.ordered(at, words);
         let code = || CODE.map(|word| self.ring.load(at + word, Ordering::Relaxed));
         let header = seen.predicted(words, self.ring.len() - at, self.limit, code)?;
         Some((at, header))
@@ -204,6 +228,7 @@ impl<M: Memory> Inbound<M> {
             if self.ring.load(at, Ordering::Acquire) != self.signal {
                 return Ok(Seen::Nothing);
             }
+            self.order();
             if completions.is_some_and(|completed| !self.is_counted(completed)) {
                 return Ok(Seen::Partial);
             }
@@ -271,6 +296,7 @@ impl<M: Memory> Inbound<M> {
                 self.ring.load(end, Ordering::Acquire) == self.key.trailer(self.position)
             }
         };
+        self.order();
         is_there && self.header_words(at) == header.to_words()
     }
 
@@ -339,6 +365,7 @@ impl Inbound<Ring> {
         let at = ring.offset_of(self.position);
         // Pairs with the release store in `Outbound::publish`, as in `poll_fast`.
         let Some(words) = ring.signalled(at, self.signal) else { return PlainPoll::Nothing };
+        let words = self.ordered(at, words);
         match PlainWords::of(words, kind, at, ring.len(), self.plain_lines) {
             Some((words, offset)) => {
                 // SAFETY: the payload was checked to lie in the frame, and the frame in the ring.
@@ -359,6 +386,7 @@ impl Inbound<Ring> {
         // Acquire: the header is read as it was put before the trailer, as in `arrived`.
         let is_whole =
             ring.load(at + LINE - TRAILER_LEN, Ordering::Acquire) == self.key.trailer(self.position);
+        self.order();
         let [lengths, rest] = self.header_words(at);
         let trailer = u64::from(Flags::TRAILER.bits()) << 8;
         if !is_whole || rest & trailer == 0 || self.fast_limit < LINE {
@@ -371,6 +399,11 @@ impl Inbound<Ring> {
             }
             _ => PlainPoll::Look,
         }
+    }
+
+    /// The wait for the signal of the next frame.
+    pub(crate) fn awaited(&self) -> AwaitedWord<'_> {
+        self.ring.awaited(self.offset(), self.signal)
     }
 
     /// Start of the frame at the head.

@@ -145,6 +145,61 @@ fn a_header_read_before_its_trailer_landed_is_read_again() {
     assert_eq!(seen, header(2));
 }
 
+/// A frame of one line that a device wrote before its signal: the words of its header may be read too early until the
+/// load of the signal is ordered with the device, and are read right after the second load of the signal's line.
+struct ReadEarly {
+    header: [u64; 2],
+    loads: Cell<u32>,
+}
+
+impl Memory for &ReadEarly {
+    fn len(&self) -> usize {
+        RING
+    }
+
+    fn load(&self, at: usize, _: Ordering) -> u64 {
+        match at {
+            0 => KEY.header(0),
+            8 | 16 => {
+                self.loads.set(self.loads.get() + 1);
+                if self.loads.get() > 2 { self.header[at / 8 - 1] } else { 0 }
+            }
+            _ => panic!("nothing is to be read at {at}"),
+        }
+    }
+
+    fn store(&self, _: usize, _: u64, _: Ordering) {
+        panic!("a receiver does not write its ring");
+    }
+
+    fn write(&self, _: usize, _: &[u8]) {
+        panic!("a receiver does not write its ring");
+    }
+
+    fn prefetch_write(&self, _: usize) {}
+}
+
+#[test]
+fn a_header_is_read_again_once_its_signal_is_ordered_with_the_device_that_wrote_it() {
+    let header = Header {
+        frame_len: 64,
+        payload_len: 8,
+        kind: Kind::Call,
+        flags: Flags::from_bits(3).unwrap(),
+        index: 0,
+        token: 5,
+    };
+    for rule in [ArrivalRules::STORES, ArrivalRules::FENCED] {
+        let ring = ReadEarly { header: header.to_words(), loads: Cell::new(0) };
+        let inbound = Inbound::new(&ring, KEY, rule, Trailer::Never, usize::MAX);
+        let found = inbound.poll_fast();
+        // Acquire order is enough for what a processor stored, and on x86-64 for all.
+        let reads_again = !ACQUIRE_ORDERS_DEVICES && rule == ArrivalRules::FENCED;
+        assert_eq!(ring.loads.get(), if reads_again { 4 } else { 2 }, "{rule:?}");
+        assert_eq!(matches!(found, FastPoll::Plain(0, seen, 24) if seen == header), reads_again, "{rule:?}");
+    }
+}
+
 #[repr(C, align(4096))]
 struct Page([u64; RING / 8]);
 

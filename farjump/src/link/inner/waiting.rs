@@ -29,6 +29,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// takes, so that a target that sends without end does not stop the clock from being read.
 pub(in super::super) const TURNS_TO_IDLE: u32 = 256;
 
+/// Turns that waited for an event after which the same is done: each may take a tenth of a millisecond.
+const EVENTS_TO_IDLE: u32 = 8;
+
 /// Polls of an awaited call before its task is registered: as long as a call of an idle target takes.
 const LOOKS_BEFORE_TASKS: u32 = 32;
 
@@ -203,7 +206,7 @@ impl Inner {
                 Turn::Again if waiter.turns() > TURNS_TO_IDLE && turn.is_multiple_of(TURNS_TO_YIELD) => {
                     self.make_way();
                 }
-                Turn::Again => {}
+                Turn::Again | Turn::Event => {}
                 Turn::Yield => break,
                 Turn::Sleep => return Ok(true),
             }
@@ -284,6 +287,7 @@ impl Inner {
 
     /// Takes some turns of a wait: polls, and if nothing came waits by the policy. Sleeps at most once.
     pub(super) fn turn(&mut self, wait: &mut Wait) -> Result<(), Error> {
+        let mut events = 0;
         for turn in 0..TURNS_TO_IDLE {
             if turn.is_multiple_of(TURNS_TO_YIELD) {
                 self.make_way();
@@ -294,8 +298,14 @@ impl Inner {
                 // Frames without end must not hide control messages.
                 return if wait.frames.is_multiple_of(TURNS_TO_IDLE) { self.look_around() } else { Ok(()) };
             }
-            match wait.waiter.turn() {
+            match wait.waiter.turn_awaiting(|| self.connection.channel.awaited()) {
                 Turn::Again => {}
+                Turn::Event => {
+                    events += 1;
+                    if events == EVENTS_TO_IDLE {
+                        break;
+                    }
+                }
                 Turn::Yield => {
                     std::thread::yield_now();
                     break;

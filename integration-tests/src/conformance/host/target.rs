@@ -122,7 +122,7 @@ fn answer_all<'a>(
             }
         } else {
             match waiter.turn() {
-                Turn::Again => continue,
+                Turn::Again | Turn::Event => continue,
                 Turn::Yield => std::thread::yield_now(),
                 Turn::Sleep => sleep(target, &questions)?,
             }

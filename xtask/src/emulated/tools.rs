@@ -1,0 +1,202 @@
+//! The tools of emulated tests: packages, unpacked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::platform::{Packages, Platform, STANDARD_LIBRARY, StandardLibrary};
+use super::standard_library;
+use crate::debs::{Outcome, Store, failed};
+use crate::packages;
+use crate::process::{Failed, Interrupt, Run};
+
+/// Debian's release with the emulator.
+const NEWER_RELEASE: &str = "trixie";
+/// The keys of Debian's releases.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The compiler, and its sources.
+const COMPILER: &str = "rustc-web";
+const SOURCES: &str = "rust-web-src";
+/// The linker. That of Debian 12 (`lld`) does not shorten calls as riscv64's libraries ask it to.
+const LINKER: &str = "lld-22";
+const LINKERS_PROGRAM: &str = "usr/bin/ld.lld-22";
+/// The folder of a compiler's standard libraries.
+pub(super) const RUSTLIB: &str = "usr/lib/rustlib";
+/// Programs that must be installed.
+const PROGRAMS: [&str; 4] = ["clang", "apt-get", "apt-cache", "dpkg-deb"];
+
+/// The tools for all platforms.
+pub(super) struct Tools<'i> {
+    /// Folders of unpacked packages: the emulator, and the compiler with its linker.
+    emulator: PathBuf,
+    compiler: PathBuf,
+    /// This machine's packages.
+    own: Store<'i>,
+}
+
+/// The folders of a platform.
+pub(super) struct Folders {
+    /// That with which programs are linked.
+    pub(super) link: PathBuf,
+    /// That in which the emulator finds a program's libraries.
+    pub(super) run: PathBuf,
+}
+
+impl<'i> Tools<'i> {
+    /// Gets the tools; or the reason why they are not available.
+    pub(super) fn get(folder: &Path, interrupt: &'i Interrupt) -> Result<Outcome<Tools<'i>>, Failed> {
+        if !cfg!(target_arch = "x86_64") {
+            return Ok(Outcome::Missing("only on x86-64".to_owned()));
+        }
+        if let Some(program) = PROGRAMS.into_iter().find(|program| !packages::in_path(program)) {
+            return Ok(Outcome::Missing(format!("{program} is not there")));
+        }
+        let Some(mirror) = mirror() else {
+            return Ok(Outcome::Missing(
+                "apt has no mirror of Debian's, from which the emulator comes".to_owned(),
+            ));
+        };
+        let sources = format!("deb [signed-by={KEYS}] {mirror} {NEWER_RELEASE} main\n");
+        let newer = Store::viewing(&folder.join("newer"), None, Some(&sources), interrupt)?;
+        let emulator = match unpacked(&newer, "emulator", &[&["download", "qemu-user"]])? {
+            Outcome::Here(emulator) => emulator,
+            Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no emulator: {why}"))),
+        };
+        let own = Store::new(&folder.join("own"), interrupt);
+        let library = own.with_dependencies(&[STANDARD_LIBRARY, LINKER])?;
+        let library: Vec<&str> = library.iter().map(String::as_str).collect();
+        let compiler = match unpacked(&own, "compiler", &[&["download", COMPILER], &library])? {
+            Outcome::Here(compiler) => compiler,
+            Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no compiler: {why}"))),
+        };
+        Ok(Outcome::Here(Tools { emulator, compiler, own }))
+    }
+
+    /// The emulator's program `name`.
+    pub(super) fn emulator(&self, name: &str) -> PathBuf {
+        self.emulator.join("usr/bin").join(name)
+    }
+
+    /// The linker's program.
+    pub(super) fn linker(&self) -> PathBuf {
+        self.compiler.join(LINKERS_PROGRAM)
+    }
+
+    /// Has `run`, of cargo, use the compiler.
+    pub(super) fn with_compiler<'r>(&self, run: Run<'r>) -> Run<'r> {
+        let usr = self.compiler.join("usr");
+        run.env("RUSTC", usr.join("bin/rustc"))
+            .env("RUSTDOC", usr.join("bin/rustdoc"))
+            .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))
+    }
+
+    /// Gets the libraries of `platform`; or the reason why they are not available. Puts its standard library where
+    /// the compiler looks for it.
+    pub(super) fn libraries(
+        &self,
+        platform: &Platform,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Outcome<Folders>, Failed> {
+        let link = match platform.packages {
+            Packages::OfPlatform { architecture, names } => {
+                let store = Store::viewing(&folder.join(architecture), Some(architecture), None, interrupt)?;
+                unpacked(&store, "libraries", &[&[&["download"], names].concat()])?
+            }
+            Packages::Cross { names, .. } => {
+                let name = format!("libraries-{}", platform.architecture());
+                unpacked(&self.own, &name, &[&[&["download"], names].concat()])?
+            }
+        };
+        let link = match link {
+            Outcome::Here(link) => link,
+            Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no libraries: {why}"))),
+        };
+        let library = match platform.standard_library {
+            StandardLibrary::Packaged => link.clone(),
+            StandardLibrary::Built => match self.built_library(platform, folder, interrupt)? {
+                Outcome::Here(library) => library,
+                Outcome::Missing(why) => return Ok(Outcome::Missing(format!("no standard library: {why}"))),
+            },
+        };
+        self.add_to_compiler(&library, platform.rust)?;
+        let run = match platform.packages {
+            Packages::OfPlatform { .. } => link.clone(),
+            Packages::Cross { folder, .. } => link.join(folder),
+        };
+        Ok(Outcome::Here(Folders { link, run }))
+    }
+
+    /// The standard library of `platform`, built from the compiler's sources.
+    fn built_library(
+        &self,
+        platform: &Platform,
+        folder: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<Outcome<PathBuf>, Failed> {
+        let sources = match unpacked(&self.own, "sources", &[&["download", SOURCES]])? {
+            Outcome::Here(sources) => sources,
+            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
+        };
+        self.add_to_compiler(&sources, "src")?;
+        let mut version = String::new();
+        for name in ["compiler", "sources"] {
+            version += &self.own.list(name)?;
+        }
+        let folder = folder.join(platform.architecture());
+        standard_library::built(platform, self, &sources, &version, &folder, interrupt).map(Outcome::Here)
+    }
+
+    /// Adds `name`, a folder of the compiler's that lies in another package, to the compiler's own.
+    fn add_to_compiler(&self, package: &Path, name: &str) -> Result<(), Failed> {
+        let (from, to) = (package.join(RUSTLIB).join(name), self.compiler.join(RUSTLIB).join(name));
+        match fs::read_link(&to) {
+            Ok(linked) if linked == from => return Ok(()),
+            // Of a folder that was moved or copied.
+            Ok(_) => fs::remove_file(&to).map_err(|error| failed(&to, error))?,
+            Err(_) => {}
+        }
+        std::os::unix::fs::symlink(&from, &to).map_err(|error| failed(&to, error))
+    }
+}
+
+/// Unpacks the packages of several `apt-get` commands into one folder.
+fn unpacked(store: &Store<'_>, name: &str, commands: &[&[&str]]) -> Result<Outcome<PathBuf>, Failed> {
+    let mut files = Vec::new();
+    for command in commands {
+        match store.fetch(command)? {
+            Outcome::Here(more) => files.extend(more),
+            Outcome::Missing(why) => return Ok(Outcome::Missing(why)),
+        }
+    }
+    store.unpack(name, &files).map(Outcome::Here)
+}
+
+/// The mirror of Debian's that apt uses.
+fn mirror() -> Option<String> {
+    let read = |file: &str| fs::read_to_string(Path::new("/etc/apt").join(file)).unwrap_or_default();
+    let sources = read("sources.list.d/debian.sources");
+    let uri = sources.lines().find_map(|line| line.strip_prefix("URIs:"));
+    let uri = uri.and_then(|uris| uris.split_whitespace().next()).map(str::to_owned);
+    uri.or_else(|| mirror_in(&read("sources.list"))).filter(|_| Path::new(KEYS).exists())
+}
+
+/// The first mirror in the text of a `sources.list` that looks like one of Debian's.
+fn mirror_in(list: &str) -> Option<String> {
+    let entries = list.lines().filter_map(|line| line.strip_prefix("deb "));
+    let mut uris = entries.filter_map(|entry| entry.split_whitespace().find(|word| word.contains("://")));
+    uris.find(|uri| uri.trim_end_matches('/').ends_with("debian")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_is_found_in_a_list_of_sources() {
+        let list = "# deb http://old.example/debian stretch main\n\
+                    deb http://security.example/debian-security bookworm main\n\
+                    deb [arch=amd64] http://mirror.example/debian/ bookworm main\n";
+        assert_eq!(mirror_in(list).as_deref(), Some("http://mirror.example/debian/"));
+        assert_eq!(mirror_in("deb http://archive.ubuntu.com/ubuntu noble main\n"), None);
+    }
+}
