@@ -1,0 +1,87 @@
+//! Tests for other architectures, under an emulator of single programs (QEMU).
+//!
+//! Packages with the tools are unpacked into `target/emulated`: the emulator, a compiler with a standard library for
+//! each platform, and the libraries to link. clang and lld link. `docs/decisions/emulated-tests.md` has the reasons.
+
+mod platform;
+mod tools;
+
+use std::path::Path;
+use std::time::Instant;
+
+use self::platform::Platform;
+use self::tools::Tools;
+use crate::debs::Outcome;
+use crate::process::{Failed, Interrupt, Run};
+use crate::suite::suite;
+use crate::test_report::Tally;
+use crate::workspace::{Workspace, root};
+
+/// Runs them, or reports why not.
+///
+/// # Errors
+/// When interrupted, or cargo cannot be run.
+pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
+    let folder = Workspace::load(false, interrupt)?.target().join("emulated");
+    let mut tally = Tally::default();
+    let begun = Instant::now();
+    let tools = match Tools::get(&folder, interrupt)? {
+        Outcome::Here(tools) => tools,
+        Outcome::Missing(why) => {
+            tally
+                .skipped
+                .extend(platform::ALL.iter().map(|platform| (platform.suite.to_owned(), why.clone())));
+            return Ok(tally);
+        }
+    };
+    println!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
+    for platform in platform::ALL {
+        tally.add(of_platform(platform, &tools, &folder, interrupt)?);
+    }
+    Ok(tally)
+}
+
+/// Runs those of one platform.
+fn of_platform(
+    platform: &Platform,
+    tools: &Tools,
+    folder: &Path,
+    interrupt: &Interrupt,
+) -> Result<Tally, Failed> {
+    let begun = Instant::now();
+    let libraries = match tools.libraries(platform, folder, interrupt)? {
+        Outcome::Here(libraries) => libraries,
+        Outcome::Missing(why) => {
+            let mut tally = Tally::default();
+            tally.skipped.push((platform.suite.to_owned(), why));
+            return Ok(tally);
+        }
+    };
+    println!("prepared {} in {} s", platform.suite, begun.elapsed().as_secs());
+    let of_compiler = |file: &str| tools.compiler.join("usr").join(file);
+    let link = ["--target", "--sysroot", "-fuse-ld"]
+        .into_iter()
+        .zip([Path::new(platform.clang), &libraries, Path::new("lld")])
+        .map(|(option, value)| format!("-Clink-arg={option}={}", value.display()));
+    let link = link.collect::<Vec<_>>().join(" ");
+    let emulator = tools.emulator.join("usr/bin").join(platform.emulator);
+    let mut run = Run::cargo(interrupt)
+        .args(["test", "--no-fail-fast", "--target", platform.rust])
+        .args(platform.crates.iter().flat_map(|name| ["--package", name]))
+        .args(["--", "--show-output"])
+        .directory(root())
+        .env("CARGO_TERM_COLOR", "never")
+        .env("CARGO_TARGET_DIR", folder.join("build"))
+        .env("RUSTC", of_compiler("bin/rustc"))
+        .env("RUSTDOC", of_compiler("bin/rustdoc"))
+        .env("LD_LIBRARY_PATH", of_compiler("lib/x86_64-linux-gnu"))
+        .env(&platform.variable("LINKER"), "clang")
+        .env(&platform.variable("RUSTFLAGS"), &link)
+        // Examples in documentation are linked too.
+        .env("RUSTDOCFLAGS", &link)
+        .env(&platform.variable("RUNNER"), format!("{} -L {}", emulator.display(), libraries.display()));
+    for (name, value) in platform.variables {
+        run = run.env(name, value);
+    }
+    suite(platform.suite, run, true)
+}
