@@ -3,7 +3,7 @@
 //! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
 //! [`super::locate_symbol`] adds its object and section.
 
-use farjump_core::image::{ImageParts, Import, Place, Relative, SPAN_DISTANCE};
+use farjump_core::image::{ImageParts, Import, Level, Place, Relative, SPAN_DISTANCE, code_align_log2};
 use object::elf;
 use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
@@ -86,9 +86,11 @@ pub(super) fn extract(
     wanted.sort();
     wanted.dedup();
     let align = sections.iter().map(|section| section.align.max(1)).max().unwrap_or(1);
+    let code_align = code_align_log2(rules.machine, &span1).max(rules.min_align_log2);
     let parts = ImageParts {
         machine: rules.machine,
-        align_log2: (align.next_power_of_two().trailing_zeros() as u8).max(rules.min_align_log2),
+        level: Level::BASELINE,
+        align_log2: (align.next_power_of_two().trailing_zeros() as u8).max(code_align),
         payload_align_log2: linked.payload_align_log2()?,
         span1: &span1,
         entry,

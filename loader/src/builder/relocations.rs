@@ -67,11 +67,37 @@ static X86_64: Rules = Rules {
     ],
 };
 
+/// aarch64: ELF for the Arm 64-bit Architecture, 5.7.
+static AARCH64: Rules = Rules {
+    machine: Machine::AARCH64,
+    architecture: Architecture::Aarch64,
+    emulation: "aarch64linux",
+    // Without outline atomics: they are functions of the compiler's support routines, called by way of a PLT.
+    cflags: &["-mbranch-protection=none", "-momit-leaf-frame-pointer", "-mno-outline-atomics"],
+    min_align_log2: 2,
+    got_plt_header: 24,
+    relocation_name: |number| elf::NAMES_R_AARCH64.name(number),
+    relocations: &[
+        (elf::R_AARCH64_NONE, Relocation::Nothing),
+        (elf::R_AARCH64_GLOB_DAT, Relocation::Slot),
+        (elf::R_AARCH64_JUMP_SLOT, Relocation::Slot),
+        (elf::R_AARCH64_ABS64, Relocation::Address),
+        (elf::R_AARCH64_RELATIVE, Relocation::Relative),
+        (elf::R_AARCH64_TLS_DTPMOD, Relocation::ThreadLocal),
+        (elf::R_AARCH64_TLS_DTPREL, Relocation::ThreadLocal),
+        (elf::R_AARCH64_TLS_TPREL, Relocation::ThreadLocal),
+        (elf::R_AARCH64_TLSDESC, Relocation::ThreadLocal),
+        (elf::R_AARCH64_IRELATIVE, Relocation::Indirect),
+        (elf::R_AARCH64_COPY, Relocation::Copy),
+    ],
+};
+
 impl Rules {
     /// The rules for the machine that this program runs on: sources build the libraries that they use.
     pub(super) fn native() -> Result<&'static Rules, BuildError> {
         match Machine::native() {
             Some(Machine::X86_64) => Ok(&X86_64),
+            Some(Machine::AARCH64) => Ok(&AARCH64),
             _ => Err(BuildError::Unsupported { machine: std::env::consts::ARCH }),
         }
     }
