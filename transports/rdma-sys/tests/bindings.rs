@@ -101,7 +101,8 @@ fn made() -> Result<String, bindgen::BindgenError> {
 /// length elsewhere, and libc's declarations of them are the machine's.
 fn for_each_machine(bindings: &str) -> String {
     const STRUCTURE: &str = "pub struct ";
-    const ASSERTIONS: &str = "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _: () = {\n";
+    const ASSERTIONS: &str =
+        "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _: () = {\n";
     const OF: &str = "[\"Size of ";
     let mut differing: Vec<&str> = Vec::new();
     // A structure that contains another one comes after it.
