@@ -108,6 +108,36 @@ fn an_arena_for_debuggers_is_full_when_its_pages_are() {
     assert_eq!(arena.used(), 0);
 }
 
+/// The general registers, in the numbers of core files' notes.
+const NT_PRSTATUS: usize = 1;
+
+/// The instruction that traps, the part of a word that it is, and the bytes by which it moves the program counter:
+/// `int3`.
+#[cfg(target_arch = "x86_64")]
+const TRAP: libc::c_long = 0xcc;
+#[cfg(target_arch = "x86_64")]
+const TRAP_MASK: libc::c_long = 0xff;
+#[cfg(target_arch = "x86_64")]
+const TRAP_RAN: u64 = 1;
+
+/// The same: `brk #0`.
+#[cfg(target_arch = "aarch64")]
+const TRAP: libc::c_long = 0xd420_0000;
+#[cfg(target_arch = "aarch64")]
+const TRAP_MASK: libc::c_long = 0xffff_ffff;
+#[cfg(target_arch = "aarch64")]
+const TRAP_RAN: u64 = 0;
+
+#[cfg(target_arch = "x86_64")]
+fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
+    &mut registers.rip
+}
+
+#[cfg(target_arch = "aarch64")]
+fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
+    &mut registers.pc
+}
+
 /// What ptrace says to writing a trap over the first byte of code in `arena`, and where the code then traps.
 fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io::Error> {
     let mut pipe = [0; 2];
@@ -140,19 +170,22 @@ fn with_a_trap(arena: fn(usize) -> Result<Arena, Error>) -> Result<bool, std::io
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
         let address = u64::from_ne_bytes(address);
         let code = libc::ptrace(libc::PTRACE_PEEKTEXT, child, address, 0);
-        let written = libc::ptrace(libc::PTRACE_POKETEXT, child, address, (code & !0xff) | 0xcc);
+        let written = libc::ptrace(libc::PTRACE_POKETEXT, child, address, (code & !TRAP_MASK) | TRAP);
         let why = std::io::Error::last_os_error();
         let result = if written == 0 {
             libc::ptrace(libc::PTRACE_CONT, child, 0, 0);
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             let mut registers: libc::user_regs_struct = std::mem::zeroed();
-            libc::ptrace(libc::PTRACE_GETREGS, child, 0, &raw mut registers);
+            let mut whole =
+                libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of_val(&registers) };
+            libc::ptrace(libc::PTRACE_GETREGSET, child, NT_PRSTATUS, &raw mut whole);
             let trapped = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP;
             // Goes on as a debugger does: with the code as it was, from its start.
-            let there = registers.rip == address + 1;
+            let counter = program_counter(&mut registers);
+            let there = *counter == address + TRAP_RAN;
             libc::ptrace(libc::PTRACE_POKETEXT, child, address, code);
-            registers.rip = address;
-            libc::ptrace(libc::PTRACE_SETREGS, child, 0, &raw const registers);
+            *counter = address;
+            libc::ptrace(libc::PTRACE_SETREGSET, child, NT_PRSTATUS, &raw const whole);
             libc::ptrace(libc::PTRACE_CONT, child, 0, 0);
             assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
             Ok(trapped && there && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1)

@@ -73,6 +73,7 @@ pub fn serialise() {
 pub fn supported() -> Result<Machine, &'static str> {
     match Machine::native() {
         Some(Machine::X86_64) => Ok(Machine::X86_64),
+        Some(Machine::AARCH64) => Ok(Machine::AARCH64),
         _ => Err("farjump does not run injected code on this architecture yet"),
     }
 }
