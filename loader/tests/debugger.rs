@@ -82,7 +82,7 @@ fn each_image_has_private_pages_that_are_written_before_they_are_executed() {
     let start = address as usize as *const u8;
     // SAFETY: the arena's code is mapped readable, and only this thread writes to it, between the calls.
     let page = unsafe { std::slice::from_raw_parts(start, 4096) };
-    assert!(page.iter().all(|&byte| byte == 0xcc));
+    assert!(page.iter().all(|&byte| byte == code::TRAP));
     assert_eq!(rights(address), "r-xp");
     let again = insert(&mut store, &bytes);
     assert_eq!(again.block().address(), address);
@@ -95,7 +95,7 @@ fn each_image_has_private_pages_that_are_written_before_they_are_executed() {
 #[test]
 fn an_arena_for_debuggers_is_full_when_its_pages_are() {
     let arena = Arena::for_debuggers(64 * 1024).unwrap();
-    let bytes = image(&[0xc3; 4096]);
+    let bytes = image(&[0; 4096]);
     let view = ImageView::new_checked(&bytes).unwrap();
     let unresolved = importing("absent");
     // It leaves nothing behind.
@@ -295,7 +295,7 @@ fn debuggers_are_shown_code_while_it_is_there_with_the_symbols_of_its_library() 
     linked.show(symbols.first());
     linked.show(None);
     let [sum, code] = &*shown() else { panic!("{}", shown().len()) };
-    assert_eq!(symbol(code, "code_main"), Some((other.block().entry(), 4)));
+    assert_eq!(symbol(code, "code_main"), Some((other.block().entry(), INCREMENT.len() as u64)));
     assert_eq!(sections(code)[0], (".text".to_owned(), other.block().address(), true));
     assert_eq!(symbol(sum, "sum_main").map(|(value, _)| value), Some(linked.block().entry()));
     let inside = start..start + linked.block().code_len() as u64;
