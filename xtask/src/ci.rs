@@ -71,7 +71,7 @@ const BUILDING: [Step; 11] = [
     ("core without std", Check(checks::no_std::check)),
     ("models of the protocol (loom)", Suite(test::models)),
     ("tests of races", Suite(tsan::all)),
-    ("core for aarch64, emulated", Suite(emulated::all)),
+    ("tests for aarch64, emulated", Suite(emulated::all)),
     ("lints", Check(lints)),
     ("documentation", Check(documentation)),
     ("combinations of features", Check(checks::features::check)),

@@ -12,10 +12,20 @@ pub(super) struct Platform {
     pub(super) emulator: &'static str,
     /// Packages of the platform, with which programs are linked.
     pub(super) libraries: &'static [&'static str],
-    /// Crates whose tests run.
-    pub(super) crates: &'static [&'static str],
+    /// The tests that run.
+    pub(super) tests: &'static [Tests],
     /// Variables that tell the tests about the emulator.
     pub(super) variables: &'static [(&'static str, &'static str)],
+}
+
+/// Tests of one crate.
+pub(super) struct Tests {
+    /// The crate's package.
+    pub(super) package: &'static str,
+    /// cargo's options for its test programs; none for all, with the examples in its documentation.
+    pub(super) programs: &'static [&'static str],
+    /// Tests, or modules of them, that do not run, with the reason.
+    pub(super) skipped: &'static [(&'static str, &'static str)],
 }
 
 /// The standard library of the compiler's package.
@@ -23,16 +33,67 @@ pub(super) const STANDARD_LIBRARY: &str = "libstd-rust-web-dev";
 
 /// All of them.
 pub(super) const ALL: &[Platform] = &[Platform {
-    suite: "core for aarch64, emulated",
+    suite: "aarch64, emulated",
     rust: "aarch64-unknown-linux-gnu",
     clang: "aarch64-linux-gnu",
     debian: "arm64",
     emulator: "qemu-aarch64",
-    libraries: &[STANDARD_LIBRARY, "libc6-dev", "libc6", "libgcc-12-dev", "libgcc-s1", "linux-libc-dev"],
-    crates: &["farjump-core"],
+    libraries: &[
+        STANDARD_LIBRARY,
+        "libc6-dev",
+        "libc6",
+        "libgcc-12-dev",
+        "libgcc-s1",
+        "libstdc++-12-dev",
+        "libstdc++6",
+        "linux-libc-dev",
+        // UCX, and what it links.
+        "libucx0",
+        "libibverbs1",
+        "librdmacm1",
+        "libnl-3-200",
+        "libnl-route-3-200",
+        "libnuma1",
+        "libgomp1",
+    ],
+    tests: AARCH64,
     // The emulator runs stale code until it is told of fresh code.
     variables: &[("FARJUMP_TEST_KEEPS_STALE_CODE", "1")],
 }];
+
+/// Reasons for tests that do not run under the emulator.
+const NO_LIMITS: &str = "the emulator keeps no limit of the address space";
+const NO_MAPS: &str = "the emulator shows its own mappings for those of the program";
+const NO_FAULTS: &str = "the emulator's own page faults are counted";
+
+/// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises. Those of the
+/// builder run on the machine that builds.
+const AARCH64: &[Tests] = &[
+    Tests { package: "farjump-core", programs: &[], skipped: &[] },
+    Tests {
+        package: "farjump-loader",
+        programs: &[
+            "--lib",
+            "--test=allocations",
+            "--test=arena",
+            "--test=debugger",
+            "--test=eviction",
+            "--test=library",
+            "--test=sealed",
+            "--test=store",
+            "--test=wanted",
+        ],
+        skipped: &[
+            ("placing_and_running_waits_for_no_page", NO_FAULTS),
+            ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
+            ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
+        ],
+    },
+    Tests { package: "farjump-os", programs: &["--lib"], skipped: &[] },
+    Tests { package: "farjump-control", programs: &["--lib", "--test=control"], skipped: &[] },
+    Tests { package: "farjump-transports", programs: &["--lib", "--test=transports"], skipped: &[] },
+    Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
+];
 
 impl Platform {
     /// Cargo's variable for a setting of the platform.
