@@ -9,7 +9,7 @@ use code::{
     DECREMENT, INCREMENT, foreign, image, importing, native, relative, reporter, static_counter,
     static_reader, text,
 };
-use farjump_core::image::{ImageParts, Import, Machine, Place, SPAN_DISTANCE};
+use farjump_core::image::{ImageParts, Import, Place, SPAN_DISTANCE};
 use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
 
 fn store() -> Store {

@@ -1,7 +1,6 @@
 //! Traces of a key in memory: none is left once all its holders are dropped. A child process works with keys,
 //! and then searches all of its own writable memory.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -22,7 +22,7 @@ pub(super) struct Platform {
 pub(super) struct Tests {
     /// The crate's package.
     pub(super) package: &'static str,
-    /// cargo's options for its test programs; none for all, with the examples in its documentation.
+    /// cargo's options for features and test programs; none for all programs, with the examples in its documentation.
     pub(super) programs: &'static [&'static str],
     /// Tests, or modules of them, that do not run, with the reason.
     pub(super) skipped: &'static [(&'static str, &'static str)],
@@ -66,6 +66,8 @@ const NO_LIMITS: &str = "the emulator keeps no limit of the address space";
 const NO_MAPS: &str = "the emulator shows its own mappings for those of the program";
 const NO_FAULTS: &str = "the emulator's own page faults are counted";
 
+const SAME_CODE: &str = "takes minutes under the emulator, and runs what the tests of the transports run";
+
 /// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises. Those of the
 /// builder run on the machine that builds.
 const AARCH64: &[Tests] = &[
@@ -90,9 +92,25 @@ const AARCH64: &[Tests] = &[
         ],
     },
     Tests { package: "farjump-os", programs: &["--lib"], skipped: &[] },
-    Tests { package: "farjump-control", programs: &["--lib", "--test=control"], skipped: &[] },
+    Tests {
+        package: "farjump-control",
+        programs: &["--features=key", "--lib", "--test=control"],
+        skipped: &[],
+    },
     Tests { package: "farjump-transports", programs: &["--lib", "--test=transports"], skipped: &[] },
     Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
+    Tests {
+        package: "farjump-integration-tests",
+        programs: &["--test=conformance"],
+        skipped: &[
+            ("fake", SAME_CODE),
+            ("delayed", SAME_CODE),
+            ("traced", SAME_CODE),
+            ("alone", SAME_CODE),
+            ("another_program", SAME_CODE),
+            ("namespaces", "programs in a namespace are not started by way of the emulator"),
+        ],
+    },
 ];
 
 impl Platform {
