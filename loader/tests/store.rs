@@ -55,7 +55,7 @@ fn what_is_inserted_runs_and_says_what_it_is() {
     run(&linked, &mut number);
     assert_eq!(number, 42);
     assert_eq!((linked.name(), linked.id(), linked.image()), ("counter", code_id(&bytes), &bytes[..]));
-    assert_eq!((linked.block().code_len(), linked.block().data_len()), (4, 0));
+    assert_eq!((linked.block().code_len(), linked.block().data_len()), (INCREMENT.len(), 0));
     assert!(!linked.link_time().is_zero());
 }
 

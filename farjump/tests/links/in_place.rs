@@ -41,9 +41,7 @@ fn protection(address: u64) -> String {
 #[test]
 fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_placed() {
     let place = Place::new();
-    // Code for aarch64 uses addresses of pages, and needs the alignment of one: then there are fewer places.
-    let size = if cfg!(target_arch = "x86_64") { 1 << 16 } else { 1 << 18 };
-    let target = place.target().mailbox_size(size).modes(&[Mode::InPlace]);
+    let target = place.target().mailbox_size(1 << 16).modes(&[Mode::InPlace]);
     let mut pair = Pair::of(target, place.link().mode(Mode::InPlace));
     let (whereabouts, echo) = (library("whereabouts"), library("echo"));
     let mut places = BTreeSet::new();
@@ -67,7 +65,9 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
         }
     }
-    assert!(places.len() > 8, "it ran at {} places", places.len());
+    // Code with the alignment of a page, as for aarch64, has fewer places to lie in.
+    let least = if cfg!(target_arch = "x86_64") { 8 } else { 4 };
+    assert!(places.len() > least, "it ran at {} places", places.len());
     let stats = pair.link.stats();
     assert_eq!((stats.frames, stats.frames_with_code), (1600, 1600));
     assert_eq!((pair.target.stats().calls, pair.target.stats().images_linked), (1600, 0));
