@@ -57,8 +57,12 @@ pub(super) const ALL: &[Platform] = &[Platform {
         "libgomp1",
     ],
     tests: AARCH64,
-    // The emulator runs stale code until it is told of fresh code.
-    variables: &[("FARJUMP_TEST_KEEPS_STALE_CODE", "1")],
+    variables: &[
+        // The emulator runs stale code until it is told of fresh code.
+        ("FARJUMP_TEST_KEEPS_STALE_CODE", "1"),
+        // The modes do not depend on the transports, and the tests of links have them all.
+        ("CONFORMANCE_PARTS", "channels,cached"),
+    ],
 }];
 
 /// Reasons for tests that do not run under the emulator.
