@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use farjump::build::{Options, build};
+use farjump_fixtures::helper_process::command;
 use farjump_fixtures::process::Process;
 
 fn package() -> &'static Path {
@@ -49,7 +49,7 @@ fn the_programs_of_the_readme_sum_rows_where_they_lie() {
         };
         build(&options).unwrap();
     };
-    let start = |name: &str| Process::start(Command::new(example(name)).current_dir(folder.path()));
+    let start = |name: &str| Process::start(command(example(name)).current_dir(folder.path()));
     let store = start("store");
     assert_eq!(store.line(), "ready");
     for source in ["ifunc/sum.rs", "sum.c"] {

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use farjump_fixtures::helper_process::{again, command};
 use farjump_integration_tests::conformance::{Candidate, candidate, names, run};
 use farjump_namespaces::{DEVICE, Namespaces, Side};
 
@@ -122,7 +123,7 @@ fn conforms_at(run: Command, address: &str, subject: &str) -> bool {
 }
 
 fn suite() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_conformance"))
+    command(env!("CARGO_BIN_EXE_conformance"))
 }
 
 #[test]
@@ -152,27 +153,27 @@ fn tcp_between_two_network_namespaces() {
 
 #[test]
 fn ucx_am_over_tcp_alone() {
-    conforms_over("tcp,self", "ucx_am", Command::new(program()));
+    conforms_over("tcp,self", "ucx_am", again());
 }
 
 #[test]
 fn ucx_am_over_posix_shared_memory_alone() {
-    conforms_over("posix,self", "ucx_am", Command::new(program()));
+    conforms_over("posix,self", "ucx_am", again());
 }
 
 #[test]
 fn ucx_am_over_system_v_shared_memory_alone() {
-    conforms_over("sysv,self", "ucx_am", Command::new(program()));
+    conforms_over("sysv,self", "ucx_am", again());
 }
 
 #[test]
 fn ucx_put_over_posix_shared_memory_alone() {
-    conforms_over("posix,self", "ucx_put", Command::new(program()));
+    conforms_over("posix,self", "ucx_put", again());
 }
 
 #[test]
 fn ucx_put_over_system_v_shared_memory_alone() {
-    conforms_over("sysv,self", "ucx_put", Command::new(program()));
+    conforms_over("sysv,self", "ucx_put", again());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::Command;
 
-use code::{image, reporter, text};
+use code::{RETURN, image, reporter, text};
 use farjump_core::image::{ImageParts, Import, Place};
 use farjump_loader::bundle::{Bundle, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Arena, Library, Resolver, Store, code_id};
@@ -53,7 +53,7 @@ fn the_counter_counts() {
 
 #[test]
 fn calling_the_payload_routines_allocates_nothing() {
-    let bytes = image(&[0xc3]);
+    let bytes = image(&RETURN);
     let images = vec![BundleImage { sizes: Sizes::default(), bytes: &bytes }];
     let bundle = Bundle { name: "f", images }.encode().unwrap();
     let source = format!(
@@ -91,7 +91,7 @@ fn linking_an_image_allocates_three_times_and_running_it_never() {
     let bytes = ImageParts { bss_len: 8, imports: vec![import], ..text(&span1) }.encode().unwrap();
     let id = code_id(&bytes);
     // The store's table grows with its first entry.
-    let first = image(&[0xc3]);
+    let first = image(&RETURN);
     store.insert(&first, code_id(&first), "first", &resolver).unwrap();
 
     // The copy of the image, the list of its names during the check, and the `Arc`.

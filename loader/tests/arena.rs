@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use code::{COUNT_UNTIL_STOPPED, DECREMENT, INCREMENT, image, importing, static_counter, text};
+use code::{
+    COUNT_UNTIL_STOPPED, DECREMENT, INCREMENT, TRAP, TRAP_SIGNAL, WRITE_ITSELF, image, importing,
+    static_counter, text,
+};
 use farjump_core::image::{ImageParts, ImageView, PlaceError, SPAN_DISTANCE};
 use farjump_loader::{Arena, Error, LinkedImage, Refused, Resolver, Store, code_id};
 
@@ -73,8 +76,8 @@ fn no_page_is_writable_and_executable_while_code_runs() {
     let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
     let runner = std::thread::spawn({
         let (linked, words) = (Arc::clone(&linked), Arc::clone(&words));
-        // SAFETY: the code reads the first word and writes the second, as the loops below do, atomically on
-        // x86-64.
+        // SAFETY: the code reads the first word and writes the second, as the loops below do, atomically, as
+        // aligned words are.
         move || unsafe { (linked.main())(std::ptr::null_mut(), 0, words.as_ptr().cast_mut().cast()) }
     });
     let count = || words[1].load(Ordering::SeqCst);
@@ -108,8 +111,7 @@ fn code_cannot_write_its_own_got() {
     let name = "code_cannot_write_its_own_got";
     if child::is_child(name) {
         let mut store = Store::new(Arena::new(64 * 1024).unwrap());
-        // incq here(%rip), which writes its own first bytes
-        let linked = insert(&mut store, &image(&[0x48, 0xff, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
+        let linked = insert(&mut store, &image(&WRITE_ITSELF));
         // SAFETY: it ends this process, which exists for that.
         unsafe { (linked.main())(std::ptr::null_mut(), 0, std::ptr::null_mut()) };
         return;
@@ -129,12 +131,12 @@ fn code_that_was_freed_and_all_that_never_was_code_is_traps() {
     // writes to it, between the calls.
     let code = || unsafe { std::slice::from_raw_parts(start, arena.capacity()) }.to_vec();
     let placed = code();
-    assert_eq!(placed[..4], INCREMENT);
-    assert!(placed[4..].iter().all(|&byte| byte == 0xcc));
+    assert_eq!(placed[..INCREMENT.len()], INCREMENT);
+    assert!(placed[INCREMENT.len()..].iter().all(|&byte| byte == TRAP));
     assert!(store.forget(&code_id(&bytes)));
     assert_eq!(code(), placed, "it is held");
     drop(linked);
-    assert!(code().iter().all(|&byte| byte == 0xcc));
+    assert!(code().iter().all(|&byte| byte == TRAP));
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn calling_code_that_was_freed_ends_the_process_at_once() {
         return;
     }
     let (status, text) = child::run(name, Path::new("."));
-    assert_eq!(status.signal(), Some(libc::SIGTRAP), "{status} {text}");
+    assert_eq!(status.signal(), Some(TRAP_SIGNAL), "{status} {text}");
 }
 
 #[test]
@@ -175,7 +177,7 @@ fn an_image_that_cannot_be_resolved_leaves_nothing_behind() {
 #[test]
 fn images_stand_a_line_apart() {
     let arena = Arena::new(64 * 1024).unwrap();
-    let bytes = image(&[0xc3; 64]);
+    let bytes = image(&[0; 64]);
     let view = ImageView::new_checked(&bytes).unwrap();
     let blocks: Vec<_> = (0..4).map(|_| arena.place(&view, |_| None).unwrap()).collect();
     for pair in blocks.windows(2) {

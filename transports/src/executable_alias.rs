@@ -113,6 +113,19 @@ mod tests {
         })
     }
 
+    /// `lea rax, [rdi + add]; ret`
+    #[cfg(target_arch = "x86_64")]
+    fn adding(add: u8) -> [u8; 5] {
+        [0x48, 0x8d, 0x47, add, 0xc3]
+    }
+
+    /// `add x0, x0, #add; ret`
+    #[cfg(target_arch = "aarch64")]
+    fn adding(add: u8) -> [u8; 8] {
+        let code = 0xd65f_03c0_9100_0000_u64 | u64::from(add) << 10;
+        code.to_le_bytes()
+    }
+
     #[test]
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
         let region = shared(4 * PAGE);
@@ -121,18 +134,17 @@ mod tests {
         assert_eq!(protection(region).as_deref(), Some("rw-s"));
         assert_eq!(protection(alias.start()).as_deref(), Some("r-xs"));
         let at = 3 * PAGE + 64;
-        // `lea rax, [rdi + 1]; ret`
-        #[cfg(target_arch = "x86_64")]
-        for (add, code) in [(1, [0x48_u8, 0x8d, 0x47, 0x01, 0xc3]), (2, [0x48, 0x8d, 0x47, 0x02, 0xc3])] {
-            // SAFETY: `at` is inside the region, which only this test uses. The function consists of those
-            // two instructions.
+        for add in [1, 2] {
+            let code = adding(add);
+            // SAFETY: `at` is inside the region, which only this test uses, and a multiple of the length of an
+            // instruction. The function has this signature.
             unsafe {
                 std::ptr::copy_nonoverlapping(code.as_ptr(), region.add(at).as_ptr(), code.len());
                 let [written, address] =
                     [region, alias.start()].map(|start| start.add(at).addr().get() as u64);
                 farjump_core::icache::sync_foreign(written, address, code.len());
                 let run: extern "C" fn(u64) -> u64 = std::mem::transmute(alias.start().add(at).as_ptr());
-                assert_eq!(run(41), 41 + add);
+                assert_eq!(run(41), 41 + u64::from(add));
             }
         }
     }

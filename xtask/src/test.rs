@@ -43,8 +43,8 @@ pub(crate) struct Options {
     /// Run the virtual machines, too; the filter `vm` runs them alone.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) vm: bool,
-    /// Run the tests for aarch64 and riscv64, too, under an emulator: so far those of core. What they need is
-    /// downloaded and unpacked. The filter `emulated` runs them alone.
+    /// Run the tests for aarch64 and riscv64, too, under an emulator. What they need is downloaded and unpacked.
+    /// The filter `emulated` runs them alone.
     #[arg(long, conflicts_with_all = ["device", "with"])]
     pub(crate) emulated: bool,
     /// Run the tests of UCX with each of these versions; with the filter `ucx`. 1.13 is the system's; 1.14 to

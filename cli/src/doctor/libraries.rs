@@ -14,8 +14,11 @@ use super::run_bounded;
 /// Time limit for listing the known libraries.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The last folders of the dynamic linker's search (ld.so(8)), those of Debian's first.
-const LAST: [&str; 6] =
-    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"];
+const LAST: [&str; 6] = if cfg!(target_arch = "aarch64") {
+    ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+} else {
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+};
 
 /// The library of UCX, and the variable that names another one.
 const UCX: &str = "libucp.so.0";

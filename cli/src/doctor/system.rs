@@ -31,10 +31,13 @@ pub(super) fn look() -> Vec<Finding> {
 fn machine(architecture: &str) -> Finding {
     const NAME: &str = "machine";
     match architecture {
-        "x86_64" => Finding::new(NAME, Verdict::Ok, architecture, "images are made for it"),
-        _ => {
-            Finding::new(NAME, Verdict::Impossible, architecture, "images are made for x86-64 alone, so far")
-        }
+        "x86_64" | "aarch64" => Finding::new(NAME, Verdict::Ok, architecture, "images are made for it"),
+        _ => Finding::new(
+            NAME,
+            Verdict::Impossible,
+            architecture,
+            "images are made for x86-64 and aarch64, so far",
+        ),
     }
 }
 
@@ -183,8 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_than_x86_64_are_impossible() {
-        assert_eq!(machine("x86_64").verdict, Verdict::Ok);
+    fn machines_without_images_are_impossible() {
+        for machine_with_images in ["x86_64", "aarch64"] {
+            assert_eq!(machine(machine_with_images).verdict, Verdict::Ok);
+        }
         assert_eq!(machine("riscv64").verdict, Verdict::Impossible);
     }
 

@@ -1,7 +1,6 @@
 //! Traces of a key in memory: none is left once all its holders are dropped. A child process works with keys,
 //! and then searches all of its own writable memory.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio, exit};
+use std::process::{ExitStatus, Stdio, exit};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use farjump_core::transport::{
     TransportError, UnconnectedEndpoint,
 };
 use farjump_fixtures::control::{Place, accept, far, shm, source_options, target_options};
-use farjump_fixtures::helper_process::{DONE, ROLE, path_of_helper};
+use farjump_fixtures::helper_process::{DONE, ROLE, again, path_of_helper};
 use farjump_transports::tcp::Tcp;
 use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 
@@ -340,7 +339,7 @@ fn nothing_is_left_of_the_shares_that_two_sides_told_each_other_once_the_link_is
 
 /// Runs this test in another process, in `folder`.
 fn run_child(name: &str, folder: &Path) -> ExitStatus {
-    Command::new(env::current_exe().unwrap())
+    again()
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(ROLE, folder)
         .stdin(Stdio::null())

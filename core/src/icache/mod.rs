@@ -92,6 +92,7 @@ pub fn supported() -> Result<Machine, &'static str> {
     riscv64::available()?;
     match Machine::native() {
         Some(Machine::X86_64) => Ok(Machine::X86_64),
+        Some(Machine::AARCH64) => Ok(Machine::AARCH64),
         _ => Err("farjump does not run injected code on this architecture yet"),
     }
 }

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 use farjump_core::image::MAX_ALIGN_LOG2;
 
-use super::enter::{self, Foreign, Main};
+use super::enter::{self, Caller, Foreign, Main};
 use super::fork;
 use super::forward_requests::{Forwarding, NotForwarded};
 use super::lent_bytes::LentBytes;
@@ -208,8 +208,8 @@ pub(super) enum NotLeft {
 }
 
 /// Ends the call that runs on this thread, with a message that is cut at the limit; returns only if it
-/// cannot. `slot` and `frame` locate the service's frame on the stack ([`enter::foreign`]).
-pub(super) fn abandon(message: LentBytes<'_>, slot: usize, frame: usize) -> NotLeft {
+/// cannot. `caller` called the service.
+pub(super) fn abandon(message: LentBytes<'_>, caller: Caller) -> NotLeft {
     let context = CURRENT.get();
     if context.is_null() {
         return NotLeft::NoCall;
@@ -217,8 +217,8 @@ pub(super) fn abandon(message: LentBytes<'_>, slot: usize, frame: usize) -> NotL
     // SAFETY: `CURRENT` is not null only inside `Context::call`, and `way_out` was written by the `enter` of
     // this call, which has not returned; only this field is read.
     let way_out = unsafe { (&raw const (*context).way_out).read() };
-    // SAFETY: the service was entered with these on the stack of this thread, inside that `enter`.
-    if let Some(function) = unsafe { enter::foreign(slot, frame, way_out) } {
+    // SAFETY: the caller runs on this thread, inside that `enter`.
+    if let Some(function) = unsafe { enter::foreign(caller, way_out) } {
         return NotLeft::Across(function);
     }
     // SAFETY: `CURRENT` is not null only inside `Context::call`, as in `append`. The reference is not used

@@ -1,10 +1,13 @@
 //! Services: the functions of `farjump_ifunc.h` that every target offers to injected code.
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
 use farjump_loader::Exports;
 
 use super::context::{self, NotLeft};
+use super::enter::Caller;
 #[cfg(doc)]
 use super::forward_requests::NotForwarded;
 use super::lent_bytes::LentBytes;
@@ -73,29 +76,42 @@ unsafe extern "C" fn farjump_private_copy(bytes: *const c_void, len: usize, alig
     context::copy(bytes, align).map_or(std::ptr::null_mut(), |copy| copy.as_ptr().cast())
 }
 
-/// Ends this call; the source's wait fails with the message. Passes its own location on the stack to
-/// [`panic()`].
+/// Ends this call; the source's wait fails with the message. Passes [`Caller`] to [`panic()`], of which nothing
+/// is known any more once a function has begun.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
-    core::arch::naked_asm!("mov rdx, rsp", "mov rcx, rbp", "jmp {panic}", panic = sym panic)
+    naked_asm!("mov rdx, [rsp]", "mov rcx, rsp", "mov r8, rbp", "jmp {panic}", panic = sym panic)
+}
+
+/// The same. `hint #34` is `bti c`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    naked_asm!("hint #34", "mov x2, x30", "mov x3, sp", "mov x4, x29", "b {panic}", panic = sym panic)
 }
 
 /// No code is placed on other machines.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     // SAFETY: the same arguments.
-    unsafe { panic(message, len, 0, 0) }
+    unsafe { panic(message, len, 0, 0, 0) }
 }
 
-/// `farjump_panic`, whose return address lies at `slot`, and which was called with frame pointer `frame`.
-unsafe extern "C" fn panic(message: *const c_char, len: usize, slot: usize, frame: usize) -> ! {
+/// `farjump_panic`; the last three arguments are those of [`Caller`].
+unsafe extern "C" fn panic(
+    message: *const c_char,
+    len: usize,
+    address: usize,
+    stack: usize,
+    frame: usize,
+) -> ! {
     // SAFETY: the header asks injected code for `len` readable bytes, as in `farjump_reply`.
     let mut message = unsafe { LentBytes::new(message.cast(), len) };
     if message.len() == 0 {
         message = LentBytes::from(&b"(no message)"[..]);
     }
-    let left = context::abandon(message, slot, frame);
+    let left = context::abandon(message, Caller { address, stack, frame });
     let message = message.to_vec();
     let said = String::from_utf8_lossy(&message);
     match left {

@@ -16,7 +16,9 @@ use farjump_fixtures::by_hand::{PREAMBLE, beginning};
 use farjump_fixtures::raw_source::{RawSource, call};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::support::{FOREVER, PATIENCE, Pair, Place, id_of, library, to_words, while_polling, words};
+use crate::support::{
+    FOREVER, PATIENCE, Pair, Place, RETURN, id_of, library, to_words, while_polling, words,
+};
 
 /// A target at which every process has all rights.
 fn open<'a>(place: &Place) -> TargetBuilder<'a> {
@@ -33,9 +35,9 @@ fn say(place: &Place, request: AdminRequest) -> UnixStream {
 /// Calls so many functions, each of other code and called once. `more` makes their names longer.
 fn call_new_ones(source: &mut RawSource, count: u32, more: &str) {
     for number in 0..count {
-        // `ret`, and bytes that make it another image.
-        let span = [&[0xc3, 0x90, 0x90, 0x90][..], &number.to_le_bytes()].concat();
-        let image = ImageParts::text(Machine::X86_64, &span).encode().unwrap();
+        // It returns; the bytes behind make it another image.
+        let span = [&RETURN[..], &number.to_le_bytes()].concat();
+        let image = ImageParts::text(Machine::native().unwrap(), &span).encode().unwrap();
         assert_eq!(source.call_new(&format!("f{number}{more}"), &image, b""), b"");
     }
 }

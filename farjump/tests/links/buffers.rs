@@ -3,11 +3,11 @@
 use farjump::buffer::{AlignedBuffer, FrameRunner, FrameWriter, RunOutcome};
 use farjump::core::frame::{Plan, Trailer};
 use farjump::core::signal::LinkKey;
-use farjump::{Data, Error, Executor, InjectError, Library, Machine, Platform, RefusalCause};
+use farjump::{Data, Error, Executor, InjectError, Library, Platform, RefusalCause};
 use farjump_fixtures::raw_source::{call_id, frame_bytes};
 use proptest::prelude::*;
 
-use crate::support::{library, to_words, words};
+use crate::support::{FOREIGN, library, to_words, words};
 
 /// The link key of every frame here.
 const KEY: LinkKey = LinkKey::from_bytes(*b"0123456789abcdef");
@@ -280,9 +280,9 @@ fn frames_for_another_epoch_or_machine_are_refused() {
         matches!(fixture.run(), RunOutcome::Refused(refusal) if refusal.cause == RefusalCause::StaleEpoch)
     );
     let mut foreign =
-        FrameWriter::new(KEY, fixture.executor.epoch()).for_platform(Platform::baseline(Machine::AARCH64));
+        FrameWriter::new(KEY, fixture.executor.epoch()).for_platform(Platform::baseline(FOREIGN));
     let error = foreign.write(&mut fixture.written, &echo, b"").unwrap_err();
-    assert!(error.to_string().contains("aarch64"), "{error}");
+    assert!(error.to_string().contains(FOREIGN.triple()), "{error}");
 }
 
 proptest! {

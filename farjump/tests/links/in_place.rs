@@ -12,7 +12,9 @@ use farjump_fixtures::altered::Altered;
 use farjump_fixtures::raw_source::{RawSource, call_code};
 use farjump_transports::shm::Shm;
 
-use crate::support::{Pair, Place, id_of, image_of, library, meanwhile, panicked, refused, to_words, words};
+use crate::support::{
+    Pair, Place, RETURN, id_of, image_of, library, meanwhile, panicked, refused, to_words, words,
+};
 
 fn in_place(place: &Place) -> Pair<'static> {
     Pair::of(place.target().modes(&Mode::ALL), place.link().mode(Mode::InPlace))
@@ -63,7 +65,9 @@ fn code_runs_out_of_the_mailbox_wherever_in_it_a_frame_lies_and_nothing_is_place
             assert_eq!(*pair.call(&echo, &bytes).unwrap(), *bytes);
         }
     }
-    assert!(places.len() > 8, "it ran at {} places", places.len());
+    // Code with the alignment of a page, as for aarch64, has fewer places to lie in.
+    let least = if cfg!(target_arch = "x86_64") { 8 } else { 4 };
+    assert!(places.len() > least, "it ran at {} places", places.len());
     let stats = pair.link.stats();
     assert_eq!((stats.frames, stats.frames_with_code), (1600, 1600));
     assert_eq!((pair.target.stats().calls, pair.target.stats().images_linked), (1600, 0));
@@ -221,7 +225,7 @@ fn a_source_that_lies_about_code_in_place_is_refused_with_the_reason_and_its_lin
     frame.copy_within(at..at + aligned.len(), at - 8);
     frame[24..28].copy_from_slice(&((at - 8) as u32).to_le_bytes());
     hostile.send(&frame);
-    refuses(&mut hostile, RefusalCause::BadFrame, "multiple of 1024");
+    refuses(&mut hostile, RefusalCause::BadFrame, &format!("multiple of {}", 1_u32 << aligned[7]));
 
     hostile.send_plan(&call_in_place("echo", &echo, id, epoch), b"and on");
     assert_eq!(hostile.reply(), b"and on");
@@ -246,7 +250,7 @@ fn what_runs_is_what_came_and_only_the_sites_of_the_copy_that_was_checked_are_wr
     // With the same id: code that returns at once, behind a head whose every number is another.
     let mut other = echo.clone();
     other[8..span1].fill(0xff);
-    other[span1 + entry] = 0xc3;
+    other[span1 + entry..][..RETURN.len()].copy_from_slice(&RETURN);
     let plan = call_in_place("echo", &other, id, epoch);
     // An honest layout for a head with arbitrary numbers.
     let mut frame = hostile.frame(&call_in_place("echo", &echo, id, epoch), b"payload!");

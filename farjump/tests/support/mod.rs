@@ -19,6 +19,7 @@ pub(crate) use failures::{panicked, peer_gone, refused, rejected, timed_out};
 use farjump::admin::Admin;
 use farjump::build::{Options, build};
 use farjump::{CodeId, Error, Library, Link, LinkBuilder, Pending, Reply, Target, TargetBuilder};
+use farjump_core::image::Machine;
 pub(crate) use farjump_fixtures::PATIENCE;
 use farjump_fixtures::raw_source::RawSource;
 pub(crate) use farjump_fixtures::watchdog::Watchdog;
@@ -27,6 +28,16 @@ use tempfile::TempDir;
 
 /// A timeout that no test should reach.
 pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+
+/// The instruction that returns.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const RETURN: [u8; 1] = [0xc3];
+#[cfg(target_arch = "aarch64")]
+pub(crate) const RETURN: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
+
+/// A machine that is not this one.
+pub(crate) const FOREIGN: Machine =
+    if cfg!(target_arch = "x86_64") { Machine::AARCH64 } else { Machine::X86_64 };
 
 /// A folder of its own for a test, removed at its end.
 pub(crate) struct Place {

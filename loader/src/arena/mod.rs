@@ -27,8 +27,9 @@ use self::memory::Memory;
 pub use self::need::Need;
 use crate::error::Error;
 
-/// `int3` on x86-64.
-const TRAP: u8 = 0xcc;
+/// Fills space without code. x86-64: `int3`. Elsewhere zeroes, which are no instruction: on aarch64 `udf #0`.
+const TRAP: u8 = if cfg!(target_arch = "x86_64") { 0xcc } else { 0 };
+
 /// Memory in which images are placed. A clone is another handle on the same memory, which lasts until the
 /// last handle and the last [`Block`] are gone. Threads can share it; placing and freeing take a lock,
 /// running does not.
@@ -215,14 +216,19 @@ impl Block {
         // SAFETY: the range is this block's, no code runs there yet, and the views of `space` are gone: they
         // borrowed the block.
         unsafe { self.memory.make_executable(&self.range) }?;
-        let written = self.memory.written(self.range.start).addr().get() as u64;
-        icache::publish(written, self.address(), self.span1);
+        self.sync(self.span1);
         if (self.reused || icache::OTHERS_MUST_SYNCHRONISE)
             && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err()
         {
             icache::serialise();
         }
         Ok(())
+    }
+
+    /// Makes the first `len` bytes that were written run.
+    fn sync(&self, len: usize) {
+        let written = self.memory.written(self.range.start).addr().get() as u64;
+        icache::publish(written, self.address(), len);
     }
 
     /// Turns the code into traps.
@@ -232,8 +238,10 @@ impl Block {
         unsafe {
             let code = self.memory.make_writable(&self.range)?;
             code.write_bytes(TRAP, self.range.len());
-            self.memory.make_executable(&self.range)
+            self.memory.make_executable(&self.range)?;
         }
+        self.sync(self.range.len());
+        Ok(())
     }
 }
 

@@ -41,6 +41,12 @@ pub(super) fn relocated(file: &[u8], start: u64) -> Option<Vec<u8>> {
     header.e_phnum.set(LITTLE, 0);
     put(&mut out, 0, pod::bytes_of(&header))?;
 
+    let word = match parsed.elf_header().e_machine.get(LITTLE) {
+        elf::EM_X86_64 => elf::R_X86_64_64,
+        elf::EM_AARCH64 => elf::R_AARCH64_ABS64,
+        elf::EM_RISCV => elf::R_RISCV_64,
+        _ => return None,
+    };
     let relocatable = sections.iter().any(|section| named(section, b".rela.debug_info"));
     let mut changed: Vec<Section> = sections.iter().copied().collect();
     for section in &mut changed {
@@ -74,7 +80,7 @@ pub(super) fn relocated(file: &[u8], start: u64) -> Option<Vec<u8>> {
         let (at, len) = (debugging.sh_offset(LITTLE), debugging.sh_size(LITTLE));
         for relocation in relocations {
             let symbol = symbols.symbol(SymbolIndex(relocation.r_sym(LITTLE, false) as usize));
-            let address = relocation.r_type(LITTLE, false) == elf::R_X86_64_64;
+            let address = relocation.r_type(LITTLE, false) == word;
             if address && symbol.is_ok_and(in_placed) {
                 let offset = relocation.r_offset.get(LITTLE);
                 offset.checked_add(8).filter(|&end| end <= len)?;

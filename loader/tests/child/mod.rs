@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const ROLE: &str = "LOADER_TEST_IN_CHILD";
@@ -17,7 +17,7 @@ pub(crate) fn is_child(name: &str) -> bool {
 /// Runs the test `name` of this binary in a process of its own, where [`is_child`] is true of it. A process
 /// that takes longer than a minute is killed, and the test fails.
 pub(crate) fn run(name: &str, directory: &Path) -> (ExitStatus, String) {
-    let child = Command::new(std::env::current_exe().unwrap())
+    let child = farjump_fixtures::helper_process::again()
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(ROLE, name)
         .current_dir(directory)

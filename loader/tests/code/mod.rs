@@ -1,61 +1,51 @@
-//! Images written by hand, in x86-64 machine code.
+//! Images written by hand, in the code of the machine that runs the tests.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its part")]
 
-use farjump_core::image::{ImageParts, Import, Machine, Place, Relative, SPAN_DISTANCE};
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod machine;
 
-/// `incq (%rdx); ret`: adds one to the number at the target arguments.
-pub(crate) const INCREMENT: [u8; 4] = [0x48, 0xff, 0x02, 0xc3];
-/// `decq (%rdx); ret`.
-pub(crate) const DECREMENT: [u8; 4] = [0x48, 0xff, 0x0a, 0xc3];
-/// `again: incq 8(%rdx); cmpq $0, (%rdx); je again; ret`: counts until it is stopped.
-pub(crate) const COUNT_UNTIL_STOPPED: [u8; 11] =
-    [0x48, 0xff, 0x42, 0x08, 0x48, 0x83, 0x3a, 0x00, 0x74, 0xf6, 0xc3];
+use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};
+
+/// Code that counts in the second word of the target arguments until the first is not 0.
+pub(crate) use machine::COUNT_UNTIL_STOPPED;
+/// Code that takes one from it.
+pub(crate) use machine::DECREMENT;
+/// Code that adds one to the number at the target arguments.
+pub(crate) use machine::INCREMENT;
+/// Code that does nothing.
+pub(crate) use machine::RETURN;
+/// Code that writes to its own first bytes.
+pub(crate) use machine::WRITE_ITSELF;
+/// Span 1 of code that copies the first words of the GOT behind it, then the first words of span 2, to the
+/// target arguments; and the offset of that GOT.
+pub(crate) use machine::reporter;
+/// Span 1 of code that adds one to the first word of span 2 and writes the sum to the target arguments.
+pub(crate) use machine::static_counter;
+/// Span 1 of code that copies the word at an offset of span 2 to the target arguments.
+pub(crate) use machine::static_reader;
+/// The byte in space without code, and the signal of a process that runs it.
+pub(crate) use machine::{TRAP, TRAP_SIGNAL};
+
+/// The machine that runs the tests.
+pub(crate) fn native() -> Machine {
+    Machine::native().unwrap()
+}
+
+/// Another one.
+pub(crate) fn foreign() -> Machine {
+    [Machine::AARCH64, Machine::X86_64].into_iter().find(|machine| *machine != native()).unwrap()
+}
 
 /// An image of text alone.
 pub(crate) fn text(span1: &[u8]) -> ImageParts<'_> {
-    ImageParts::text(Machine::X86_64, span1)
+    ImageParts::text(native(), span1)
 }
 
 /// The bytes of `text(span1)`.
 pub(crate) fn image(span1: &[u8]) -> Vec<u8> {
     text(span1).encode().unwrap()
-}
-
-fn load(code: &mut Vec<u8>, from: i64) {
-    // movq from(%rip), %rax
-    code.extend([0x48, 0x8b, 0x05]);
-    code.extend(i32::try_from(from - (code.len() as i64 + 4)).unwrap().to_le_bytes());
-}
-
-/// Span 1 of code that copies the first words of the GOT behind it, then the first words of span 2, to the
-/// target arguments; and the offset of that GOT.
-pub(crate) fn reporter(got_words: usize, data_words: usize) -> (Vec<u8>, u32) {
-    let got = (11 * (got_words + data_words) + 1).next_multiple_of(8);
-    let mut code = Vec::new();
-    for word in 0..got_words + data_words {
-        let from = match word.checked_sub(got_words) {
-            None => got as i64 + 8 * word as i64,
-            Some(word) => SPAN_DISTANCE as i64 + 8 * word as i64,
-        };
-        load(&mut code, from);
-        // movq %rax, 8*word(%rdx)
-        code.extend([0x48, 0x89, 0x42, 8 * word as u8]);
-    }
-    code.push(0xc3);
-    code.resize(got + 8 * got_words, 0);
-    (code, got as u32)
-}
-
-/// Span 1 of code that adds one to the first word of span 2 and writes the sum to the target arguments.
-pub(crate) fn static_counter() -> Vec<u8> {
-    // incq static(%rip)
-    let mut code = vec![0x48, 0xff, 0x05];
-    code.extend((SPAN_DISTANCE as i32 - 7).to_le_bytes());
-    load(&mut code, SPAN_DISTANCE as i64);
-    // movq %rax, (%rdx); ret
-    code.extend([0x48, 0x89, 0x02, 0xc3]);
-    code
 }
 
 /// An image that imports `name`, and reports its address.

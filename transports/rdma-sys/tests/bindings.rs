@@ -94,7 +94,37 @@ fn made() -> Result<String, bindgen::BindgenError> {
         builder = builder.opaque_type(kind);
     }
     builder = builder.allowlist_var(CONSTANTS);
-    Ok(builder.generate()?.to_string())
+    Ok(for_each_machine(&builder.generate()?.to_string()))
+}
+
+/// `bindings`, whose assertions on structures with types of threads hold on x86-64 alone: these types have another
+/// length elsewhere, and libc's declarations of them are the machine's.
+fn for_each_machine(bindings: &str) -> String {
+    const STRUCTURE: &str = "pub struct ";
+    const ASSERTIONS: &str =
+        "#[allow(clippy::unnecessary_operation, clippy::identity_op)]\nconst _: () = {\n";
+    const OF: &str = "[\"Size of ";
+    let mut differing: Vec<&str> = Vec::new();
+    // A structure that contains another one comes after it.
+    for body in bindings.split(STRUCTURE).skip(1) {
+        let (name, body) = body.split_once(" {").expect("structures have fields");
+        let fields = body.split_once("\n}").expect("structures end").0;
+        let contains = |kind: &str| fields.lines().any(|line| line.ends_with(&format!(": {kind},")));
+        if contains("pthread_mutex_t") || differing.iter().any(|kind| contains(kind)) {
+            differing.push(name);
+        }
+    }
+    let mut blocks = bindings.split(ASSERTIONS);
+    let mut out = blocks.next().unwrap_or_default().to_owned();
+    for block in blocks {
+        let named = block.trim_start().strip_prefix(OF).and_then(|rest| rest.split_once('"'));
+        if named.is_some_and(|(name, _)| differing.contains(&name)) {
+            out.push_str("#[cfg(target_arch = \"x86_64\")]\n");
+        }
+        out.push_str(ASSERTIONS);
+        out.push_str(block);
+    }
+    out
 }
 
 /// Whether libclang, which bindgen loads, is here.

@@ -16,7 +16,7 @@ use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tempfile::tempdir;
 
-use farjump_fixtures::helper_process::DONE;
+use farjump_fixtures::helper_process::{DONE, again, command};
 use farjump_fixtures::watchdog::Watchdog;
 
 /// Path of the stranger's program. Its presence makes a process run a case.
@@ -57,7 +57,7 @@ fn pair(mut am: Am) -> [Box<dyn Messages>; 2] {
 
 /// Runs the stranger against a port on loopback, while `ends` progress. Returns its exit code.
 fn attack(at: SocketAddr, ends: &mut [Box<dyn Messages>]) -> Option<i32> {
-    let mut stranger = Command::new(env::var_os(PROGRAM).unwrap());
+    let mut stranger = command(env::var_os(PROGRAM).unwrap());
     stranger.args(["lo".to_owned(), at.port().to_string(), format!("{:p}", &VICTIM)]);
     let mut stranger = stranger.env("UCX_LOG_LEVEL", "fatal").spawn().unwrap();
     loop {
@@ -146,7 +146,7 @@ fn a_stranger_who_knows_a_port_writes_only_where_ucx_has_tcp_and_only_until_the_
     let folder = tempdir().unwrap();
     let Some(program) = stranger(folder.path()) else { return };
     for allowed in [false, true] {
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = again();
         command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(PROGRAM, &program);
         command.env_remove("UCX_TLS").env_remove("UCX_NET_DEVICES");
         if allowed {

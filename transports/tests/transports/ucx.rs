@@ -37,7 +37,7 @@ fn two_sided(endpoint: Endpoint) -> Box<dyn Messages> {
 }
 
 fn again(name: &str) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
+    let mut command = farjump_fixtures::helper_process::again();
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]).stdout(Stdio::null());
     command
 }

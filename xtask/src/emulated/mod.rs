@@ -7,12 +7,14 @@
 mod platform;
 mod standard_library;
 mod tools;
+mod wrappers;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use self::platform::Platform;
 use self::tools::Tools;
+use self::wrappers::Wrappers;
 use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
@@ -59,6 +61,7 @@ fn of_platform(
             return Ok(tally);
         }
     };
+    let wrappers = Wrappers::write(platform, tools, folder, &folders)?;
     println!("prepared {} in {} s", platform.suite, begun.elapsed().as_secs());
     let options = [
         ("--target", PathBuf::from(platform.clang)),
@@ -67,22 +70,32 @@ fn of_platform(
         ("--ld-path", tools.linker()),
     ];
     let link = options.map(|(option, value)| format!("-Clink-arg={option}={}", value.display())).join(" ");
-    let emulator = tools.emulator(platform.emulator);
-    let run = Run::cargo(interrupt)
-        .args(["test", "--no-fail-fast", "--target", platform.rust])
-        .args(platform.crates.iter().flat_map(|name| ["--package", name]))
-        .args(["--", "--show-output"])
-        .directory(root())
-        .env("CARGO_TERM_COLOR", "never")
-        .env("CARGO_TARGET_DIR", folder.join("build"))
-        .env(&platform.variable("LINKER"), "clang")
-        .env(&platform.variable("RUSTFLAGS"), &link)
-        // Examples in documentation are linked too.
-        .env("RUSTDOCFLAGS", &link)
-        .env(&platform.variable("RUNNER"), format!("{} -L {}", emulator.display(), folders.run.display()));
-    let mut run = tools.with_compiler(run);
-    for (name, value) in platform.variables {
-        run = run.env(name, value);
+    let runner = wrappers.runner.display().to_string();
+    let mut tally = Tally::default();
+    for tests in platform.tests {
+        let run = Run::cargo(interrupt)
+            .args(["test", "--no-fail-fast", "--target", platform.rust, "--package", tests.package])
+            .args(tests.programs)
+            .args(["--", "--show-output"])
+            .args(tests.skipped.iter().flat_map(|(name, _)| ["--skip", name]))
+            .directory(root())
+            .env("CARGO_TERM_COLOR", "never")
+            .env("CARGO_TARGET_DIR", folder.join("build"))
+            .env(&platform.variable("LINKER"), "clang")
+            .env(&platform.variable("RUSTFLAGS"), &link)
+            // Examples in documentation are linked too.
+            .env("RUSTDOCFLAGS", &link)
+            .env(&platform.variable("RUNNER"), &runner)
+            // The emulator does not see the programs that a program starts.
+            .env("FARJUMP_TEST_RUNNER", &runner);
+        let mut run = tools.with_compiler(run);
+        for (name, value) in platform.variables {
+            run = run.env(name, value);
+        }
+        let name = format!("{} for {}", tests.package, platform.suite);
+        tally.add(suite(&name, run, true)?);
+        let skipped = tests.skipped.iter().map(|(name, why)| (format!("{}: {name}", tests.package), why));
+        tally.skipped.extend(skipped.map(|(name, why)| (name, (*why).to_owned())));
     }
-    suite(platform.suite, run, true)
+    Ok(tally)
 }

@@ -13,10 +13,20 @@ pub(super) struct Platform {
     pub(super) packages: Packages,
     /// The source of its standard library.
     pub(super) standard_library: StandardLibrary,
-    /// Crates whose tests run.
-    pub(super) crates: &'static [&'static str],
+    /// The tests that run.
+    pub(super) tests: &'static [Tests],
     /// Variables that tell the tests about the emulator.
     pub(super) variables: &'static [(&'static str, &'static str)],
+}
+
+/// Tests of one crate.
+pub(super) struct Tests {
+    /// The crate's package.
+    pub(super) package: &'static str,
+    /// cargo's options for features and test programs; none for all programs, with the examples in its documentation.
+    pub(super) programs: &'static [&'static str],
+    /// Tests, or modules of them, that do not run, with the reason.
+    pub(super) skipped: &'static [(&'static str, &'static str)],
 }
 
 /// Packages with which programs are linked.
@@ -47,20 +57,41 @@ const PROTECTED_ANEW: (&str, &str) = ("FARJUMP_TEST_PROTECTED_ANEW", "1");
 /// All of them.
 pub(super) const ALL: &[Platform] = &[
     Platform {
-        suite: "core for aarch64, emulated",
+        suite: "aarch64, emulated",
         rust: "aarch64-unknown-linux-gnu",
         clang: "aarch64-linux-gnu",
         emulator: "qemu-aarch64",
         packages: Packages::OfPlatform {
             architecture: "arm64",
-            names: &[STANDARD_LIBRARY, "libc6-dev", "libc6", "libgcc-12-dev", "libgcc-s1", "linux-libc-dev"],
+            names: &[
+                STANDARD_LIBRARY,
+                "libc6-dev",
+                "libc6",
+                "libgcc-12-dev",
+                "libgcc-s1",
+                "libstdc++-12-dev",
+                "libstdc++6",
+                "linux-libc-dev",
+                // UCX, and what it links.
+                "libucx0",
+                "libibverbs1",
+                "librdmacm1",
+                "libnl-3-200",
+                "libnl-route-3-200",
+                "libnuma1",
+                "libgomp1",
+            ],
         },
         standard_library: StandardLibrary::Packaged,
-        crates: &["farjump-core"],
-        variables: &[KEEPS_STALE_CODE],
+        tests: AARCH64,
+        variables: &[
+            KEEPS_STALE_CODE,
+            // The modes do not depend on the transports, and the tests of links have them all.
+            ("CONFORMANCE_PARTS", "channels,cached"),
+        ],
     },
     Platform {
-        suite: "core for riscv64, emulated",
+        suite: "riscv64, emulated",
         rust: "riscv64gc-unknown-linux-gnu",
         clang: "riscv64-linux-gnu",
         emulator: "qemu-riscv64",
@@ -75,9 +106,71 @@ pub(super) const ALL: &[Platform] = &[
             ],
         },
         standard_library: StandardLibrary::Built,
-        crates: &["farjump-core", "farjump-os"],
+        tests: RISCV64,
         variables: &[KEEPS_STALE_CODE, PROTECTED_ANEW],
     },
+];
+
+/// Reasons for tests that do not run under the emulator.
+const NO_LIMITS: &str = "the emulator keeps no limit of the address space";
+const NO_MAPS: &str = "the emulator shows its own mappings for those of the program";
+const NO_FAULTS: &str = "the emulator's own page faults are counted";
+
+const SAME_CODE: &str = "takes minutes under the emulator, and runs what the tests of the transports run";
+
+/// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises. Those of the
+/// builder run on the machine that builds.
+const AARCH64: &[Tests] = &[
+    Tests { package: "farjump-core", programs: &[], skipped: &[] },
+    Tests {
+        package: "farjump-loader",
+        programs: &[
+            "--lib",
+            "--test=allocations",
+            "--test=arena",
+            "--test=debugger",
+            "--test=eviction",
+            "--test=library",
+            "--test=sealed",
+            "--test=store",
+            "--test=wanted",
+        ],
+        skipped: &[
+            ("placing_and_running_waits_for_no_page", NO_FAULTS),
+            ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
+            ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
+            ("ptrace_writes_traps_where_debuggers", "the emulator does not trace processes"),
+        ],
+    },
+    Tests { package: "farjump-os", programs: &["--lib"], skipped: &[] },
+    Tests {
+        package: "farjump-control",
+        programs: &["--features=key", "--lib", "--test=control"],
+        skipped: &[],
+    },
+    Tests { package: "farjump-transports", programs: &["--lib", "--test=transports"], skipped: &[] },
+    Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
+    Tests {
+        package: "farjump-integration-tests",
+        programs: &["--test=conformance"],
+        skipped: &[
+            ("fake", SAME_CODE),
+            ("delayed", SAME_CODE),
+            ("traced", SAME_CODE),
+            ("alone", SAME_CODE),
+            ("another_program", SAME_CODE),
+            ("clear", SAME_CODE),
+            ("checked", SAME_CODE),
+            ("fenced", SAME_CODE),
+            ("namespaces", "programs in a namespace are not started by way of the emulator"),
+        ],
+    },
+];
+
+/// The tests for riscv64, on which injected code does not run yet.
+const RISCV64: &[Tests] = &[
+    Tests { package: "farjump-core", programs: &[], skipped: &[] },
+    Tests { package: "farjump-os", programs: &[], skipped: &[] },
 ];
 
 impl Platform {

@@ -76,6 +76,11 @@ impl<'i> Tools<'i> {
         self.emulator.join("usr/bin").join(name)
     }
 
+    /// The compiler's folder.
+    pub(super) fn compiler(&self) -> PathBuf {
+        self.compiler.join("usr")
+    }
+
     /// The linker's program.
     pub(super) fn linker(&self) -> PathBuf {
         self.compiler.join(LINKERS_PROGRAM)
@@ -83,7 +88,7 @@ impl<'i> Tools<'i> {
 
     /// Has `run`, of cargo, use the compiler.
     pub(super) fn with_compiler<'r>(&self, run: Run<'r>) -> Run<'r> {
-        let usr = self.compiler.join("usr");
+        let usr = self.compiler();
         run.env("RUSTC", usr.join("bin/rustc"))
             .env("RUSTDOC", usr.join("bin/rustdoc"))
             .env("LD_LIBRARY_PATH", usr.join("lib/x86_64-linux-gnu"))

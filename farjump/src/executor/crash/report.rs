@@ -21,8 +21,8 @@ const SI_KERNEL: c_int = 0x80;
 #[inline(never)]
 pub(super) fn report(signal: &Signal, info: &libc::siginfo_t, context: &libc::ucontext_t) {
     let mut pc = program_counter(context);
-    if signal.number == libc::SIGTRAP {
-        // The trap has already run.
+    if cfg!(target_arch = "x86_64") && signal.number == libc::SIGTRAP {
+        // The trap has already run. On other machines it is the next instruction.
         pc = pc.wrapping_sub(1);
     }
     let fault = Fault { signal, info };

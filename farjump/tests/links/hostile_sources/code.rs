@@ -7,7 +7,7 @@ use farjump_fixtures::raw_source::{RawSource, call, call_code, call_id};
 use farjump_loader::code_id;
 
 use super::{Fixture, with};
-use crate::support::{id_of, image_of, library};
+use crate::support::{FOREIGN, id_of, image_of, library};
 
 #[test]
 fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
@@ -54,18 +54,11 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
     refused(&mut fixture, "tally", &image, wrong, mismatch, "09090909", "an id that is not its own");
     let echo = id_of(&library("echo"));
     refused(&mut fixture, "tally", &image, echo, mismatch, "damaged", "the id of code that is held");
-    // With an alignment that all code for aarch64 has.
-    let arm = edit(4, &[183, 0, 1, 12]);
+    // With an alignment that all code has anywhere.
+    let [low, high] = FOREIGN.0.to_le_bytes();
+    let other = edit(4, &[low, high, 1, 12]);
     let machine = RefusalCause::WrongMachine;
-    refused(
-        &mut fixture,
-        "tally",
-        &arm,
-        code_id(&arm),
-        machine,
-        "aarch64-unknown-linux-gnu",
-        "another machine",
-    );
+    refused(&mut fixture, "tally", &other, code_id(&other), machine, FOREIGN.triple(), "another machine");
     for name in ["", "..", "../tally", "a/b", "/", "1st", "a b", "a\0", "größe", &"x".repeat(255)] {
         // 255 letters make a name; everything before does not.
         let cause = if name.len() == 255 { RefusalCause::BadImage } else { RefusalCause::BadName };

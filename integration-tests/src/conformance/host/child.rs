@@ -1,6 +1,7 @@
 //! Targets in processes of their own: this program, started again.
 
 use std::env;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -94,6 +95,13 @@ pub(super) fn played(status: ExitStatus) -> bool {
     status.code() == Some(PLAYED)
 }
 
+/// The words that run this program: under an emulator, which does not see the programs that it starts, by the
+/// program in `FARJUMP_TEST_RUNNER`.
+pub(super) fn own_program() -> std::io::Result<Vec<OsString>> {
+    let runner = env::var_os("FARJUMP_TEST_RUNNER");
+    Ok(runner.into_iter().chain([env::current_exe()?.into_os_string()]).collect())
+}
+
 /// A child; killed when dropped.
 pub(super) struct Child(process::Child);
 
@@ -107,9 +115,9 @@ impl Child {
     ) -> Result<(Child, Stream), Failure> {
         let again = subject.again().ok_or_else(|| Failure::new("it has to be in one process"))?;
         let (stream, there) = UnixStream::pair()?;
-        let program = env::current_exe()?.into_os_string();
-        let mut words = subject.launcher().iter().chain([&program]).chain(again);
-        let mut command = Command::new(words.next().unwrap_or(&program));
+        let program = own_program()?;
+        let mut words = subject.launcher().iter().chain(&program).chain(again);
+        let mut command = Command::new(words.next().unwrap_or(&program[0]));
         let role = Role { subject: subject.name(), folder, args, listen };
         Ok((Child(give_role(command.args(words), &role, there).spawn()?), stream.into()))
     }

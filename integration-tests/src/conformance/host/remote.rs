@@ -234,7 +234,9 @@ fn attend(
         let arguments = again(&subject).ok_or_else(|| Failure::new(format!("no subject {subject:?}")))?;
         let listen = format!("tcp:{listen}");
         let role = Role { subject: &subject, folder: folder.path(), args: &args, listen };
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = child::own_program()?;
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]);
         Ok(child::give_role(command.args(arguments), &role, stream.try_clone()?).spawn()?)
     };
     let mut target = announced(begin(), &stream)?;

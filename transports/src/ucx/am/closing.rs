@@ -120,12 +120,12 @@ pub(super) fn check() -> Result<(), Cause> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, exit};
+    use std::process::exit;
     use std::thread;
     use std::time::Duration;
 
     use farjump_core::transport::{OpenRequest, UnconnectedEndpoint};
-    use farjump_fixtures::helper_process::{DONE, as_test, role};
+    use farjump_fixtures::helper_process::{DONE, role, test_in_role};
     use farjump_fixtures::this_test;
 
     use super::*;
@@ -206,7 +206,7 @@ mod tests {
         if let Err(why) = Am::with_tcp().usable() {
             return println!("skipped: {why}");
         }
-        let mut again = as_test(Command::new(std::env::current_exe().unwrap()), test, &["over tcp"]);
+        let mut again = test_in_role(test, &["over tcp"]);
         let status = again.env("UCX_TLS", "tcp,self").status().unwrap();
         assert_eq!(status.code(), Some(DONE), "{status}");
     }

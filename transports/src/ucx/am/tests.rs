@@ -5,12 +5,12 @@ mod reset;
 use std::ffi::c_uint;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, exit};
+use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use farjump_core::frame::{LINE, TRANSPORT_WORD_LEN};
-use farjump_fixtures::helper_process::{DONE, as_test, role};
+use farjump_fixtures::helper_process::{DONE, role, test_in_role};
 use farjump_fixtures::this_test;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -359,7 +359,7 @@ fn an_endpoint_takes_little_of_the_memory_that_ucx_shares() {
     }
     if role().is_empty() {
         // In a process of its own, which has no other workers.
-        let mut again = as_test(Command::new(env::current_exe().unwrap()), this_test!(), &["alone"]);
+        let mut again = test_in_role(this_test!(), &["alone"]);
         for variable in ["UCX_TLS", "UCX_MM_FIFO_SIZE", "UCX_MM_RX_BUFS_GROW"] {
             again.env_remove(variable);
         }

@@ -211,20 +211,22 @@ fn what_is_written_runs_in_the_executable_mapping() {
     let alias = local.executable().unwrap();
     assert_eq!(local.executable().unwrap(), alias, "it is another one each time");
     let mapped = remote.mapped().unwrap();
+    // `ret`
+    #[cfg(target_arch = "x86_64")]
+    const CODE: [u8; 1] = [0xc3];
+    #[cfg(target_arch = "aarch64")]
+    const CODE: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
     // SAFETY: both are as long as the region, which is the same memory.
     let same = unsafe {
-        mapped.add(PAGE).write(0xc3);
-        alias.add(PAGE).read_volatile()
+        mapped.add(PAGE).cast().write(CODE);
+        alias.add(PAGE).cast::<[u8; CODE.len()]>().read_volatile()
     };
-    assert_eq!(same, 0xc3);
-    #[cfg(target_arch = "x86_64")]
-    {
-        let [written, address] = [mapped, alias].map(|start| (start.addr().get() + PAGE) as u64);
-        farjump_core::icache::sync_foreign(written, address, 1);
-        // SAFETY: the code there is `ret`.
-        let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(PAGE).as_ptr()) };
-        run();
-    }
+    assert_eq!(same, CODE);
+    let [written, address] = [mapped, alias].map(|start| (start.addr().get() + PAGE) as u64);
+    farjump_core::icache::sync_foreign(written, address, CODE.len());
+    // SAFETY: the code there is `ret`.
+    let run: extern "C" fn() = unsafe { std::mem::transmute(alias.add(PAGE).as_ptr()) };
+    run();
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! aarch64: Procedure Call Standard for the Arm 64-bit Architecture, 6.1 (registers) and 6.4.6 (frame records).
+//!
+//! The addresses to which this code branches indirectly have landing pads, which are hints without an effect on
+//! processors without BTI.
+
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
+
+use super::Main;
+
+/// The words that [`enter`] leaves on the stack, from the stack pointer on, which is `way_out`. The first two are
+/// the registers x29 and x19.
+const LEFT: usize = 16;
+/// The address to which `main` returns.
+const RETURN: usize = 24;
+/// The function in which the call ends, in place of `enter`; 0 if there is none.
+const END: usize = 32;
+/// All of them, and one that keeps the stack aligned to 16.
+const LEN: usize = 48;
+
+/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
+/// with the stack pointer that this function wrote to `way_out`.
+///
+/// # Safety
+/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// there is usable only until this function returns.
+#[inline(always)]
+pub(crate) unsafe fn enter(
+    main: Main,
+    payload: *mut c_void,
+    size: usize,
+    target_args: *mut c_void,
+    way_out: *mut usize,
+) -> bool {
+    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry; both exits take the words off again. Of the
+    // registers that a callee preserves, x29 and x19 are stored, because the compiler does not let them be named as
+    // overwritten, and all others are so named: x20 to x28 one by one, the vector registers and x30 by
+    // `clobber_abi`. A `main` that returns has preserved these two, as its ABI asks: only the way out, which lies
+    // with code that seldom runs, restores them. The caller guarantees `main`.
+    unsafe {
+        asm!(
+            "stp x29, x19, [sp, #-{LEN}]!",
+            "adrp x11, 2f",
+            "add x11, x11, :lo12:2f",
+            "adr x12, 3f",
+            "stp x11, x12, [sp, #{LEFT}]",
+            "str xzr, [sp, #{END}]",
+            "mov x11, sp",
+            "str x11, [x10]",
+            "blr x9",
+            "3:",
+            "ldr x11, [sp, #{END}]",
+            "cbz x11, 5f",
+            "b 4f",
+            "5:",
+            "add sp, sp, #{LEN}",
+            ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
+            "2:",
+            // The hint `bti j`.
+            "hint #36",
+            "ldr x11, [sp, #{END}]",
+            "cbnz x11, 4f",
+            "ldp x29, x19, [sp], #{LEN}",
+            "b {left}",
+            "4:",
+            // A call, for a function that need not be a target of jumps. It does not return.
+            "blr x11",
+            "brk #1",
+            ".popsection",
+            LEN = const LEN,
+            LEFT = const LEFT,
+            END = const END,
+            left = label { return false },
+            inlateout("x9") main => _,
+            inlateout("x10") way_out => _,
+            inlateout("x0") payload => _,
+            inlateout("x1") size => _,
+            inlateout("x2") target_args => _,
+            lateout("x20") _,
+            lateout("x21") _,
+            lateout("x22") _,
+            lateout("x23") _,
+            lateout("x24") _,
+            lateout("x25") _,
+            lateout("x26") _,
+            lateout("x27") _,
+            lateout("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    true
+}
+
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
+/// nothing that would have to be dropped.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
+    // `hint #34` is `bti c`.
+    naked_asm!("hint #34", "ldr x16, [x0, #{LEFT}]", "mov sp, x0", "br x16", LEFT = const LEFT)
+}
+
+/// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
+/// `enter`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread.
+pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
+    // SAFETY: `enter` wrote the word, and reads it at both of its exits. The thread is here, deeper in the same
+    // stack, so it is in use, and nothing else reads it.
+    unsafe { ((way_out + END) as *mut usize).write(function as *const () as usize) }
+}
+
+/// The return address of the function that `enter` called.
+///
+/// # Safety
+/// The `enter` that wrote `way_out` must not have returned yet, on this thread.
+pub(super) unsafe fn return_address(way_out: usize) -> usize {
+    // SAFETY: `enter` wrote the word, which is in use as long as it has not returned.
+    unsafe { ((way_out + RETURN) as *const usize).read() }
+}
+
+/// A return address without the signature that a function may have given it (pointer authentication).
+pub(super) fn stripped(mut address: usize) -> usize {
+    // SAFETY: `hint #7` is `xpaclri`, which changes x30 alone, and does nothing on processors without pointer
+    // authentication.
+    unsafe {
+        asm!("hint #7", inlateout("x30") address, options(nomem, nostack, preserves_flags));
+    }
+    address
+}
+
+/// Whether the instruction before `address`, in code of a program or library, is a call.
+pub(super) fn is_return_address(address: usize) -> bool {
+    if !address.is_multiple_of(4) {
+        return false;
+    }
+    // SAFETY: loaded code can be read, consists of words, and does not begin at the first byte of its object, which
+    // is the header's.
+    let before = u32::from_le(unsafe { (address as *const u32).sub(1).read() });
+    // `bl`; `blr`, and its forms that check a signature (`blraa`, `blraaz`, `blrab`, `blrabz`).
+    before >> 26 == 0b10_0101 || before & 0xffff_fc1f == 0xd63f_0000 || before & 0xfeff_f800 == 0xd63f_0800
+}

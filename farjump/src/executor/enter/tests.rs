@@ -1,0 +1,220 @@
+use std::arch::{asm, naked_asm};
+
+use super::*;
+
+unsafe extern "C" fn returns(payload: *mut c_void, size: usize, args: *mut c_void) {
+    // SAFETY: the tests below pass a u64 for each.
+    unsafe { *args.cast::<u64>() += *payload.cast::<u64>() + size as u64 }
+}
+
+unsafe extern "C" fn leaves(payload: *mut c_void, size: usize, args: *mut c_void) {
+    // SAFETY: the test below passes the address to which `enter` wrote the way out.
+    unsafe {
+        if size > 0 {
+            leaves(payload, size - 1, args);
+        } else {
+            *args.cast::<u64>() += 1;
+            leave(*payload.cast::<usize>())
+        }
+    }
+}
+
+#[test]
+fn a_call_gets_its_arguments_and_returns() {
+    let (mut payload, mut args, mut way_out) = (40_u64, 0_u64, 0);
+    // SAFETY: `returns` takes pointers to words.
+    let returned =
+        unsafe { enter(returns, (&raw mut payload).cast(), 2, (&raw mut args).cast(), &raw mut way_out) };
+    assert_eq!((returned, args), (true, 42));
+}
+
+#[test]
+fn a_call_can_be_left_from_any_depth_again_and_again_and_preserves_the_callers_registers() {
+    let mut args = 0_u64;
+    let mut sum = 0_u64;
+    for depth in 0..100 {
+        let mut way_out = 0_usize;
+        // SAFETY: `leaves` reads the way out that `enter` writes, and owns nothing.
+        let returned = unsafe {
+            enter(leaves, (&raw mut way_out).cast(), depth, (&raw mut args).cast(), &raw mut way_out)
+        };
+        sum += u64::from(!returned) * depth as u64;
+    }
+    assert_eq!((args, sum), (100, (0..100).sum()));
+}
+
+/// Leaves with all registers changed that it would have to preserve. `payload` is the address of the way out.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usize, args: *mut c_void) {
+    naked_asm!(
+        "mov rdi, [rdi]",
+        "xor ebx, ebx",
+        "xor ebp, ebp",
+        "xor r12d, r12d",
+        "xor r13d, r13d",
+        "xor r14d, r14d",
+        "xor r15d, r15d",
+        // The flag of direction too.
+        "std",
+        "jmp {leave}",
+        leave = sym leave,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usize, args: *mut c_void) {
+    naked_asm!(
+        "ldr x0, [x0]",
+        "mov x19, #0", "mov x20, #0", "mov x21, #0", "mov x22, #0", "mov x23, #0",
+        "mov x24, #0", "mov x25, #0", "mov x26, #0", "mov x27, #0", "mov x28, #0",
+        "mov x29, #0", "mov x30, #0",
+        "fmov d8, xzr", "fmov d9, xzr", "fmov d10, xzr", "fmov d11, xzr",
+        "fmov d12, xzr", "fmov d13, xzr", "fmov d14, xzr", "fmov d15, xzr",
+        "b {leave}",
+        leave = sym leave,
+    )
+}
+
+/// Calls that function, and returns whether it returned.
+extern "C" fn enters() -> bool {
+    let mut way_out = 0_usize;
+    // SAFETY: the function reads the way out that `enter` writes, and owns nothing.
+    unsafe {
+        enter(
+            leaves_with_other_registers,
+            (&raw mut way_out).cast(),
+            0,
+            std::ptr::null_mut(),
+            &raw mut way_out,
+        )
+    }
+}
+
+/// Calls `enters` with 1, 2, … in the registers that a function preserves, and returns their contents after it.
+#[cfg(target_arch = "x86_64")]
+fn registers_after() -> Vec<u64> {
+    let mut registers = [1_u64, 2, 3, 4, 5, 6];
+    // SAFETY: rbp and rbx are put back; the stack is aligned to 16 at the call, and has the same length after it.
+    unsafe {
+        asm!(
+            "push rbp",
+            "push rbx",
+            "push rdi",
+            "mov rax, rsp",
+            "and rsp, -16",
+            "push rax",
+            "push rdi",
+            "mov rbx, [rdi]",
+            "mov rbp, [rdi + 8]",
+            "mov r12, [rdi + 16]",
+            "mov r13, [rdi + 24]",
+            "mov r14, [rdi + 32]",
+            "mov r15, [rdi + 40]",
+            "call {enters}",
+            "pop rdi",
+            "mov [rdi], rbx",
+            "mov [rdi + 8], rbp",
+            "mov [rdi + 16], r12",
+            "mov [rdi + 24], r13",
+            "mov [rdi + 32], r14",
+            "mov [rdi + 40], r15",
+            "pop rsp",
+            "pop rdi",
+            "pop rbx",
+            "pop rbp",
+            enters = sym enters,
+            inout("rdi") registers.as_mut_ptr() => _,
+            out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            clobber_abi("sysv64"),
+        );
+    }
+    registers.to_vec()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers_after() -> Vec<u64> {
+    let mut registers: [u64; 20] = std::array::from_fn(|index| index as u64 + 1);
+    // x19 to x28, the frame pointer, and d8 to d15; the last word is not used.
+    // SAFETY: x19 and x29 are put back; the stack is aligned to 16 at the call, and has the same length after it.
+    unsafe {
+        asm!(
+            "stp x29, x19, [sp, #-32]!",
+            "str x0, [sp, #16]",
+            "ldp x19, x20, [x0]",
+            "ldp x21, x22, [x0, #16]",
+            "ldp x23, x24, [x0, #32]",
+            "ldp x25, x26, [x0, #48]",
+            "ldp x27, x28, [x0, #64]",
+            "ldr x29, [x0, #80]",
+            "ldp d8, d9, [x0, #88]",
+            "ldp d10, d11, [x0, #104]",
+            "ldp d12, d13, [x0, #120]",
+            "ldp d14, d15, [x0, #136]",
+            "bl {enters}",
+            "ldr x0, [sp, #16]",
+            "stp x19, x20, [x0]",
+            "stp x21, x22, [x0, #16]",
+            "stp x23, x24, [x0, #32]",
+            "stp x25, x26, [x0, #48]",
+            "stp x27, x28, [x0, #64]",
+            "str x29, [x0, #80]",
+            "stp d8, d9, [x0, #88]",
+            "stp d10, d11, [x0, #104]",
+            "stp d12, d13, [x0, #120]",
+            "stp d14, d15, [x0, #136]",
+            "ldp x29, x19, [sp], #32",
+            enters = sym enters,
+            inout("x0") registers.as_mut_ptr() => _,
+            out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _,
+            out("x25") _, out("x26") _, out("x27") _, out("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    registers.to_vec()
+}
+
+#[test]
+fn a_call_that_is_left_gives_back_every_register_that_a_function_preserves() {
+    assert!(!enters(), "it returned");
+    let registers = registers_after();
+    assert_eq!(registers, (1..=registers.len() as u64).collect::<Vec<_>>());
+}
+
+/// Asks for the function in which the call ends, and returns or is left.
+unsafe extern "C" fn is_redirected(payload: *mut c_void, size: usize, _: *mut c_void) {
+    extern "C" fn end() -> ! {
+        // SAFETY: it has no conditions.
+        unsafe { libc::_exit(7) }
+    }
+    // SAFETY: the test below passes the address to which `enter` wrote the way out, and nothing here owns anything.
+    unsafe {
+        let way_out = *payload.cast::<usize>();
+        redirect(way_out, end);
+        if size > 0 {
+            leave(way_out)
+        }
+    }
+}
+
+#[test]
+fn a_redirected_call_ends_in_the_function_when_it_returns_and_when_it_is_left() {
+    for size in [0, 1] {
+        let mut way_out = 0_usize;
+        // SAFETY: the child calls functions that allocate nothing, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: `is_redirected` takes the address to which `enter` writes the way out.
+            unsafe {
+                enter(is_redirected, (&raw mut way_out).cast(), size, std::ptr::null_mut(), &raw mut way_out);
+                libc::_exit(1)
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "{status:#x}");
+        assert_eq!(libc::WEXITSTATUS(status), 7);
+    }
+}

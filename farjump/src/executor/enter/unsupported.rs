@@ -1,0 +1,27 @@
+//! Other architectures, on which no code is placed.
+
+use std::ffi::c_void;
+
+use super::Main;
+
+pub(crate) unsafe fn enter(_: Main, _: *mut c_void, _: usize, _: *mut c_void, _: *mut usize) -> bool {
+    unreachable!("the store places no code on an architecture that icache::supported refuses")
+}
+
+pub(crate) unsafe extern "C" fn leave(_: usize) -> ! {
+    unreachable!("only called from inside `enter`")
+}
+
+pub(crate) unsafe fn redirect(_: usize, _: extern "C" fn() -> !) {}
+
+pub(super) unsafe fn return_address(_: usize) -> usize {
+    0
+}
+
+pub(super) fn stripped(address: usize) -> usize {
+    address
+}
+
+pub(super) fn is_return_address(_: usize) -> bool {
+    false
+}

@@ -1,0 +1,87 @@
+//! Programs that the tests call by name, in a folder in front of `PATH`: compilers and linkers that work for the
+//! platform, though they run on this machine.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::platform::Platform;
+use super::tools::{Folders, Tools};
+use crate::debs::failed;
+use crate::process::Failed;
+
+/// The names by which tests and builds call compilers, and the compilers.
+const COMPILERS: [(&str, &str); 6] = [
+    ("cc", "clang"),
+    ("gcc", "clang"),
+    ("clang", "clang"),
+    ("c++", "clang++"),
+    ("g++", "clang++"),
+    ("clang++", "clang++"),
+];
+/// The names of linkers.
+const LINKERS: [&str; 2] = ["ld", "ld.bfd"];
+
+/// The written programs.
+pub(super) struct Wrappers {
+    /// Runs a program of the platform in the emulator, with the others in front of `PATH`.
+    pub(super) runner: PathBuf,
+}
+
+impl Wrappers {
+    /// Writes them into a folder of `folder`.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub(super) fn write(
+        platform: &Platform,
+        tools: &Tools<'_>,
+        folder: &Path,
+        folders: &Folders,
+    ) -> Result<Wrappers, Failed> {
+        let bin = folder.join(platform.architecture()).join("bin");
+        fs::create_dir_all(&bin).map_err(|error| failed(&bin, error))?;
+        let (sysroot, linker) = (folders.link.display(), tools.linker());
+        let (compiler, linker) = (tools.compiler(), linker.display());
+        let compiler = compiler.display();
+        for (name, program) in COMPILERS {
+            // Not found by way of PATH, where this program comes first.
+            let program = Path::new("/usr/bin").join(program);
+            let target = platform.clang;
+            let quiet = "-Wno-unused-command-line-argument";
+            let line = format!(
+                "exec {} --target={target} --sysroot={sysroot} --gcc-toolchain={sysroot}/usr --ld-path={linker} {quiet} \"$@\"\n",
+                program.display()
+            );
+            write(&bin.join(name), &line)?;
+        }
+        for name in LINKERS {
+            write(&bin.join(name), &format!("exec {linker} \"$@\"\n"))?;
+        }
+        // The compiler runs on this machine, and so do the macros that it loads.
+        let rustc = format!(
+            "LD_LIBRARY_PATH={compiler}/lib/x86_64-linux-gnu\nexport LD_LIBRARY_PATH\n\
+             case \" $* \" in\n\
+             *\" proc-macro \"* | *\" -vV \"*) exec {compiler}/bin/rustc -Clinker=/usr/bin/cc \"$@\" ;;\nesac\n\
+             exec {compiler}/bin/rustc --target {} -Clinker=cc \"$@\"\n",
+            platform.rust
+        );
+        write(&bin.join("rustc"), &rustc)?;
+        let runner = folder.join(platform.architecture()).join("run");
+        let emulator = tools.emulator(platform.emulator);
+        let (bin, emulator, run) = (bin.display(), emulator.display(), folders.run.display());
+        let line = format!(
+            "unset LD_LIBRARY_PATH RUSTDOC\nPATH=\"{bin}:$PATH\"\nRUSTC={bin}/rustc\nexport PATH RUSTC\n\
+             exec {emulator} -L {run} \"$@\"\n"
+        );
+        write(&runner, &line)?;
+        Ok(Wrappers { runner })
+    }
+}
+
+/// Writes a program of these lines.
+fn write(path: &Path, lines: &str) -> Result<(), Failed> {
+    fs::write(path, format!("#!/bin/sh\n{lines}"))
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
+        .map_err(|error| failed(path, error))
+}
