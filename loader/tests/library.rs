@@ -459,6 +459,27 @@ fn a_library_of_another_machine_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_library_of_another_machine_whose_payloads_are_the_arguments_is_opened_and_never_loaded() {
+    let is_args = "const char sum_payload_is_args[1] = {1};\n";
+    let made = make(&[MAIN, MAX_SIZE, INIT, is_args], &bundle_of(&[&image(&INCREMENT), &foreign_image()]));
+    let mut elf = std::fs::read(&made.path).unwrap();
+    for (machine, is_opened) in [(foreign(), true), (Machine(40), false)] {
+        elf[18..20].copy_from_slice(&machine.0.to_le_bytes());
+        let other = write("libsum.so", &elf);
+        match Library::open(&other.path) {
+            Ok(library) if is_opened => {
+                library.check_payload().unwrap();
+                assert_eq!((library.images().len(), library.payload_max_size(b"abc")), (2, 3));
+            }
+            Err(Error::ForeignLibrary { machine: of, .. }) if !is_opened => assert_eq!(of, machine),
+            result => panic!("{machine}: {result:?}"),
+        }
+        let error = load(&other.path).unwrap_err();
+        assert!(matches!(error, Error::ForeignLibrary { machine: of, .. } if of == machine), "{error}");
+    }
+}
+
+#[test]
 fn what_the_dynamic_linker_refuses_is_refused_in_its_words() {
     let needs =
         "void absent_function(void); void sum_main(void *p, long n, void *a) { absent_function(); }\n";

@@ -36,7 +36,7 @@ fn machine(architecture: &str) -> Finding {
             NAME,
             Verdict::Impossible,
             architecture,
-            "images are made for x86-64 and aarch64, so far",
+            "injected code runs on x86-64 and aarch64, so far",
         ),
     }
 }

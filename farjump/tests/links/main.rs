@@ -20,6 +20,7 @@ mod hostile_targets;
 mod in_place;
 mod large;
 mod libraries;
+mod mixed;
 mod modes;
 mod mutated_frames;
 mod no_filesystem;

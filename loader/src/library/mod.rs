@@ -13,7 +13,6 @@ use std::sync::{Arc, Weak};
 use farjump_core::image::Platform;
 
 use crate::bundle::{self, Bundle, BundleError};
-use crate::elf_file::HEAD_LEN;
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
 use crate::manifest::{Manifest, best};
@@ -23,7 +22,7 @@ use crate::signature::Signature;
 pub use image::LibraryImage;
 use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;
-use read::{MAX_FILE, copy_bundle, copy_signature, in_folder, read_elf, whole_bundle};
+use read::{MAX_FILE, check_elf, copy_bundle, copy_signature, in_folder, read_any_elf, whole_bundle};
 pub use routines::MainRoutine;
 use routines::{Init, MaxSizeRoutine, check_routines, find_routines, no_routine};
 
@@ -86,17 +85,19 @@ impl Library {
     /// Reads the library at `path` and checks its images. The file is read once, into memory of this process.
     /// Nothing is mapped, and none of its code runs.
     ///
-    /// A path without a slash is a file of the current directory.
+    /// A path without a slash is a file of the current directory. The library may be one that was built on another
+    /// machine, if its payloads are the arguments: then it has no routine that would have to run here.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::Unreadable`], [`Error::NotALibrary`], [`Error::Malformed`],
-    /// [`Error::TooLong`] and [`Error::ForeignLibrary`] for files that are no libraries of this machine.
+    /// [`Error::TooLong`] and [`Error::ForeignLibrary`] for files that are no libraries of this machine, or of another
+    /// one whose payloads are the arguments.
     /// [`Error::NoBundle`], [`Error::Bundle`] (also for a name that is no ifunc's), [`Error::Image`],
     /// [`Error::Manifest`], [`Error::PayloadAlignments`],
     /// [`Error::MissingRoutine`] and [`Error::TwoInits`] for libraries that `farjump build` would not make.
     pub fn open(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
-        let file = read_elf(&path, MAX_FILE + 1)?;
+        let (file, foreign) = read_any_elf(&path, MAX_FILE + 1)?;
         let malformed = |problem| Error::Malformed { path: path.clone(), problem };
         check_complete(&file).map_err(malformed)?;
         let carrier = Carrier::parse(&file).map_err(malformed)?;
@@ -109,6 +110,9 @@ impl Library {
         let exported = carrier.routines(&name);
         check_routines(&name, &path, |routine| exported.iter().any(|other| other == routine))?;
         let is_args = carrier.payload_is_args(&name);
+        if let Some(machine) = foreign.filter(|_| !is_args) {
+            return Err(Error::ForeignLibrary { path, machine });
+        }
         let signature = carrier.signature(&name).map_err(malformed)?;
         let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
         let manifest = manifest_of(&images, &path)?;
@@ -143,7 +147,7 @@ impl Library {
     ///   - return: they must neither unwind nor jump out.
     pub unsafe fn load(path: impl AsRef<Path>) -> Result<Library, Error> {
         let path = in_folder(path.as_ref());
-        read_elf(&path, HEAD_LEN)?;
+        check_elf(&path)?;
         // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(path.as_os_str()) };
         let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;
@@ -172,7 +176,7 @@ impl Library {
         if !bundle::is_name(name) {
             return Err(Error::Bundle { path, source: BundleError::Name });
         }
-        read_elf(&path, HEAD_LEN)?;
+        check_elf(&path)?;
         // SAFETY: the caller trusts the library (see Safety).
         let loaded = unsafe { Loaded::open(path.as_os_str()) };
         let loaded = loaded.map_err(|message| Error::Load { path: path.clone(), message })?;

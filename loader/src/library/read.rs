@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 use crate::bundle::{self, Bundle, BundleError};
-use crate::elf_file::{self, NoLibrary};
+use farjump_core::image::Machine;
+
+use crate::elf_file::{self, HEAD_LEN, NoLibrary};
 use crate::error::{Error, FileKind};
 use crate::shared_library::Loaded;
 use crate::signature::{self, Signature};
@@ -22,14 +24,23 @@ pub(super) fn in_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads the whole file at `path`, as [`read_elf`] does.
+/// Reads the whole file at `path`, a library of any known machine.
 pub(crate) fn read_whole(path: &Path) -> Result<Vec<u8>, Error> {
-    read_elf(&in_folder(path), MAX_FILE + 1)
+    let path = in_folder(path);
+    read_any_elf(&path, MAX_FILE + 1).map(|(bytes, _)| bytes)
+}
+
+/// Reads the start of the library of this machine at `path`, and checks it.
+pub(super) fn check_elf(path: &Path) -> Result<(), Error> {
+    match read_any_elf(path, HEAD_LEN)? {
+        (_, None) => Ok(()),
+        (_, Some(machine)) => Err(Error::ForeignLibrary { path: path.to_path_buf(), machine }),
+    }
 }
 
 /// Reads the first `most` bytes of the file at `path`, and checks its start. With [`HEAD_LEN`], reads only
-/// the start.
-pub(super) fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
+/// the start. Also returns its machine, if that is another one than this.
+pub(super) fn read_any_elf(path: &Path, most: u64) -> Result<(Vec<u8>, Option<Machine>), Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => Error::NoSuchFile { path: path.to_path_buf() },
         _ => Error::Unreadable { path: path.to_path_buf(), source },
@@ -46,11 +57,12 @@ pub(super) fn read_elf(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(too_long());
     }
-    elf_file::check_head(&bytes).map_err(|problem| match problem {
-        NoLibrary::Kind(found) => other(found),
-        NoLibrary::Foreign(machine) => Error::ForeignLibrary { path: path.to_path_buf(), machine },
-    })?;
-    Ok(bytes)
+    match elf_file::check_head(&bytes) {
+        Ok(()) => Ok((bytes, None)),
+        Err(NoLibrary::Foreign(machine)) if machine.is_known() => Ok((bytes, Some(machine))),
+        Err(NoLibrary::Kind(found)) => Err(other(found)),
+        Err(NoLibrary::Foreign(machine)) => Err(Error::ForeignLibrary { path: path.to_path_buf(), machine }),
+    }
 }
 
 /// The bytes of the bundle at the start of `found`.

@@ -19,7 +19,7 @@ use crate::debs::Outcome;
 use crate::process::{Failed, Interrupt, Run};
 use crate::suite::suite;
 use crate::test_report::Tally;
-use crate::workspace::{Workspace, root};
+use crate::workspace::{Workspace, as_for_tests, root};
 
 /// Runs them, or reports why not.
 ///
@@ -38,11 +38,21 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
             return Ok(tally);
         }
     };
+    let own = own_program(interrupt)?;
     println!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
     for platform in platform::ALL {
-        tally.add(of_platform(platform, &tools, &folder, interrupt)?);
+        tally.add(of_platform(platform, &tools, &folder, &own, interrupt)?);
     }
     Ok(tally)
+}
+
+/// Builds the program `farjump` for this machine, as tests do.
+fn own_program(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
+    let build = Run::cargo(interrupt).args(["build"]).args(as_for_tests()).args(["--bin", "farjump"]);
+    match build.directory(root()).run()?.status.success() {
+        true => Ok(Workspace::load(false, interrupt)?.target().join("debug/farjump")),
+        false => Err(Failed::Because("the program for this machine cannot be built".to_owned())),
+    }
 }
 
 /// Runs those of one platform.
@@ -50,6 +60,7 @@ fn of_platform(
     platform: &Platform,
     tools: &Tools<'_>,
     folder: &Path,
+    own: &Path,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
     let begun = Instant::now();
@@ -86,6 +97,8 @@ fn of_platform(
             // Examples in documentation are linked too.
             .env("RUSTDOCFLAGS", &link)
             .env(&platform.variable("RUNNER"), &runner)
+            // Of this machine's architecture, for pairs of two.
+            .env("FARJUMP_TEST_OTHER", own)
             // The emulator does not see the programs that a program starts.
             .env("FARJUMP_TEST_RUNNER", &runner);
         let mut run = tools.with_compiler(run);
