@@ -129,7 +129,7 @@ impl Target<'_> {
         let stats = self.stats();
         let store = &stats.store;
         TargetStats {
-            program: self.settings.program.clone(),
+            program: self.settings.program.to_string(),
             pid: std::process::id(),
             epoch: self.epoch(),
             links: self.sources() as u64,

@@ -538,7 +538,7 @@ impl<'a> TargetBuilder<'a> {
             transport: self.only.clone().filter(built_in),
             mailbox_size: ring_len(Mailbox::Calls, self.settings.mailbox)?,
             patience: self.settings.handshake_timeout,
-            program: self.settings.program.clone(),
+            program: self.settings.program.to_string(),
             tcp: peers_tcp,
             backends: self.backends,
         };
