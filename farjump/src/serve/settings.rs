@@ -34,6 +34,7 @@ pub(super) struct Settings {
     pub(super) arena_size: usize,
     pub(super) rights: Rights,
     pub(super) allow_export: bool,
+    // Not a `String`: eight bytes more in a target cost the guard's loop registers.
     pub(super) program: Box<str>,
     /// Whether UCX's TCP is allowed.
     pub(super) ucx_tcp: bool,
