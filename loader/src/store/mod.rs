@@ -15,6 +15,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use farjump_core::cpu::Cpu;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, ImageError, ImageView, PlaceError, Platform};
 use farjump_os::cpu::detected;
@@ -34,7 +35,7 @@ pub use self::copied::Copied;
 use self::id_hash::IdHashes;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
-use crate::refusal::check_platform;
+use crate::refusal::check_cpu;
 
 /// A linked image, ready to be called.
 ///
@@ -144,6 +145,7 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
+    /// That of `Next::cpu`.
     platform: Platform,
     held: HashMap<CodeId, Held, IdHashes>,
     // Boxed with what only a new image needs: a store lies among the fields that each call uses.
@@ -154,8 +156,10 @@ pub struct Store {
 }
 
 /// State that only a new image uses, and the search for the oldest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Next {
+    /// The CPU that runs the code.
+    cpu: Arc<Cpu>,
     ages: Ages,
     /// Memory for the image, allocated ahead.
     spare: Option<Arc<MaybeUninit<LinkedImage>>>,
@@ -186,27 +190,29 @@ impl Store {
 
     /// Makes an empty store that places code in `arena`, with this capacity.
     pub fn bounded(arena: Arena, capacity: Capacity) -> Store {
+        let cpu = detected();
         Store {
             arena,
             capacity,
-            platform: detected().platform(),
+            platform: cpu.platform(),
             held: HashMap::with_hasher(IdHashes::new()),
-            next: Box::default(),
+            next: Box::new(Next { cpu, ages: Ages::default(), spare: None, evictions: 0 }),
             bytes: 0,
             past_calls: 0,
         }
     }
 
-    /// Refuses code that does not run on this platform. Without it, code that this process's CPU cannot run.
+    /// Refuses code that does not run on this CPU. Without it, code that this process's CPU cannot run.
     #[must_use]
-    pub fn for_platform(mut self, platform: Platform) -> Store {
-        self.platform = platform;
+    pub fn for_cpu(mut self, cpu: Arc<Cpu>) -> Store {
+        self.platform = cpu.platform();
+        self.next.cpu = cpu;
         self
     }
 
-    /// The platform whose code it takes.
-    pub fn platform(&self) -> Platform {
-        self.platform
+    /// The CPU whose code it takes.
+    pub fn cpu(&self) -> &Arc<Cpu> {
+        &self.next.cpu
     }
 
     /// The store's capacity.
@@ -269,7 +275,7 @@ impl Store {
         }
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
-        check_platform(&view, name, self.platform)?;
+        check_cpu(&view, name, self.platform, &self.next.cpu)?;
         if !has_room {
             let (images, bytes) = (self.held.len(), self.bytes);
             return Err(no_room(name, len, self.capacity.bytes, images, bytes));
