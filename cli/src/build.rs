@@ -1,15 +1,18 @@
 //! `build`: an ifunc library from sources, objects and archives.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use farjump::build::Options;
 use farjump::inspect::inspect;
-use farjump::{Machine, Platform, PlatformError};
+use farjump::{Cpu, Link, Machine, Platform, PlatformError};
 
 use crate::inspect::show;
 use farjump_benches::program::failure::Failure;
+use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
 use farjump_benches::program::output;
+use farjump_benches::program::units::parse_duration;
 
 /// Make an ifunc library
 ///
@@ -26,10 +29,15 @@ Examples:
   farjump build squeeze.c -o libsqueeze.so --cflag -lz
   farjump build sum.c -o libsum.so --target x86_64-unknown-linux-gnu --target x86_64-unknown-linux-gnu:v3 \
     --target aarch64-unknown-linux-gnu --target riscv64gc-unknown-linux-gnu
+  farjump build sum.c -o libsum.so --cflag -O2 --for-peer unix:store.sock
 
 With --target the library carries an image for each target named, and a source sends the best one for the machine it
 meets. The library itself is for this machine. Other machines need a compiler: theirs (aarch64-linux-gnu-gcc), clang with
 lld, or zig (--cc 'zig cc'); Rust sources need `rustup target add TRIPLE`.
+
+With --for-peer the library carries one more image, for exactly the CPU of that target: it may use each instruction that
+the target has and the compiler knows. It names what it needs, so that a target that lacks some of it refuses it. Other
+targets are sent the other images. It belongs to no family: an --allow-code list needs its own id.
 
 A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
 target opens it only if it may (farjump serve --wanted-library).
@@ -49,6 +57,12 @@ pub(crate) struct Build {
     /// v4); may be repeated [default: this machine, any CPU]
     #[arg(long = "target", value_name = "TRIPLE[:LEVEL]")]
     pub(crate) targets: Vec<Platform>,
+    /// Build one more image, for exactly the CPU of this target, unix:PATH, unix:@NAME or tcp:HOST:PORT; without
+    /// --target the others are for any CPU of its machine
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) for_peer: Option<String>,
+    #[command(flatten)]
+    pub(crate) peer: PeerOptions,
     /// The C compiler, with arguments if it needs some ('zig cc') [default: cc]
     #[arg(long, env = "FARJUMP_CC", hide_env = true)]
     pub(crate) cc: Option<String>,
@@ -70,10 +84,51 @@ pub(crate) struct Build {
     pub(crate) json: bool,
 }
 
+// The connection to the target whose CPU is asked for.
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
+#[derive(Args, Debug)]
+pub(crate) struct PeerOptions {
+    /// With --for-peer, use this transport to ask the target for its CPU [default: the best that both have]
+    #[arg(long, value_name = "NAME", requires = "for_peer")]
+    pub(crate) transport: Option<String>,
+    /// With --for-peer, time limit for connecting, such as 500ms or 2s
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) key: KeyFile,
+    #[command(flatten)]
+    pub(crate) clear: Clear,
+    #[command(flatten)]
+    pub(crate) ucx: UcxTcp,
+}
+
+impl PeerOptions {
+    /// Connects to the target at `address`, and returns the CPU that it claims.
+    fn cpu_of(&self, address: &str) -> Result<Cpu, Failure> {
+        let mut builder = Link::builder(address)
+            .program("farjump build")
+            .connect_timeout(self.timeout)
+            .ucx_tcp(self.ucx.tcp)
+            .clear(self.clear.clear);
+        // Without --for-peer the variable has no meaning, so the command line does not read it.
+        let transport = self.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
+        if let Some(transport) = &transport {
+            builder = builder.transport(transport);
+        }
+        if let Some(key) = self.key.read([address])? {
+            builder = builder.key(key);
+        }
+        Ok(builder.connect()?.peer_cpu())
+    }
+}
+
 /// Builds a library and shows its contents.
 pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
-    let Build { sources, output, name, targets, cc, target_ccs, linker, cflags, debug, json } = arguments;
-    let options = Options { inputs: sources, output, name, targets, cc, target_ccs, cflags, linker, debug };
+    let Build { sources, output, name, targets, for_peer, peer, cc, target_ccs, linker, cflags, debug, json } =
+        arguments;
+    let cpu = for_peer.map(|address| peer.cpu_of(&address)).transpose()?;
+    let options =
+        Options { inputs: sources, output, name, targets, cpu, cc, target_ccs, cflags, linker, debug };
     let built = farjump::build::build(&options)?;
     if !built.messages.is_empty() {
         output::note(built.messages.trim_end());

@@ -1,6 +1,14 @@
 //! `build` and `inspect`.
 
+use farjump::{Cpu, Level};
+
 use crate::workbench::{Workbench, finish};
+
+const COUNT: &str = "#include <farjump_ifunc.h>
+FARJUMP_COPY_ARGS(count)
+FARJUMP_IFUNC void count_main(void *payload, size_t size, void *args)
+{ (void)payload; (void)args; farjump_reply(&size, sizeof size); }
+";
 
 const SUM: &str = "
 FARJUMP_COPY_ARGS(sum)
@@ -24,6 +32,44 @@ fn what_was_built_is_shown_as_inspect_shows_it() {
         assert!(shown.text().contains(part), "{part} is not in {}", shown.text());
     }
     assert_eq!(bench.leftovers(), [""; 0].map(std::path::PathBuf::from));
+}
+
+#[test]
+fn for_peer_adds_an_image_for_the_cpu_that_the_target_claims() {
+    let bench = Workbench::new();
+    bench.write("count.c", COUNT);
+    let build = ["build", "count.c", "-o", "libcount.so", "--json", "--for-peer"];
+    let address = bench.address();
+    let detected = farjump_os::cpu::detected();
+    let triple = detected.machine().triple();
+    for (options, claimed) in [
+        (&[][..], (*detected).clone()),
+        (&["--cpu-level", "baseline"], Cpu::of_level(detected.machine(), Level::BASELINE)),
+    ] {
+        let serving = bench.serve(options);
+        let report = bench.run([&build[..], &[&address]].concat()).worked().json();
+        let images = report["images"].as_array().expect("a list");
+        let shown: Vec<_> = images.iter().map(|image| (&image["machine"], &image["level"])).collect();
+        assert_eq!(shown, [(&triple.into(), &"baseline".into()), (&triple.into(), &"exact".into())]);
+        let needed = images[1]["features"].as_array().expect("a list");
+        assert!(needed.iter().all(|feature| claimed.has(feature.as_str().expect("a name"))), "{needed:?}");
+        assert!(!needed.is_empty() && images[0]["features"] == serde_json::json!([]));
+        // That image is the one that travels.
+        bench.inject(&bench.path("libcount.so"), &["--args", "abc"]).worked();
+        let held = bench.json(["store", "--to", &address, "--json"]);
+        let ids: Vec<_> = held["images"].as_array().expect("a list").iter().map(|one| &one["id"]).collect();
+        assert_eq!(ids, [&images[1]["id"]]);
+        serving.stop().worked();
+    }
+}
+
+#[test]
+fn for_peer_without_a_target_there_says_so_and_builds_nothing() {
+    let bench = Workbench::new();
+    bench.write("count.c", COUNT);
+    let refused = bench.run(["build", "count.c", "-o", "libcount.so", "--for-peer", &bench.address()]);
+    assert!(refused.code != 0 && refused.err.contains(&bench.address()), "{}", refused.err);
+    assert!(!bench.path("libcount.so").exists());
 }
 
 #[test]

@@ -80,7 +80,8 @@ impl Policy {
         // The only code of its library: its manifest follows from the image.
         let Some(image) = image else { return Ok(ByFamily::NeedsImage) };
         let view = ImageView::new_checked(image).map_err(|_| refusal.clone())?;
-        let manifest = Manifest::new([(view.platform(), id)]).map_err(|_| refusal.clone())?;
+        let listed = view.platform().and_then(|platform| Manifest::new([(platform, id)]).ok());
+        let Some(manifest) = listed else { return Err(refusal) };
         if !self.families.contains_key(&manifest.id()) {
             return Err(refusal);
         }

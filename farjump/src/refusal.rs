@@ -32,7 +32,9 @@ impl From<Refused> for Refusal {
             Refused::Misplaced { .. } => RefusalCause::BadFrame,
             Refused::BadImage { .. } | Refused::Statics { .. } => RefusalCause::BadImage,
             Refused::IdMismatch { .. } => RefusalCause::IdMismatch,
-            Refused::WrongMachine { .. } | Refused::UnsupportedMachine { .. } => RefusalCause::WrongMachine,
+            Refused::WrongMachine { .. }
+            | Refused::MissingFeatures { .. }
+            | Refused::UnsupportedMachine { .. } => RefusalCause::WrongMachine,
             Refused::UnresolvedImport { .. }
             | Refused::WantedLibraries { .. }
             | Refused::WantedUnopened { .. } => RefusalCause::UnresolvedImport,

@@ -13,10 +13,9 @@ pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage
     (image.link_time, image.calls, image.time) = (linked.link_time(), usage.calls(), usage.time());
     image.last_use = Duration::from_nanos(now.saturating_sub(usage.last()));
     image.own = own;
-    let platform = linked.platform();
-    image.platform = platform.to_string();
-    // Code whose source named no family is the only one of its library.
-    let alone = || Manifest::new([(platform, linked.id())]).ok().map(|manifest| manifest.id());
+    image.platform = linked.label();
+    // Code whose source named no family is the only one of its library for a platform.
+    let alone = || Some(Manifest::new([(linked.platform()?, linked.id())]).ok()?.id());
     image.family = linked.family().copied().or_else(alone).unwrap_or(image.family);
     image
 }

@@ -171,8 +171,8 @@ pub enum Error {
     PayloadAlignments {
         /// The path as given.
         path: PathBuf,
-        /// The platforms of the two images.
-        platforms: [Platform; 2],
+        /// The platforms of the two images; `exact` in place of a level for one compiled for one CPU.
+        platforms: [String; 2],
     },
     /// The library has no image that the target's CPU runs.
     #[error(

@@ -8,16 +8,18 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::icache;
-use farjump_core::image::{CodeId, ImageView, Patches, Platform};
+use farjump_core::image::{CodeId, ImageView, Patches};
 
 use crate::address_map::Listing;
 use crate::bundle::is_name;
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::library::MainRoutine;
-use crate::refusal::{Refused, check_platform};
+use crate::refusal::{Refused, check_cpu};
 use crate::resolve::Resolver;
 use crate::store::refusal;
 
@@ -38,8 +40,8 @@ pub struct InPlace {
 
 impl InPlace {
     /// Checks `image`, a copy in memory that nothing else writes, against its claimed code id, and resolves
-    /// its imports by `resolver`. `target` is the platform of this process. With `listed`, the [`address_map`](crate::address_map) names it while it
-    /// runs.
+    /// its imports by `resolver`. `cpu` is the one that runs it. With `listed`, the
+    /// [`address_map`](crate::address_map) names it while it runs.
     ///
     /// # Errors
     /// Those of placed code; and [`Refused::Statics`].
@@ -48,7 +50,7 @@ impl InPlace {
         claimed: CodeId,
         name: &str,
         resolver: &Resolver,
-        target: Platform,
+        cpu: &Arc<Cpu>,
         listed: bool,
     ) -> Result<InPlace, Refused> {
         if !is_name(name) {
@@ -62,7 +64,7 @@ impl InPlace {
         let view =
             ImageView::new_checked(image).map_err(|source| Refused::BadImage { ifunc: ifunc(), source })?;
         icache::supported().map_err(|reason| Refused::UnsupportedMachine { ifunc: ifunc(), reason })?;
-        check_platform(&view, name, target)?;
+        check_cpu(&view, name, cpu.platform(), cpu)?;
         if view.span2_len() != 0 {
             return Err(Refused::Statics { ifunc: ifunc(), len: view.span2_len() });
         }

@@ -79,6 +79,18 @@ impl Manifest {
         Manifest::parse(text.as_bytes())
     }
 
+    /// The manifest of the images of one library. Those without a platform were compiled for one CPU, and belong
+    /// to no family.
+    ///
+    /// # Errors
+    /// Those of [`Manifest::new`].
+    pub(crate) fn of(
+        images: impl IntoIterator<Item = (Option<Platform>, CodeId)>,
+    ) -> Result<Manifest, ManifestError> {
+        let of_family = |(platform, id): (Option<Platform>, _)| platform.map(|platform| (platform, id));
+        Manifest::new(images.into_iter().filter_map(of_family))
+    }
+
     /// Reads a manifest, for instance one of another process.
     ///
     /// # Errors
@@ -136,7 +148,7 @@ impl Manifest {
     /// The best image for a CPU of this machine and level: the one of the highest level that it runs. `None` if
     /// there is none.
     pub fn best(&self, machine: Machine, level: Level) -> Option<CodeId> {
-        best(&self.images, machine, level, |(platform, _)| *platform).map(|(_, id)| *id)
+        best(&self.images, machine, level, |(platform, _)| Some(*platform)).map(|(_, id)| *id)
     }
 }
 
@@ -145,10 +157,11 @@ pub(crate) fn best<T>(
     images: &[T],
     machine: Machine,
     level: Level,
-    platform: impl Fn(&T) -> Platform,
+    platform: impl Fn(&T) -> Option<Platform>,
 ) -> Option<&T> {
-    let fits = images.iter().filter(|image| platform(image).runs_on(machine, level));
-    fits.max_by_key(|image| platform(image).level)
+    let of = |image: &&T| platform(image).filter(|platform| platform.runs_on(machine, level));
+    let fits = images.iter().filter_map(|image| of(&image).map(|platform| (platform.level, image)));
+    fits.max_by_key(|(level, _)| *level).map(|(_, image)| image)
 }
 
 /// Reads the line of an image.

@@ -1,6 +1,9 @@
 //! The reasons why a target refuses code, in words for the source's user.
 
+use std::sync::Arc;
+
 use farjump_core::counted;
+use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 
 use crate::error::Error;
@@ -50,6 +53,19 @@ pub enum Refused {
         ifunc: String,
         /// The platform that the code was linked for.
         image: Platform,
+        /// The target's machine and CPU level.
+        target: Platform,
+    },
+    /// Code compiled for one CPU that has instructions which the target's CPU does not have.
+    #[error(
+        "the target refused `{ifunc}`: the code needs {missing}, which the target's CPU ({target}) does not have; send \
+         the image for its level, or build one for this target (farjump build --for-peer)"
+    )]
+    MissingFeatures {
+        /// Name of the ifunc.
+        ifunc: String,
+        /// The first of the missing features, with the number of all if there are more.
+        missing: String,
         /// The target's machine and CPU level.
         target: Platform,
     },
@@ -186,15 +202,37 @@ impl std::fmt::Display for DidYouMean<'_> {
     }
 }
 
-/// Checks that `target` runs the code of an image.
+/// Checks that a target whose CPU is `cpu`, of platform `target`, runs the code of an image.
 ///
 /// # Errors
-/// [`Refused::WrongMachine`].
-pub(crate) fn check_platform(view: &ImageView<'_>, name: &str, target: Platform) -> Result<(), Refused> {
-    if view.platform().runs_on(target.machine, target.level) {
-        return Ok(());
+/// [`Refused::WrongMachine`] and [`Refused::MissingFeatures`].
+pub(crate) fn check_cpu(
+    view: &ImageView<'_>,
+    name: &str,
+    target: Platform,
+    cpu: &Arc<Cpu>,
+) -> Result<(), Refused> {
+    match view.platform() {
+        Some(image) if image.runs_on(target.machine, target.level) => Ok(()),
+        Some(image) => Err(wrong_machine(name, image, target)),
+        None => check_features(view, name, cpu),
     }
-    Err(wrong_machine(name, view.platform(), target))
+}
+
+/// Checks the features of an image that names them.
+#[cold]
+fn check_features(view: &ImageView<'_>, name: &str, cpu: &Cpu) -> Result<(), Refused> {
+    let target = cpu.platform();
+    if view.machine() != target.machine {
+        return Err(wrong_machine(name, Platform::baseline(view.machine()), target));
+    }
+    let mut lacked = cpu.lacks(view.features());
+    let Some(first) = lacked.next() else { return Ok(()) };
+    let missing = match lacked.count() {
+        0 => format!("the CPU feature {first}"),
+        more => format!("the CPU feature {first} and {more} more"),
+    };
+    Err(Refused::MissingFeatures { ifunc: name.to_owned(), missing, target })
 }
 
 #[cold]

@@ -111,7 +111,7 @@ fn a_library_says_what_it_is_and_carries() {
     let library = Library::open(&made.path).unwrap();
     assert_eq!((library.name(), library.path()), ("sum", made.path.as_path()));
     let images: Vec<_> =
-        library.images().iter().map(|image| (image.platform().machine, image.id(), image.bytes())).collect();
+        library.images().iter().map(|image| (image.machine(), image.id(), image.bytes())).collect();
     assert_eq!(images, [(native(), code_id(&own), &own[..]), (foreign(), code_id(&other), &other[..])]);
     let image = library.image_for(Platform::baseline(native())).unwrap();
     assert_eq!((image.id(), image.sizes(), image.payload_align_log2()), (code_id(&own), SIZES, 0));

@@ -9,8 +9,11 @@ use code::{
     DECREMENT, INCREMENT, foreign, image, importing, native, relative, reporter, static_counter,
     static_reader, text,
 };
+use farjump_core::cpu::Cpu;
 use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Platform, SPAN_DISTANCE};
-use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
+use farjump_loader::{
+    Arena, Copied, Exports, InPlace, Inserted, LinkedImage, Refused, Resolver, Store, code_id,
+};
 
 fn store() -> Store {
     Store::new(Arena::new(256 * 1024).unwrap())
@@ -317,7 +320,7 @@ fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
     let level = |number| Level::new(Machine::X86_64, number).unwrap();
     let of = |number| ImageParts { level: level(number), ..text(&INCREMENT) }.encode().unwrap();
     let target = Platform { machine: Machine::X86_64, level: level(2) };
-    let mut store = store().for_platform(target);
+    let mut store = store().for_cpu(Arc::new(Cpu::of_level(target.machine, target.level)));
     for number in [3, 4] {
         let result = insert(&mut store, &of(number), "wide", &Resolver::default());
         assert!(matches!(result, Err(Refused::WrongMachine { target: of, .. }) if of == target));
@@ -333,8 +336,42 @@ fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
 }
 
 #[test]
+fn code_that_needs_a_feature_that_the_cpu_lacks_is_refused_and_never_runs() {
+    let level = Level::new(Machine::X86_64, 2).unwrap();
+    let cpu = Arc::new(Cpu::new(Machine::X86_64, level, "", ["aes", "sse4.1"]).unwrap());
+    let of = |features: &[&'static str]| {
+        ImageParts { features: features.to_vec(), ..text(&INCREMENT) }.encode().unwrap()
+    };
+    let mut store = store().for_cpu(Arc::clone(&cpu));
+    let resolver = Resolver::default();
+    for (features, words) in [
+        (&["aes", "avx512f"][..], "the CPU feature avx512f"),
+        (&["no-such-instructions"], "the CPU feature no-such-instructions"),
+        (&["avx", "avx2", "fma"], "the CPU feature avx and 2 more"),
+    ] {
+        let image = of(features);
+        let text = format!(
+            "the target refused `exact`: the code needs {words}, which the target's CPU \
+             (x86_64-unknown-linux-gnu:v2) does not have; send the image for its level, or build one for this target \
+             (farjump build --for-peer)"
+        );
+        let in_place = InPlace::new(&image, code_id(&image), "exact", &resolver, &cpu, false).unwrap_err();
+        assert!(matches!(in_place, Refused::MissingFeatures { .. }) && in_place.to_string() == text);
+        let result = insert(&mut store, &image, "exact", &resolver);
+        refused(&mut store, result, &text);
+    }
+    let arm = ImageParts { features: vec!["aes"], ..ImageParts::text(Machine::AARCH64, &INCREMENT) };
+    let result = insert(&mut store, &arm.encode().unwrap(), "arm", &resolver);
+    assert!(matches!(result, Err(Refused::WrongMachine { .. })));
+    // The level promises SSE2.
+    let image = of(&["aes", "sse2", "sse4.1"]);
+    insert(&mut store, &image, "exact", &resolver).unwrap();
+    InPlace::new(&image, code_id(&image), "exact", &resolver, &cpu, false).unwrap();
+}
+
+#[test]
 fn code_for_another_machine_is_refused() {
-    let mut store = store().for_platform(Platform::baseline(native()));
+    let mut store = store().for_cpu(Arc::new(Cpu::of_level(native(), Level::BASELINE)));
     let bytes = ImageParts::text(foreign(), &INCREMENT).encode().unwrap();
     let result = insert(&mut store, &bytes, "other", &Resolver::default());
     let other = Platform::baseline(foreign());

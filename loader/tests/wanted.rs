@@ -75,8 +75,8 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
              libother.so.7 and libresolv.so.2, which the target does not open: have the target open \
              them (TargetBuilder::wanted_library), or export what it needs"
         );
-        let refused = InPlace::new(&image, code_id(&image), "wants", &resolver, detected().platform(), false)
-            .unwrap_err();
+        let refused =
+            InPlace::new(&image, code_id(&image), "wants", &resolver, &detected(), false).unwrap_err();
         assert!(matches!(refused, Refused::WantedLibraries { libraries, .. } if libraries.len() == 2));
         assert!(!is_open(LIBRARY));
     }
@@ -84,7 +84,7 @@ fn a_library_that_is_not_listed_is_not_opened_and_the_refusal_names_it_and_the_o
     let resolver = listing(&[LIBRARY]);
     let [found] = run(&insert(&image, &resolver).unwrap());
     assert!(home(found).starts_with("libresolv"), "{}", home(found));
-    InPlace::new(&image, code_id(&image), "wants", &resolver, detected().platform(), false).unwrap();
+    InPlace::new(&image, code_id(&image), "wants", &resolver, &detected(), false).unwrap();
     // An image that does not want it finds nothing there, although it is open.
     let other = wanting(&["inet_net_ntop"], false, &[]);
     assert!(matches!(insert(&other, &resolver), Err(Refused::UnresolvedImport { .. })));
@@ -155,8 +155,8 @@ fn a_path_is_refused_before_anything_is_opened_even_where_it_is_listed_as_a_sona
         assert_eq!(ImageView::new_checked(&image).unwrap_err(), ImageError::Wanted { index: 0 });
         let refused = insert(&image, &resolver).unwrap_err();
         assert!(matches!(refused, Refused::BadImage { .. }), "{refused}");
-        let refused = InPlace::new(&image, code_id(&image), "wants", &resolver, detected().platform(), false)
-            .unwrap_err();
+        let refused =
+            InPlace::new(&image, code_id(&image), "wants", &resolver, &detected(), false).unwrap_err();
         assert!(matches!(refused, Refused::BadImage { .. }), "{refused}");
         // SAFETY: it is refused.
         let listed = unsafe { Resolver::default().allow_wanted(&path) };

@@ -128,7 +128,7 @@ pub struct StoredImage {
     pub own: bool,
     /// The platform that it was linked for: target triple, and CPU level behind a colon if it is not the baseline.
     pub platform: String,
-    /// Its family, as its source named it.
+    /// Its family, as its source named it; zero for code that was compiled for one CPU.
     #[serde(with = "family_id")]
     pub family: FamilyId,
 }

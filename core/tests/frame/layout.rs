@@ -148,6 +148,7 @@ fn image(align_log2: u8, imports: u32) -> Vec<u8> {
     let parts = ImageParts {
         machine: Machine::X86_64,
         level: Level::BASELINE,
+        features: vec![],
         align_log2,
         payload_align_log2: 0,
         span1: &[0; 200],

@@ -81,6 +81,7 @@ proptest! {
         let view = ImageView::new_checked(&bytes).unwrap();
         let again = ImageParts {
             imports: view.imports().collect(),
+            features: view.features().collect(),
             relatives: view.relatives().collect(),
             wanted: view.wanted().collect(),
             span1: view.span1(),

@@ -1,6 +1,8 @@
 //! The canonical bytes: they read back, and do not depend on the linker's order.
 
-use farjump_core::image::{ImageError, ImageParts, ImageView, Import, Level, Machine, Place, Relative};
+use farjump_core::image::{
+    ImageError, ImageParts, ImageView, Import, Level, Machine, Place, Platform, Relative,
+};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -13,9 +15,13 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
     static SPANS: ([u8; 256], [u8; 96]) = (TEXT, DATA);
     let unaligned = prop_oneof![Just(0_u32), 1..=8_u32];
     let level = select(Level::all(Machine::X86_64).collect::<Vec<_>>());
-    let header = (0..=12_u8, select(vec![0_u8, 3, 6, 12]), level);
+    let features = prop_oneof![
+        2 => Just(vec![]),
+        1 => subsequence(vec!["avx2", "avx512f", "sse4.1", "x"], 1..=4).prop_shuffle(),
+    ];
+    let header = (0..=12_u8, select(vec![0_u8, 3, 6, 12]), level, features);
     (1..=256_usize, 0..=96_usize, 0..100_u32, header, unaligned).prop_flat_map(
-        |(text, data, bss_len, (align_log2, payload_align_log2, level), unaligned)| {
+        |(text, data, bss_len, (align_log2, payload_align_log2, level, features), unaligned)| {
             let span2 = data + bss_len as usize;
             // Where relative sites lie anywhere, each site has twice the space.
             let step = if unaligned == 0 { 8 } else { 16 };
@@ -50,6 +56,7 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
                     ImageParts {
                         machine: Machine::X86_64,
                         level,
+                        features: features.clone(),
                         align_log2,
                         payload_align_log2,
                         span1: &SPANS.0[..text],
@@ -73,7 +80,11 @@ proptest! {
         let view = ImageView::new_checked(&bytes).unwrap();
         prop_assert_eq!(view.as_bytes(), &bytes[..]);
         prop_assert_eq!(view.machine(), parts.machine);
-        prop_assert_eq!(view.level(), parts.level);
+        let platform = Platform { machine: parts.machine, level: parts.level };
+        prop_assert_eq!(view.platform(), parts.features.is_empty().then_some(platform));
+        let mut features = parts.features.clone();
+        features.sort_unstable();
+        prop_assert!(view.features().eq(features));
         prop_assert_eq!(view.entry(), parts.entry);
         prop_assert_eq!(view.align_log2(), parts.align_log2);
         prop_assert_eq!(view.payload_align_log2(), parts.payload_align_log2);
@@ -109,9 +120,11 @@ proptest! {
 #[test]
 fn each_part_of_an_image_shows_in_its_bytes() {
     let plain = parts().encode().unwrap();
-    let changes: [fn(&mut ImageParts<'_>); 13] = [
+    let changes: [fn(&mut ImageParts<'_>); 15] = [
         |parts| parts.machine = Machine(1),
         |parts| parts.level = Level::all(Machine::X86_64).last().unwrap(),
+        |parts| parts.features = vec!["avx2"],
+        |parts| parts.features = vec!["avx2", "fma"],
         |parts| parts.align_log2 = 5,
         |parts| parts.payload_align_log2 = 0,
         |parts| parts.span1 = &[0x91; 64],

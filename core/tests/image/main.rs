@@ -3,6 +3,7 @@
 
 mod arbitrary;
 mod encode;
+mod features;
 mod instructions;
 mod patches;
 mod place;
@@ -18,6 +19,7 @@ fn parts<'a>() -> ImageParts<'a> {
     ImageParts {
         machine: Machine::X86_64,
         level: Level::BASELINE,
+        features: vec![],
         align_log2: 4,
         payload_align_log2: 7,
         span1: TEXT,

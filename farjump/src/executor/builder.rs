@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use farjump_core::image::{CodeId, FamilyId, Platform};
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Arena, Capacity, Exports, Library, Resolver, Store, Symbols, Usage, debugger};
 
 use farjump_os::cpu::detected;
@@ -38,8 +40,8 @@ pub struct ExecutorBuilder {
     debug_symbols: Vec<PathBuf>,
     arena: usize,
     store: Option<Capacity>,
-    /// The platform whose code is taken. `None`: that of this process's CPU.
-    pub(crate) platform: Option<Platform>,
+    /// The CPU whose code is taken. `None`: that of this process.
+    pub(crate) cpu: Option<Arc<Cpu>>,
     pub(crate) reply_limit: usize,
     modes: Allowed,
     pub(crate) policy: Policy,
@@ -60,7 +62,7 @@ impl Default for ExecutorBuilder {
             debug: None,
             debug_symbols: Vec::new(),
             arena: DEFAULT_ARENA,
-            platform: None,
+            cpu: None,
             store: None,
             reply_limit: usize::MAX,
             modes: Allowed::default(),
@@ -273,11 +275,11 @@ impl ExecutorBuilder {
         let debug = self.debug.unwrap_or_else(|| debug_variable(std::env::var_os(DEBUG_VARIABLE)));
         let debug = if debug { Some(symbols(&self.debug_symbols, &self.local)?) } else { None };
         let arena = if debug.is_some() { Arena::for_debuggers(self.arena) } else { Arena::new(self.arena) }?;
-        let platform = self.platform.unwrap_or_else(|| detected().platform());
+        let cpu = self.cpu.unwrap_or_else(detected);
         let both_spans = 2 * arena.capacity();
         let capacity = self.store.unwrap_or(Capacity { bytes: both_spans, images: DEFAULT_IMAGES });
         let mut executor = Executor {
-            store: Store::bounded(arena, capacity).for_platform(platform),
+            store: Store::bounded(arena, capacity).for_cpu(cpu),
             clock: Clock::new(),
             resolver,
             target_args: std::ptr::null_mut(),

@@ -1,7 +1,7 @@
 //! A source's own checks of code that is to run in place.
 
 use farjump_core::channel::Channel;
-use farjump_core::image::Platform;
+use farjump_core::cpu::Cpu;
 use farjump_loader::Library;
 
 use crate::{Error, InPlaceFault, InjectError};
@@ -11,13 +11,13 @@ use crate::{Error, InPlaceFault, InjectError};
 ///
 /// # Errors
 /// [`crate::InjectError::NotInPlace`] with the reason.
-pub(super) fn check(library: &Library, target: Platform, channel: &Channel) -> Result<(), Error> {
+pub(super) fn check(library: &Library, target: &Cpu, channel: &Channel) -> Result<(), Error> {
     let refused =
         |fault| Err(Error::Inject(InjectError::NotInPlace { ifunc: library.name().to_owned(), fault }));
     if !channel.has_mailbox() {
         return refused(InPlaceFault::NoMailbox);
     }
-    match library.image_for(target)?.span2_len() {
+    match library.image_for_cpu(target)?.span2_len() {
         0 => Ok(()),
         len => refused(InPlaceFault::Statics { len }),
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use farjump_control::MAX_CODE;
 use farjump_core::channel::FrameTemplate;
-use farjump_core::image::{CodeId, FamilyId, Platform};
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage, Manifest};
 pub(super) use kept_images::Flush;
 use kept_images::KeptImages;
@@ -131,9 +132,9 @@ impl SentCodes {
     /// # Errors
     /// When the library has payload routines that are not loaded, or no image for the target's CPU, or
     /// all indexes are taken.
-    pub(crate) fn switch_to(&mut self, library: &Library, target: Platform) -> Result<u16, Error> {
+    pub(crate) fn switch_to(&mut self, library: &Library, target: &Cpu) -> Result<u16, Error> {
         library.check_payload()?;
-        let image = library.image_for(target)?;
+        let image = library.image_for_cpu(target)?;
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,
@@ -152,7 +153,9 @@ impl SentCodes {
         }
         code.origin = Origin::Library(library.identity(), Some(image.clone()));
         if library.images().len() > 1 && code.family.is_none() {
-            code.family = library.manifest().map(|manifest| {
+            // Code for one CPU is in no manifest.
+            let of_family = library.manifest().filter(|manifest| manifest.images().len() > 1);
+            code.family = of_family.filter(|manifest| manifest.contains(&id)).map(|manifest| {
                 let images = library.images().to_vec();
                 Box::new(Family { id: manifest.id(), manifest: Arc::clone(manifest), images })
             });

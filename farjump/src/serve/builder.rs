@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
@@ -572,7 +573,7 @@ impl<'a> TargetBuilder<'a> {
         if let Some(level) = self.cpu_level {
             self.settings.limit_level(level)?;
         }
-        self.executor.platform = Some(self.settings.cpu.platform());
+        self.executor.cpu = Some(Arc::clone(&self.settings.cpu));
         self.executor.policy.limits = self.settings.limits;
         let mut executor = self.executor.build()?;
         // SAFETY: `args` borrowed the value for as long as the target may live, which owns that of

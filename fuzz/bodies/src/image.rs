@@ -1,6 +1,6 @@
 //! The body for images. Its input is an image.
 
-use farjump_core::image::{ImageParts, ImageView, Import, Place, PlaceError, SPAN_DISTANCE, Space};
+use farjump_core::image::{ImageParts, ImageView, Import, Level, Place, PlaceError, SPAN_DISTANCE, Space};
 use farjump_loader::code_id;
 
 use crate::assert_words;
@@ -21,7 +21,8 @@ pub fn image(data: &[u8]) {
     };
     let parts = ImageParts {
         machine: view.machine(),
-        level: view.level(),
+        level: view.platform().map_or(Level::BASELINE, |platform| platform.level),
+        features: view.features().collect(),
         align_log2: view.align_log2(),
         payload_align_log2: view.payload_align_log2(),
         span1: view.span1(),

@@ -118,6 +118,7 @@ fn the_images_are_as_documented_and_are_taken() {
     let parts = ImageParts {
         machine: Machine::X86_64,
         level: Level::BASELINE,
+        features: vec![],
         align_log2: 3,
         payload_align_log2: 8,
         span1: &[0xc3, 0x90, 0x90, 0x90, b'f', b'a', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -134,6 +135,12 @@ fn the_images_are_as_documented_and_are_taken() {
     assert_eq!(view.imports().next(), Some(import));
     assert!(view.wanted().eq(["libz.so.1"]));
     assert_eq!(view.span2_len(), 12);
+    let code = [0x48, 0xff, 0x02, 0xc3];
+    let exact = ImageParts { features: vec!["sse2", "avx2"], ..ImageParts::text(Machine::X86_64, &code) };
+    let image = exact.encode().unwrap();
+    hex::assert_block(&document, "image-features", &image);
+    let view = ImageView::new_checked(&image).unwrap();
+    assert!(view.features().eq(["avx2", "sse2"]) && view.platform().is_none());
 }
 
 #[test]

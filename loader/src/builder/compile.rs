@@ -7,6 +7,7 @@ use farjump_core::image::{Machine, Platform};
 
 use super::compiler::Compiler;
 use super::error::BuildError;
+use super::exact::Languages;
 use super::objects::{self, Linkable};
 use super::rules::{CodeModel, Rules};
 use super::{Options, run_tool, rust, temp_folder};
@@ -50,6 +51,8 @@ pub(super) struct Job<'a> {
     pub(super) rules: &'a Rules,
     pub(super) model: &'a CodeModel,
     pub(super) compiler: &'a Compiler,
+    /// Flags for rustc that choose a CPU.
+    pub(super) rust_cpu: &'a [String],
     /// A folder for the results.
     pub(super) folder: &'a Path,
 }
@@ -72,6 +75,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
             target: job.target,
             native: job.rules.is_native(),
             model: job.model.rustflags,
+            cpu: job.rust_cpu,
             debug: job.options.debug,
         };
         let (path, archive) = match kind(input)? {
@@ -130,7 +134,10 @@ impl Job<'_> {
 
     /// Whether an object of this machine belongs to another target.
     fn is_for_another(&self, machine: Option<Machine>) -> bool {
-        let is_target = |machine| self.options.targets.iter().any(|target| target.machine == machine);
+        let is_target = |machine| {
+            let of_cpu = self.options.cpu.as_ref().is_some_and(|cpu| cpu.machine() == machine);
+            of_cpu || self.options.targets.iter().any(|target| target.machine == machine)
+        };
         machine.is_some_and(|machine| {
             machine != self.rules.machine && (is_target(machine) || Machine::native() == Some(machine))
         })
@@ -144,6 +151,22 @@ impl Compiled {
             self.messages.push('\n');
         }
     }
+}
+
+/// The languages of the inputs that are compiled.
+///
+/// # Errors
+/// An unreadable input, or one of no known kind.
+pub(super) fn languages(options: &Options) -> Result<Languages, BuildError> {
+    let mut languages = Languages::default();
+    for input in &options.inputs {
+        match kind(input)? {
+            Kind::C { .. } => languages.c = true,
+            Kind::Rust | Kind::Crate => languages.rust = true,
+            Kind::Object(_) | Kind::Archive(_) => {}
+        }
+    }
+    Ok(languages)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

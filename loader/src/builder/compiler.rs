@@ -1,5 +1,6 @@
 //! Compiler drivers for C and C++: the native one, and one for each other machine.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -114,6 +115,29 @@ impl Compiler {
         let output = self.run(self.command(false).arg("-print-libgcc-file-name")).ok()?;
         let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         (output.status.success() && path.is_absolute() && path.is_file()).then_some(path)
+    }
+
+    /// Whether it is zig's.
+    pub(super) fn is_zig(&self) -> bool {
+        self.tool.is_zig()
+    }
+
+    /// Adds flags to those that choose the target.
+    pub(super) fn add_flags(&mut self, flags: &[String]) {
+        self.flags.extend_from_slice(flags);
+    }
+
+    /// The names of its predefined macros with these flags too; `None` if it refuses them.
+    ///
+    /// # Errors
+    /// The driver does not start.
+    pub(super) fn macros(&self, flags: &[String]) -> Result<Option<BTreeSet<String>>, BuildError> {
+        let mut command = self.command(false);
+        command.args(flags).args(["-E", "-dM", "-x", "c", "/dev/null"]);
+        let output = self.run(&mut command)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names = text.lines().filter_map(|line| line.strip_prefix("#define ")?.split([' ', '(']).next());
+        Ok(output.status.success().then(|| names.map(str::to_owned).collect()))
     }
 
     /// zig's linker, which comes with the driver.

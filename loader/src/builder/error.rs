@@ -53,6 +53,17 @@ pub enum BuildError {
         /// The reason.
         source: Box<BuildError>,
     },
+    /// The image for one CPU cannot be built.
+    #[error("for the CPU {cpu}: {source}")]
+    ForCpu {
+        /// The CPU: machine, level and name.
+        cpu: String,
+        /// The reason.
+        source: Box<BuildError>,
+    },
+    /// A compiler that takes no single features.
+    #[error("zig cannot be told the features of one CPU: name gcc or clang (Options::cc, --cc, --target-cc)")]
+    NotForOneCpu,
     /// Images of one library with different properties that concern the source.
     #[error(
         "the images of `{name}` do not agree: {property} is {first} for {} and {second} for {}. A source makes one \

@@ -3,7 +3,7 @@
 //! Only the linker's dynamic relocations are patched. Everything else is refused here, by the symbol's name;
 //! [`super::locate_symbol`] adds its object and section.
 
-use farjump_core::image::{ImageParts, Import, Place, Platform, Relative, SPAN_DISTANCE, code_align_log2};
+use farjump_core::image::{ImageParts, Import, Level, Place, Relative, SPAN_DISTANCE, code_align_log2};
 use object::elf;
 use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
@@ -38,6 +38,15 @@ pub(super) struct Extracted {
     pub(super) signature: Option<Signature>,
 }
 
+/// What an image needs of a CPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs<'a> {
+    /// The least level.
+    pub(super) level: Level,
+    /// The features, in place of a level; none for an image that has a level.
+    pub(super) features: &'a [String],
+}
+
 /// Makes the image of `name` from the linker's output. `find_wanted` returns the libraries that define the
 /// imports.
 ///
@@ -46,7 +55,7 @@ pub(super) struct Extracted {
 pub(super) fn extract(
     bytes: &[u8],
     name: &str,
-    target: Platform,
+    needs: Needs<'_>,
     rules: &Rules,
     find_wanted: impl FnOnce(&[String]) -> Result<Vec<String>, BuildError>,
 ) -> Result<Extracted, BuildError> {
@@ -92,7 +101,8 @@ pub(super) fn extract(
     let payload_align_log2 = linked.payload_align_log2()?;
     let parts = ImageParts {
         machine: rules.machine,
-        level: target.level,
+        level: needs.level,
+        features: needs.features.iter().map(String::as_str).collect(),
         align_log2: (align.next_power_of_two().trailing_zeros() as u8)
             .max(rules.min_align_log2)
             .max(code_align_log2(rules.machine, &span1)),
@@ -486,8 +496,8 @@ mod tests {
         run("ld", &["-no-pie", "-T", "image.ld", "-e", "t_main", "t.o", "library.so", "-o", "t.elf"]);
         let linked = fs::read(folder.path().join("t.elf")).unwrap();
         let rules = Rules::native().unwrap();
-        let target = Platform::baseline(rules.machine);
-        let error = extract(&linked, "t", target, rules, |_| Ok(vec![])).unwrap_err();
+        let needs = Needs { level: Level::BASELINE, features: &[] };
+        let error = extract(&linked, "t", needs, rules, |_| Ok(vec![])).unwrap_err();
         assert!(matches!(&error, BuildError::Copy { symbol, .. } if symbol == "shared_value"), "{error}");
         assert!(error.to_string().contains("COPY relocation"), "{error}");
     }

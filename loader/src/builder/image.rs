@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Platform};
 
 use super::compile::{self, Compiled, Job};
 use super::compiler::Compiler;
 use super::debug_file;
 use super::error::BuildError;
-use super::extract::{self, Extracted};
+use super::exact::Exact;
+use super::extract::{self, Extracted, Needs};
 use super::link::{Inputs, Linker};
 use super::locate_symbol::locate;
 use super::objects::Objects;
@@ -18,9 +20,30 @@ use super::{BuiltImage, Options, routines, wanted};
 use crate::bundle::Sizes;
 use crate::code_id;
 
+/// What an image is built for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Goal<'a> {
+    /// All CPUs of a platform.
+    Platform(Platform),
+    /// One CPU.
+    Cpu(&'a Cpu),
+}
+
+impl Goal<'_> {
+    /// The platform, or that of the CPU.
+    fn platform(self) -> Platform {
+        match self {
+            Goal::Platform(platform) => platform,
+            Goal::Cpu(cpu) => cpu.platform(),
+        }
+    }
+}
+
 /// An image, and what it was made from.
 pub(super) struct Image {
     pub(super) target: Platform,
+    /// The features that it needs, if it is for one CPU.
+    features: Vec<String>,
     pub(super) rules: &'static Rules,
     pub(super) compiler: Compiler,
     pub(super) compiled: Compiled,
@@ -35,31 +58,38 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Builds the image for `target`. `host` is that of this machine, if this is another.
+    /// Builds the image for `goal`. `host` is that of this machine, if this is another.
     ///
     /// # Errors
     /// See [`BuildError`].
     pub(super) fn build(
         options: &Options,
-        target: Platform,
+        goal: Goal<'_>,
         name: &str,
         host: Option<&Image>,
         scratch: &Scratch,
     ) -> Result<Image, BuildError> {
+        let target = goal.platform();
         let rules =
             Rules::of(target.machine).ok_or(BuildError::Unsupported { machine: target.machine.triple() })?;
-        let compiler = Compiler::find(options, target, rules);
+        let mut compiler = Compiler::find(options, target, rules);
+        let exact = match goal {
+            Goal::Platform(_) => Exact::default(),
+            Goal::Cpu(cpu) => Exact::find(&compiler, cpu, rules.is_native(), compile::languages(options)?)?,
+        };
+        compiler.add_flags(&exact.cflags);
         let linker = Linker::find(options.linker.as_deref(), &compiler, rules)?;
-        let build = Build { options, target, rules, name, host, scratch };
+        let build = Build { options, target, exact: &exact, rules, name, host, scratch };
+        let image = |made: Made, compiler, linker| made.image(&build, compiler, linker);
         let (last, first) = rules.models.split_last().ok_or(BuildError::NoInput)?;
         for model in first {
             match build.by(model, &compiler, &linker) {
                 // Too far apart for this model.
                 Err(BuildError::Link { .. } | BuildError::NotPositionIndependent { .. }) => {}
-                made => return made.map(|made| made.image(target, rules, compiler, linker)),
+                made => return made.map(|made| image(made, compiler, linker)),
             }
         }
-        build.by(last, &compiler, &linker).map(|made| made.image(target, rules, compiler, linker))
+        build.by(last, &compiler, &linker).map(|made| image(made, compiler, linker))
     }
 
     /// Checks that a source can make one payload for the targets of both.
@@ -119,6 +149,7 @@ impl Image {
     pub(super) fn report(&self) -> BuiltImage {
         BuiltImage {
             target: self.target,
+            features: self.features.clone(),
             bytes: self.extracted.image.clone(),
             sizes: self.extracted.sizes,
             id: self.id,
@@ -132,6 +163,7 @@ impl Image {
 struct Build<'a> {
     options: &'a Options,
     target: Platform,
+    exact: &'a Exact,
     rules: &'static Rules,
     name: &'a str,
     host: Option<&'a Image>,
@@ -147,20 +179,29 @@ struct Made {
 }
 
 impl Made {
-    fn image(self, target: Platform, rules: &'static Rules, compiler: Compiler, linker: Linker) -> Image {
+    fn image(self, build: &Build<'_>, compiler: Compiler, linker: Linker) -> Image {
         let Made { compiled, routines, extracted, linked } = self;
         let (id, linker) = (code_id(&extracted.image), linker.version);
-        Image { target, rules, compiler, compiled, routines, extracted, id, linked, linker }
+        let (target, rules, features) = (build.target, build.rules, build.exact.features.clone());
+        Image { target, features, rules, compiler, compiled, routines, extracted, id, linked, linker }
     }
 }
 
 impl Build<'_> {
     /// Builds by one code model.
     fn by(&self, model: &CodeModel, compiler: &Compiler, linker: &Linker) -> Result<Made, BuildError> {
-        let &Build { options, target, rules, name, host, scratch } = self;
-        let folder = scratch.folder(&format!("{target}{}", model.cflags.concat()))?;
-        let mut compiled =
-            compile::compile(&Job { options, target, rules, model, compiler, folder: &folder })?;
+        let &Build { options, target, exact, rules, name, host, scratch } = self;
+        let kind = if exact.features.is_empty() { "" } else { "-exact" };
+        let folder = scratch.folder(&format!("{target}{kind}{}", model.cflags.concat()))?;
+        let mut compiled = compile::compile(&Job {
+            options,
+            target,
+            rules,
+            model,
+            compiler,
+            rust_cpu: &exact.rustflags,
+            folder: &folder,
+        })?;
         let compiled_here = |path: &&PathBuf| scratch.holds(path);
         routines::expose(name, compiled.files.iter().map(|file| &file.path).filter(compiled_here))?;
         let objects = Objects::read(&compiled.files, rules)?;
@@ -181,10 +222,11 @@ impl Build<'_> {
         let (native, is_cxx) =
             (host.map_or((compiler, rules), |host| (&host.compiler, host.rules)), compiled.cxx);
         let wanted = |imports: &[String]| wanted::find(options, native, is_cxx, imports, scratch);
-        let extracted = extract::extract(&linked, name, target, rules, wanted)
+        let needs = Needs { level: target.level, features: &exact.features };
+        let extracted = extract::extract(&linked, name, needs, rules, wanted)
             .map_err(|error| locate(error, &objects, name))?;
         let symbols = symbols.filter(|symbols| {
-            let again = extract::extract(symbols, name, target, rules, |_| Ok(extracted.wanted.clone()));
+            let again = extract::extract(symbols, name, needs, rules, |_| Ok(extracted.wanted.clone()));
             again.is_ok_and(|again| again.image == extracted.image)
         });
         let linked = symbols.unwrap_or(linked);

@@ -17,6 +17,7 @@ mod debug_file;
 mod edit_symbols;
 mod embed;
 mod error;
+mod exact;
 mod extract;
 mod image;
 mod link;
@@ -31,10 +32,11 @@ mod wanted;
 
 use std::path::PathBuf;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Machine, Platform};
 
 pub use error::{BuildError, Pointee, Site};
-use image::Image;
+use image::{Goal, Image};
 pub use link::{LINKERS, follows_scripts};
 use rules::Rules;
 use temp_folder::Scratch;
@@ -53,9 +55,12 @@ pub struct Options {
     pub output: PathBuf,
     /// NAME of the routines. `None`: from the output's, `libNAME.so` or `NAME.so`.
     pub name: Option<String>,
-    /// The platforms to build images for, each once; if there are none, the baseline of this machine. Sources are
-    /// compiled for each. Of objects and archives each takes those for its machine.
+    /// The platforms to build images for, each once; if there are none, the baseline of this machine, or that of
+    /// [`Options::cpu`]. Sources are compiled for each. Of objects and archives each takes those for its machine.
     pub targets: Vec<Platform>,
+    /// A CPU to build one more image for, as a peer tells it. The image may use each of its features that the
+    /// compiler knows, names them, and runs where they all are.
+    pub cpu: Option<Cpu>,
     /// The C compiler driver: a program, or a program and arguments (`zig cc`). `None`: `cc`. C++ uses the driver
     /// that belongs to it (`g++` to `gcc`, `clang++` to `clang`). If it is clang or zig, it compiles for other
     /// machines too.
@@ -83,7 +88,7 @@ pub struct BuildReport {
     pub name: String,
     /// The library, as given in [`Options::output`].
     pub library: PathBuf,
-    /// The images that it carries, in the order of [`Options::targets`].
+    /// The images that it carries, in the order of [`Options::targets`], and then that for [`Options::cpu`].
     pub images: Vec<BuiltImage>,
     /// Whether the payload is the arguments unchanged. If not, a source must load the library.
     pub payload_is_args: bool,
@@ -94,8 +99,10 @@ pub struct BuildReport {
 /// An image that was built.
 #[derive(Clone, Debug)]
 pub struct BuiltImage {
-    /// The platform that it is for.
+    /// The platform that it is for; if it is for one CPU, that of the CPU.
     pub target: Platform,
+    /// The CPU features that it needs, if it is for one CPU; otherwise none.
+    pub features: Vec<String>,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Sizes of its parts.
@@ -119,21 +126,28 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let rules = Rules::native()?;
     let name = routines::name(options)?;
     let own = Platform::baseline(rules.machine);
-    let targets = if options.targets.is_empty() { std::slice::from_ref(&own) } else { &options.targets[..] };
+    let default = options.cpu.as_ref().map_or(own, |cpu| Platform::baseline(cpu.machine()));
+    let targets =
+        if options.targets.is_empty() { std::slice::from_ref(&default) } else { &options.targets[..] };
     let twice = targets.iter().enumerate().find(|(index, target)| targets[..*index].contains(target));
     if let Some((_, &target)) = twice {
         return Err(BuildError::TargetTwice { target });
     }
     let scratch = Scratch::new()?;
-    let host = Image::build(options, own, &name, None, &scratch)?;
+    let host = Image::build(options, Goal::Platform(own), &name, None, &scratch)?;
     let mut others = Vec::new();
     for &target in targets.iter().filter(|target| **target != own) {
-        let image = Image::build(options, target, &name, Some(&host), &scratch);
+        let image = Image::build(options, Goal::Platform(target), &name, Some(&host), &scratch);
         others.push(image.map_err(|source| BuildError::ForTarget { target, source: Box::new(source) })?);
     }
+    let exact = options.cpu.as_ref().map(|cpu| {
+        let image = Image::build(options, Goal::Cpu(cpu), &name, Some(&host), &scratch);
+        image.map_err(|source| BuildError::ForCpu { cpu: cpu.to_string(), source: Box::new(source) })
+    });
+    let exact = exact.transpose()?;
     // The host's image is always built: the library has its code too. It is carried if it was asked for.
     let image_of = |target: &Platform| others.iter().find(|image| image.target == *target).unwrap_or(&host);
-    let images: Vec<&Image> = targets.iter().map(image_of).collect();
+    let images: Vec<&Image> = targets.iter().map(image_of).chain(&exact).collect();
     for image in &images {
         host.check_agrees(image, &name)?;
     }
@@ -148,7 +162,8 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         has_signature: host.has_signature(),
     };
     let mut messages = embed::write_library(options, &host, &carried, &scratch)?;
-    for image in [&host].into_iter().chain(&others).filter(|image| !image.messages().is_empty()) {
+    for image in [&host].into_iter().chain(&others).chain(&exact).filter(|image| !image.messages().is_empty())
+    {
         if !messages.contains(image.messages()) {
             messages.push_str(image.messages());
         }

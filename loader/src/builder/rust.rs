@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Platform};
 
 use super::error::BuildError;
@@ -41,17 +42,19 @@ pub(super) struct Built {
 
 /// The target, and other settings of a compilation.
 #[derive(Clone, Copy)]
-pub(super) struct Settings {
+pub(super) struct Settings<'a> {
     pub(super) target: Platform,
     /// Whether the target's machine is this one; then the compiler's own target is taken.
     pub(super) native: bool,
     /// Flags that choose the code model.
     pub(super) model: &'static [&'static str],
+    /// Flags that choose one CPU, beyond its level.
+    pub(super) cpu: &'a [String],
     /// Whether to add debugging information.
     pub(super) debug: bool,
 }
 
-impl Settings {
+impl Settings<'_> {
     /// Options that choose the target.
     ///
     /// # Errors
@@ -78,17 +81,69 @@ impl Settings {
     fn code(&self) -> Vec<String> {
         let mut options: Vec<String> = self.model.iter().copied().map(str::to_owned).collect();
         if self.target.level != Level::BASELINE {
-            options.extend(["-C".to_owned(), format!("target-cpu=x86-64-{}", self.target.level)]);
+            options.extend(["-C".to_owned(), level_option(self.target.level)]);
         }
+        options.extend_from_slice(self.cpu);
         options
     }
+}
+
+/// The option of rustc for a level of x86-64 above the baseline.
+fn level_option(level: Level) -> String {
+    format!("target-cpu=x86-64-{level}")
+}
+
+/// The features of `cpu` beyond its level, which is that of `of_level`, that rustc takes by the same names. It
+/// turns on no others with them.
+///
+/// # Errors
+/// No rustc.
+pub(super) fn features(cpu: &Cpu, of_level: &Cpu, native: bool) -> Result<Vec<String>, BuildError> {
+    let ask = |print: &str, options: &[String]| {
+        let mut command = rustc();
+        command.args(["--print", print]).args(options);
+        if !native {
+            command.args(["--target", cpu.machine().triple()]);
+        }
+        let said = run_tool::run(&mut command, ADVICE)?;
+        let lines =
+            String::from_utf8_lossy(&said.stdout).lines().map(|line| line.trim().to_owned()).collect();
+        Ok::<Vec<String>, BuildError>(lines)
+    };
+    let listed = ask("target-features", &[])?;
+    let is_listed =
+        |feature: &&String| listed.iter().any(|line| line.split(' ').next() == Some(feature.as_str()));
+    let beyond = cpu.features().iter().filter(|feature| !of_level.has(feature));
+    let mut taken: Vec<String> = beyond.filter(is_listed).cloned().collect();
+    let level = match cpu.level() {
+        Level::BASELINE => Vec::new(),
+        level => vec!["-C".to_owned(), level_option(level)],
+    };
+    let base = ask("cfg", &level)?;
+    let words: Vec<_> = taken.iter().map(|feature| format!("+{feature}")).collect();
+    let with =
+        ask("cfg", &[level, vec!["-C".to_owned(), format!("target-feature={}", words.join(","))]].concat())?;
+    let named = |line: &String| {
+        let name = line.strip_prefix("target_feature=\"").and_then(|name| name.strip_suffix('"'));
+        name.map(str::to_owned)
+    };
+    let brought = with.iter().filter(|line| !base.contains(line)).filter_map(named);
+    let lacks_one = cpu.lacks(brought.collect::<Vec<_>>().iter().map(String::as_str)).next().is_some();
+    if lacks_one {
+        taken.clear();
+    }
+    Ok(taken)
 }
 
 /// Compiles one source file in `folder`, which is used for nothing else.
 ///
 /// # Errors
 /// No rustc, no core library for the target, or the compiler's error.
-pub(super) fn compile_source(source: &Path, folder: &Path, settings: &Settings) -> Result<Built, BuildError> {
+pub(super) fn compile_source(
+    source: &Path,
+    folder: &Path,
+    settings: &Settings<'_>,
+) -> Result<Built, BuildError> {
     let target = settings.target()?;
     let code = settings.code();
     let macros = folder.join(format!("{DLL_PREFIX}farjump_ifunc_macros{DLL_SUFFIX}"));
@@ -153,7 +208,11 @@ const FRAME_POINTERS: [&str; 2] = ["-C", "force-frame-pointers=yes"];
 ///
 /// # Errors
 /// No cargo, its error, or a crate without a library.
-pub(super) fn compile_crate(path: &Path, output: PathBuf, settings: &Settings) -> Result<Built, BuildError> {
+pub(super) fn compile_crate(
+    path: &Path,
+    output: PathBuf,
+    settings: &Settings<'_>,
+) -> Result<Built, BuildError> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["rustc", "--lib", "--crate-type", "staticlib", "--release"]);

@@ -32,9 +32,9 @@ pub struct Report {
     pub payload_is_args: bool,
     /// Size and alignment of arguments and reply, if the library states them.
     pub signature: Option<Signature>,
-    /// Family id, in hexadecimal digits: the hash of the manifest, which lists the images.
+    /// Family id, in hexadecimal digits: the hash of the manifest, which lists the images for platforms.
     pub family: String,
-    /// One for each platform.
+    /// One for each platform or CPU.
     pub images: Vec<ImageReport>,
 }
 
@@ -43,8 +43,11 @@ pub struct Report {
 pub struct ImageReport {
     /// The target triple of the image, or the number of its machine.
     pub machine: String,
-    /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`.
+    /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`. `exact` for an image
+    /// compiled for one CPU.
     pub level: String,
+    /// The CPU features that it needs, if it was compiled for one CPU; otherwise none.
+    pub features: Vec<String>,
     /// Length of the image as it travels, in bytes.
     pub bytes: usize,
     /// Sizes of its parts.
@@ -152,7 +155,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
         let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
         let images: Vec<_> = images.collect::<Result<_, _>>()?;
         let listed = images.iter().map(|(platform, id, _)| (*platform, *id));
-        let manifest = Manifest::new(listed)
+        let manifest = Manifest::of(listed)
             .map_err(|source| InspectError::Manifest { path: path.to_owned(), source })?;
         Ok(Report {
             name: bundle.name.to_owned(),
@@ -189,7 +192,7 @@ fn damaged(path: &Path, index: usize) -> impl FnOnce(ImageError) -> InspectError
 }
 
 impl ImageReport {
-    fn new(image: &BundleImage<'_>) -> Result<(Platform, CodeId, ImageReport), ImageError> {
+    fn new(image: &BundleImage<'_>) -> Result<(Option<Platform>, CodeId, ImageReport), ImageError> {
         let view = ImageView::new_checked(image.bytes)?;
         let imports = view.imports().map(|import| ImportReport {
             name: import.name.to_owned(),
@@ -202,8 +205,9 @@ impl ImageReport {
         let payload_align = view.payload_align_log2();
         let (platform, id) = (view.platform(), code_id(image.bytes));
         let report = ImageReport {
-            machine: platform.machine.to_string(),
-            level: platform.level.to_string(),
+            machine: view.machine().to_string(),
+            level: platform.map_or_else(|| "exact".to_owned(), |platform| platform.level.to_string()),
+            features: view.features().map(str::to_owned).collect(),
             bytes: image.bytes.len(),
             sizes: image.sizes,
             id: id.to_string(),
@@ -245,6 +249,9 @@ impl fmt::Display for ImageReport {
         let level = if self.level == "baseline" { String::new() } else { format!(":{}", self.level) };
         write!(out, "{}{level}   {} B   ", self.machine, self.bytes)?;
         writeln!(out, "text {text}  rodata {rodata}  got {got}  data {data}  bss {bss}   id {}", self.id)?;
+        if !self.features.is_empty() {
+            writeln!(out, "  needs     {}", self.features.join("  "))?;
+        }
         write!(out, "  aligned   code to {}, payload ", self.align)?;
         match self.payload_align {
             Some(align) => writeln!(out, "to {align}")?,

@@ -13,13 +13,15 @@ use object::read::elf::{ElfFile64, SectionHeader};
 use super::{InspectError, damaged, look_into};
 use crate::bundle::SYMBOLS_SECTION;
 use crate::code_id;
+use crate::library::label;
 
 /// The symbols of one image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Symbols {
     /// NAME of the ifunc.
     pub name: String,
-    /// The image's platform: target triple, and level behind a colon if it is not the baseline.
+    /// The image's platform: target triple, and level behind a colon if it is not the baseline; `exact` in
+    /// place of a level for an image compiled for one CPU.
     pub platform: String,
     /// Code id, in hexadecimal digits.
     pub id: String,
@@ -43,7 +45,12 @@ pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
                 .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
             let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };
             let elf = kept.ok_or_else(missing)?.to_vec();
-            Ok(Symbols { name: bundle.name.to_owned(), platform: view.platform().to_string(), id, elf })
+            Ok(Symbols {
+                name: bundle.name.to_owned(),
+                platform: label(view.machine(), view.platform()),
+                id,
+                elf,
+            })
         });
         images.collect()
     })

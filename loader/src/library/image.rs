@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use farjump_core::image::{CodeId, ImageView, Platform};
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{CodeId, ImageView, Machine, Platform};
 
 use crate::bundle::{self, ALIGN, Bundle, Sizes};
 use crate::code_id::code_id;
@@ -15,7 +16,8 @@ use crate::manifest::Manifest;
 /// no library open.
 #[derive(Clone)]
 pub struct LibraryImage {
-    pub(super) platform: Platform,
+    machine: Machine,
+    pub(super) platform: Option<Platform>,
     id: CodeId,
     sizes: Sizes,
     payload_align_log2: u8,
@@ -51,9 +53,36 @@ impl Lines {
 }
 
 impl LibraryImage {
-    /// The platform that it is for.
-    pub fn platform(&self) -> Platform {
+    /// The instruction set of its code.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// The platform that it is for. `None` if it was compiled for one CPU: it then runs where all of
+    /// [`LibraryImage::features`] are.
+    pub fn platform(&self) -> Option<Platform> {
         self.platform
+    }
+
+    /// The CPU features that it needs, ascending. None if it is for a platform.
+    pub fn features(&self) -> impl Iterator<Item = &str> {
+        let view = ImageView::new_checked(self.bytes()).ok();
+        view.into_iter().flat_map(|view| view.features())
+    }
+
+    /// Whether it runs on this CPU.
+    pub fn runs_on(&self, cpu: &Cpu) -> bool {
+        self.view().is_some_and(|view| cpu.runs(&view))
+    }
+
+    /// The text that names what it is for: its platform, or its machine with `exact` in place of a level.
+    pub(super) fn label(&self) -> String {
+        label(self.machine, self.platform)
+    }
+
+    /// Its parts. It was checked when the library was opened.
+    fn view(&self) -> Option<ImageView<'_>> {
+        ImageView::new_checked(self.bytes()).ok()
     }
 
     /// Its code id.
@@ -93,6 +122,11 @@ impl fmt::Debug for LibraryImage {
     }
 }
 
+/// Names what an image is for: its platform, or its machine with `exact` in place of a level.
+pub(crate) fn label(machine: Machine, platform: Option<Platform>) -> String {
+    platform.map_or_else(|| format!("{machine}:exact"), |platform| platform.to_string())
+}
+
 /// Checks the images of `bundle`, which is in the file at `path`, and copies them.
 pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
     let check = |(index, image): (usize, &bundle::BundleImage<'_>)| {
@@ -102,6 +136,7 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
             source,
         })?;
         Ok(LibraryImage {
+            machine: view.machine(),
             platform: view.platform(),
             id: code_id(image.bytes),
             sizes: image.sizes,
@@ -114,18 +149,19 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
     let differs = |image: &&LibraryImage| image.payload_align_log2 != images[0].payload_align_log2;
     if let Some(other) = images.iter().find(differs) {
         // A source makes one payload, and chooses the image by the target.
-        let platforms = [images[0].platform, other.platform];
+        let platforms = [images[0].label(), other.label()];
         return Err(Error::PayloadAlignments { path: path.to_path_buf(), platforms });
     }
     Ok(images)
 }
 
-/// The manifest of `images`, which are in the file at `path`; `None` if there are none.
+/// The manifest of those of `images` that are for a platform; `None` if there are no images. They are in the
+/// file at `path`.
 pub(super) fn manifest_of(images: &[LibraryImage], path: &Path) -> Result<Option<Arc<Manifest>>, Error> {
     if images.is_empty() {
         return Ok(None);
     }
-    let manifest = Manifest::new(images.iter().map(|image| (image.platform, image.id)));
+    let manifest = Manifest::of(images.iter().map(|image| (image.platform, image.id)));
     manifest
         .map(|manifest| Some(Arc::new(manifest)))
         .map_err(|source| Error::Manifest { path: path.to_path_buf(), source })

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
+use farjump_core::cpu::Cpu;
 use farjump_core::image::Platform;
 
 use crate::bundle::{self, Bundle, BundleError};
@@ -20,6 +21,7 @@ use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
 pub use image::LibraryImage;
+pub(crate) use image::label;
 use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;
 use read::{MAX_FILE, check_elf, copy_bundle, copy_signature, in_folder, read_any_elf, whole_bundle};
@@ -220,17 +222,31 @@ impl Library {
         &self.0.path
     }
 
-    /// The images in it, one for each platform that it was built for.
+    /// The images in it, one for each platform or CPU that it was built for.
     pub fn images(&self) -> &[LibraryImage] {
         &self.0.images
     }
 
-    /// The list of its images; `None` if it has none.
+    /// The list of its images for platforms; `None` if it has none.
     pub fn manifest(&self) -> Option<&Arc<Manifest>> {
         self.0.manifest.as_ref()
     }
 
+    /// The best image for a target with this CPU: of those compiled for one CPU the first that it runs,
+    /// otherwise that of [`Library::image_for`].
+    ///
+    /// # Errors
+    /// [`Error::NoImage`].
+    pub fn image_for_cpu(&self, cpu: &Cpu) -> Result<&LibraryImage, Error> {
+        let mut exact = self.images().iter().filter(|image| image.platform.is_none());
+        match exact.find(|image| image.runs_on(cpu)) {
+            Some(image) => Ok(image),
+            None => self.image_for(cpu.platform()),
+        }
+    }
+
     /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs.
+    /// Images compiled for one CPU are left out.
     ///
     /// # Errors
     /// [`Error::NoImage`].
@@ -241,7 +257,7 @@ impl Library {
 
     #[cold]
     fn no_image(&self, target: Platform) -> Error {
-        let offered: Vec<_> = self.images().iter().map(|image| image.platform.to_string()).collect();
+        let offered: Vec<_> = self.images().iter().map(LibraryImage::label).collect();
         Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", ") }
     }
 

@@ -15,8 +15,9 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use farjump_core::cpu::Cpu;
 use farjump_core::icache;
-use farjump_core::image::{CodeId, FamilyId, ImageError, ImageView, Machine, PlaceError, Platform};
+use farjump_core::image::{CodeId, FamilyId, ImageError, ImageView, PlaceError, Platform};
 use farjump_os::cpu::detected;
 
 use crate::address_map::Listing;
@@ -25,7 +26,7 @@ use crate::bundle::name_in;
 use crate::code_id::code_id;
 use crate::debugger::{Shown, Symbols};
 use crate::error::Error;
-use crate::library::MainRoutine;
+use crate::library::{MainRoutine, label};
 use crate::resolve::{Offer, Resolver};
 
 use self::ages::{Age, Ages};
@@ -34,7 +35,7 @@ pub use self::copied::Copied;
 use self::id_hash::IdHashes;
 pub use self::usage::Usage;
 pub use crate::refusal::Refused;
-use crate::refusal::check_platform;
+use crate::refusal::check_cpu;
 
 /// A linked image, ready to be called.
 ///
@@ -95,10 +96,16 @@ impl LinkedImage {
         self.family.get()
     }
 
-    /// The platform that it was linked for.
-    pub fn platform(&self) -> Platform {
+    /// The platform that it was linked for; `None` for code for one CPU.
+    pub fn platform(&self) -> Option<Platform> {
         // It was checked before it was placed.
-        ImageView::new_checked(self.image()).map_or(Platform::baseline(Machine(0)), |view| view.platform())
+        ImageView::new_checked(self.image()).ok()?.platform()
+    }
+
+    /// Its platform, or the machine of code for one CPU, as text.
+    pub fn label(&self) -> String {
+        ImageView::new_checked(self.image())
+            .map_or_else(|_| String::new(), |view| label(view.machine(), view.platform()))
     }
 
     /// The image as it arrived, before its sites were patched.
@@ -161,6 +168,7 @@ impl fmt::Debug for LinkedImage {
 pub struct Store {
     arena: Arena,
     capacity: Capacity,
+    /// That of `Next::cpu`.
     platform: Platform,
     held: HashMap<CodeId, Held, IdHashes>,
     // Boxed with what only a new image needs: a store lies among the fields that each call uses.
@@ -171,8 +179,10 @@ pub struct Store {
 }
 
 /// State that only a new image uses, and the search for the oldest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Next {
+    /// The CPU that runs the code.
+    cpu: Arc<Cpu>,
     ages: Ages,
     /// Memory for the image, allocated ahead.
     spare: Option<Arc<MaybeUninit<LinkedImage>>>,
@@ -203,27 +213,29 @@ impl Store {
 
     /// Makes an empty store that places code in `arena`, with this capacity.
     pub fn bounded(arena: Arena, capacity: Capacity) -> Store {
+        let cpu = detected();
         Store {
             arena,
             capacity,
-            platform: detected().platform(),
+            platform: cpu.platform(),
             held: HashMap::with_hasher(IdHashes::new()),
-            next: Box::default(),
+            next: Box::new(Next { cpu, ages: Ages::default(), spare: None, evictions: 0 }),
             bytes: 0,
             past_calls: 0,
         }
     }
 
-    /// Refuses code that does not run on this platform. Without it, code that this process's CPU cannot run.
+    /// Refuses code that does not run on this CPU. Without it, code that this process's CPU cannot run.
     #[must_use]
-    pub fn for_platform(mut self, platform: Platform) -> Store {
-        self.platform = platform;
+    pub fn for_cpu(mut self, cpu: Arc<Cpu>) -> Store {
+        self.platform = cpu.platform();
+        self.next.cpu = cpu;
         self
     }
 
-    /// The platform whose code it takes.
-    pub fn platform(&self) -> Platform {
-        self.platform
+    /// The CPU whose code it takes.
+    pub fn cpu(&self) -> &Arc<Cpu> {
+        &self.next.cpu
     }
 
     /// The store's capacity.
@@ -286,7 +298,7 @@ impl Store {
         }
         let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
         icache::supported().map_err(|reason| unsupported(name, reason))?;
-        check_platform(&view, name, self.platform)?;
+        check_cpu(&view, name, self.platform, &self.next.cpu)?;
         if !has_room {
             let (images, bytes) = (self.held.len(), self.bytes);
             return Err(no_room(name, len, self.capacity.bytes, images, bytes));

@@ -20,7 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::image::{Level, Machine, Platform};
+use super::image::{ImageView, Level, Machine, Platform};
 
 mod error;
 mod levels;
@@ -144,6 +144,23 @@ impl Cpu {
         self.features.binary_search_by(|own| own.as_str().cmp(feature)).is_ok()
     }
 
+    /// Whether an image runs on it: the image is for its machine and for its level or a lower one, or it has each
+    /// feature that the image needs. A feature that it does not know is one that it lacks.
+    pub fn runs(&self, image: &ImageView<'_>) -> bool {
+        match image.platform() {
+            Some(platform) => platform.runs_on(self.machine, self.level),
+            None => image.machine() == self.machine && self.lacks(image.features()).next().is_none(),
+        }
+    }
+
+    /// Returns those of `features` that it lacks. A level promises its features, even if they are not listed.
+    pub fn lacks<'a>(&self, features: impl Iterator<Item = &'a str>) -> impl Iterator<Item = &'a str> {
+        features.filter(move |feature| {
+            let promised = || levels::features(self.machine, self.level).any(|of_level| of_level == *feature);
+            !self.has(feature) && !promised()
+        })
+    }
+
     /// Returns its encoding.
     pub fn encode(&self) -> Vec<u8> {
         let [low, high] = self.machine.0.to_le_bytes();
@@ -234,7 +251,7 @@ fn check_feature(index: usize, feature: &[u8]) -> Result<&str, CpuError> {
 
 /// Returns `word` if it has 1 to `max` bytes that may stand in a compiler's option. It becomes part of a
 /// command line: no other bytes, and none at its start that could begin an option, may come from a peer.
-fn option_word(word: &[u8], max: usize) -> Option<&str> {
+pub(crate) fn option_word(word: &[u8], max: usize) -> Option<&str> {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let (first, rest) = word.split_first()?;
     let is_word = word.len() <= max && plain(first) && rest.iter().all(|b| plain(b) || b"._-".contains(b));

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    ABI_LINUX, ImageError, ImageView, Import, Level, MAGIC, MAX_WANTED, Machine, NAMES_BITS, Relative, SPAN2,
+    ABI_LINUX, FEATURES, ImageError, ImageView, Import, Level, MAGIC, MAX_WANTED, Machine, NAMES_BITS,
+    Relative, SPAN2,
 };
 
 /// The parts of an image, to be encoded. Made by the linking stage of farjump-loader.
@@ -11,8 +12,11 @@ use super::{
 pub struct ImageParts<'a> {
     /// Instruction set.
     pub machine: Machine,
-    /// The least CPU level that runs it.
+    /// The least CPU level that runs it. Not encoded if there are `features`.
     pub level: Level,
+    /// The CPU features that it needs, in any order, as [`Cpu::features`](crate::cpu::Cpu::features) spells
+    /// them; none for an image that has a level.
+    pub features: Vec<&'a str>,
     /// log2 of the alignment both spans need, 0 to 12.
     pub align_log2: u8,
     /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
@@ -40,6 +44,7 @@ impl<'a> ImageParts<'a> {
         ImageParts {
             machine,
             level: Level::BASELINE,
+            features: Vec::new(),
             align_log2: machine.instruction_align_log2(),
             payload_align_log2: 0,
             span1,
@@ -70,7 +75,18 @@ impl<'a> ImageParts<'a> {
         if wanted.len() > MAX_WANTED {
             return Err(ImageError::WantedCount { count: wanted.len() });
         }
+        let mut features = self.features.clone();
+        features.sort_unstable();
+        features.dedup();
         let mut names = Vec::new();
+        for (index, feature) in features.iter().enumerate() {
+            // The list has a blank between two names, and a zero byte ends it.
+            if feature.contains([' ', '\0']) {
+                return Err(ImageError::Feature { index });
+            }
+            names.extend_from_slice(feature.as_bytes());
+            names.push(if index + 1 == features.len() { 0 } else { b' ' });
+        }
         for (index, name) in wanted.iter().enumerate() {
             // A zero byte ends a name in the table.
             if name.contains('\0') {
@@ -101,7 +117,8 @@ impl<'a> ImageParts<'a> {
         let mut out = Vec::new();
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&self.machine.0.to_le_bytes());
-        out.push(ABI_LINUX | self.level.number() << 4);
+        let level = if features.is_empty() { self.level.number() } else { FEATURES };
+        out.push(ABI_LINUX | level << 4);
         out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
         for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
             out.extend_from_slice(&word.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Errors in images, and in placing them.
 
 use super::{Machine, Place};
+use crate::cpu::{MAX_FEATURE, MAX_FEATURES};
 
 /// The reasons why bytes are no image. Each names the field and the value found.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,6 +39,26 @@ pub enum ImageError {
         machine: Machine,
         /// The level's number.
         level: u8,
+    },
+    /// An image that says that it names CPU features, and has no list of them, or one that is too long.
+    #[error(
+        "image names no CPU features, or more than {MAX_FEATURES}, though it is for one CPU: build it again"
+    )]
+    Features,
+    /// A CPU feature with a name that no feature can have.
+    #[error(
+        "image needs CPU feature {index}, whose name is not 1 to {MAX_FEATURE} lowercase letters, digits, dots, dashes \
+         and underscores"
+    )]
+    Feature {
+        /// Number in the list, from 0.
+        index: usize,
+    },
+    /// CPU features out of byte order, or twice: the same code would have two code ids.
+    #[error("image needs CPU feature {index} twice or out of order")]
+    FeatureOrder {
+        /// Number in the list, from 0.
+        index: usize,
     },
     /// An alignment above 4096.
     #[error("image asks for an alignment of 2^{0}, the largest is 2^12")]

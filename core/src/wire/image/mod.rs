@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `FJI` and the format's version, 2 |
 //! | 4 | 2 | ELF machine ([`Machine`]) |
-//! | 6 | 1 | low nibble: ABI, 1 = Linux, System V, LP64; high nibble: CPU level ([`Level`]) |
+//! | 6 | 1 | low nibble: ABI, 1 = Linux, System V, LP64; high nibble: CPU level ([`Level`]), 15 = a list of features |
 //! | 7 | 1 | low nibble: log2 of the image's alignment; high nibble: log2 of the payload's, 0 = default |
 //! | 8 | 4 | length of span 1 (text, read-only data, GOT) |
 //! | 12 | 4 | entry: offset of `NAME_main` in span 1 |
@@ -23,9 +23,12 @@
 //! | 28 | 4 | bits 0 to 26: length of the name table; bits 27 to 31: number of wanted libraries |
 //! | 32 | 16 each | imports, ascending by site: site, name offset (bit 31: weak), addend (signed 64 bit) |
 //! | | 8 each | relative sites, ascending: site, location that it points at |
-//! | | | names of wanted libraries, ascending, then of imports; each ends with a zero byte |
+//! | | | if there are features, their list; names of wanted libraries, ascending, then of imports; each ends with a zero byte |
 //! | | | zeroes up to the next multiple of 16 |
 //! | | | span 1; then, if there is data, zeroes up to the next multiple of 8 and the data |
+//!
+//! The *list of features* names what code for one CPU needs, ascending, with a blank between two. They are
+//! spelled as in [`Cpu::features`](crate::cpu::Cpu::features).
 //!
 //! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a
 //! target that offers those imports itself does not need the library.
@@ -77,6 +80,8 @@ const MAGIC: [u8; 4] = *b"FJI\x02";
 /// Bits of the word [`field::NAMES`] that hold the length of the name table.
 const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
+/// The high nibble of the byte [`field::ABI`] of an image that names features in place of a level.
+const FEATURES: u8 = 15;
 
 /// A word that needs the address of a symbol that the target offers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,7 +187,7 @@ impl<'a> ImageView<'a> {
         }
         let machine = Machine(u16_at(bytes, field::MACHINE));
         if level != 0 && Level::new(machine, level).is_none() {
-            return Err(ImageError::Level { machine, level });
+            check_features_follow(bytes, machine, level)?;
         }
         let (align_log2, payload_log2) = (bytes[field::ALIGN] & 15, bytes[field::ALIGN] >> 4);
         if align_log2 > MAX_ALIGN_LOG2 {
@@ -248,7 +253,8 @@ impl<'a> ImageView<'a> {
     /// Checks sites and names.
     #[inline(never)]
     fn check_lists(&self) -> Result<(), ImageError> {
-        let imports = names::check_wanted(self.names(), self.wanted_count())?;
+        let wanted = if self.names_features() { names::check_features(self.names())? } else { 0 };
+        let imports = names::check_wanted(self.names(), wanted, self.wanted_count())?;
         self.check_sites()?;
         let offsets = (0..self.import_count()).map(|index| self.name_offset(index));
         names::check_imports(self.names(), imports, offsets)
@@ -354,15 +360,25 @@ impl<'a> ImageView<'a> {
         Machine(u16_at(self.bytes, field::MACHINE))
     }
 
-    /// The least CPU level that runs it.
+    /// The platform that it is for: its machine, and the least CPU level that runs it. `None` if it names
+    /// features in place of a level.
     #[inline]
-    pub fn level(&self) -> Level {
-        Level::new(self.machine(), self.bytes[field::ABI] >> 4).unwrap_or(Level::BASELINE)
+    pub fn platform(&self) -> Option<Platform> {
+        let machine = self.machine();
+        Level::new(machine, self.bytes[field::ABI] >> 4).map(|level| Platform { machine, level })
     }
 
-    /// The platform that it is for: its machine and its level.
-    pub fn platform(&self) -> Platform {
-        Platform { machine: self.machine(), level: self.level() }
+    /// The CPU features that it needs, ascending, each once, as [`Cpu::features`](crate::cpu::Cpu::features)
+    /// spells them. None if it names a level instead.
+    pub fn features(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let list = if self.names_features() { names::name_at(self.names(), 0) } else { None };
+        let list = list.and_then(|list| core::str::from_utf8(list).ok());
+        list.into_iter().flat_map(|list| list.split(' '))
+    }
+
+    #[inline]
+    fn names_features(&self) -> bool {
+        self.bytes[field::ABI] >> 4 == FEATURES
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.
@@ -437,6 +453,10 @@ impl<'a> ImageView<'a> {
     /// and there are at most [`MAX_WANTED`].
     pub fn wanted(&self) -> impl Iterator<Item = &'a str> + 'a {
         let mut rest = self.names();
+        if self.names_features() {
+            let list = names::name_at(rest, 0).map_or(0, |list| list.len() + 1);
+            rest = &rest[list..];
+        }
         (0..self.wanted_count()).map_while(move |_| {
             let name = names::name_at(rest, 0)?;
             rest = &rest[name.len() + 1..];
@@ -506,6 +526,17 @@ impl<'a> ImageView<'a> {
             patch(relative.site, to);
         }
         Ok(address + u64::from(self.entry()))
+    }
+}
+
+/// Checks the number of a level that `machine` does not have: it says that the name table starts with a list
+/// of features. The contents of the table are checked later, if it has any.
+#[cold]
+fn check_features_follow(bytes: &[u8], machine: Machine, level: u8) -> Result<(), ImageError> {
+    match level {
+        FEATURES if names_len(bytes) != 0 => Ok(()),
+        FEATURES => Err(ImageError::Features),
+        _ => Err(ImageError::Level { machine, level }),
     }
 }
 

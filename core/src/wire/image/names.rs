@@ -4,13 +4,31 @@ use alloc::vec::Vec;
 use core::ffi::CStr;
 
 use super::{ImageError, MAX_SYMBOL, MAX_WANTED, is_soname};
+use crate::cpu::{MAX_FEATURE, MAX_FEATURES, option_word};
 
-/// Checks the names of `count` wanted libraries at the start of `names`, and returns their end.
-pub(super) fn check_wanted(names: &[u8], count: usize) -> Result<usize, ImageError> {
+/// Checks the list of features at the start of `names`, and returns its end.
+pub(super) fn check_features(names: &[u8]) -> Result<usize, ImageError> {
+    let list = name_at(names, 0).ok_or(ImageError::Features)?;
+    let mut last = None;
+    for (index, word) in list.split(|&byte| byte == b' ').enumerate() {
+        if index == MAX_FEATURES {
+            return Err(ImageError::Features);
+        }
+        let feature = option_word(word, MAX_FEATURE).ok_or(ImageError::Feature { index })?;
+        if last.is_some_and(|last| feature <= last) {
+            return Err(ImageError::FeatureOrder { index });
+        }
+        last = Some(feature);
+    }
+    Ok(list.len() + 1)
+}
+
+/// Checks the names of `count` wanted libraries in `names` from `start` on, and returns their end.
+pub(super) fn check_wanted(names: &[u8], start: usize, count: usize) -> Result<usize, ImageError> {
     if count > MAX_WANTED {
         return Err(ImageError::WantedCount { count });
     }
-    let (mut end, mut last) = (0, None);
+    let (mut end, mut last) = (start, None);
     for index in 0..count {
         let name = name_at(names, end).and_then(|name| core::str::from_utf8(name).ok());
         let name = name.filter(|name| is_soname(name)).ok_or(ImageError::Wanted { index })?;

@@ -13,7 +13,7 @@ impl Inner {
     #[inline(never)]
     pub(super) fn switch_to(&mut self, library: &Library) -> Result<u16, Error> {
         self.release_closed();
-        self.codes.switch_to(library, self.connection.target.platform)
+        self.codes.switch_to(library, &self.connection.target.cpu)
     }
 
     /// Releases images and indexes of closed libraries as far as outcomes that came show that no frame needs

@@ -5,7 +5,6 @@ use std::time::Instant;
 use farjump_control::{Control, Limits, PassedOver, Rights};
 use farjump_core::channel::Channel;
 use farjump_core::cpu::Cpu;
-use farjump_core::image::Platform;
 
 use super::batching::Several;
 use super::large::LargeMailbox;
@@ -48,7 +47,6 @@ pub(super) struct TargetControl {
 #[repr(C)]
 pub(super) struct TargetInfo {
     pub(super) epoch: u64,
-    pub(super) platform: Platform,
     /// This source's rights there.
     pub(super) rights: Rights,
     /// The target's limits.

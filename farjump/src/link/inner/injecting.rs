@@ -307,7 +307,7 @@ impl Inner {
             None => self.switch_to(library)?,
         };
         if mode == Mode::InPlace {
-            in_place::check(library, self.connection.target.platform, &self.connection.channel)?;
+            in_place::check(library, &self.connection.target.cpu, &self.connection.channel)?;
         }
         if mode == Mode::Cached && takes_lines(&self.connection.target.limits) {
             self.codes.warm(library, index);

@@ -66,8 +66,8 @@ impl Settings {
         let passed_over = self.passed_over_for(&transport, std::mem::take(&mut handshake.passed_over));
         let Handshake { control, endpoint, rule, send, receive, peer, peer_cpu, .. } = handshake;
         let channel = joined_channel(Joined { endpoint, rule, send, receive }, &peer)?;
-        let (platform, cpu, transport) = (peer_cpu.platform(), Box::new(peer_cpu), transport.into());
-        let target = TargetInfo { limits, rights, platform, epoch, transport, passed_over, cpu };
+        let (cpu, transport) = (Box::new(peer_cpu), transport.into());
+        let target = TargetInfo { limits, rights, epoch, transport, passed_over, cpu };
         Ok(Connection::new(channel, control, target))
     }
 

@@ -1,0 +1,203 @@
+//! Flags that make compilers use what one CPU has, and nothing else.
+//!
+//! A peer says which features its CPU has, in the compilers' words. Not every compiler knows all of them, and
+//! with one feature a compiler may turn on others, which the CPU need not have. So the compiler is asked: its
+//! predefined macros name what it would use. A feature is taken only if it changes them, and if each feature
+//! that it brings along is one that the CPU has.
+//!
+//! The name of the CPU only chooses the order of instructions (`-mtune`). `-march=NAME` would turn on what
+//! processors of that name have as sold, and a virtual machine may hide some of it.
+
+use std::collections::BTreeSet;
+
+use farjump_core::cpu::Cpu;
+use farjump_core::image::Machine;
+
+use super::compiler::Compiler;
+use super::error::BuildError;
+use super::rust;
+
+/// Names that compilers turn on or off like features, and that stand for no instructions of their own.
+const NO_FEATURES: [&str; 1] = ["evex512"];
+
+/// The flags for one CPU.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Exact {
+    /// For C and C++, behind those for the CPU's level.
+    pub(super) cflags: Vec<String>,
+    /// For rustc.
+    pub(super) rustflags: Vec<String>,
+    /// The features that the compilers may use, ascending: those of the CPU's level, and those in the flags.
+    pub(super) features: Vec<String>,
+}
+
+impl Exact {
+    /// The flags by which `compiler`, and rustc for Rust sources, compile for `cpu`.
+    ///
+    /// # Errors
+    /// No compiler, or one that cannot be told features.
+    pub(super) fn find(
+        compiler: &Compiler,
+        cpu: &Cpu,
+        native: bool,
+        with: Languages,
+    ) -> Result<Exact, BuildError> {
+        let of_level = Cpu::of_level(cpu.machine(), cpu.level());
+        let mut features: BTreeSet<String> = of_level.features().iter().cloned().collect();
+        let mut exact = Exact::default();
+        if with.c {
+            if compiler.is_zig() {
+                return Err(BuildError::NotForOneCpu);
+            }
+            let asked = Asked { compiler, cpu, of_level: &of_level };
+            let taken = asked.taken()?;
+            exact.cflags = flags(cpu.machine(), &taken);
+            exact.cflags.extend(asked.tuning()?);
+            features.extend(taken.into_iter().map(str::to_owned));
+        }
+        if with.rust {
+            let taken = rust::features(cpu, &of_level, native)?;
+            if !taken.is_empty() {
+                let words: Vec<_> = taken.iter().map(|feature| format!("+{feature}")).collect();
+                exact.rustflags = vec!["-C".to_owned(), format!("target-feature={}", words.join(","))];
+            }
+            features.extend(taken);
+        }
+        exact.features = features.into_iter().collect();
+        Ok(exact)
+    }
+}
+
+/// The languages of a build's sources.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Languages {
+    /// C or C++.
+    pub(super) c: bool,
+    /// Rust, by a file or a crate.
+    pub(super) rust: bool,
+}
+
+/// Flags for C that turn on `features`, which the CPU's level does not have.
+fn flags(machine: Machine, features: &[&str]) -> Vec<String> {
+    match machine {
+        Machine::AARCH64 => {
+            let words: Vec<_> = features.iter().map(|feature| format!("+{feature}")).collect();
+            vec![format!("-march=armv8-a{}", words.concat())]
+        }
+        Machine::RISCV => {
+            // Single letters come first, without a dash.
+            let (letters, words): (Vec<&str>, Vec<&str>) =
+                features.iter().partition(|feature| feature.len() == 1);
+            let words: Vec<_> = words.iter().map(|word| format!("_{word}")).collect();
+            vec![format!("-march=rv64gc{}{}", letters.concat(), words.concat())]
+        }
+        _ => features.iter().map(|feature| format!("-m{feature}")).collect(),
+    }
+}
+
+/// A compiler that is asked what it makes of a CPU's features.
+struct Asked<'a> {
+    compiler: &'a Compiler,
+    cpu: &'a Cpu,
+    of_level: &'a Cpu,
+}
+
+impl<'a> Asked<'a> {
+    /// The features beyond the level that the compiler takes, ascending.
+    fn taken(&self) -> Result<Vec<&'a str>, BuildError> {
+        let beyond = self.cpu.features().iter().map(String::as_str);
+        let beyond: Vec<&str> = beyond.filter(|feature| !self.of_level.has(feature)).collect();
+        let Some(base) = self.macros(&[])? else { return Ok(Vec::new()) };
+        // Usually the compiler knows all or most of them.
+        if let Some(with) = self.macros(&beyond)?
+            && self.brings_nothing_else(&base, &with)?
+        {
+            return Ok(beyond);
+        }
+        let mut taken = Vec::new();
+        for feature in beyond {
+            if let Some(with) = self.macros(&[feature])?
+                && with.difference(&base).next().is_some()
+                && self.brings_nothing_else(&base, &with)?
+            {
+                taken.push(feature);
+            }
+        }
+        // A compiler may know two and not both together.
+        let together = self.macros(&taken)?.is_some();
+        Ok(if together { taken } else { Vec::new() })
+    }
+
+    /// The flag by which the compiler orders instructions for the CPU, if it knows its name.
+    fn tuning(&self) -> Result<Option<String>, BuildError> {
+        let flag = format!("-mtune={}", self.cpu.name());
+        let known =
+            !self.cpu.name().is_empty() && self.compiler.macros(std::slice::from_ref(&flag))?.is_some();
+        Ok(known.then_some(flag))
+    }
+
+    /// The compiler's macros with `features` turned on; `None` if it does not know one of them.
+    fn macros(&self, features: &[&str]) -> Result<Option<BTreeSet<String>>, BuildError> {
+        self.compiler.macros(&flags(self.cpu.machine(), features))
+    }
+
+    /// Whether the macros `with`, compared with `base`, name no feature that the CPU lacks, and lack none.
+    fn brings_nothing_else(
+        &self,
+        base: &BTreeSet<String>,
+        with: &BTreeSet<String>,
+    ) -> Result<bool, BuildError> {
+        if !base.is_subset(with) {
+            return Ok(false);
+        }
+        for name in with.difference(base) {
+            let spellings = spellings(name);
+            if spellings.iter().any(|word| self.cpu.has(word) || self.of_level.has(word)) {
+                continue;
+            }
+            for word in spellings.iter().filter(|word| !NO_FEATURES.contains(&word.as_str())) {
+                let is_feature = self.macros(&[word])?.is_some_and(|with| !with.is_subset(base));
+                if is_feature {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The features that a macro could name: `__SSE4_1__` those of `sse4_1`, `sse4.1` and `sse4-1`.
+fn spellings(name: &str) -> Vec<String> {
+    let word = name.trim_matches('_').to_ascii_lowercase();
+    let word =
+        ["arm_feature_", "riscv_"].iter().find_map(|prefix| word.strip_prefix(prefix)).unwrap_or(&word);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if word.is_empty() || !word.bytes().all(plain) {
+        return Vec::new();
+    }
+    let mut words = vec![word.to_owned(), word.replace('_', "."), word.replace('_', "-")];
+    words.dedup();
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_become_the_flags_of_their_machine() {
+        assert_eq!(flags(Machine::X86_64, &["avx2", "sse4.1"]), ["-mavx2", "-msse4.1"]);
+        assert!(flags(Machine::X86_64, &[]).is_empty());
+        assert_eq!(flags(Machine::AARCH64, &["lse", "sve2"]), ["-march=armv8-a+lse+sve2"]);
+        assert_eq!(flags(Machine::RISCV, &["v", "zba", "zbb"]), ["-march=rv64gcv_zba_zbb"]);
+    }
+
+    #[test]
+    fn a_macro_names_features_in_each_spelling() {
+        assert_eq!(spellings("__AVX2__"), ["avx2"]);
+        assert_eq!(spellings("__SSE4_1__"), ["sse4_1", "sse4.1", "sse4-1"]);
+        assert_eq!(spellings("__ARM_FEATURE_SVE2_AES"), ["sve2_aes", "sve2.aes", "sve2-aes"]);
+        assert_eq!(spellings("__riscv_zba"), ["zba"]);
+        assert!(spellings("__").is_empty());
+    }
+}
