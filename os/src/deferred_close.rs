@@ -163,6 +163,13 @@ pub fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Resul
     spawned
 }
 
+/// Held by tests that start programs, and by the one whose descriptors block as they are closed.
+#[cfg(test)]
+pub(crate) fn no_stuck_descriptors() -> MutexGuard<'static, ()> {
+    static STUCK: Mutex<()> = Mutex::new(());
+    STUCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +206,7 @@ mod tests {
     /// One test for all, as they share the process's threads.
     #[test]
     fn what_is_stuck_delays_no_other_close_until_each_thread_is_stuck_and_a_forked_child_has_its_own() {
+        let _alone = no_stuck_descriptors();
         let mut held = Vec::new();
         for threads in 1..THREADS {
             let (descriptor, other) = stuck();

@@ -1,6 +1,15 @@
-use std::process::Command;
+use std::io;
+use std::process::{Command, Output};
 
 use super::*;
+use crate::deferred_close::no_stuck_descriptors;
+
+/// Runs a program to its end. The new process has copies of all descriptors for a moment, and waits as it closes one
+/// that blocks: those of another test would make it wait for that test, and the test for it.
+pub(super) fn output(command: &mut Command) -> io::Result<Output> {
+    let _without = no_stuck_descriptors();
+    command.output()
+}
 
 #[test]
 fn a_cpu_is_told_with_at_least_the_baseline_and_looked_at_once() {
@@ -44,7 +53,7 @@ type Seen = (&'static str, Vec<(String, bool)>);
 
 /// The options that gcc derives from the host: lines `-mavx2   [enabled]`.
 fn by_gcc() -> Option<Seen> {
-    let output = Command::new("gcc").args(["-march=native", "-Q", "--help=target"]).output().ok()?;
+    let output = output(Command::new("gcc").args(["-march=native", "-Q", "--help=target"])).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let features = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -60,7 +69,7 @@ fn by_gcc() -> Option<Seen> {
 /// The features that clang derives from the host: arguments `-target-feature +avx2`.
 fn by_clang() -> Option<Seen> {
     let arguments = ["-march=native", "-###", "-c", "-x", "c", "/dev/null"];
-    let output = Command::new("clang").args(arguments).output().ok()?;
+    let output = output(Command::new("clang").args(arguments)).ok()?;
     let text = String::from_utf8_lossy(&output.stderr);
     let mut words = text.split_whitespace().map(|word| word.trim_matches('"'));
     let mut features = Vec::new();
@@ -78,6 +87,6 @@ fn by_clang() -> Option<Seen> {
 /// Whether `compiler` compiles nothing with these options.
 pub(super) fn takes(compiler: &str, options: &[String]) -> bool {
     let common = ["-fsyntax-only", "-Werror", "-x", "c", "/dev/null"];
-    let output = Command::new(compiler).args(options).args(common).output();
+    let output = output(Command::new(compiler).args(options).args(common));
     output.is_ok_and(|output| output.status.success())
 }

@@ -42,7 +42,7 @@ fn the_standard_library_sees_the_same_instructions() {
 /// glibc prints `x86-64-v3 (supported, searched)` for each level that it looks for libraries of.
 #[test]
 fn the_dynamic_linker_sees_the_same_level() {
-    let output = Command::new("/lib64/ld-linux-x86-64.so.2").arg("--help").output();
+    let output = super::super::tests::output(Command::new("/lib64/ld-linux-x86-64.so.2").arg("--help"));
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     if !text.contains("x86-64-v2") {
         return eprintln!("skipped: the dynamic linker here does not print CPU levels (glibc 2.33)");

@@ -361,11 +361,11 @@ impl Header {
         let part = CodePart::from_words(words);
         let payload = (words[4]) as u32;
         let name_end = part.names_end();
-        if usize::from(part.name_len) > MAX_NAME || name_end > end {
-            return Err(FrameError::Name(part.name_len));
-        }
         if part.family_len & !(FAMILY_LEN as u16) != 0 {
             return Err(FrameError::Family(part.family_len));
+        }
+        if usize::from(part.name_len) > MAX_NAME || name_end > end {
+            return Err(FrameError::Name(part.name_len));
         }
         let image_error =
             FrameError::Image { offset: part.image_offset, len: part.image_len, frame: self.frame_len };
