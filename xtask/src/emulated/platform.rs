@@ -148,7 +148,14 @@ const AARCH64: &[Tests] = &[
         programs: &["--features=key", "--lib", "--test=control"],
         skipped: &[],
     },
-    Tests { package: "farjump-transports", programs: &["--lib", "--test=transports"], skipped: &[] },
+    Tests {
+        package: "farjump-transports",
+        programs: &["--lib", "--test=transports"],
+        skipped: &[(
+            "a_peer_that_ends_under_a_frame_over_tcp",
+            "UCX's endpoint times out under the emulator, before the peer ends",
+        )],
+    },
     Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
     Tests {
         package: "farjump-integration-tests",
