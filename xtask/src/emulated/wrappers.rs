@@ -19,8 +19,8 @@ const COMPILERS: [(&str, &str); 6] = [
     ("g++", "clang++"),
     ("clang++", "clang++"),
 ];
-/// The names of linkers.
-const LINKERS: [&str; 2] = ["ld", "ld.bfd"];
+/// The names of linkers. The first is that of the program itself, by which it knows what to be.
+const LINKERS: [&str; 3] = ["ld.lld", "ld", "ld.bfd"];
 
 /// The written programs.
 pub(super) struct Wrappers {
@@ -44,24 +44,26 @@ impl Wrappers {
         let (sysroot, linker) = (folders.link.display(), tools.linker());
         let (compiler, linker) = (tools.compiler(), linker.display());
         let compiler = compiler.display();
+        let own_libraries =
+            format!("LD_LIBRARY_PATH={compiler}/lib/x86_64-linux-gnu\nexport LD_LIBRARY_PATH\n");
         for (name, program) in COMPILERS {
             // Not found by way of PATH, where this program comes first.
             let program = Path::new("/usr/bin").join(program);
             let target = platform.clang;
             let quiet = "-Wno-unused-command-line-argument";
             let line = format!(
-                "exec {} --target={target} --sysroot={sysroot} --gcc-toolchain={sysroot}/usr --ld-path={linker} {quiet} \"$@\"\n",
-                program.display()
+                "exec {} --target={target} --sysroot={sysroot} --gcc-toolchain={sysroot}/usr --ld-path={} {quiet} \"$@\"\n",
+                program.display(),
+                bin.join(LINKERS[0]).display()
             );
             write(&bin.join(name), &line)?;
         }
         for name in LINKERS {
-            write(&bin.join(name), &format!("exec {linker} \"$@\"\n"))?;
+            write(&bin.join(name), &format!("{own_libraries}exec {linker} \"$@\"\n"))?;
         }
         // The compiler runs on this machine, and so do the macros that it loads.
         let rustc = format!(
-            "LD_LIBRARY_PATH={compiler}/lib/x86_64-linux-gnu\nexport LD_LIBRARY_PATH\n\
-             case \" $* \" in\n\
+            "{own_libraries}case \" $* \" in\n\
              *\" proc-macro \"* | *\" -vV \"*) exec {compiler}/bin/rustc -Clinker=/usr/bin/cc \"$@\" ;;\nesac\n\
              exec {compiler}/bin/rustc --target {} -Clinker=cc \"$@\"\n",
             platform.rust
