@@ -39,14 +39,12 @@ use farjump_core::image::{CodeId, Machine, Platform};
 pub use error::{BuildError, Pointee, Site};
 use image::{Goal, Image};
 pub use link::{LINKERS, follows_scripts};
-use object::LittleEndian;
-use object::read::elf::ElfFile64;
 use rules::Rules;
 use source::Source;
 use temp_folder::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
-use crate::inspect;
+use crate::file_contents::Carrier;
 
 /// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]
@@ -190,7 +188,7 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     })
 }
 
-/// The options for the source of a library that is the only input; `None` if it is no shared library.
+/// The options for the source of a library that is the only input; `None` if it is no ifunc library.
 fn from_library(options: &Options, scratch: &Scratch) -> Result<Option<Options>, BuildError> {
     let [input] = &options.inputs[..] else { return Ok(None) };
     let is_library = |kind| matches!(kind, compile::Kind::Object(Some(_)));
@@ -198,17 +196,14 @@ fn from_library(options: &Options, scratch: &Scratch) -> Result<Option<Options>,
         return Ok(None);
     }
     let bytes = std::fs::read(input).map_err(|source| BuildError::Read { path: input.clone(), source })?;
-    let Ok(elf) = ElfFile64::<LittleEndian>::parse(&bytes[..]) else { return Ok(None) };
-    if elf.elf_header().e_type.get(LittleEndian) != object::elf::ET_DYN {
-        return Ok(None);
-    }
+    let Ok(carrier) = Carrier::parse(&bytes) else { return Ok(None) };
+    let bundle = carrier.stated_bundle().ok().flatten().and_then(|bundle| Bundle::parse(bundle).ok());
+    let Some(bundle) = bundle else { return Ok(None) };
     let refused = |reason: String| BuildError::LibraryAsInput { path: input.clone(), reason };
     let none = || "carries no source to build from: build it with --carry-source".to_owned();
-    let source = Source::of(&elf).and_then(|source| source.ok_or_else(none)).map_err(refused)?;
+    let source = Source::of(carrier.elf()).and_then(|source| source.ok_or_else(none)).map_err(refused)?;
     let mut options = source.unpack(&scratch.folder("source")?, options)?;
-    if options.name.is_none() {
-        options.name = inspect::inspect(input).ok().map(|report| report.name);
-    }
+    options.name.get_or_insert(bundle.name.to_owned());
     Ok(Some(options))
 }
 
