@@ -44,7 +44,8 @@ target opens it only if it may (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
 pub(crate) struct Build {
-    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), objects, archives
+    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), objects, archives; or one library that
+    /// carries its source
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<PathBuf>,
     /// The library to write
@@ -76,6 +77,10 @@ pub(crate) struct Build {
     /// A flag for the compiler, and for the link of the library; may be repeated
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
+    /// Put the sources into the library, with the local headers that they include: C, C++ and single Rust files.
+    /// Such a library can be SRC of a later build
+    #[arg(long)]
+    pub(crate) carry_source: bool,
     /// Add debugging information for `farjump inspect --symbols`; the image stays the same
     #[arg(short = 'g', long)]
     pub(crate) debug: bool,
@@ -124,11 +129,24 @@ impl PeerOptions {
 
 /// Builds a library and shows its contents.
 pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
-    let Build { sources, output, name, targets, for_peer, peer, cc, target_ccs, linker, cflags, debug, json } =
-        arguments;
-    let cpu = for_peer.map(|address| peer.cpu_of(&address)).transpose()?;
-    let options =
-        Options { inputs: sources, output, name, targets, cpu, cc, target_ccs, cflags, linker, debug };
+    let cpu = match &arguments.for_peer {
+        Some(address) => Some(arguments.peer.cpu_of(address)?),
+        None => None,
+    };
+    let json = arguments.json;
+    let options = Options {
+        inputs: arguments.sources,
+        output: arguments.output,
+        name: arguments.name,
+        targets: arguments.targets,
+        cpu,
+        cc: arguments.cc,
+        target_ccs: arguments.target_ccs,
+        cflags: arguments.cflags,
+        linker: arguments.linker,
+        carry_source: arguments.carry_source,
+        debug: arguments.debug,
+    };
     let built = farjump::build::build(&options)?;
     if !built.messages.is_empty() {
         output::note(built.messages.trim_end());

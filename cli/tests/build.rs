@@ -73,6 +73,22 @@ fn for_peer_without_a_target_there_says_so_and_builds_nothing() {
 }
 
 #[test]
+fn a_library_that_carries_its_source_is_built_again_from_it() {
+    let bench = Workbench::new();
+    let source = bench.write("count.c", COUNT);
+    let plain = bench.run(["build", "count.c", "-o", "plain.so", "--name", "count"]).worked();
+    let built = bench.run(["build", "count.c", "-o", "libcount.so", "--carry-source"]).worked();
+    assert!(built.text().contains("\n  source    count.c\n"), "{}", built.text());
+    assert!(!plain.text().contains("  source "), "{}", plain.text());
+    std::fs::remove_file(source).expect("it was written");
+    let again = bench.run(["build", "libcount.so", "-o", "again.so"]).worked();
+    assert_eq!(again.text(), plain.text());
+    bench
+        .run(["build", "plain.so", "-o", "again.so"])
+        .fails(1, &["plain.so", "carries no source", "--carry-source"]);
+}
+
+#[test]
 fn inspect_says_what_the_payload_is() {
     let own = SUM.replace(
         "FARJUMP_COPY_ARGS(sum)",

@@ -141,6 +141,7 @@ fn what_the_compiler_does_not_know_or_would_extend_is_left_out() {
             x86(3, "no-such-cpu", &["aes", "no-such-feature", "32", "no-red-zone", "no-sse2", "red-zone"]);
         let with_aes = x86(3, "", &["aes"]);
         assert_eq!(needed(&strange), with_aes.features());
+        assert_eq!(needed(&x86(3, "", &["aes", "no-red-zone"])), with_aes.features());
         // Compilers turn on AVX2 with it, which this CPU lacks.
         assert_eq!(needed(&x86(2, "", &["avx512f", "aes"])), x86(2, "", &["aes"]).features());
         // A known name is for tuning alone.

@@ -1,7 +1,7 @@
 //! Compiling inputs of every kind to files that can be linked.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farjump_core::image::{Machine, Platform};
 
@@ -66,8 +66,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
     if job.options.inputs.is_empty() {
         return Err(BuildError::NoInput);
     }
-    let include = temp_folder::folder(job.folder.join("include"))?;
-    temp_folder::write(include.join("farjump_ifunc.h"), HEADER.as_bytes())?;
+    let include = own_headers(job.folder)?;
     let mut compiled = Compiled::default();
     for (index, input) in job.options.inputs.iter().enumerate() {
         let label = input.display().to_string();
@@ -105,6 +104,16 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
         compiled.files.push(Linkable { path, label, archive });
     }
     Ok(compiled)
+}
+
+/// Writes farjump's headers into a folder of `folder`, and returns that.
+///
+/// # Errors
+/// They cannot be written.
+pub(super) fn own_headers(folder: &Path) -> Result<PathBuf, BuildError> {
+    let include = temp_folder::folder(folder.join("include"))?;
+    temp_folder::write(include.join("farjump_ifunc.h"), HEADER.as_bytes())?;
+    Ok(include)
 }
 
 impl Job<'_> {
@@ -169,8 +178,9 @@ pub(super) fn languages(options: &Options) -> Result<Languages, BuildError> {
     Ok(languages)
 }
 
+/// A kind of input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     C {
         cxx: bool,
     },
@@ -183,7 +193,7 @@ enum Kind {
 }
 
 /// The kind of an input: sources by file name, as compilers do; objects and archives by their first bytes.
-fn kind(input: &Path) -> Result<Kind, BuildError> {
+pub(super) fn kind(input: &Path) -> Result<Kind, BuildError> {
     let unreadable = |source| BuildError::Read { path: input.to_owned(), source };
     if fs::metadata(input).map_err(unreadable)?.is_dir()
         || input.file_name().is_some_and(|name| name == "Cargo.toml")

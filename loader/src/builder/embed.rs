@@ -10,12 +10,13 @@ use object::{
     BinaryFormat, Endianness, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
 };
 
+use super::compile::Compiled;
 use super::edit_symbols::{self, Table};
 use super::error::BuildError;
 use super::image::Image;
 use super::objects::{LITTLE, read};
 use super::rules::Rules;
-use super::{Options, Scratch, run_tool, temp_folder};
+use super::{Options, Scratch, run_tool, source, temp_folder};
 use crate::bundle::{self, Bundle};
 use crate::file_contents::IS_ARGS;
 use crate::signature;
@@ -29,6 +30,8 @@ pub(super) struct Carried<'a> {
     pub(super) bundle: &'a Bundle<'a>,
     /// For each image its code id, and a linked ELF file with its contents, for debuggers.
     pub(super) symbols: Vec<(CodeId, &'a [u8])>,
+    /// The source, encoded, if the library carries it.
+    pub(super) source: Option<Vec<u8>>,
     /// Whether the payload is the arguments unchanged; the library then says so.
     pub(super) payload_is_args: bool,
     /// Whether the author's objects state a signature, which the library then exports.
@@ -44,7 +47,7 @@ impl Carried<'_> {
     }
 }
 
-/// Links the objects of `host` into the shared library `options.output`, which exports their routines and carries
+/// Links `compiled`, the objects of `host`, into the shared library `options.output`, which exports their routines and carries
 /// `carried`. The library loads without the symbols that the image finds at the target. Returns the linker's
 /// warnings.
 ///
@@ -53,10 +56,11 @@ impl Carried<'_> {
 pub(super) fn write_library(
     options: &Options,
     host: &Image,
+    compiled: &Compiled,
     carried: &Carried<'_>,
     folder: &Scratch,
 ) -> Result<String, BuildError> {
-    let (compiled, routines) = (&host.compiled, &host.routines);
+    let routines = &host.routines;
     let carrier = folder.write("bundle.o", &carrier(carried, host.rules)?)?;
     let signature = carried.has_signature.then(|| format!("{}{}", carried.bundle.name, signature::SUFFIX));
     let exported: Vec<String> = routines.iter().cloned().chain(carried.symbols()).chain(signature).collect();
@@ -104,13 +108,15 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
             flags: SymbolFlags::None,
         });
     }
-    for (id, linked) in &carried.symbols {
-        let name = format!("{}{id}", bundle::SYMBOLS_SECTION);
+    let symbols = carried.symbols.iter();
+    let symbols = symbols.map(|(id, linked)| (format!("{}{id}", bundle::SYMBOLS_SECTION), *linked));
+    let source = carried.source.iter().map(|source| (source::SECTION.to_owned(), &source[..]));
+    for (name, contents) in symbols.chain(source) {
         let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
         // Not allocated: it is for readers of the file, and costs a process that opens the library nothing.
         object.section_mut(beside).flags =
             SectionFlags::Elf { sh_type: elf::SHT_PROGBITS, sh_flags: elf::SHF_GNU_RETAIN };
-        object.set_section_data(beside, *linked, 1);
+        object.set_section_data(beside, contents, 1);
     }
     // Without this note, linkers make the stack of every process that loads the library executable.
     object.add_section(Vec::new(), b".note.GNU-stack".to_vec(), SectionKind::Other);

@@ -64,6 +64,31 @@ pub enum BuildError {
     /// A compiler that takes no single features.
     #[error("zig cannot be told the features of one CPU: name gcc or clang (Options::cc, --cc, --target-cc)")]
     NotForOneCpu,
+    /// A source that a library cannot carry.
+    #[error("the library cannot carry its source: `{}` {reason} (Options::carry_source, --carry-source)", path.display())]
+    NoSource {
+        /// The file.
+        path: PathBuf,
+        /// The reason, as the end of a sentence.
+        reason: String,
+    },
+    /// Carried source that does not build without files which are not carried.
+    #[error(
+        "the library cannot carry its source, which does not build by itself (Options::carry_source, --carry-source): \
+         {source}"
+    )]
+    SourceAlone {
+        /// The error of that build.
+        source: Box<BuildError>,
+    },
+    /// A library as input whose source cannot be taken from it.
+    #[error("`{}` is a shared library, and {reason}", path.display())]
+    LibraryAsInput {
+        /// The library.
+        path: PathBuf,
+        /// The reason, as the end of a sentence.
+        reason: String,
+    },
     /// Images of one library with different properties that concern the source.
     #[error(
         "the images of `{name}` do not agree: {property} is {first} for {} and {second} for {}. A source makes one \

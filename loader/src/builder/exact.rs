@@ -20,6 +20,9 @@ use super::rust;
 /// Names that compilers turn on or off like features, and that stand for no instructions of their own.
 const NO_FEATURES: [&str; 1] = ["evex512"];
 
+/// CPUs whose vectors of 512 bits cost nothing elsewhere, and whose names not every compiler knows.
+const WIDE: [&str; 2] = ["znver4", "znver5"];
+
 /// The flags for one CPU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Exact {
@@ -108,8 +111,13 @@ impl<'a> Asked<'a> {
         let beyond = self.cpu.features().iter().map(String::as_str);
         let beyond: Vec<&str> = beyond.filter(|feature| !self.of_level.has(feature)).collect();
         let Some(base) = self.macros(&[])? else { return Ok(Vec::new()) };
-        // Usually the compiler knows all or most of them.
+        // Usually the compiler knows them all, and has a macro of the same name for each.
+        let named = |with: &BTreeSet<String>| {
+            let words: BTreeSet<String> = with.difference(&base).flat_map(|name| spellings(name)).collect();
+            beyond.iter().all(|feature| words.contains(*feature))
+        };
         if let Some(with) = self.macros(&beyond)?
+            && named(&with)
             && self.brings_nothing_else(&base, &with)?
         {
             return Ok(beyond);
@@ -128,12 +136,20 @@ impl<'a> Asked<'a> {
         Ok(if together { taken } else { Vec::new() })
     }
 
-    /// The flag by which the compiler orders instructions for the CPU, if it knows its name.
-    fn tuning(&self) -> Result<Option<String>, BuildError> {
-        let flag = format!("-mtune={}", self.cpu.name());
-        let known =
-            !self.cpu.name().is_empty() && self.compiler.macros(std::slice::from_ref(&flag))?.is_some();
-        Ok(known.then_some(flag))
+    /// The flags by which the compiler chooses and orders instructions for the CPU: by its name, if the compiler
+    /// knows that. Otherwise compilers avoid vectors of 512 bits, which made processors with AVX-512 slower
+    /// until about 2020.
+    fn tuning(&self) -> Result<Vec<String>, BuildError> {
+        let knows =
+            |flag: &String| self.compiler.macros(std::slice::from_ref(flag)).map(|macros| macros.is_some());
+        let name = self.cpu.name();
+        let by_name = format!("-mtune={name}");
+        if !name.is_empty() && knows(&by_name)? {
+            return Ok(vec![by_name]);
+        }
+        let wide = "-mprefer-vector-width=512".to_owned();
+        let is_wide = WIDE.contains(&name) && self.cpu.machine() == Machine::X86_64 && knows(&wide)?;
+        Ok(if is_wide { vec![wide] } else { Vec::new() })
     }
 
     /// The compiler's macros with `features` turned on; `None` if it does not know one of them.

@@ -92,6 +92,27 @@ impl Image {
         build.by(last, &compiler, &linker).map(|made| image(made, compiler, linker))
     }
 
+    /// Compiles the objects of this machine's image by the code model that reaches furthest. `None` if there is only
+    /// one.
+    ///
+    /// # Errors
+    /// A compiler's.
+    pub(super) fn compiled_for_far(
+        &self,
+        options: &Options,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<Option<Compiled>, BuildError> {
+        let [_, .., model] = self.rules.models else { return Ok(None) };
+        let folder = scratch.folder("library")?;
+        let (rules, compiler) = (self.rules, &self.compiler);
+        let job =
+            Job { options, target: self.target, rules, model, compiler, rust_cpu: &[], folder: &folder };
+        let compiled = compile::compile(&job)?;
+        expose(name, &compiled, scratch)?;
+        Ok(Some(compiled))
+    }
+
     /// Checks that a source can make one payload for the targets of both.
     ///
     /// # Errors
@@ -202,8 +223,7 @@ impl Build<'_> {
             rust_cpu: &exact.rustflags,
             folder: &folder,
         })?;
-        let compiled_here = |path: &&PathBuf| scratch.holds(path);
-        routines::expose(name, compiled.files.iter().map(|file| &file.path).filter(compiled_here))?;
+        expose(name, &compiled, scratch)?;
         let objects = Objects::read(&compiled.files, rules)?;
         let routines = routines::find(name, &objects, &compiled.files)?;
 
@@ -233,4 +253,10 @@ impl Build<'_> {
         let linked = debug_file::shortened(&linked).unwrap_or(linked);
         Ok(Made { compiled, routines, extracted, linked })
     }
+}
+
+/// Makes the routines visible in the objects that were compiled here.
+fn expose(name: &str, compiled: &Compiled, scratch: &Scratch) -> Result<(), BuildError> {
+    let compiled_here = |path: &&PathBuf| scratch.holds(path);
+    routines::expose(name, compiled.files.iter().map(|file| &file.path).filter(compiled_here))
 }

@@ -27,6 +27,7 @@ mod routines;
 mod rules;
 mod run_tool;
 mod rust;
+pub(crate) mod source;
 mod temp_folder;
 mod wanted;
 
@@ -39,15 +40,17 @@ pub use error::{BuildError, Pointee, Site};
 use image::{Goal, Image};
 pub use link::{LINKERS, follows_scripts};
 use rules::Rules;
+use source::Source;
 use temp_folder::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
+use crate::file_contents::Carrier;
 
 /// Inputs and settings of a build.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates
-    /// (a folder or its `Cargo.toml`), ELF objects, archives; in any mixture. Objects must be
+    /// (a folder or its `Cargo.toml`), ELF objects, archives; in any mixture. Or one library that carries its source. Objects must be
     /// position-independent. From objects compiled without `-ffunction-sections` more code travels than
     /// necessary.
     pub inputs: Vec<PathBuf>,
@@ -76,6 +79,9 @@ pub struct Options {
     /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`. For other machines it is taken if
     /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`.
     pub linker: Option<PathBuf>,
+    /// Whether the library carries its source: C and C++ files with the headers of the author's that they
+    /// include, and single Rust files. Such a library can be an input, alone, and stands for its source then.
+    pub carry_source: bool,
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
     pub debug: bool,
@@ -124,6 +130,9 @@ pub struct BuiltImage {
 /// See [`BuildError`]. The output is then unchanged.
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let rules = Rules::native()?;
+    let scratch = Scratch::new()?;
+    let unpacked = from_library(options, &scratch)?;
+    let options = unpacked.as_ref().unwrap_or(options);
     let name = routines::name(options)?;
     let own = Platform::baseline(rules.machine);
     let default = options.cpu.as_ref().map_or(own, |cpu| Platform::baseline(cpu.machine()));
@@ -133,7 +142,6 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     if let Some((_, &target)) = twice {
         return Err(BuildError::TargetTwice { target });
     }
-    let scratch = Scratch::new()?;
     let host = Image::build(options, Goal::Platform(own), &name, None, &scratch)?;
     let mut others = Vec::new();
     for &target in targets.iter().filter(|target| **target != own) {
@@ -152,16 +160,27 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         host.check_agrees(image, &name)?;
     }
 
+    let source =
+        if options.carry_source { Some(carried_source(options, &host, &name, &scratch)?) } else { None };
     let carried = images.iter().map(|image| BundleImage { sizes: image.sizes(), bytes: image.bytes() });
     let bundle = Bundle { name: &name, images: carried.collect() };
     let symbols = images.iter().map(|image| (image.id, &*image.linked)).collect();
     let carried = embed::Carried {
         bundle: &bundle,
         symbols,
+        source,
         payload_is_args: host.payload_is_args(),
         has_signature: host.has_signature(),
     };
-    let mut messages = embed::write_library(options, &host, &carried, &scratch)?;
+    let write = |compiled| embed::write_library(options, &host, compiled, &carried, &scratch);
+    let mut messages = match write(&host.compiled) {
+        // The routines may have more constants and variables around them than the image has.
+        Err(error @ BuildError::Link { .. }) => match host.compiled_for_far(options, &name, &scratch)? {
+            Some(compiled) => write(&compiled)?,
+            None => return Err(error),
+        },
+        written => written?,
+    };
     for image in [&host].into_iter().chain(&others).chain(&exact).filter(|image| !image.messages().is_empty())
     {
         if !messages.contains(image.messages()) {
@@ -175,4 +194,40 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         messages,
         name,
     })
+}
+
+/// The options for the source of a library that is the only input; `None` if it is no ifunc library.
+fn from_library(options: &Options, scratch: &Scratch) -> Result<Option<Options>, BuildError> {
+    let [input] = &options.inputs[..] else { return Ok(None) };
+    let is_library = |kind| matches!(kind, compile::Kind::Object(Some(_)));
+    if !compile::kind(input).is_ok_and(is_library) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(input).map_err(|source| BuildError::Read { path: input.clone(), source })?;
+    let Ok(carrier) = Carrier::parse(&bytes) else { return Ok(None) };
+    let bundle = carrier.stated_bundle().ok().flatten().and_then(|bundle| Bundle::parse(bundle).ok());
+    let Some(bundle) = bundle else { return Ok(None) };
+    let refused = |reason: String| BuildError::LibraryAsInput { path: input.clone(), reason };
+    let none = || "carries no source to build from: build it with --carry-source".to_owned();
+    let source = Source::of(carrier.elf()).and_then(|source| source.ok_or_else(none)).map_err(refused)?;
+    let mut options = source.unpack(&scratch.folder("source")?, options)?;
+    options.name.get_or_insert(bundle.name.to_owned());
+    Ok(Some(options))
+}
+
+/// The source to carry, which builds by itself.
+fn carried_source(
+    options: &Options,
+    host: &Image,
+    name: &str,
+    scratch: &Scratch,
+) -> Result<Vec<u8>, BuildError> {
+    let include = compile::own_headers(&scratch.folder("own")?)?;
+    let source = Source::collect(options, &host.compiler, &include)?;
+    let encoded = source.encode()?;
+    let alone = Scratch::new()?;
+    let again = source.unpack(&alone.folder("alone")?, &Options { cflags: Vec::new(), ..options.clone() })?;
+    Image::build(&again, Goal::Platform(host.target), name, None, &alone)
+        .map_err(|source| BuildError::SourceAlone { source: Box::new(source) })?;
+    Ok(encoded)
 }

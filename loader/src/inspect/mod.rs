@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
 
+use crate::builder::source::Source;
 use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
 use crate::code_id;
 use crate::elf_file;
@@ -34,6 +35,8 @@ pub struct Report {
     pub signature: Option<Signature>,
     /// Family id, in hexadecimal digits: the hash of the manifest, which lists the images for platforms.
     pub family: String,
+    /// Names of the files of the source that it carries; none if it carries none.
+    pub source: Vec<String>,
     /// One for each platform or CPU.
     pub images: Vec<ImageReport>,
 }
@@ -160,6 +163,9 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
         Ok(Report {
             name: bundle.name.to_owned(),
             family: manifest.id().to_string(),
+            source: Source::of(carrier.elf())
+                .map_err(malformed)?
+                .map_or_else(Vec::new, |source| source.names()),
             images: images.into_iter().map(|(_, _, report)| report).collect(),
             routines: carrier.routines(bundle.name),
             payload_is_args: carrier.payload_is_args(bundle.name),
@@ -236,6 +242,9 @@ impl fmt::Display for Report {
             writeln!(out, "  function  {}", signature.text)?;
         }
         writeln!(out, "  family    {}", self.family)?;
+        if !self.source.is_empty() {
+            writeln!(out, "  source    {}", self.source.join("  "))?;
+        }
         for image in &self.images {
             image.fmt(out)?;
         }

@@ -7,6 +7,7 @@ mod report;
 #[allow(dead_code, reason = "the guard uses all of these modules, the layers the stepper alone")]
 mod stepper;
 mod store;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -39,7 +40,15 @@ fn run(arguments: &[&str]) -> Result<(), Failure> {
             Ok(rounds) if rounds > 0 => (false, Some(rounds)),
             _ => return Err(format!("`{rounds}`: give a number of rounds, at least 1").into()),
         },
-        _ => return Err("give `layers`, `look-up`, `look-up ROUNDS`, or nothing for both".into()),
+        ["vectors"] => {
+            report::machine();
+            return vectors::run(ROUNDS);
+        }
+        _ => {
+            return Err(
+                "give `layers`, `look-up`, `look-up ROUNDS`, `vectors`, or nothing for the first two".into(),
+            );
+        }
     };
     report::machine();
     if layers {
