@@ -336,6 +336,7 @@ fn code_for_a_level_that_the_cpu_does_not_have_is_refused_and_never_runs() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn code_that_needs_a_feature_that_the_cpu_lacks_is_refused_and_never_runs() {
     let level = Level::new(Machine::X86_64, 2).unwrap();
     let cpu = Arc::new(Cpu::new(Machine::X86_64, level, "", ["aes", "sse4.1"]).unwrap());
