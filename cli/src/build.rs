@@ -6,8 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use farjump::build::Options;
 use farjump::inspect::inspect;
-use farjump::{Cpu, Link, Machine, Platform, PlatformError};
+use farjump::{Cpu, Machine, Platform, PlatformError};
 
+use crate::ask::Asking;
 use crate::inspect::show;
 use farjump_benches::program::failure::Failure;
 use farjump_benches::program::link_options::{Clear, KeyFile, UcxTcp};
@@ -110,20 +111,10 @@ pub(crate) struct PeerOptions {
 impl PeerOptions {
     /// Connects to the target at `address`, and returns the CPU that it claims.
     fn cpu_of(&self, address: &str) -> Result<Cpu, Failure> {
-        let mut builder = Link::builder(address)
-            .program("farjump build")
-            .connect_timeout(self.timeout)
-            .ucx_tcp(self.ucx.tcp)
-            .clear(self.clear.clear);
-        // Without --for-peer the variable has no meaning, so the command line does not read it.
-        let transport = self.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
-        if let Some(transport) = &transport {
-            builder = builder.transport(transport);
-        }
-        if let Some(key) = self.key.read([address])? {
-            builder = builder.key(key);
-        }
-        Ok(builder.connect()?.peer_cpu())
+        let PeerOptions { transport, timeout, key, clear, ucx } = self;
+        let (transport, timeout) = (transport.as_deref(), *timeout);
+        let asking = Asking { program: "farjump build", transport, timeout, key, clear, ucx };
+        Ok(asking.connect(address)?.peer_cpu())
     }
 }
 

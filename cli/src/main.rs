@@ -1,6 +1,7 @@
 //! `farjump`: injects functions from the command line, and runs a target for them.
 
 mod arguments;
+mod ask;
 #[cfg(feature = "build")]
 mod build;
 #[cfg(feature = "build")]

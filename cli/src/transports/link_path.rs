@@ -4,6 +4,7 @@ use farjump::{ArrivalRules, Cpu, Link, LinkPath, Rights};
 use serde_json::{Value, json};
 
 use super::Transports;
+use crate::ask::Asking;
 use crate::report;
 use farjump_benches::program::failure::{Failure, in_flags};
 use farjump_benches::program::output;
@@ -11,20 +12,10 @@ use farjump_benches::program::units::show_limit;
 
 /// Connects, and shows the path.
 pub(crate) fn run(to: &str, arguments: &Transports) -> Result<(), Failure> {
-    let mut builder = Link::builder(to)
-        .program("farjump transports")
-        .connect_timeout(arguments.timeout)
-        .ucx_tcp(arguments.ucx.tcp)
-        .clear(arguments.clear.clear);
-    // Without --to the variable has no meaning, so the command line does not read it.
-    let transport = arguments.transport.clone().or_else(|| std::env::var("FARJUMP_TRANSPORT").ok());
-    if let Some(transport) = &transport {
-        builder = builder.transport(transport);
-    }
-    if let Some(key) = arguments.key.read([to])? {
-        builder = builder.key(key);
-    }
-    let link = builder.connect()?;
+    let Transports { transport, timeout, key, clear, ucx, .. } = arguments;
+    let (transport, timeout) = (transport.as_deref(), *timeout);
+    let asking = Asking { program: "farjump transports", transport, timeout, key, clear, ucx };
+    let link = asking.connect(to)?;
     let found = LinkReport::of(&link);
     drop(link);
     report::print(arguments.json, || as_json(&found), || as_text(&found))

@@ -214,18 +214,23 @@ fn a_source_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
     }
 }
 
+/// An endpoint as an honest target describes its own.
+fn honest_end() -> EndpointInfo {
+    EndpointInfo {
+        transport: "shm".into(),
+        address: Vec::new(),
+        key: [0; 16],
+        rules: 1,
+        line_whole: true,
+        max_frame: 4096,
+        region_len: 8192,
+    }
+}
+
 #[test]
 fn a_target_whose_cpu_is_none_or_unsupported_is_refused_with_the_fault() {
     for (cpu, fault) in false_cpus() {
-        let end = EndpointInfo {
-            transport: "shm".into(),
-            address: Vec::new(),
-            key: [0; 16],
-            rules: 1,
-            line_whole: true,
-            max_frame: 4096,
-            region_len: 8192,
-        };
+        let end = honest_end();
         let message = Message::Welcome { epoch: 1, cpu, pid: 1, program: "liar".into(), end, stream: None };
         let error = source_told(beginning(&message));
         assert!(matches!(error, HandshakeError::Terms { .. }), "{error}");
@@ -410,15 +415,7 @@ fn source_told(lie: Vec<u8>) -> HandshakeError {
 
 #[test]
 fn a_target_that_lies_is_refused_by_the_source() {
-    let end = EndpointInfo {
-        transport: "shm".into(),
-        address: Vec::new(),
-        key: [0; 16],
-        rules: 1,
-        line_whole: true,
-        max_frame: 4096,
-        region_len: 8192,
-    };
+    let end = honest_end();
     let welcome = |end: EndpointInfo| {
         let message =
             Message::Welcome { epoch: 1, cpu: cpu(), pid: 1, program: "liar".into(), end, stream: None };

@@ -156,14 +156,7 @@ const AARCH64: &[Tests] = &[
             "UCX's endpoint times out under the emulator, before the peer ends",
         )],
     },
-    Tests {
-        package: "farjump",
-        programs: &["--lib", "--test=links"],
-        skipped: &[(
-            "spoilt_frames_in_the_mailbox_of_another_process",
-            "its frames, with images for aarch64, exceed its mailbox with some seeds; once a target ended no link",
-        )],
-    },
+    Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
     Tests {
         package: "farjump-integration-tests",
         programs: &["--test=conformance"],
