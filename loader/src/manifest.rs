@@ -14,7 +14,7 @@
 
 use std::fmt::Write;
 
-use farjump_core::image::{CodeId, FamilyId, Level, Machine, Platform};
+use farjump_core::image::{CodeId, FamilyId, Platform};
 
 /// The first line.
 const HEAD: &str = "farjump family 1";
@@ -144,24 +144,6 @@ impl Manifest {
     pub fn contains(&self, code: &CodeId) -> bool {
         self.images.iter().any(|(_, id)| id == code)
     }
-
-    /// The best image for a CPU of this machine and level: the one of the highest level that it runs. `None` if
-    /// there is none.
-    pub fn best(&self, machine: Machine, level: Level) -> Option<CodeId> {
-        best(&self.images, machine, level, |(platform, _)| Some(*platform)).map(|(_, id)| *id)
-    }
-}
-
-/// The one of `images` for a CPU of this machine and level that has the highest level.
-pub(crate) fn best<T>(
-    images: &[T],
-    machine: Machine,
-    level: Level,
-    platform: impl Fn(&T) -> Option<Platform>,
-) -> Option<&T> {
-    let of = |image: &&T| platform(image).filter(|platform| platform.runs_on(machine, level));
-    let fits = images.iter().filter_map(|image| of(&image).map(|platform| (platform.level, image)));
-    fits.max_by_key(|(level, _)| *level).map(|(_, image)| image)
 }
 
 /// Reads the line of an image.
@@ -212,21 +194,6 @@ mod tests {
         assert_eq!(Manifest::new(images).unwrap(), manifest);
         assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest);
         assert!(manifest.contains(&CodeId([2; 16])) && !manifest.contains(&CodeId([4; 16])));
-    }
-
-    #[test]
-    fn the_best_image_is_the_one_of_the_highest_level_that_the_cpu_has() {
-        let manifest = sample();
-        let best = |text: &str| {
-            let Platform { machine, level } = platform(text);
-            manifest.best(machine, level).map(|id| id.0[0])
-        };
-        assert_eq!(best(BASELINE), Some(2));
-        assert_eq!(best("x86_64-unknown-linux-gnu:v2"), Some(2));
-        assert_eq!(best(V3), Some(3));
-        assert_eq!(best("x86_64-unknown-linux-gnu:v4"), Some(3));
-        assert_eq!(best(ARM), Some(1));
-        assert_eq!(best("riscv64gc-unknown-linux-gnu"), None);
     }
 
     #[test]

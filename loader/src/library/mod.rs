@@ -16,7 +16,7 @@ use farjump_core::image::Platform;
 use crate::bundle::{self, Bundle, BundleError};
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
-use crate::manifest::{Manifest, best};
+use crate::manifest::Manifest;
 use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
@@ -252,7 +252,11 @@ impl Library {
     /// [`Error::NoImage`].
     pub fn image_for(&self, target: Platform) -> Result<&LibraryImage, Error> {
         let Platform { machine, level } = target;
-        best(self.images(), machine, level, |image| image.platform).ok_or_else(|| self.no_image(target))
+        let level_of = |image: &LibraryImage| {
+            image.platform.filter(|platform| platform.runs_on(machine, level)).map(|platform| platform.level)
+        };
+        let fits = self.images().iter().filter(|image| level_of(image).is_some());
+        fits.max_by_key(|image| level_of(image)).ok_or_else(|| self.no_image(target))
     }
 
     #[cold]
