@@ -140,10 +140,22 @@ impl Manifest {
         &self.images
     }
 
+    /// The platform and the code id of the best image for a target of this platform: the one of the highest level that
+    /// it runs.
+    pub fn image_for(&self, target: Platform) -> Option<(Platform, CodeId)> {
+        best_for(target, self.images.iter().map(|&(platform, id)| (platform, (platform, id))))
+    }
+
     /// Whether this code is one of the images.
     pub fn contains(&self, code: &CodeId) -> bool {
         self.images.iter().any(|(_, id)| id == code)
     }
+}
+
+/// Of images with their platforms, the one of the highest level that `target` runs.
+pub(crate) fn best_for<T>(target: Platform, images: impl Iterator<Item = (Platform, T)>) -> Option<T> {
+    let fits = images.filter(|(platform, _)| platform.runs_on(target.machine, target.level));
+    fits.max_by_key(|(platform, _)| platform.level).map(|(_, image)| image)
 }
 
 /// Reads the line of an image.

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use farjump_control::{RefusalCause, plain};
 use farjump_core::frame::MAX_NAME;
 use farjump_core::icache;
-use farjump_core::image::CodeId;
-use farjump_loader::{Copied, Library, LinkedImage, Need, Resolver, Store, Symbols, Usage};
+use farjump_core::image::{CodeId, FamilyId};
+use farjump_loader::{Copied, Library, LibraryImage, LinkedImage, Need, Resolver, Store, Symbols, Usage};
 
 use self::coarse_clock::Clock;
 use self::perf_map::PerfMap;
@@ -69,6 +69,8 @@ pub struct Executor {
     space_was_made: bool,
     /// Functions of the target's own, by name.
     local: HashMap<Arc<str>, Arc<LinkedImage>>,
+    /// The libraries of these that have several images.
+    local_libraries: Vec<Library>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
 }
@@ -116,6 +118,23 @@ impl Executor {
     /// Whether `linked` is a function of the target's own.
     pub(crate) fn is_local(&self, linked: &Arc<LinkedImage>) -> bool {
         self.local.values().any(|own| Arc::ptr_eq(own, linked))
+    }
+
+    /// The target's own library whose images are of this family.
+    pub(crate) fn local_of_family(&self, family: &FamilyId) -> Option<&Library> {
+        let of = |library: &&Library| library.manifest().is_some_and(|manifest| manifest.id() == *family);
+        self.local_libraries.iter().find(of)
+    }
+
+    /// An image of one of the target's own libraries.
+    pub(crate) fn local_image(&self, id: &CodeId) -> Option<&LibraryImage> {
+        self.local_libraries.iter().flat_map(|library| library.images()).find(|image| image.id() == *id)
+    }
+
+    /// The family of a function of the target's own.
+    pub(crate) fn local_family(&self, linked: &LinkedImage) -> Option<FamilyId> {
+        let has = |library: &&Library| library.images().iter().any(|image| image.id() == linked.id());
+        Some(self.local_libraries.iter().find(has)?.manifest()?.id())
     }
 
     /// The executor's statistics.
@@ -191,6 +210,10 @@ impl Executor {
             .map_err(Refusal::from)
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
         self.local.insert(library.name().into(), linked);
+        self.local_libraries.retain(|own| own.name() != library.name());
+        if library.images().len() > 1 {
+            self.local_libraries.push(library.clone());
+        }
         self.recent_local = None;
         Ok(())
     }

@@ -1,16 +1,78 @@
 //! A link driven by a target: never waited on, and watched along with everything else that wakes the target.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farjump_core::channel::Armed;
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_core::transport::TransportError;
-use farjump_loader::LinkedImage;
+use farjump_loader::{LinkedImage, Manifest};
 
 use super::Link;
 use super::inner::Inner;
 use super::pending_calls::ReplyBytes;
 use crate::Error;
+
+/// What a target asks a source for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    Manifest(FamilyId),
+    Code(CodeId),
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wanted::Manifest(family) => write!(out, "the manifest of family {family}"),
+            Wanted::Code(id) => write!(out, "code {id}"),
+        }
+    }
+}
+
+/// An image for another machine, on its way through this one.
+#[derive(Debug)]
+pub(crate) struct PassedImage {
+    id: CodeId,
+    bytes: Box<[u8]>,
+}
+
+impl PassedImage {
+    /// `id` is the hash of `bytes`.
+    pub(crate) fn new(id: CodeId, bytes: Vec<u8>) -> PassedImage {
+        PassedImage { id, bytes: bytes.into() }
+    }
+
+    pub(crate) fn id(&self) -> CodeId {
+        self.id
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The image by which stored code goes to a destination.
+#[derive(Clone, Copy)]
+pub(crate) enum Image<'a> {
+    /// The one with this code index, which the destination has bound.
+    Bound(u16),
+    /// That of the code itself.
+    Own,
+    /// Another one of its family that is stored here.
+    Stored(&'a Arc<LinkedImage>),
+    /// Another one of its family.
+    Passed(&'a Arc<PassedImage>),
+}
+
+/// A call to be forwarded.
+pub(crate) struct Forwarded<'a> {
+    pub(crate) linked: &'a Arc<LinkedImage>,
+    pub(crate) family: Option<&'a FamilyId>,
+    pub(crate) payload: &'a [u8],
+    pub(crate) wants_reply: bool,
+}
 
 /// A link over which a target forwards calls. None of its methods waits.
 #[derive(Debug)]
@@ -18,23 +80,57 @@ pub(crate) struct Outgoing(Inner);
 
 impl Outgoing {
     pub(crate) fn new(link: Link) -> Outgoing {
-        Outgoing(link.inner.into_inner())
+        let mut inner = link.inner.into_inner();
+        inner.collect_wanted();
+        Outgoing(inner)
     }
 
-    /// Injects `linked` with `payload` as it is. Returns the token for [`Outgoing::take`], if a reply is
+    /// The image by which this code goes there, for the next [`Outgoing::forward`]. `None` if that takes another one of
+    /// its family.
+    #[inline]
+    pub(crate) fn image_of(&mut self, linked: &LinkedImage) -> Option<Image<'static>> {
+        self.0.forwarded_image(linked)
+    }
+
+    /// The CPU of the destination.
+    pub(crate) fn cpu(&self) -> &Cpu {
+        self.0.peer_cpu()
+    }
+
+    /// Takes what the destination asks for and this link does not have. An answer follows for each.
+    pub(crate) fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.0.take_wanted()
+    }
+
+    /// Sends the destination an image that it has asked for; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`crate::WaitError::PeerGone`] at the end of the link.
+    pub(crate) fn answer_code(&mut self, id: CodeId, image: Option<&[u8]>) -> Result<(), Error> {
+        self.0.answer_code(id, image)
+    }
+
+    /// Sends the destination a manifest that it has asked for; `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Outgoing::answer_code`].
+    pub(crate) fn answer_manifest(
+        &mut self,
+        family: FamilyId,
+        manifest: Option<&Manifest>,
+    ) -> Result<(), Error> {
+        self.0.answer_manifest(family, manifest)
+    }
+
+    /// Injects the code as `image` with the payload as it is. Returns the token for [`Outgoing::take`], if a reply is
     /// wanted.
     ///
     /// # Errors
     /// [`crate::InjectError::Full`] while there is no credit; [`crate::InjectError::TooLarge`],
     /// [`crate::InjectError::TooManyFunctions`]; [`crate::WaitError::PeerGone`] at the end of the link.
     /// Nothing was sent then.
-    pub(crate) fn forward(
-        &mut self,
-        linked: &Arc<LinkedImage>,
-        payload: &[u8],
-        wants_reply: bool,
-    ) -> Result<u32, Error> {
-        self.0.forward(linked, payload, wants_reply)
+    pub(crate) fn forward(&mut self, call: &Forwarded<'_>, image: Image<'_>) -> Result<u32, Error> {
+        self.0.forward(call, image)
     }
 
     /// Takes arrived frames, and now and then, or if `everywhere`, control messages.

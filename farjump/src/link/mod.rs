@@ -28,7 +28,7 @@ use farjump_loader::Library;
 pub use batch::Batch;
 pub use builder::LinkBuilder;
 use epoll::Watch;
-pub(crate) use forwarding::Outgoing;
+pub(crate) use forwarding::{Forwarded, Image, Outgoing, PassedImage, Wanted};
 use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};

@@ -14,6 +14,7 @@ use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage, Manife
 pub(super) use kept_images::Flush;
 use kept_images::KeptImages;
 
+use super::forwarding::{Image, PassedImage};
 use crate::{Error, InjectError, Mode};
 
 /// The codes that a link has used, by code index. The target binds indexes in the order of frames. An index
@@ -33,6 +34,8 @@ pub(crate) struct SentCodes {
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
     by_id: HashMap<CodeId, u16>,
+    /// Indexes of images that stand for stored code, by the id of that: other images of its family.
+    in_place_of: HashMap<CodeId, u16>,
     /// Indexes without code.
     free: Vec<u16>,
     kept: KeptImages,
@@ -72,6 +75,8 @@ enum Origin {
     Library(LibraryIdentity, Option<LibraryImage>),
     /// This process's own store, as long as the code is there: a target forwards code that came to it.
     Stored(Weak<LinkedImage>),
+    /// An image for another machine, as long as this process keeps it.
+    Passed(Weak<PassedImage>),
     /// The index is free.
     Nothing,
 }
@@ -83,6 +88,7 @@ impl Code {
         match &self.origin {
             Origin::Library(_, image) => copy(image.as_ref()?.bytes()),
             Origin::Stored(linked) => copy(linked.upgrade()?.image()),
+            Origin::Passed(passed) => copy(passed.upgrade()?.bytes()),
             Origin::Nothing => None,
         }
     }
@@ -103,6 +109,7 @@ impl Code {
         match &self.origin {
             Origin::Library(library, image) => image.is_none() && !library.is_open(),
             Origin::Stored(linked) => linked.strong_count() == 0,
+            Origin::Passed(passed) => passed.strong_count() == 0,
             Origin::Nothing => false,
         }
     }
@@ -177,20 +184,47 @@ impl SentCodes {
         }
     }
 
-    /// The index of stored code that came from a source.
+    /// The index of the image by which stored code was forwarded, and what the target knows of it.
+    #[inline]
+    pub(crate) fn forwarded(&self, id: &CodeId) -> Option<(u16, Known)> {
+        let index = *self.by_id.get(id).or_else(|| self.in_place_of.get(id))?;
+        Some((index, self.get(index.into()).known))
+    }
+
+    /// The index of the image by which stored code, which came from a source, is forwarded.
     ///
     /// # Errors
     /// When all indexes are taken.
-    pub(crate) fn index_stored(&mut self, linked: &Arc<LinkedImage>) -> Result<u16, Error> {
+    pub(crate) fn index_forwarded(
+        &mut self,
+        linked: &Arc<LinkedImage>,
+        image: Image<'_>,
+    ) -> Result<u16, Error> {
         let (id, align_log2) = (linked.id(), linked.payload_align_log2());
-        let index = match self.by_id.get(&id) {
-            Some(&index) => index,
-            None => self.add(id, linked.name(), align_log2)?,
+        let (sent, origin) = match image {
+            Image::Bound(index) => {
+                let code = &mut self.entries[usize::from(index)];
+                code.turn = self.kept.turn();
+                if code.id == id {
+                    // It may have been dropped, and have come again.
+                    code.origin = Origin::Stored(Arc::downgrade(linked));
+                }
+                return Ok(index);
+            }
+            Image::Own => (id, Origin::Stored(Arc::downgrade(linked))),
+            Image::Stored(other) => (other.id(), Origin::Stored(Arc::downgrade(other))),
+            Image::Passed(other) => (other.id(), Origin::Passed(Arc::downgrade(other))),
         };
+        let index = match self.by_id.get(&sent) {
+            Some(&index) => index,
+            None => self.add(sent, linked.name(), align_log2)?,
+        };
+        if sent != id {
+            self.in_place_of.insert(id, index);
+        }
         let code = &mut self.entries[usize::from(index)];
         code.turn = self.kept.turn();
-        // Code of an earlier entry may have been dropped, and have come again.
-        code.origin = Origin::Stored(Arc::downgrade(linked));
+        code.origin = origin;
         Ok(index)
     }
 
@@ -297,9 +331,9 @@ impl SentCodes {
     }
 
     /// The manifest of a family that a frame named.
-    pub(crate) fn manifest(&self, family: &FamilyId) -> Option<&Manifest> {
+    pub(crate) fn manifest(&self, family: &FamilyId) -> Option<&Arc<Manifest>> {
         let families = self.entries.iter().filter_map(|code| code.family.as_ref());
-        families.into_iter().find(|known| known.id == *family).map(|known| &*known.manifest)
+        families.into_iter().find(|known| known.id == *family).map(|known| &known.manifest)
     }
 
     /// Prepares for a new link to the same address: bound codes are at best in the target's store.

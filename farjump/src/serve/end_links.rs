@@ -89,6 +89,7 @@ impl Target<'_> {
     pub(super) fn discard(&mut self, index: usize, why: &str) {
         let session = self.sessions.remove(index);
         self.unwatch(&session);
+        self.shared.forwards.source_ended(session.id);
         self.shared.handlers.peer_gone(&session.control.peer, why);
     }
 

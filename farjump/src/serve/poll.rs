@@ -7,6 +7,7 @@ use super::epoll::{Event, Events};
 use super::session::{End, Session, Shared, Stop};
 use super::{Idle, Target};
 use crate::Error;
+use crate::link::Wanted;
 
 /// Polls between queries to the system for sessions with events. The first number applies where it reports
 /// all sessions, so that polling one is a system call too; the second where polling one of the others may
@@ -290,8 +291,12 @@ impl Target<'_> {
     #[cold]
     pub(super) fn relay(&mut self) {
         let shared = &mut self.shared;
-        shared.forwards.turn(&self.watch, shared.executor.forwarding());
-        for outcome in shared.forwards.take_outcomes() {
+        shared.forwards.turn(&self.watch, &mut shared.executor);
+        let unsent = shared.forwards.take_unsent();
+        for (session, wanted) in unsent {
+            self.ask_source(session, wanted);
+        }
+        for outcome in self.shared.forwards.take_outcomes() {
             let session = outcome.caller.session;
             let Some(index) = self.sessions.iter().position(|one| one.id == session) else { continue };
             match self.with_session(index, |session, shared| session.relay(outcome, shared)) {
@@ -300,6 +305,18 @@ impl Target<'_> {
                 Ok(Some(outcome)) => self.shared.forwards.put_back(outcome),
                 Err(end) => self.end(index, end),
             }
+        }
+    }
+
+    /// Asks a source for an image for another machine, or for the list of them.
+    #[cold]
+    fn ask_source(&mut self, session: u64, wanted: Wanted) {
+        match self.sessions.iter().position(|one| one.id == session) {
+            Some(index) => match self.with_session(index, |session, shared| session.ask(wanted, shared)) {
+                Ok(()) => self.sessions.make_busy(index),
+                Err(end) => self.end(index, end),
+            },
+            None => self.shared.forwards.go_without(session, wanted, "its source is gone"),
         }
     }
 

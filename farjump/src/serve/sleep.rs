@@ -118,8 +118,9 @@ impl Target<'_> {
         }
         let deadlines = self.arrivals.iter().map(|(_, arrival)| arrival.deadline());
         let due = self.key_file.as_ref().map(KeyFile::due);
-        if let Some(deadline) = deadlines.chain(self.deaf_until).chain(self.admin_deadline()).chain(due).min()
-        {
+        let asked = self.shared.forwards.deadline();
+        let deadlines = deadlines.chain(self.deaf_until).chain(self.admin_deadline()).chain(due).chain(asked);
+        if let Some(deadline) = deadlines.min() {
             longest = longest.min(deadline.saturating_duration_since(Instant::now()));
         }
         self.idle.naps = self.idle.naps.saturating_add(1);

@@ -16,7 +16,7 @@ use farjump_core::image::Platform;
 use crate::bundle::{self, Bundle, BundleError};
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, best_for};
 use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
@@ -251,12 +251,8 @@ impl Library {
     /// # Errors
     /// [`Error::NoImage`].
     pub fn image_for(&self, target: Platform) -> Result<&LibraryImage, Error> {
-        let Platform { machine, level } = target;
-        let level_of = |image: &LibraryImage| {
-            image.platform.filter(|platform| platform.runs_on(machine, level)).map(|platform| platform.level)
-        };
-        let fits = self.images().iter().filter(|image| level_of(image).is_some());
-        fits.max_by_key(|image| level_of(image)).ok_or_else(|| self.no_image(target))
+        let images = self.images().iter().filter_map(|image| Some((image.platform?, image)));
+        best_for(target, images).ok_or_else(|| self.no_image(target))
     }
 
     #[cold]

@@ -9,6 +9,7 @@ use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
 
 use super::super::Deadline;
+use super::super::forwarding::Wanted;
 use super::super::pending_calls::{MAX_CALLS, one_way_index};
 use super::super::sent_codes::Known;
 use super::Inner;
@@ -70,10 +71,12 @@ impl Inner {
             }
             Message::NeedCode { id, .. } => return self.supply(CodeId(id)),
             Message::NeedManifest { family } => {
-                let manifest = self.codes.manifest(&FamilyId(family));
-                let text = manifest.map(|manifest| manifest.text().as_bytes().to_vec());
-                let none = Message::NoManifest { family };
-                return self.send_control(&text.map_or(none, |text| Message::Manifest { family, text }));
+                let family = FamilyId(family);
+                let manifest = self.codes.manifest(&family).cloned();
+                if manifest.is_none() && self.note_wanted(Wanted::Manifest(family)) {
+                    return Ok(());
+                }
+                return self.answer_manifest(family, manifest.as_deref());
             }
             Message::CodeLinked { index, nanoseconds } => {
                 self.codes.set_link_time(index.into(), Duration::from_nanos(nanoseconds));
@@ -117,21 +120,18 @@ impl Inner {
         }
     }
 
-    /// Supplies code that the target requests.
+    /// Supplies code that the target requests. An image that is too long travels in frames only: this frame is
+    /// refused, and the next brings the code along.
     fn supply(&mut self, id: CodeId) -> Result<(), Error> {
-        // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
-        let most = self.connection.target.limits.image;
-        // An image that is too long travels in frames only: this frame is refused, and the next brings the
-        // code along.
-        let image = self.codes.image_of(&id).filter(|(_, image)| image.len() <= most);
-        let Some((name, image)) = image else {
-            return self.send_control(&Message::NoCode { id: id.0 });
+        let Some((name, image)) = self.codes.image_of(&id) else {
+            return if self.note_wanted(Wanted::Code(id)) { Ok(()) } else { self.answer_code(id, None) };
         };
-        if let Some(handler) = &mut self.settings.on_code_missing {
+        if image.len() <= self.connection.target.limits.image
+            && let Some(handler) = &mut self.settings.on_code_missing
+        {
             handler(name);
         }
-        self.stats.code_bytes += image.len() as u64;
-        self.send_control(&Message::Code { id: id.0, image })
+        self.answer_code(id, Some(&image))
     }
 
     pub(super) fn send_control(&mut self, message: &Message) -> Result<(), Error> {

@@ -1,62 +1,71 @@
 //! Forwarding received calls: a target's links to its destinations.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 
-use farjump_control::Rights;
+use farjump_control::{MAX_CODE, Message, Rights};
 use farjump_core::channel::{Armed, SendError};
 use farjump_core::frame::{Kind, Plan, PlanCode};
+use farjump_core::image::{CodeId, FamilyId, ImageView};
 use farjump_core::transport::TransportError;
-use farjump_loader::LinkedImage;
+use farjump_loader::{LinkedImage, Manifest};
 
+use super::super::forwarding::{Forwarded, Image, Wanted};
 use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::super::send::Sent;
 use super::super::sent_codes::Known;
 use super::Inner;
 use crate::{Error, InjectError};
 
+/// Most questions of a target that are kept.
+const MOST_WANTED: usize = 64;
+
 impl Inner {
     /// Injects stored code with a payload as it is. Never waits. The token is for [`Inner::take`] if a reply
     /// is wanted.
-    pub(in super::super) fn forward(
-        &mut self,
-        linked: &Arc<LinkedImage>,
-        payload: &[u8],
-        wants_reply: bool,
-    ) -> Result<u32, Error> {
+    pub(in super::super) fn forward(&mut self, call: &Forwarded<'_>, image: Image<'_>) -> Result<u32, Error> {
         if self.connection.control.gone.is_some() || self.connection.control.leaving.is_some() {
             return Err(self.gone_error());
         }
-        self.release_closed();
-        let index = self.codes.index_stored(linked)?;
+        let index = self.codes.index_forwarded(call.linked, image)?;
         let token = self
             .pending
             .slots
-            .token(index, wants_reply)
+            .token(index, call.wants_reply)
             .ok_or(Error::Inject(InjectError::TooManyCalls { max: MAX_CALLS }))?;
         let code = self.codes.get(index.into());
-        let (image, id, name) = (linked.image(), linked.id(), linked.name());
-        let align_log2 = code.align_log2;
-        let mut plan =
-            Plan { kind: Kind::Call, wants_reply, alone: false, index, token, align_log2, code: None };
+        let (align_log2, name) = (code.align_log2, call.linked.name());
+        let mut plan = Plan {
+            kind: Kind::Call,
+            wants_reply: call.wants_reply,
+            alone: false,
+            index,
+            token,
+            align_log2,
+            code: None,
+        };
         let binds = code.known != Known::Bound;
         if binds {
+            let bytes = match image {
+                Image::Bound(_) => &[],
+                Image::Own => call.linked.image(),
+                Image::Stored(other) => other.image(),
+                Image::Passed(other) => other.bytes(),
+            };
             // Where this target may bring no code, its destination may have it in its store all the same.
-            let brings = self.connection.target.rights.contains(Rights::INJECT);
-            let image = if brings { image } else { &[] };
+            let brings = self.connection.target.rights.contains(Rights::INJECT) && !bytes.is_empty();
             plan.kind = if brings { Kind::CallCode } else { Kind::CallId };
             plan.code = Some(PlanCode {
-                image,
-                id,
+                image: if brings { bytes } else { &[] },
+                id: code.id,
                 epoch: self.connection.target.epoch,
                 name,
-                family: linked.family(),
+                family: call.family,
             });
         }
-        match self.connection.channel.send_bytes(&plan, payload) {
+        match self.connection.channel.send_bytes(&plan, call.payload) {
             Ok(()) => {
                 let code = plan.code.map_or(0, |code| code.image.len());
-                self.sent(index.into(), Sent { payload: payload.len(), code, binds });
+                self.sent(index.into(), Sent { payload: call.payload.len(), code, binds });
                 Ok(token)
             }
             Err(error) => {
@@ -70,6 +79,66 @@ impl Inner {
                 })
             }
         }
+    }
+
+    /// The image by which stored code goes there, for the next [`Inner::forward`]; `None` if that takes another one of
+    /// its family.
+    #[inline]
+    pub(in super::super) fn forwarded_image(&mut self, linked: &LinkedImage) -> Option<Image<'static>> {
+        self.release_closed();
+        match self.codes.forwarded(&linked.id()) {
+            Some((index, Known::Bound)) => Some(Image::Bound(index)),
+            _ => self.image_unbound(linked),
+        }
+    }
+
+    #[cold]
+    fn image_unbound(&self, linked: &LinkedImage) -> Option<Image<'static>> {
+        // It was checked before it was placed.
+        let view = ImageView::new_checked(linked.image()).ok()?;
+        self.peer_cpu().runs(&view).then_some(Image::Own)
+    }
+
+    /// Keeps what the target asks for and this link does not have, instead of saying so.
+    pub(in super::super) fn collect_wanted(&mut self) {
+        self.wanted = Some(Vec::new());
+    }
+
+    pub(in super::super) fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.wanted.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Notes that the target asks for this; `false` if the answer is that it is not here.
+    pub(super) fn note_wanted(&mut self, wanted: Wanted) -> bool {
+        match &mut self.wanted {
+            // A target asks for one thing for each of its waiting frames, so for very few.
+            Some(all) if all.len() < MOST_WANTED => {
+                all.push(wanted);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(in super::super) fn answer_code(&mut self, id: CodeId, image: Option<&[u8]>) -> Result<(), Error> {
+        // Code above the target's limit is not sent: the frame is refused, and the next call fails here.
+        let most = self.connection.target.limits.image.min(MAX_CODE);
+        let Some(image) = image.filter(|image| image.len() <= most) else {
+            return self.send_control(&Message::NoCode { id: id.0 });
+        };
+        self.stats.code_bytes += image.len() as u64;
+        self.send_control(&Message::Code { id: id.0, image: image.to_vec() })
+    }
+
+    pub(in super::super) fn answer_manifest(
+        &mut self,
+        family: FamilyId,
+        manifest: Option<&Manifest>,
+    ) -> Result<(), Error> {
+        let FamilyId(family) = family;
+        let text = manifest.map(|manifest| manifest.text().as_bytes().to_vec());
+        let none = Message::NoManifest { family };
+        self.send_control(&text.map_or(none, |text| Message::Manifest { family, text }))
     }
 
     /// Takes the outcome of a call, if it has come; the token is then void.

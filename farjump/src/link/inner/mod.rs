@@ -18,6 +18,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
 
 use super::epoll::Watch;
+use super::forwarding::Wanted;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
 use super::{LinkPath, LinkStats};
@@ -39,6 +40,8 @@ pub(super) struct Inner {
     process: u32,
     /// Whether it is armed for a sleep in an event loop.
     is_watch_armed: bool,
+    /// Questions of the target's, if this process may get the answers elsewhere.
+    wanted: Option<Vec<Wanted>>,
 }
 
 /// The wishes for a call that is injected, in one register.
@@ -86,6 +89,7 @@ impl Inner {
             settings,
             process: std::process::id(),
             is_watch_armed: false,
+            wanted: None,
         })
     }
 

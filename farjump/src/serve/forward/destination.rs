@@ -7,9 +7,10 @@ use std::sync::Arc;
 use farjump_control::RefusalCause;
 use farjump_core::channel::Armed;
 
-use super::connecting::{Choices, Connecting, Wake};
-use super::{Caller, Forward, Outcome, Returned, wake};
-use crate::link::Outgoing;
+use super::connecting::Connecting;
+use super::families::{Found, Other};
+use super::{Caller, Forward, Outcome, Returned, Work, wake};
+use crate::link::{Forwarded, Image, Outgoing, Wanted};
 use crate::serve::epoll::{Event, Watch};
 use crate::wait::Rest;
 use crate::{CallError, Error, InjectError, WaitError};
@@ -40,6 +41,8 @@ struct Connected {
     used: bool,
     /// Whether the control connection may have messages.
     attended: bool,
+    /// What the destination has asked for, and was not answered yet.
+    wanted: Vec<Wanted>,
     watches_write: bool,
     doorbell_watches_write: bool,
 }
@@ -69,6 +72,11 @@ impl Peer {
         matches!(self.state, State::Connected(_))
     }
 
+    /// Whether it waits for code or a manifest.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(&self.state, State::Connected(linked) if !linked.wanted.is_empty())
+    }
+
     /// Number of calls that wait to be sent, or for an outcome.
     pub(super) fn under_way(&self) -> usize {
         self.queue.len() + self.sent.len()
@@ -92,8 +100,8 @@ impl Peer {
         self.queue.push_back(forward);
     }
 
-    fn pop(&mut self) -> Option<Forward> {
-        let forward = self.queue.pop_front()?;
+    fn remove(&mut self, index: usize) -> Option<Forward> {
+        let forward = self.queue.remove(index)?;
         self.queued_bytes -= forward.payload.len();
         Some(forward)
     }
@@ -114,49 +122,38 @@ impl Peer {
     }
 
     /// Does all work that needs no waiting.
-    pub(super) fn turn(
-        &mut self,
-        choices: &Choices,
-        wake: &mut Option<Arc<Wake>>,
-        watch: &Watch,
-        outcomes: &mut VecDeque<Returned>,
-    ) {
+    pub(super) fn turn(&mut self, work: &mut Work<'_>) {
         if let State::Connecting(connecting) = &self.state
             && let Some(connected) = connecting.outcome()
         {
-            match connected.and_then(|link| self.join(Outgoing::new(link), watch)) {
+            match connected.and_then(|link| self.join(Outgoing::new(link), work.watch)) {
                 Ok(linked) => self.state = State::Connected(Box::new(linked)),
                 Err(error) => {
                     self.state = State::Apart;
-                    self.fail_queued(&error.to_string(), outcomes);
+                    self.fail_queued(&error.to_string(), work.outcomes);
                 }
             }
         }
         if let State::Connected(linked) = &mut self.state {
             let mut result = linked.link.look(std::mem::take(&mut linked.attended));
-            self.take_outcomes(outcomes);
+            self.take_outcomes(work.outcomes);
             if result.is_ok() {
-                result = self.send(outcomes);
+                result = self.send(work).and_then(|()| self.answer(work));
             }
             if let Err(error) = result {
-                self.link_ended(&error, watch, outcomes);
+                self.link_ended(&error, work.watch, work.outcomes);
             }
         }
         if matches!(self.state, State::Apart) && !self.queue.is_empty() {
-            match self.start_connecting(choices, wake, watch) {
+            match self.start_connecting(work) {
                 Ok(connecting) => self.state = State::Connecting(connecting),
-                Err(error) => self.fail_queued(&error.to_string(), outcomes),
+                Err(error) => self.fail_queued(&error.to_string(), work.outcomes),
             }
         }
     }
 
-    fn start_connecting(
-        &self,
-        choices: &Choices,
-        made: &mut Option<Arc<Wake>>,
-        watch: &Watch,
-    ) -> Result<Connecting, Error> {
-        Connecting::start(&self.address, choices, Arc::clone(wake(made, watch)?))
+    fn start_connecting(&self, work: &mut Work<'_>) -> Result<Connecting, Error> {
+        Connecting::start(&self.address, work.choices, Arc::clone(wake(work.wake, work.watch)?))
     }
 
     /// Watches a link that was made.
@@ -169,20 +166,47 @@ impl Peer {
             link,
             used: false,
             attended: true,
+            wanted: Vec::new(),
             watches_write: false,
             doorbell_watches_write: false,
         })
     }
 
-    /// Sends calls while there is credit.
+    /// Sends calls while there is credit. A call whose image is not here waits, and so do later calls of its source;
+    /// those of other sources go on.
     ///
     /// # Errors
     /// At the end of the link.
-    fn send(&mut self, outcomes: &mut VecDeque<Returned>) -> Result<(), Error> {
-        while let Some(Forward { linked: code, payload, caller }) = self.queue.front() {
+    fn send(&mut self, work: &mut Work<'_>) -> Result<(), Error> {
+        let mut waiting = Vec::new();
+        let mut index = 0;
+        while let Some(Forward { linked: code, family, payload, caller }) = self.queue.get(index) {
             let State::Connected(linked) = &mut self.state else { return Ok(()) };
             let caller = *caller;
-            match linked.link.forward(code, payload, caller.wants_reply) {
+            if waiting.contains(&caller.session) {
+                index += 1;
+                continue;
+            }
+            let call =
+                Forwarded { linked: code, family: family.as_ref(), payload, wants_reply: caller.wants_reply };
+            let sent = match linked.link.image_of(code) {
+                Some(image) => linked.link.forward(&call, image),
+                None => match work.families.image_for(code, *family, linked.link.cpu(), work.executor) {
+                    Found::Here(Other::Stored(other)) => linked.link.forward(&call, Image::Stored(&other)),
+                    Found::Here(Other::Passed(other)) => linked.link.forward(&call, Image::Passed(&other)),
+                    Found::Waits => {
+                        waiting.push(caller.session);
+                        index += 1;
+                        continue;
+                    }
+                    Found::Not(why) => {
+                        work.outcomes.push_back(self.failed(caller, &why));
+                        drop(self.remove(index));
+                        continue;
+                    }
+                },
+            };
+            match sent {
                 Ok(token) => {
                     linked.used = true;
                     if caller.wants_reply {
@@ -195,9 +219,46 @@ impl Peer {
                 Err(error @ Error::Inject(InjectError::TooManyFunctions)) if linked.used => {
                     return if self.sent.is_empty() { Err(error) } else { Ok(()) };
                 }
-                Err(error) => outcomes.push_back(self.failed(caller, &error.to_string())),
+                Err(error) => work.outcomes.push_back(self.failed(caller, &error.to_string())),
             }
-            drop(self.pop());
+            drop(self.remove(index));
+        }
+        Ok(())
+    }
+
+    /// Answers what the destination asks for, as far as it is here.
+    ///
+    /// # Errors
+    /// At the end of the link.
+    fn answer(&mut self, work: &mut Work<'_>) -> Result<(), Error> {
+        let State::Connected(linked) = &mut self.state else { return Ok(()) };
+        linked.wanted.append(&mut linked.link.take_wanted());
+        let mut index = 0;
+        while let Some(&wanted) = linked.wanted.get(index) {
+            let answered = match wanted {
+                Wanted::Manifest(id) => match work.families.manifest(id, work.executor) {
+                    Found::Waits => None,
+                    Found::Here(manifest) => Some(linked.link.answer_manifest(id, Some(&manifest))),
+                    Found::Not(_) => Some(linked.link.answer_manifest(id, None)),
+                },
+                Wanted::Code(id) => match work.families.image_of_any(id, work.executor) {
+                    Found::Waits => None,
+                    Found::Here(Other::Stored(other)) => {
+                        Some(linked.link.answer_code(id, Some(other.image())))
+                    }
+                    Found::Here(Other::Passed(other)) => {
+                        Some(linked.link.answer_code(id, Some(other.bytes())))
+                    }
+                    Found::Not(_) => Some(linked.link.answer_code(id, None)),
+                },
+            };
+            match answered {
+                None => index += 1,
+                Some(answered) => {
+                    answered?;
+                    linked.wanted.remove(index);
+                }
+            }
         }
         Ok(())
     }
@@ -251,7 +312,7 @@ impl Peer {
     }
 
     fn fail_queued(&mut self, why: &str, outcomes: &mut VecDeque<Returned>) {
-        while let Some(forward) = self.pop() {
+        while let Some(forward) = self.remove(0) {
             outcomes.push_back(self.failed(forward.caller, why));
         }
     }

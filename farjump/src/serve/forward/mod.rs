@@ -6,22 +6,26 @@
 
 mod connecting;
 mod destination;
+mod families;
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use farjump_control::PeerAddress;
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
 use super::epoll::{Event, Watch};
 use crate::Error;
-use crate::executor::{Forwarding, Gate};
-use crate::link::ReplyBytes;
+use crate::executor::{Executor, Forwarding, Gate};
+use crate::link::{ReplyBytes, Wanted};
 use crate::wait::Rest;
 pub(super) use connecting::Choices;
 use connecting::Wake;
 use destination::Peer;
+use families::Families;
 
 /// Most calls under way to one destination: those that wait to be sent and those that wait for an outcome.
 const MOST_CALLS: usize = 1024;
@@ -40,6 +44,8 @@ pub(super) struct Caller {
 /// A call on its way to a destination.
 struct Forward {
     linked: Arc<LinkedImage>,
+    /// The family that its source named.
+    family: Option<FamilyId>,
     payload: Vec<u8>,
     caller: Caller,
 }
@@ -66,15 +72,34 @@ pub(super) struct Forwards {
     choices: Choices,
     /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
+    families: Families,
     /// Outcomes for sessions.
     outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
     active: bool,
 }
 
+/// What a destination's turn works with.
+struct Work<'a> {
+    choices: &'a Choices,
+    wake: &'a mut Option<Arc<Wake>>,
+    watch: &'a Watch,
+    families: &'a mut Families,
+    executor: &'a Executor,
+    outcomes: &'a mut VecDeque<Returned>,
+}
+
 impl Forwards {
     pub(super) fn new(choices: Choices) -> Forwards {
-        Forwards { peers: Vec::new(), choices, wake: None, outcomes: VecDeque::new(), active: false }
+        let families = Families::new(choices.patience);
+        Forwards {
+            peers: Vec::new(),
+            choices,
+            wake: None,
+            families,
+            outcomes: VecDeque::new(),
+            active: false,
+        }
     }
 
     /// Whether [`Forwards::turn`] has work.
@@ -98,25 +123,77 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Takes the call that `gates` was asked to forward.
-    pub(super) fn push(&mut self, gates: &mut Forwarding, linked: Arc<LinkedImage>, caller: Caller) {
+    /// Takes the call that `gates` was asked to forward. Its source has named `family`.
+    pub(super) fn push(
+        &mut self,
+        gates: &mut Forwarding,
+        linked: Arc<LinkedImage>,
+        family: Option<FamilyId>,
+        caller: Caller,
+    ) {
         let Some(asked) = gates.take() else { return };
-        self.peers[asked.peer].push(Forward { linked, payload: asked.payload, caller });
+        if let Some(family) = family {
+            self.families.note(family, caller.session);
+        }
+        self.peers[asked.peer].push(Forward { linked, family, payload: asked.payload, caller });
         self.open_gates(gates);
         self.active = true;
     }
 
-    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes.
-    pub(super) fn turn(&mut self, watch: &Watch, gates: &mut Forwarding) {
+    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. What sources are
+    /// to be asked for is then in [`Forwards::take_unsent`].
+    pub(super) fn turn(&mut self, watch: &Watch, executor: &mut Executor) {
+        let mut work = Work {
+            choices: &self.choices,
+            wake: &mut self.wake,
+            watch,
+            families: &mut self.families,
+            executor,
+            outcomes: &mut self.outcomes,
+        };
         for peer in &mut self.peers {
-            peer.turn(&self.choices, &mut self.wake, watch, &mut self.outcomes);
+            peer.turn(&mut work);
         }
-        self.open_gates(gates);
+        self.open_gates(executor.forwarding());
         self.active = self.is_waiting();
     }
 
     fn is_waiting(&self) -> bool {
-        !self.outcomes.is_empty() || self.peers.iter().any(|peer| peer.under_way() != 0)
+        !self.outcomes.is_empty() || self.peers.iter().any(|peer| peer.under_way() != 0 || peer.is_asking())
+    }
+
+    /// Takes the questions for sessions. Each is answered by [`Forwards::take_manifest`], [`Forwards::take_image`] or
+    /// [`Forwards::go_without`].
+    pub(super) fn take_unsent(&mut self) -> Vec<(u64, Wanted)> {
+        self.families.take_unsent()
+    }
+
+    /// Takes a manifest that a session was asked for.
+    pub(super) fn take_manifest(&mut self, session: u64, family: FamilyId, text: &[u8]) {
+        self.families.take_manifest(session, family, text);
+        self.active = true;
+    }
+
+    /// Takes an image that a session was asked for.
+    pub(super) fn take_image(&mut self, session: u64, id: CodeId, image: Vec<u8>) {
+        self.families.take_image(session, id, image);
+        self.active = true;
+    }
+
+    /// Notes that a session does not send what it was asked for.
+    pub(super) fn go_without(&mut self, session: u64, wanted: Wanted, why: &str) {
+        self.families.failed(session, wanted, why.to_owned());
+        self.active = true;
+    }
+
+    /// Forgets a session that has ended.
+    pub(super) fn source_ended(&mut self, session: u64) {
+        self.families.source_ended(session);
+    }
+
+    /// When a question becomes too old.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.families.deadline()
     }
 
     /// Updates the gates: the present allowance of each destination.
@@ -198,6 +275,7 @@ impl Forwards {
         for peer in &mut self.peers {
             peer.close(watch);
         }
+        self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
         self.active = false;
     }

@@ -10,6 +10,7 @@ use farjump_loader::Manifest;
 
 use super::{End, Session, Shared, Stop, code_missing, cut};
 use crate::Error;
+use crate::link::Wanted;
 use crate::serve::epoll::{Event, Watch};
 
 /// Control messages that are taken from one source in a turn.
@@ -32,6 +33,8 @@ pub(in crate::serve) struct SourceControl {
     pub(in crate::serve) peer: PeerIdentity,
     /// The peer in words for people, as the origin of its code.
     pub(super) origin: Arc<str>,
+    /// What the source was asked for to forward it, and has not answered.
+    pub(super) asked: Vec<Wanted>,
     connection: Control,
 }
 
@@ -46,6 +49,7 @@ impl SourceControl {
             rights,
             peer: connection.peer().clone(),
             origin: connection.peer().to_string().into(),
+            asked: Vec::new(),
             connection,
         }
     }
@@ -211,6 +215,18 @@ impl Session {
                 Message::NoManifest { family } if self.head.awaits_manifest(&FamilyId(family)) => {
                     self.head.settle_manifest();
                 }
+                Message::Code { id, image } if self.has_asked(Wanted::Code(CodeId(id))) => {
+                    self.take_asked(Wanted::Code(CodeId(id)), Some(image), shared);
+                }
+                Message::NoCode { id } if self.has_asked(Wanted::Code(CodeId(id))) => {
+                    self.take_asked(Wanted::Code(CodeId(id)), None, shared);
+                }
+                Message::Manifest { family, text } if self.has_asked(Wanted::Manifest(FamilyId(family))) => {
+                    self.take_asked(Wanted::Manifest(FamilyId(family)), Some(text), shared);
+                }
+                Message::NoManifest { family } if self.has_asked(Wanted::Manifest(FamilyId(family))) => {
+                    self.take_asked(Wanted::Manifest(FamilyId(family)), None, shared);
+                }
                 Message::Bye => return Err(End::Bye.into()),
                 Message::LargeRequest { frame, payload } => self.enlarge(frame, payload, shared)?,
                 Message::LargeAccept { end } => self.enlarged(end, descriptors)?,
@@ -219,6 +235,11 @@ impl Session {
             }
         }
         self.control.flush()
+    }
+
+    /// Whether the source was asked for this, to forward it.
+    fn has_asked(&self, wanted: Wanted) -> bool {
+        self.control.asked.contains(&wanted)
     }
 
     /// Takes the manifest that a frame waits for. One that is damaged, or of another family, counts as none.

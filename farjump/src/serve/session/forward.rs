@@ -1,17 +1,21 @@
 //! Forwarded calls of a session, and their outcomes.
 
-use farjump_control::RefusalCause;
+use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Flags, Header, ReplyStatus};
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
 use crate::executor::Callable;
+use crate::link::Wanted;
+use crate::policy::may;
 use crate::serve::forward::{Caller, Outcome, Returned};
 
 /// Most calls of one source that may be under way to destinations: their outcomes may all wait for its
 /// credit.
 const MOST_FORWARDED: usize = 256;
+/// Most questions to one source that are not answered.
+const MOST_ASKED: usize = 64;
 
 impl Session {
     /// Handles a function that asked to be forwarded, and was allowed.
@@ -34,7 +38,8 @@ impl Session {
             Some(linked) => {
                 self.replies.forwarded_calls += usize::from(wants_reply);
                 shared.executor.stats.forwarded += 1;
-                shared.forwards.push(shared.executor.forwarding(), linked, caller);
+                let family = self.codes.family(header.index, &linked, &shared.executor);
+                shared.forwards.push(shared.executor.forwarding(), linked, family, caller);
                 return Ok(());
             }
             None => Refusal::new(
@@ -44,6 +49,53 @@ impl Session {
         };
         drop(shared.executor.forwarding().take());
         self.refuse(header.token, refusal, shared)
+    }
+
+    /// Asks the source for an image that another machine needs, or for the list of them. The answer goes to
+    /// [`Shared::forwards`].
+    #[cold]
+    pub(in super::super) fn ask(&mut self, wanted: Wanted, shared: &mut Shared) -> Result<(), Stop> {
+        let brings = may(self.control.rights, Rights::INJECT);
+        let refused = match wanted {
+            _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
+            Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
+            _ if self.control.asked.len() >= MOST_ASKED => {
+                Some("its source leaves too many questions open".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(why) = refused {
+            shared.forwards.go_without(self.id, wanted, &why);
+            return Ok(());
+        }
+        self.control.asked.push(wanted);
+        log::debug!("{}: asked for {wanted}, to forward it", self.control.peer);
+        self.notify(&match wanted {
+            Wanted::Manifest(family) => Message::NeedManifest { family: family.0 },
+            Wanted::Code(id) => Message::NeedCode { index: 0, id: id.0 },
+        })
+    }
+
+    /// Takes the answer to a question of [`Session::ask`]: what the source was asked for, or nothing.
+    #[cold]
+    pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
+        if let Some(index) = self.control.asked.iter().position(|asked| *asked == wanted) {
+            self.control.asked.swap_remove(index);
+        }
+        let Some(answer) = answer else {
+            return shared.forwards.go_without(
+                self.id,
+                wanted,
+                &format!("its source does not have {wanted}"),
+            );
+        };
+        match wanted {
+            Wanted::Manifest(family) => shared.forwards.take_manifest(self.id, family, &answer),
+            Wanted::Code(id) => match shared.executor.policy.image(answer.len()) {
+                Ok(()) => shared.forwards.take_image(self.id, id, answer),
+                Err(refusal) => shared.forwards.go_without(self.id, wanted, &refusal.text),
+            },
+        }
     }
 
     /// Sends the source the outcome of a forwarded call. An outcome without credit comes back.

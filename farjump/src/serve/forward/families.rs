@@ -1,0 +1,284 @@
+//! Images for other machines, which a target passes on without running them.
+//!
+//! Code that came here was chosen for this CPU. A destination with another one needs another image of the same family.
+//! It is asked for where the code came from, as far back as the first source, by the messages with which a target asks
+//! for what a frame needs. Manifests and images are known by their hashes, so it does not matter who sends them.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farjump_core::cpu::Cpu;
+use farjump_core::image::{CodeId, FamilyId, ImageView};
+use farjump_loader::{LinkedImage, Manifest, code_id};
+
+use crate::executor::Executor;
+use crate::link::{PassedImage, Wanted};
+
+/// Families that are kept.
+const FAMILIES: usize = 64;
+/// Sources of a family that are remembered.
+const SOURCES: usize = 16;
+/// Bytes of images that are kept; the newest stays in any case.
+const IMAGE_BYTES: usize = 16 << 20;
+
+/// The outcome of a search.
+pub(super) enum Found<T> {
+    Here(T),
+    /// A source was asked, and has not answered yet.
+    Waits,
+    /// It cannot be had, for this reason.
+    Not(String),
+}
+
+/// An image that another CPU runs.
+pub(super) enum Other {
+    /// One of the target's own store.
+    Stored(Arc<LinkedImage>),
+    Passed(Arc<PassedImage>),
+}
+
+/// A family of code that was forwarded.
+struct Family {
+    id: FamilyId,
+    manifest: Option<Arc<Manifest>>,
+    /// The sessions whose frames named it, in the order in which they first did. The first one is asked first: it
+    /// named the family before this target could have sent it anywhere, so no circle of targets asks itself.
+    sources: Vec<u64>,
+    /// Why the last source that was asked sent nothing.
+    failure: Option<String>,
+}
+
+/// A question that was not answered yet.
+struct Ask {
+    family: FamilyId,
+    wanted: Wanted,
+    session: u64,
+    until: Instant,
+}
+
+/// Families, images for other machines, and questions under way.
+pub(super) struct Families {
+    /// The one used last is the last.
+    families: Vec<Family>,
+    /// Likewise.
+    images: Vec<Arc<PassedImage>>,
+    asks: Vec<Ask>,
+    /// Questions to be sent to sessions.
+    unsent: Vec<(u64, Wanted)>,
+    patience: Duration,
+}
+
+impl Families {
+    /// A source has `patience` for each answer.
+    pub(super) fn new(patience: Duration) -> Families {
+        Families { families: Vec::new(), images: Vec::new(), asks: Vec::new(), unsent: Vec::new(), patience }
+    }
+
+    /// Notes that a session called code of this family.
+    pub(super) fn note(&mut self, id: FamilyId, session: u64) {
+        let family = self.family(id);
+        if !family.sources.contains(&session) {
+            family.sources.truncate(SOURCES - 1);
+            family.sources.push(session);
+        }
+    }
+
+    /// The family with this id, which becomes the one used last.
+    fn family(&mut self, id: FamilyId) -> &mut Family {
+        match self.families.iter().rposition(|family| family.id == id) {
+            Some(index) => self.families[index..].rotate_left(1),
+            None => {
+                if self.families.len() == FAMILIES {
+                    self.families.remove(0);
+                }
+                self.families.push(Family { id, manifest: None, sources: Vec::new(), failure: None });
+            }
+        }
+        let last = self.families.len() - 1;
+        &mut self.families[last]
+    }
+
+    /// The image of `linked`'s family that runs on `cpu`.
+    pub(super) fn image_for(
+        &mut self,
+        linked: &LinkedImage,
+        family: Option<FamilyId>,
+        cpu: &Cpu,
+        executor: &Executor,
+    ) -> Found<Other> {
+        let (here, there) = (linked.label(), cpu.platform());
+        let Some(family) = family else {
+            return Found::Not(format!(
+                "it runs on {there}, and the code is the only image of its library, for {here}: build the library for both"
+            ));
+        };
+        let manifest = match self.manifest(family, executor) {
+            Found::Here(manifest) => manifest,
+            Found::Waits => return Found::Waits,
+            Found::Not(why) => return Found::Not(why),
+        };
+        let Some((platform, id)) = manifest.image_for(there) else {
+            let offered: Vec<_> = manifest.images().iter().map(|(offered, _)| offered.to_string()).collect();
+            return Found::Not(format!(
+                "the library has no image for {there} (it has {}): build it for that too",
+                offered.join(", ")
+            ));
+        };
+        let found = self.image(family, id, executor);
+        let Found::Here(other) = &found else { return found };
+        let bytes = match other {
+            Other::Stored(linked) => linked.image(),
+            Other::Passed(passed) => passed.bytes(),
+        };
+        match ImageView::new_checked(bytes) {
+            Ok(view) if view.platform() != Some(platform) => Found::Not(format!(
+                "the manifest of family {family} lies: code {id} is for {}, not {platform}",
+                view.platform().map_or_else(|| "one CPU".to_owned(), |platform| platform.to_string())
+            )),
+            Ok(view) if view.payload_align_log2() != linked.payload_align_log2() => {
+                Found::Not(format!("the images of family {family} do not have the same payload alignment"))
+            }
+            Ok(_) => found,
+            Err(error) => Found::Not(format!("the image for {there}, code {id}, is damaged: {error}")),
+        }
+    }
+
+    /// The manifest of a family.
+    pub(super) fn manifest(&mut self, id: FamilyId, executor: &Executor) -> Found<Arc<Manifest>> {
+        if let Some(library) = executor.local_of_family(&id)
+            && let Some(manifest) = library.manifest()
+        {
+            return Found::Here(Arc::clone(manifest));
+        }
+        match &self.family(id).manifest {
+            Some(manifest) => Found::Here(Arc::clone(manifest)),
+            None => self.ask(id, Wanted::Manifest(id)),
+        }
+    }
+
+    /// The image with this id, of any family whose manifest is here.
+    pub(super) fn image_of_any(&mut self, id: CodeId, executor: &Executor) -> Found<Other> {
+        let lists = |family: &&Family| family.manifest.as_ref().is_some_and(|one| one.contains(&id));
+        match self.families.iter().rev().find(lists).map(|family| family.id) {
+            Some(family) => self.image(family, id, executor),
+            None => {
+                self.kept(id, executor).map_or_else(|| Found::Not("it is not known".to_owned()), Found::Here)
+            }
+        }
+    }
+
+    fn image(&mut self, family: FamilyId, id: CodeId, executor: &Executor) -> Found<Other> {
+        match self.kept(id, executor) {
+            Some(other) => Found::Here(other),
+            None => self.ask(family, Wanted::Code(id)),
+        }
+    }
+
+    /// The image with this id, if it is here.
+    fn kept(&mut self, id: CodeId, executor: &Executor) -> Option<Other> {
+        if let Some(linked) = executor.image(&id) {
+            return Some(Other::Stored(Arc::clone(linked)));
+        }
+        if let Some(index) = self.images.iter().position(|image| image.id() == id) {
+            self.images[index..].rotate_left(1);
+            return self.images.last().cloned().map(Other::Passed);
+        }
+        let own = executor.local_image(&id)?;
+        let passed = Arc::new(PassedImage::new(id, own.bytes().to_vec()));
+        self.keep(Arc::clone(&passed));
+        Some(Other::Passed(passed))
+    }
+
+    fn keep(&mut self, image: Arc<PassedImage>) {
+        self.images.push(image);
+        let mut bytes: usize = self.images.iter().map(|image| image.bytes().len()).sum();
+        while bytes > IMAGE_BYTES && self.images.len() > 1 {
+            bytes -= self.images.remove(0).bytes().len();
+        }
+    }
+
+    /// Asks the first source of the family that has not failed to answer; one at a time.
+    fn ask<T>(&mut self, id: FamilyId, wanted: Wanted) -> Found<T> {
+        let now = Instant::now();
+        if let Some(ask) = self.asks.iter().find(|ask| ask.wanted == wanted) {
+            if now < ask.until {
+                return Found::Waits;
+            }
+            let why = format!("its source has not sent {wanted} within {:?}", self.patience);
+            self.failed(ask.session, wanted, why);
+        }
+        let until = now + self.patience;
+        let family = self.family(id);
+        let Some(&session) = family.sources.first() else {
+            let why = family.failure.clone();
+            return Found::Not(why.unwrap_or_else(|| format!("no source is left that could send {wanted}")));
+        };
+        self.asks.push(Ask { family: id, wanted, session, until });
+        self.unsent.push((session, wanted));
+        Found::Waits
+    }
+
+    /// Takes the questions for sessions. Each is answered by one of the next three functions.
+    pub(super) fn take_unsent(&mut self) -> Vec<(u64, Wanted)> {
+        std::mem::take(&mut self.unsent)
+    }
+
+    /// Takes a manifest that a session sent when it was asked.
+    pub(super) fn take_manifest(&mut self, session: u64, id: FamilyId, text: &[u8]) {
+        let wanted = Wanted::Manifest(id);
+        match Manifest::parse(text) {
+            Ok(manifest) if manifest.id() == id => {
+                self.family(id).manifest = Some(Arc::new(manifest));
+                self.asks.retain(|ask| ask.wanted != wanted);
+            }
+            Ok(other) => {
+                self.failed(
+                    session,
+                    wanted,
+                    format!("its source sent the manifest of family {} for {wanted}", other.id()),
+                );
+            }
+            Err(error) => self.failed(session, wanted, format!("its source sent for {wanted}: {error}")),
+        }
+    }
+
+    /// Takes an image that a session sent when it was asked.
+    pub(super) fn take_image(&mut self, session: u64, id: CodeId, image: Vec<u8>) {
+        let wanted = Wanted::Code(id);
+        if code_id(&image) != id {
+            return self.failed(session, wanted, format!("its source sent other code for {wanted}"));
+        }
+        self.asks.retain(|ask| ask.wanted != wanted);
+        if !self.images.iter().any(|kept| kept.id() == id) {
+            self.keep(Arc::new(PassedImage::new(id, image)));
+        }
+    }
+
+    /// Notes that a session cannot send what is wanted. The next source of the family is asked, if there is one.
+    pub(super) fn failed(&mut self, session: u64, wanted: Wanted, why: String) {
+        let Some(index) = self.asks.iter().position(|ask| ask.session == session && ask.wanted == wanted)
+        else {
+            return;
+        };
+        log::info!("no image to forward: {why}");
+        let family = self.asks.swap_remove(index).family;
+        let family = self.family(family);
+        family.sources.retain(|source| *source != session);
+        family.failure = Some(why);
+    }
+
+    /// Forgets a session, which has ended.
+    pub(super) fn source_ended(&mut self, session: u64) {
+        for family in &mut self.families {
+            family.sources.retain(|source| *source != session);
+        }
+        while let Some(wanted) = self.asks.iter().find(|ask| ask.session == session).map(|ask| ask.wanted) {
+            self.failed(session, wanted, format!("its source ended before it sent {wanted}"));
+        }
+    }
+
+    /// When the next question is too old.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.asks.iter().map(|ask| ask.until).min()
+    }
+}
