@@ -166,6 +166,10 @@ impl SentCodes {
                 let images = library.images().to_vec();
                 Box::new(Family { id: manifest.id(), manifest: Arc::clone(manifest), images })
             });
+            if code.family.is_some() && code.known == Known::Bound {
+                // Another library's frames have bound it, and named no family.
+                (code.known, code.template) = (Known::Perhaps, None);
+            }
         }
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
         // run.

@@ -15,12 +15,12 @@ use crate::support::{PATIENCE, Place, alongside, id_of, library, refused};
 /// Counters of `onward`: its steps `+`, and whether its return values were right.
 type Counts = [u64; 2];
 
-fn address(place: &Place, number: usize) -> String {
+pub(crate) fn address(place: &Place, number: usize) -> String {
     place.address_of(&format!("{number}.sock"))
 }
 
 /// A target of a ring of `count`: it knows the one after it as `next`. It soon sleeps.
-fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
+pub(crate) fn member<'a>(place: &Place, number: usize, count: usize) -> TargetBuilder<'a> {
     Target::listen(&address(place, number))
         .wait_policy(WaitPolicy { spins: 10, pauses: 0, events: 0, yields: 0 })
         .destination("next", &address(place, (number + 1) % count))
@@ -34,19 +34,19 @@ fn ring(place: &Place, count: usize) -> Vec<TargetThread> {
 }
 
 /// Targets that turn only when the test turns them, and a link to the first.
-struct Turned<'a> {
-    targets: Vec<RefCell<Target<'a>>>,
-    link: Link,
+pub(crate) struct Turned<'a> {
+    pub(crate) targets: Vec<RefCell<Target<'a>>>,
+    pub(crate) link: Link,
 }
 
 impl<'a> Turned<'a> {
-    fn new(place: &Place, targets: impl IntoIterator<Item = TargetBuilder<'a>>) -> Turned<'a> {
+    pub(crate) fn new(place: &Place, targets: impl IntoIterator<Item = TargetBuilder<'a>>) -> Turned<'a> {
         let targets: Vec<_> = targets.into_iter().map(|one| RefCell::new(one.build().unwrap())).collect();
         let link = connect(&targets[0], place);
         Turned { targets, link }
     }
 
-    fn turn(&self) {
+    pub(crate) fn turn(&self) {
         for target in &self.targets {
             target.borrow_mut().poll().unwrap();
         }
@@ -57,22 +57,26 @@ impl<'a> Turned<'a> {
         self.answer(self.link.inject(&library("onward"), steps.as_bytes())?)
     }
 
-    fn answer(&self, mut pending: Pending<'_>) -> Result<String, Error> {
+    pub(crate) fn answer(&self, pending: Pending<'_>) -> Result<String, Error> {
+        Ok(String::from_utf8(self.answer_bytes(pending)?).unwrap())
+    }
+
+    pub(crate) fn answer_bytes(&self, mut pending: Pending<'_>) -> Result<Vec<u8>, Error> {
         loop {
             self.turn();
             if let Some(reply) = pending.poll()? {
-                return Ok(String::from_utf8(reply.into_vec()).unwrap());
+                return Ok(reply.into_vec());
             }
         }
     }
 
-    fn target(&self, number: usize) -> std::cell::RefMut<'_, Target<'a>> {
+    pub(crate) fn target(&self, number: usize) -> std::cell::RefMut<'_, Target<'a>> {
         self.targets[number].borrow_mut()
     }
 }
 
 /// A link to the first target, which is turned meanwhile.
-fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
+pub(crate) fn connect(target: &RefCell<Target<'_>>, place: &Place) -> Link {
     let link = Link::builder(&address(place, 0)).reply_mailbox_size(4096);
     alongside(
         || link.connect().unwrap(),

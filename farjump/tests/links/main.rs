@@ -13,6 +13,9 @@ mod event_loop;
 mod eviction;
 mod exports;
 mod fork;
+// Levels of CPUs are those of x86-64.
+#[cfg(target_arch = "x86_64")]
+mod forwarded_images;
 mod forwarding;
 mod helper;
 mod hostile_sources;

@@ -11,11 +11,13 @@ use farjump_fixtures::raw_source::{call, call_code};
 use crate::policy::{refusal_of, with_hostile};
 use crate::support::{Pair, Place, id_of, image_of, library, meanwhile, refused};
 
-/// A function that replies the CPU level it was compiled for, in a library with an image for each of `levels`.
-fn levels(place: &Place, levels: &[u8]) -> Library {
+/// A function that replies the CPU level it was compiled for, in a library with an image for each of `levels`. It
+/// forwards itself to `next` for each `>` that its payload begins with.
+pub(crate) fn levels(place: &Place, levels: &[u8]) -> Library {
     let source = place.path("level.c");
     let text = "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(level)\n\
-        void level_main(void *p, size_t n, void *t) { (void)p; (void)n; (void)t;\n\
+        void level_main(void *p, size_t n, void *t) { (void)t;\n\
+        if (n && *(char *)p == '>') { farjump_forward(\"next\", 4, (char *)p + 1, n - 1); return; }\n\
         unsigned char level = \n\
         #if defined __AVX512F__\n4\n#elif defined __AVX2__\n3\n#elif defined __SSE4_2__\n2\n#else\n0\n#endif\n\
         ; farjump_reply(&level, 1); }\n";
@@ -26,21 +28,21 @@ fn levels(place: &Place, levels: &[u8]) -> Library {
     Library::open(output).unwrap()
 }
 
-fn platform(level: u8) -> Platform {
+pub(crate) fn platform(level: u8) -> Platform {
     let machine = Machine::X86_64;
     Platform { machine, level: Level::new(machine, level).unwrap() }
 }
 
-fn id_for(library: &Library, level: u8) -> CodeId {
+pub(crate) fn id_for(library: &Library, level: u8) -> CodeId {
     library.image_for(platform(level)).unwrap().id()
 }
 
-fn family_of(library: &Library) -> FamilyId {
+pub(crate) fn family_of(library: &Library) -> FamilyId {
     library.manifest().unwrap().id()
 }
 
 /// Levels that this CPU has, to claim.
-fn claimed() -> impl Iterator<Item = u8> {
+pub(crate) fn claimed() -> impl Iterator<Item = u8> {
     let most = Level::number(farjump_os::cpu::detected().level());
     [0, 2, 3, 4].into_iter().filter(move |level| *level <= most)
 }

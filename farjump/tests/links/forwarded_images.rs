@@ -1,0 +1,333 @@
+//! Functions that forward themselves to targets with other CPUs: which image goes there, who is asked for it, and what
+//! becomes of the call if it cannot be had. CPU levels stand for machines: code for one is not run by all.
+
+use std::time::Duration;
+
+use farjump::core::frame::{Kind, Plan, PlanCode};
+use farjump::{CodeId, Error, FamilyId, Library, Mode, RefusalCause, TargetBuilder};
+use farjump_control::Message;
+use farjump_fixtures::raw_source::{RawSource, call};
+
+use crate::forwarding::{Turned, address, connect, member};
+use crate::platforms::{claimed, family_of, id_for, levels, platform};
+use crate::support::{PATIENCE, Place, alongside, library, refused};
+
+/// Targets that claim these levels, each with the next one as its destination.
+fn chain<'a>(place: &Place, levels: &[u8]) -> Vec<TargetBuilder<'a>> {
+    let of_level =
+        |(number, level): (usize, &u8)| member(place, number, levels.len()).cpu_level(platform(*level).level);
+    levels.iter().enumerate().map(of_level).collect()
+}
+
+/// Injects `library` to be forwarded so often, and turns until the level of the image that ran has come.
+fn call_level(turned: &Turned<'_>, library: &Library, hops: usize) -> Result<String, Error> {
+    let reply = turned.answer_bytes(turned.link.inject(library, ">".repeat(hops).as_bytes())?)?;
+    Ok(reply.iter().map(|level| char::from(b'0' + level)).collect())
+}
+
+/// The images that each target has, by their ids.
+fn images(turned: &Turned<'_>) -> Vec<Vec<CodeId>> {
+    (0..turned.targets.len())
+        .map(|number| turned.target(number).images().iter().map(|image| image.id).collect())
+        .collect()
+}
+
+#[track_caller]
+fn lost(outcome: Result<String, Error>) -> String {
+    refused(outcome, "level", RefusalCause::ForwardFailed)
+}
+
+/// Whether this machine has level v3, for which these tests need targets.
+fn has_v3() -> bool {
+    let has = claimed().any(|level| level == 3);
+    if !has {
+        eprintln!("skipped: this CPU is not of level v3");
+    }
+    has
+}
+
+#[test]
+fn each_target_of_a_chain_runs_its_own_image_and_the_source_is_asked_for_each_once() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let level = levels(&place, &[0, 2, 3]);
+    let turned = Turned::new(&place, chain(&place, &[3, 2, 0, 3]));
+    for _ in 0..50 {
+        for (hops, ran) in ["3", "2", "0", "0"].into_iter().enumerate() {
+            assert_eq!(call_level(&turned, &level, hops).unwrap(), ran, "{hops} hops");
+        }
+    }
+    let [v0, v2, v3] = [0, 2, 3].map(|one| id_for(&level, one));
+    // The last one has level v3: what its forerunner has runs there, and is not asked for.
+    assert_eq!(images(&turned), [[v3], [v2], [v0], [v0]]);
+    for number in 0..4 {
+        assert_eq!(turned.target(number).stats().refusals(), 0);
+        assert_eq!(turned.target(number).images()[0].family, family_of(&level));
+    }
+    let bytes: usize = level.images().iter().map(|image| image.bytes().len()).sum();
+    assert_eq!(turned.link.stats().code_bytes, bytes as u64);
+}
+
+#[test]
+fn a_target_that_forgot_the_image_gets_it_again() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let level = levels(&place, &[0, 2, 3]);
+    let turned = Turned::new(&place, chain(&place, &[3, 2, 0]));
+    let ids = [3, 2, 0].map(|one| id_for(&level, one));
+    for forgetful in [&[][..], &[2], &[1, 2], &[0, 1], &[1]] {
+        for &number in forgetful {
+            assert!(turned.target(number).drop_code(&ids[number]));
+        }
+        assert_eq!(call_level(&turned, &level, 2).unwrap(), "0", "{forgetful:?}");
+    }
+    let bytes: usize = level.images().iter().map(|image| image.bytes().len()).sum();
+    let again = level.image_for(platform(3)).unwrap().bytes().len();
+    assert_eq!(turned.link.stats().code_bytes, (bytes + again) as u64, "only what the first one dropped");
+}
+
+#[test]
+fn a_target_that_admits_a_family_asks_the_one_that_forwards() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let level = levels(&place, &[0, 3]);
+    let mut targets = chain(&place, &[3, 3, 0]);
+    let last = targets.pop().unwrap();
+    targets.push(last.allow_family([family_of(&level)]));
+    let turned = Turned::new(&place, targets);
+    assert_eq!(call_level(&turned, &level, 2).unwrap(), "0");
+
+    let place = Place::new();
+    let mut targets = chain(&place, &[3, 3]);
+    let last = targets.pop().unwrap();
+    targets.push(last.allow_family([family_of(&level)]));
+    let turned = Turned::new(&place, targets);
+    assert_eq!(call_level(&turned, &level, 1).unwrap(), "3", "the same image, of an admitted family");
+    let tally = library("onward");
+    let error = turned.answer(turned.link.inject(&tally, b">next;x").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("allow_family"), "{error}");
+}
+
+#[test]
+fn a_function_of_the_targets_own_has_its_images_in_the_targets_library() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let level = levels(&place, &[0, 3]);
+    let mut targets = chain(&place, &[3, 0]);
+    let own = targets.remove(0).local(&level);
+    targets.insert(0, own);
+    let turned = Turned::new(&place, targets);
+    turned.link.set_mode(Mode::Local);
+    for _ in 0..3 {
+        assert_eq!(call_level(&turned, &level, 1).unwrap(), "0");
+    }
+    assert_eq!(turned.link.stats().code_bytes, 0);
+}
+
+#[test]
+fn a_library_without_an_image_for_a_destination_fails_there_and_says_what_it_has() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let turned = Turned::new(&place, chain(&place, &[3, 0]));
+    let (one, two) = (levels(&place, &[3]), levels(&Place::new(), &[2, 3]));
+    let start = "the target refused a call: it could not forward it to its destination `next`: ";
+    let text = lost(call_level(&turned, &one, 1));
+    assert!(text.contains(start), "{text}");
+    assert!(text.contains("it runs on x86_64-unknown-linux-gnu, and the code is the only image"), "{text}");
+    let text = lost(call_level(&turned, &two, 1));
+    assert!(
+        text.contains("has no image for x86_64-unknown-linux-gnu (it has x86_64-unknown-linux-gnu:v2, "),
+        "{text}"
+    );
+    // A one-way call says so with the next flush.
+    turned.link.send(&two, b">").unwrap();
+    let text = lost(call_level(&turned, &two, 1));
+    assert!(text.contains("has no image for"), "{text}");
+    assert!(images(&turned)[1].is_empty());
+    assert_eq!(call_level(&turned, &two, 0).unwrap(), "3");
+}
+
+/// A hostile source of the first of two targets, of which the second needs another image, and an honest one.
+struct Hostile<'a> {
+    turned: Turned<'a>,
+    source: RawSource,
+    level: Library,
+    index: u16,
+}
+
+impl Hostile<'_> {
+    fn new(place: &Place, patience: Duration) -> Self {
+        let targets = chain(place, &[3, 0]).into_iter().map(|target| target.handshake_timeout(patience));
+        let turned = Turned::new(place, targets);
+        let source = alongside(|| RawSource::connect(&address(place, 0)), || turned.turn());
+        Hostile { turned, source, level: levels(place, &[0, 3]), index: 0 }
+    }
+
+    /// Sends a call that forwards itself, of an image that is said to be of this family.
+    fn send(&mut self, family: FamilyId) {
+        let image = self.level.image_for(platform(3)).unwrap();
+        let code = PlanCode {
+            image: image.bytes(),
+            id: image.id(),
+            epoch: self.source.epoch,
+            name: "level",
+            family: Some(&family),
+        };
+        let plan = Plan { kind: Kind::CallCode, index: self.index, code: Some(code), ..call() };
+        self.source.send_plan(&plan, b">");
+        self.index += 1;
+    }
+
+    fn message(&mut self) -> Message {
+        let (source, turned) = (&mut self.source, &self.turned);
+        alongside(
+            || {
+                loop {
+                    match source.message() {
+                        Some(Message::CodeLinked { .. }) | None => {}
+                        Some(message) => break message,
+                    }
+                }
+            },
+            || turned.turn(),
+        )
+    }
+
+    /// The text of the refusal that comes next.
+    fn refusal(&mut self) -> String {
+        match self.message() {
+            Message::Refused { cause: RefusalCause::ForwardFailed, text, .. } => text,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_source_that_answers_wrongly_loses_its_own_call() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let mut hostile = Hostile::new(&place, PATIENCE);
+    let level = hostile.level.clone();
+    let (family, wanted) = (family_of(&level), id_for(&level, 0));
+    let manifest = |text: &[u8]| Message::Manifest { family: family.0, text: text.to_vec() };
+    let own = level.manifest().unwrap().text().as_bytes().to_vec();
+    let mut damaged = own.clone();
+    *damaged.last_mut().unwrap() = b'x';
+    let other = library("onward").manifest().unwrap().text().as_bytes().to_vec();
+    for (answer, words) in [
+        (Message::NoManifest { family: family.0 }, "its source does not have the manifest"),
+        (manifest(&damaged), "is no platform and code id"),
+        (manifest(&other), "sent the manifest of family"),
+        (manifest(b""), "this is no manifest"),
+    ] {
+        hostile.send(family);
+        assert!(matches!(hostile.message(), Message::NeedManifest { family: asked } if asked == family.0));
+        hostile.source.say(&answer);
+        let text = hostile.refusal();
+        assert!(text.contains(words) && text.contains("destination `next`"), "{text}");
+    }
+    let image = level.image_for(platform(0)).unwrap().bytes().to_vec();
+    let other = level.image_for(platform(3)).unwrap().bytes().to_vec();
+    for (number, (answer, words)) in [
+        (Message::NoCode { id: wanted.0 }, "its source does not have code"),
+        (Message::Code { id: wanted.0, image: other }, "its source sent other code"),
+        (
+            Message::Code { id: wanted.0, image: image[..image.len() / 2].to_vec() },
+            "its source sent other code",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        hostile.send(family);
+        if number == 0 {
+            assert!(matches!(hostile.message(), Message::NeedManifest { .. }));
+            hostile.source.say(&manifest(&own));
+        }
+        assert!(matches!(hostile.message(), Message::NeedCode { id, .. } if id == wanted.0));
+        hostile.source.say(&answer);
+        let text = hostile.refusal();
+        assert!(text.contains(words), "{text}");
+    }
+    assert!(images(&hostile.turned)[1].is_empty(), "nothing went on");
+    // An honest source has it.
+    assert_eq!(call_level(&hostile.turned, &level, 1).unwrap(), "0");
+}
+
+#[test]
+fn a_manifest_that_lies_about_an_image_sends_nothing_on() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let mut hostile = Hostile::new(&place, PATIENCE);
+    let v3 = id_for(&hostile.level, 3);
+    // It says that the code for v3 is for every CPU.
+    let lie = farjump_loader::Manifest::new([(platform(0), v3)]).unwrap();
+    hostile.send(lie.id());
+    assert!(matches!(hostile.message(), Message::NeedManifest { family } if family == lie.id().0));
+    hostile.source.say(&Message::Manifest { family: lie.id().0, text: lie.text().as_bytes().to_vec() });
+    let text = hostile.refusal();
+    assert!(text.contains("lies: code") && text.contains("is for x86_64-unknown-linux-gnu:v3"), "{text}");
+    assert!(images(&hostile.turned)[1].is_empty());
+    // The first frame of this code named that family. The honest source's names its own.
+    let level = hostile.level.clone();
+    assert_eq!(call_level(&hostile.turned, &level, 1).unwrap(), "0");
+}
+
+#[test]
+fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let mut hostile = Hostile::new(&place, Duration::from_secs(1));
+    let level = hostile.level.clone();
+    let family = family_of(&level);
+    hostile.send(family);
+    assert!(matches!(hostile.message(), Message::NeedManifest { .. }));
+    // It was the first that named the family, so it is asked, and the others' calls wait for it. Other functions do not.
+    let turned = &hostile.turned;
+    let far = turned.link.inject(&level, b">").unwrap();
+    assert_eq!(turned.answer(turned.link.inject(&library("onward"), b"near").unwrap()).unwrap(), "near");
+    let other = connect(&turned.targets[0], &place);
+    let near = other.inject(&library("onward"), b">next;there").unwrap();
+    assert_eq!(turned.answer(near).unwrap(), "there");
+    assert_eq!(turned.answer_bytes(far).unwrap(), [0], "the honest source was asked after it");
+    // What it called went on with the image that the other one sent. Its answer is no breach.
+    hostile.source.say(&Message::NoManifest { family: family.0 });
+    assert_eq!(alongside(|| hostile.source.reply(), || hostile.turned.turn()), [0]);
+    assert_eq!(hostile.turned.target(0).sources(), 3);
+    // Nobody has asked for this.
+    hostile.source.say(&Message::NoManifest { family: family.0 });
+    assert!(matches!(hostile.message(), Message::Closing { text } if text.contains("NoManifest unasked")));
+}
+
+#[test]
+fn a_source_that_ends_before_it_answers_leaves_the_call_to_the_next_one() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let mut hostile = Hostile::new(&place, PATIENCE);
+    let level = hostile.level.clone();
+    hostile.send(family_of(&level));
+    assert!(matches!(hostile.message(), Message::NeedManifest { .. }));
+    let Hostile { turned, source, .. } = hostile;
+    let far = turned.link.inject(&level, b">").unwrap();
+    turned.turn();
+    drop(source);
+    assert_eq!(turned.answer_bytes(far).unwrap(), [0]);
+}
