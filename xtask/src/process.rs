@@ -103,13 +103,18 @@ pub(crate) struct Ended {
     pub(crate) output: String,
 }
 
+/// Picks a line of output.
+type LinePicker = fn(&str) -> bool;
+
 /// A program to be run.
 #[derive(Debug)]
 pub(crate) struct Run<'i> {
     command: Command,
     limit: Duration,
-    /// Picks the line from which on the limit counts, if not from the start.
-    begins: Option<fn(&str) -> bool>,
+    /// Picks the line from which on the limit counts, if not from the start; and the limit before it.
+    begins: Option<(LinePicker, Duration)>,
+    /// Kills it once this is set.
+    stopped: Option<&'i AtomicBool>,
     show: Show,
     /// Prefix of each line that is shown.
     mark: String,
@@ -137,6 +142,7 @@ impl<'i> Run<'i> {
             command,
             limit: Duration::from_secs(600),
             begins: None,
+            stopped: None,
             show: Show::All,
             mark: String::new(),
             output: None,
@@ -188,8 +194,19 @@ impl<'i> Run<'i> {
 
     /// Counts the limit from the first line that `begins` picks: before it cargo builds, and how long that
     /// takes depends on the machine. The time before it has a limit of its own, [`BUILDING`].
-    pub(crate) fn limit_from(mut self, begins: fn(&str) -> bool) -> Self {
-        self.begins = Some(begins);
+    pub(crate) fn limit_from(self, begins: fn(&str) -> bool) -> Self {
+        self.limit_before(BUILDING, begins)
+    }
+
+    /// Counts the limit from the first line that `begins` picks, and gives the time before it the limit `before`.
+    pub(crate) fn limit_before(mut self, before: Duration, begins: fn(&str) -> bool) -> Self {
+        self.begins = Some((begins, before));
+        self
+    }
+
+    /// Kills it, and all processes that it started, once `stopped` is set.
+    pub(crate) fn unless(mut self, stopped: &'i AtomicBool) -> Self {
+        self.stopped = Some(stopped);
         self
     }
 
@@ -252,13 +269,13 @@ impl<'i> Run<'i> {
             }
         });
         let mut begins = self.begins;
-        let mut limit = if begins.is_some() { BUILDING } else { self.limit };
+        let mut limit = begins.map_or(self.limit, |(_, before)| before);
         let mut deadline = Instant::now() + limit;
         let mut output = String::new();
         loop {
             match came.recv_timeout(LOOK) {
                 Ok(line) => {
-                    if begins.is_some_and(|begins| begins(&line)) {
+                    if begins.is_some_and(|(begins, _)| begins(&line)) {
                         begins = None;
                         limit = self.limit;
                         deadline = Instant::now() + limit;
@@ -280,6 +297,9 @@ impl<'i> Run<'i> {
             }
             if self.interrupt.came() {
                 return Err(Failed::Interrupted);
+            }
+            if self.stopped.is_some_and(|stopped| stopped.load(Ordering::Relaxed)) {
+                return Err(Failed::Because(format!("`{shown}` was killed: it has lost its other half")));
             }
             if Instant::now() >= deadline {
                 return Err(Failed::Because(format!("`{shown}` was killed after {} s", limit.as_secs())));
@@ -337,5 +357,20 @@ mod tests {
         assert!(run("echo builds; sleep 0.3; echo built").unwrap().status.success());
         let error = run("echo builds; echo runs; sleep 60").unwrap_err().to_string();
         assert!(error.ends_with("was killed after 0 s"), "{error}");
+        let slow = Run::new("sh", &interrupt).args(["-c", "echo boots; sleep 60"]).quiet();
+        let error = slow.limit_before(Duration::ZERO, |line| line == "up").run().unwrap_err().to_string();
+        assert!(error.ends_with("was killed after 0 s"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_waits_for_another_one_ends_with_it() {
+        let (interrupt, stopped) = (Interrupt(Arc::default()), AtomicBool::new(false));
+        let run = || Run::new("sh", &interrupt).args(["-c", "sleep 60"]).quiet().unless(&stopped);
+        let error = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| run().run().unwrap_err().to_string());
+            stopped.store(true, Ordering::Relaxed);
+            waits.join().unwrap()
+        });
+        assert!(error.contains("lost its other half"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ off() {
     printf "\\$(printf %o "$1")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null
     poweroff -f
 }
-# Signals the other machine, which waits with `await` and the same number. Both end within a minute.
+# Signals the other machine, which waits with `await` and the same number, for at most 3 minutes.
 tell() {
     for _ in $(seq 60); do
         nc -w 2 "$there" $((7000 + $1)) </dev/null >/dev/null 2>&1 && return 0
@@ -28,6 +28,11 @@ tell() {
     return 1
 }
 await() { timeout -s KILL "$2" nc -l -p $((7000 + $1)) </dev/null >/dev/null 2>&1; }
+# Ends a machine that has lost the other one: each would wait for it at every command.
+apart() {
+    echo "@@ the other machine does not answer $1"
+    off 1
+}
 # Waits until a process listens at port $1.
 listening() {
     port=$(printf ':%04X' "$1")
@@ -58,7 +63,15 @@ done
 here=$(told vm.here) there=$(told vm.there) device=$(told vm.device)
 export HERE="$here" THERE="${there:-$here}"
 ip link set lo up
-[ -e "/sys/class/net/$device" ] || ip link add "$device" type dummy
+if [ -z "$there" ]; then
+    ip link add "$device" type dummy
+else
+    # The cable. Its driver may still be at work.
+    for _ in $(seq 60); do
+        [ -e "/sys/class/net/$device" ] && break
+        sleep 1
+    done
+fi
 # An interface without IPv6 addresses that are still being tried.
 echo 0 >"/proc/sys/net/ipv6/conf/$device/accept_dad"
 ip addr add "$here/24" dev "$device"
@@ -68,6 +81,10 @@ chmod 666 /dev/infiniband/*
 echo "@@ up $(uptime) $(uname -r)"
 
 cd /job || off 1
+if [ -n "$there" ]; then
+    # Whether the cable carries anything.
+    if [ "$(told vm.serves)" = yes ]; then await 999 120; else tell 999; fi || apart "before the first command"
+fi
 number=0
 while [ -e "$number.sh" ]; do
     echo "@@ begin $number"
@@ -80,8 +97,9 @@ while [ -e "$number.sh" ]; do
         setsid sh "$number.there.sh" &
         child=$!
         listening "$port"
-        tell "$number"
-        await $((number + 500)) "$limit"
+        tell "$number" || apart "at command $number"
+        # The other one has so long for the command, and to find this one.
+        await $((number + 500)) $((limit + 60)) || apart "at the end of command $number"
         # It ends by itself, or is ended: the machine that makes requests has the verdict.
         for _ in $(seq 50); do
             kill -0 $child 2>/dev/null || break
@@ -90,10 +108,10 @@ while [ -e "$number.sh" ]; do
         status=0
         kill -s KILL -- -$child 2>/dev/null || { wait $child; status=$?; }
     else
-        await "$number" "$limit"
+        await "$number" $((limit + 60)) || apart "at command $number"
         bounded "$limit" "$number.sh"
         status=$?
-        tell $((number + 500)) || echo "the other machine is gone"
+        tell $((number + 500)) || apart "at the end of command $number"
     fi
     case $status in
         0 | 77) ;;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// Exit status of a skipped test program.
 const SKIPPED: i32 = 77;
+/// Lines of the console's end that are kept.
+const KEPT_LINES: usize = 50;
 
 /// Log of a machine's run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,6 +15,13 @@ pub(super) struct Log {
     /// The reason why it did not finish.
     pub(super) broke: Option<String>,
     commands: BTreeMap<usize, Ended>,
+    /// Its last lines.
+    last: Vec<String>,
+}
+
+/// Whether this line is printed before the first command.
+pub(super) fn begins(line: &str) -> bool {
+    line.trim_end() == "@@ begin 0"
 }
 
 /// Log of one command.
@@ -50,6 +59,8 @@ impl Log {
         let mut log = Log { broke, ..Log::default() };
         let mut is_done = false;
         let mut running = None;
+        log.last = console.lines().map(|line| line.trim_end().to_owned()).collect();
+        log.last.drain(..log.last.len().saturating_sub(KEPT_LINES));
         for line in console.lines().map(|line| line.trim_end_matches('\r')) {
             let words: Vec<_> = line.strip_prefix("@@ ").unwrap_or("").split(' ').collect();
             match *words {
@@ -85,6 +96,18 @@ impl Log {
             log.broke = Some(why.to_owned());
         }
         log
+    }
+
+    /// Whether a command has begun. If not, nothing of farjump's has run: the machine did not boot, or the cable
+    /// joined it to no other.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    /// The last so many lines of the console, each behind `mark`.
+    pub(super) fn last_lines(&self, most: usize, mark: &str) -> String {
+        let from = self.last.len().saturating_sub(most);
+        self.last[from..].iter().map(|line| format!("{mark}  {line}\n")).collect()
     }
 
     /// Output of the command with this number.
@@ -150,5 +173,15 @@ half a line";
         assert!(Log::read("@@ up 7 x\n@@ begin 0\n@@ end 0 0 8\n", None).broke.is_some());
         assert!(Log::read("Kernel panic", None).broke.unwrap().contains("did not come up"));
         assert_eq!(Log::read("@@ up 7 x\n@@ done\n", None).broke, None);
+    }
+
+    #[test]
+    fn a_machine_that_ran_nothing_is_told_from_one_that_failed() {
+        for nothing in ["", "Kernel panic\n", "@@ up 7 x\r\n@@ the other machine does not answer\r\n"] {
+            assert!(!Log::read(nothing, None).has_begun(), "{nothing}");
+        }
+        assert!(Log::read(CONSOLE, None).has_begun());
+        assert!(begins("@@ begin 0\r") && !begins("@@ begin 1\r"));
+        assert_eq!(Log::read(CONSOLE, None).last_lines(2, "x | "), "x |   @@ begin 4\nx |   half a line\n");
     }
 }

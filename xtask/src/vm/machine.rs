@@ -2,9 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::log::{Log, Verdict};
+use super::log::{self, Log, Verdict};
 use crate::process::{Failed, Interrupt, Run};
 
 /// QEMU.
@@ -23,11 +24,16 @@ pub(super) struct Machine<'a> {
     pub(super) mark: &'a str,
     /// The part of it that is shown.
     pub(super) shown: Shown,
-    /// The cable to another machine, and this machine's side.
-    pub(super) pair: Option<(OwnedFd, Side)>,
-    /// Time limit.
+    /// The cable to another machine, this machine's side, and whether either has ended before all was done.
+    pub(super) pair: Option<(OwnedFd, Side, &'a AtomicBool)>,
+    /// Time limit from its first command on.
     pub(super) limit: Duration,
 }
+
+/// Time limit until the first command.
+const BOOT: Duration = Duration::from_secs(180);
+/// Lines of the console that are printed of a machine that failed.
+const LAST_LINES: usize = 20;
 
 /// The part of a machine's output that is shown while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +56,14 @@ pub(super) enum Side {
 }
 
 impl Side {
+    /// Its name in output.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Side::Asks => "asks",
+            Side::Serves => "serves",
+        }
+    }
+
     fn address(self) -> &'static str {
         match self {
             Side::Asks => "10.9.0.1",
@@ -84,7 +98,7 @@ impl Machine<'_> {
         );
         let own = match &self.pair {
             None => "vm.here=10.9.0.1 vm.device=dummy0".to_owned(),
-            Some((_, side)) => {
+            Some((_, side, _)) => {
                 let there = if *side == Side::Asks { Side::Serves } else { Side::Asks };
                 let serves = if *side == Side::Serves { "yes" } else { "no" };
                 // The cable is standard input: the only descriptor that a child inherits without unsafe code.
@@ -114,31 +128,37 @@ impl Machine<'_> {
             ])
             .args(["-append", &append])
             .mark(self.mark)
-            .limit(self.limit);
+            .limit(self.limit)
+            .limit_before(BOOT, log::begins);
         let run = match self.shown {
             Shown::Console => run,
             Shown::Commands(names) => run.showing(naming(self.mark.to_owned(), names)),
             Shown::Nothing => run.quiet(),
         };
-        let run = match self.pair {
-            Some((cable, _)) => run.input(cable),
-            None => run,
+        let (run, other) = match self.pair {
+            Some((cable, _, broke)) => (run.input(cable).unless(broke), Some(broke)),
+            None => (run, None),
         };
-        let ended = match run.run() {
-            Ok(ended) => ended,
-            Err(error) if error.is_interrupt() => return Err(error),
+        let read = match run.run() {
+            Ok(ended) => {
+                // The value 0 written to the port: QEMU shifts it and adds 1.
+                let why =
+                    (ended.status.code() != Some(1)).then(|| format!("QEMU ended with {}", ended.status));
+                Log::read(&ended.output, why)
+            }
             Err(Failed::Because(why)) => {
                 let text = std::fs::read(self.log).unwrap_or_default();
-                return Ok(Log::read(&String::from_utf8_lossy(&text), Some(why)));
+                Log::read(&String::from_utf8_lossy(&text), Some(why))
             }
             Err(error) => return Err(error),
         };
-        // The value 0 written to the port: QEMU shifts it and adds 1.
-        let why = (ended.status.code() != Some(1)).then(|| {
-            let last = ended.output.lines().next_back().unwrap_or("");
-            format!("QEMU ended with {}; the console's last line: {last}", ended.status)
-        });
-        Ok(Log::read(&ended.output, why))
+        if let Some(why) = &read.broke {
+            let mark = self.mark;
+            println!("{mark}{why}; the end of its console:\n{}", read.last_lines(LAST_LINES, mark));
+            // The other one would wait for it at each of its commands.
+            other.iter().for_each(|other| other.store(true, Ordering::Relaxed));
+        }
+        Ok(read)
     }
 }
 

@@ -18,6 +18,7 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,8 +41,10 @@ const PROGRAMS: [&str; 5] = [QEMU, "dpkg-deb", "strip", "xz", "zstd"];
 /// The programs of this workspace that machines run.
 const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
 
-/// Limit for booting and ending a machine, besides its commands.
-const BOOT: Duration = Duration::from_secs(120);
+/// Limit for ending a machine, besides its commands.
+const END: Duration = Duration::from_secs(60);
+/// How often a machine is booted that has run nothing: not more than once more.
+const BOOTS: usize = 2;
 
 /// The first process of a machine.
 const INIT: &str = include_str!("init.sh");
@@ -261,16 +264,21 @@ impl Bench<'_> {
         let begun = Instant::now();
         let parts = self.build(kernel, &commands)?;
         let log = self.folder.join(format!("{}.log", kernel.release));
-        let machine = Machine {
-            kernel: &parts.kernel,
-            initramfs: &parts.initramfs,
-            log: &log,
-            mark,
-            shown: options.shown(&commands),
-            pair: None,
-            limit: limit(&commands),
-        };
-        let read = machine.run(self.interrupt)?;
+        let read = booted(
+            |read: &Log| read.has_begun(),
+            || {
+                let machine = Machine {
+                    kernel: &parts.kernel,
+                    initramfs: &parts.initramfs,
+                    log: &log,
+                    mark,
+                    shown: options.shown(&commands),
+                    pair: None,
+                    limit: limit(&commands),
+                };
+                machine.run(self.interrupt)
+            },
+        )?;
         println!("{name}: {} s; the console is kept in {}", begun.elapsed().as_secs(), log.display());
         Ok(counted(&name, &commands, &read))
     }
@@ -284,34 +292,40 @@ impl Bench<'_> {
         }
         println!("\n== {name}");
         let begun = Instant::now();
-        let ends =
-            UnixStream::pair().map_err(|error| Failed::Because(format!("a pair of sockets: {error}")))?;
-        let machine = |kernel: &Kernel, side: Side, end: UnixStream| -> Result<(Log, PathBuf), Failed> {
-            let parts = self.build(kernel, &commands)?;
-            let word = if side == Side::Asks { "asks" } else { "serves" };
-            let log = self.folder.join(format!("pair-{word}.log"));
-            let machine = Machine {
-                kernel: &parts.kernel,
-                initramfs: &parts.initramfs,
-                log: &log,
-                mark: &format!("{word:6} | "),
-                // The other side's output is the same on success.
-                shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
-                pair: Some((OwnedFd::from(end), side)),
-                limit: limit(&commands),
+        let sides = [(asks, Side::Asks), (serves, Side::Serves)];
+        let logs = sides.map(|(_, side)| self.folder.join(format!("pair-{}.log", side.word())));
+        let parts = [self.build(asks, &commands)?, self.build(serves, &commands)?];
+        let run = || -> Result<(Log, Log), Failed> {
+            let ends =
+                UnixStream::pair().map_err(|error| Failed::Because(format!("a pair of sockets: {error}")))?;
+            let broke = AtomicBool::new(false);
+            let machine = |at: usize, end: UnixStream| {
+                let side = sides[at].1;
+                let machine = Machine {
+                    kernel: &parts[at].kernel,
+                    initramfs: &parts[at].initramfs,
+                    log: &logs[at],
+                    mark: &format!("{:6} | ", side.word()),
+                    // The other side's output is the same on success.
+                    shown: if side == Side::Asks { options.shown(&commands) } else { Shown::Nothing },
+                    pair: Some((OwnedFd::from(end), side, &broke)),
+                    limit: limit(&commands),
+                };
+                machine.run(self.interrupt)
             };
-            Ok((machine.run(self.interrupt)?, log))
+            let (asked, served) = thread::scope(|scope| {
+                let other = scope.spawn(|| machine(1, ends.1));
+                let asked = machine(0, ends.0);
+                (asked, joined(other))
+            });
+            Ok((asked?, served?))
         };
-        let (asked, served) = thread::scope(|scope| {
-            let other = scope.spawn(|| machine(serves, Side::Serves, ends.1));
-            let asked = machine(asks, Side::Asks, ends.0);
-            (asked, joined(other))
-        });
-        let (asked, served) = (asked?, served?);
-        let logs = [&asked.1, &served.1].map(|log| log.display().to_string());
+        let begun_both = |(asked, served): &(Log, Log)| asked.has_begun() && served.has_begun();
+        let (asked, served) = booted(begun_both, run)?;
+        let logs = logs.map(|log| log.display().to_string());
         println!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
-        let mut tally = counted(&name, &commands, &asked.0);
-        tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served.0).failed);
+        let mut tally = counted(&name, &commands, &asked);
+        tally.failed.extend(counted(&format!("{name}, serving"), &commands, &served).failed);
         Ok(tally)
     }
 
@@ -354,6 +368,20 @@ impl Bench<'_> {
     }
 }
 
+/// Runs machines, and once more if they have not begun with their commands: then it was the emulator, its kernel or the
+/// host that failed, and no part of farjump had a turn.
+fn booted<T>(has_begun: impl Fn(&T) -> bool, run: impl Fn() -> Result<T, Failed>) -> Result<T, Failed> {
+    let mut read = run()?;
+    for _ in 1..BOOTS {
+        if has_begun(&read) {
+            break;
+        }
+        println!("no command has begun: booting once more");
+        read = run()?;
+    }
+    Ok(read)
+}
+
 /// The result of a thread that runs a machine.
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Failed>>) -> Result<T, Failed> {
     thread.join().unwrap_or_else(|_| Err(Failed::Because("the thread of a machine panicked".into())))
@@ -393,7 +421,7 @@ fn chosen(options: &Options) -> Option<Vec<Command>> {
 /// Time limit of a machine with these commands.
 fn limit(commands: &[Command]) -> Duration {
     let seconds: u64 = commands.iter().map(|command| u64::from(command.limit)).sum();
-    BOOT + Duration::from_secs(seconds)
+    END + Duration::from_secs(seconds)
 }
 
 /// Results of the commands in a machine.
@@ -411,4 +439,24 @@ fn counted(machine: &str, commands: &[Command], log: &Log) -> Tally {
         tally.fail(format!("{machine}: {why}"));
     }
     tally
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_is_booted_once_more_if_it_has_run_nothing_and_never_otherwise() {
+        for (begins_at, boots) in [(1, 1), (2, 2), (3, 2)] {
+            let count = Cell::new(0);
+            let run = || {
+                count.set(count.get() + 1);
+                Ok(count.get())
+            };
+            assert_eq!(booted(|number| *number >= begins_at, run).unwrap(), boots);
+            assert_eq!(count.get(), boots);
+        }
+    }
 }
