@@ -128,12 +128,25 @@ const TRAP_MASK: libc::c_long = 0xffff_ffff;
 #[cfg(target_arch = "aarch64")]
 const TRAP_RAN: u64 = 0;
 
+/// The same: `ebreak`.
+#[cfg(target_arch = "riscv64")]
+const TRAP: libc::c_long = 0x0010_0073;
+#[cfg(target_arch = "riscv64")]
+const TRAP_MASK: libc::c_long = 0xffff_ffff;
+#[cfg(target_arch = "riscv64")]
+const TRAP_RAN: u64 = 0;
+
 #[cfg(target_arch = "x86_64")]
 fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
     &mut registers.rip
 }
 
 #[cfg(target_arch = "aarch64")]
+fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
+    &mut registers.pc
+}
+
+#[cfg(target_arch = "riscv64")]
 fn program_counter(registers: &mut libc::user_regs_struct) -> &mut u64 {
     &mut registers.pc
 }

@@ -91,8 +91,8 @@ pub fn supported() -> Result<Machine, &'static str> {
     #[cfg(all(target_arch = "riscv64", target_os = "linux"))]
     riscv64::available()?;
     match Machine::native() {
-        Some(Machine::X86_64) => Ok(Machine::X86_64),
-        Some(Machine::AARCH64) => Ok(Machine::AARCH64),
+        Some(machine @ (Machine::X86_64 | Machine::AARCH64)) => Ok(machine),
+        Some(Machine::RISCV) if cfg!(target_os = "linux") => Ok(Machine::RISCV),
         _ => Err("farjump does not run injected code on this architecture yet"),
     }
 }

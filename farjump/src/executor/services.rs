@@ -1,6 +1,6 @@
 //! Services: the functions of `farjump_ifunc.h` that every target offers to injected code.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int, c_void};
 
@@ -91,8 +91,15 @@ unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     naked_asm!("hint #34", "mov x2, x30", "mov x3, sp", "mov x4, x29", "b {panic}", panic = sym panic)
 }
 
+/// The same.
+#[cfg(target_arch = "riscv64")]
+#[unsafe(naked)]
+unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
+    naked_asm!("mv a2, ra", "mv a3, sp", "mv a4, s0", "tail {panic}", panic = sym panic)
+}
+
 /// No code is placed on other machines.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 unsafe extern "C" fn farjump_panic(message: *const c_char, len: usize) -> ! {
     // SAFETY: the same arguments.
     unsafe { panic(message, len, 0, 0, 0) }

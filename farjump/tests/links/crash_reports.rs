@@ -17,7 +17,7 @@ extern "C" fn own(_: libc::c_int) {
 
 /// The signal of the compiler's trap, which is an instruction that does not exist, or a breakpoint.
 const TRAP: (libc::c_int, &str) =
-    if cfg!(target_arch = "x86_64") { (libc::SIGILL, "SIGILL") } else { (libc::SIGTRAP, "SIGTRAP") };
+    if cfg!(target_arch = "aarch64") { (libc::SIGTRAP, "SIGTRAP") } else { (libc::SIGILL, "SIGILL") };
 
 /// A handler that ends the process as Rust's does when a stack has overflowed.
 extern "C" fn aborts(_: libc::c_int) {

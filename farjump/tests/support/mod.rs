@@ -34,6 +34,8 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 pub(crate) const RETURN: [u8; 1] = [0xc3];
 #[cfg(target_arch = "aarch64")]
 pub(crate) const RETURN: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
+#[cfg(target_arch = "riscv64")]
+pub(crate) const RETURN: [u8; 4] = 0x0000_8067_u32.to_le_bytes();
 
 /// A machine that is not this one.
 pub(crate) const FOREIGN: Machine =

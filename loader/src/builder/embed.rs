@@ -5,10 +5,8 @@ use std::path::Path;
 
 use farjump_core::image::CodeId;
 use object::read::elf::Sym;
-use object::write::{Object, Symbol, SymbolSection};
-use object::{
-    BinaryFormat, Endianness, SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf,
-};
+use object::write::{Symbol, SymbolSection};
+use object::{SectionFlags, SectionKind, SymbolFlags, SymbolKind, SymbolScope, elf};
 
 use super::compile::Compiled;
 use super::edit_symbols::{self, Table};
@@ -89,7 +87,7 @@ pub(super) fn write_library(
 /// An object that holds only the bundle, its symbols, and the linked file.
 fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> {
     let bytes = carried.bundle.encode()?;
-    let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
+    let mut object = rules.object();
     let home = object.add_section(Vec::new(), b".farjump.bundle".to_vec(), SectionKind::ReadOnlyData);
     // Retained: section garbage collection keeps it. Allocated: `strip` keeps it, and dlopen loads it.
     object.section_mut(home).flags =

@@ -1,7 +1,8 @@
 //! The differences between machines in compiling and linking images: one table for each.
 
 use farjump_core::image::Machine;
-use object::{Architecture, elf};
+use object::write::Object;
+use object::{Architecture, BinaryFormat, Endianness, FileFlags, elf};
 
 use super::BuildError;
 
@@ -37,7 +38,9 @@ pub(super) struct CodeModel {
 #[derive(Debug)]
 pub(super) struct Rules {
     pub(super) machine: Machine,
-    pub(super) architecture: Architecture,
+    architecture: Architecture,
+    /// What objects must say of their code to be linked with a library's (`e_flags`).
+    object_flags: elf::FileFlags,
     /// The triple by which clang, zig and the names of GNU tools know the machine.
     pub(super) gnu_triple: &'static str,
     /// The linkers' name of the machine, for `-m`.
@@ -65,6 +68,7 @@ pub(super) struct Rules {
 static X86_64: Rules = Rules {
     machine: Machine::X86_64,
     architecture: Architecture::X86_64,
+    object_flags: elf::FileFlags(0),
     gnu_triple: "x86_64-linux-gnu",
     emulation: "elf_x86_64",
     // Leaf functions need no frame pointer: nothing can panic inside them.
@@ -95,6 +99,7 @@ static X86_64: Rules = Rules {
 static AARCH64: Rules = Rules {
     machine: Machine::AARCH64,
     architecture: Architecture::Aarch64,
+    object_flags: elf::FileFlags(0),
     gnu_triple: "aarch64-linux-gnu",
     emulation: "aarch64linux",
     // Out-of-line atomics call functions of the compiler's library, which a constructor sets up.
@@ -131,6 +136,7 @@ static AARCH64: Rules = Rules {
 static RISCV: Rules = Rules {
     machine: Machine::RISCV,
     architecture: Architecture::Riscv64,
+    object_flags: elf::EF_RISCV_FLOAT_ABI_DOUBLE,
     gnu_triple: "riscv64-linux-gnu",
     emulation: "elf64lriscv",
     cflags: &[],
@@ -165,6 +171,14 @@ impl Rules {
     /// The rules for `machine`; `None` if images for it cannot be built.
     pub(super) fn of(machine: Machine) -> Option<&'static Rules> {
         [&X86_64, &AARCH64, &RISCV].into_iter().find(|rules| rules.machine == machine)
+    }
+
+    /// An empty object file for this machine.
+    pub(super) fn object(&self) -> Object<'static> {
+        let mut object = Object::new(BinaryFormat::Elf, self.architecture, Endianness::Little);
+        object.flags =
+            FileFlags::Elf { os_abi: elf::ELFOSABI_NONE, abi_version: 0, e_flags: self.object_flags };
+        object
     }
 
     /// Whether this program runs on such a machine.

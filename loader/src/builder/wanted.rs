@@ -4,10 +4,10 @@
 use std::fs;
 
 use object::read::elf::{Dyn, SectionHeader};
-use object::write::{Object, Relocation, Symbol, SymbolSection};
+use object::write::{Relocation, Symbol, SymbolSection};
 use object::{
-    BinaryFormat, Endianness, RelocationEncoding, RelocationFlags, RelocationKind, SectionKind, SymbolFlags,
-    SymbolKind, SymbolScope, elf,
+    RelocationEncoding, RelocationFlags, RelocationKind, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+    elf,
 };
 
 use super::compiler::Compiler;
@@ -66,7 +66,7 @@ pub(super) fn find(
 
 /// An object that refers to each of these symbols.
 fn referring(imports: &[&str], rules: &Rules) -> Result<Vec<u8>, BuildError> {
-    let mut object = Object::new(BinaryFormat::Elf, rules.architecture, Endianness::Little);
+    let mut object = rules.object();
     let data = object.add_section(Vec::new(), b".data".to_vec(), SectionKind::Data);
     object.set_section_data(data, vec![0; imports.len() * 8], 8);
     for (index, import) in imports.iter().enumerate() {

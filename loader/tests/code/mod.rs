@@ -4,6 +4,7 @@
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
 mod machine;
 
 use farjump_core::image::{ImageParts, Import, Machine, Place, Relative};

@@ -117,8 +117,13 @@ fn program_counter(context: &libc::ucontext_t) -> u64 {
     context.uc_mcontext.pc
 }
 
+#[cfg(target_arch = "riscv64")]
+fn program_counter(context: &libc::ucontext_t) -> u64 {
+    context.uc_mcontext.__gregs[libc::REG_PC]
+}
+
 /// Unused on other machines, where no code is placed.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 fn program_counter(_: &libc::ucontext_t) -> u64 {
     0
 }

@@ -122,6 +122,9 @@ pub(super) unsafe fn return_address(way_out: usize) -> usize {
     unsafe { ((way_out + RETURN) as *const usize).read() }
 }
 
+/// The bytes between the frame record of a function and its frame pointer.
+pub(super) const RECORD: usize = 0;
+
 /// A return address without the signature that a function may have given it (pointer authentication).
 pub(super) fn stripped(mut address: usize) -> usize {
     // SAFETY: `hint #7` is `xpaclri`, which changes x30 alone, and does nothing on processors without pointer

@@ -13,7 +13,11 @@
 
 #[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "unsupported.rs")]
+#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")),
+    path = "unsupported.rs"
+)]
 mod machine;
 
 use std::ffi::{CStr, c_void};
@@ -63,7 +67,7 @@ struct Object {
 /// `way_out`.
 ///
 /// `farjump build` has injected code keep frame pointers, so the way from one injected function to its caller
-/// is known: the frame pointer is the address of two words, the caller's frame pointer and the return address. The
+/// is known: the frame pointer leads to two words, the caller's frame pointer and the return address. The
 /// return address of the first function called from elsewhere lies in a program or library that
 /// the system has loaded. Code without frame pointers (objects that something else compiled) ends the search:
 /// frames beyond it are not seen.
@@ -82,13 +86,14 @@ pub(crate) unsafe fn foreign(caller: Caller, way_out: usize) -> Option<Foreign> 
         {
             return Some(Foreign { address, object });
         }
-        if frame < start || frame > way_out - 2 * WORD || !frame.is_multiple_of(WORD) {
+        let record = frame.wrapping_sub(machine::RECORD);
+        if record < start || record > way_out - 2 * WORD || !record.is_multiple_of(WORD) {
             return None;
         }
-        start = frame + 2 * WORD;
+        start = record + 2 * WORD;
         // SAFETY: the two words were checked to lie between the service's own part of the stack and that of
         // `enter`, both of which are in use.
-        let record = unsafe { (frame as *const [usize; 2]).read() };
+        let record = unsafe { (record as *const [usize; 2]).read() };
         (frame, address) = (record[0], machine::stripped(record[1]));
     }
     None
@@ -114,5 +119,5 @@ fn object_of(address: usize) -> Option<Object> {
     Some(Object { path, base })
 }
 
-#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 mod tests;

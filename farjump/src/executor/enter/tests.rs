@@ -77,6 +77,23 @@ unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usi
     )
 }
 
+#[cfg(target_arch = "riscv64")]
+#[unsafe(naked)]
+unsafe extern "C" fn leaves_with_other_registers(payload: *mut c_void, size: usize, args: *mut c_void) {
+    naked_asm!(
+        // Assembled as code for processors without floating-point numbers otherwise.
+        ".option arch, +d",
+        "ld a0, 0(a0)",
+        "li s0, 0", "li s1, 0", "li s2, 0", "li s3, 0", "li s4, 0", "li s5, 0",
+        "li s6, 0", "li s7, 0", "li s8, 0", "li s9, 0", "li s10, 0", "li s11, 0",
+        "fmv.d.x fs0, zero", "fmv.d.x fs1, zero", "fmv.d.x fs2, zero", "fmv.d.x fs3, zero",
+        "fmv.d.x fs4, zero", "fmv.d.x fs5, zero", "fmv.d.x fs6, zero", "fmv.d.x fs7, zero",
+        "fmv.d.x fs8, zero", "fmv.d.x fs9, zero", "fmv.d.x fs10, zero", "fmv.d.x fs11, zero",
+        "tail {leave}",
+        leave = sym leave,
+    )
+}
+
 /// Calls that function, and returns whether it returned.
 extern "C" fn enters() -> bool {
     let mut way_out = 0_usize;
@@ -169,6 +186,81 @@ fn registers_after() -> Vec<u64> {
             inout("x0") registers.as_mut_ptr() => _,
             out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _,
             out("x25") _, out("x26") _, out("x27") _, out("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    registers.to_vec()
+}
+
+#[cfg(target_arch = "riscv64")]
+fn registers_after() -> Vec<u64> {
+    let mut registers: [u64; 24] = std::array::from_fn(|index| index as u64 + 1);
+    // SAFETY: s0 and s1 are put back; the stack is aligned to 16 at the call, and has the same length after it.
+    unsafe {
+        asm!(
+            "addi sp, sp, -32",
+            "sd s0, 0(sp)",
+            "sd s1, 8(sp)",
+            "sd a0, 16(sp)",
+            "ld s0, 0(a0)",
+            "ld s1, 8(a0)",
+            "ld s2, 16(a0)",
+            "ld s3, 24(a0)",
+            "ld s4, 32(a0)",
+            "ld s5, 40(a0)",
+            "ld s6, 48(a0)",
+            "ld s7, 56(a0)",
+            "ld s8, 64(a0)",
+            "ld s9, 72(a0)",
+            "ld s10, 80(a0)",
+            "ld s11, 88(a0)",
+            "fld fs0, 96(a0)",
+            "fld fs1, 104(a0)",
+            "fld fs2, 112(a0)",
+            "fld fs3, 120(a0)",
+            "fld fs4, 128(a0)",
+            "fld fs5, 136(a0)",
+            "fld fs6, 144(a0)",
+            "fld fs7, 152(a0)",
+            "fld fs8, 160(a0)",
+            "fld fs9, 168(a0)",
+            "fld fs10, 176(a0)",
+            "fld fs11, 184(a0)",
+            "call {enters}",
+            "ld a0, 16(sp)",
+            "sd s0, 0(a0)",
+            "sd s1, 8(a0)",
+            "sd s2, 16(a0)",
+            "sd s3, 24(a0)",
+            "sd s4, 32(a0)",
+            "sd s5, 40(a0)",
+            "sd s6, 48(a0)",
+            "sd s7, 56(a0)",
+            "sd s8, 64(a0)",
+            "sd s9, 72(a0)",
+            "sd s10, 80(a0)",
+            "sd s11, 88(a0)",
+            "fsd fs0, 96(a0)",
+            "fsd fs1, 104(a0)",
+            "fsd fs2, 112(a0)",
+            "fsd fs3, 120(a0)",
+            "fsd fs4, 128(a0)",
+            "fsd fs5, 136(a0)",
+            "fsd fs6, 144(a0)",
+            "fsd fs7, 152(a0)",
+            "fsd fs8, 160(a0)",
+            "fsd fs9, 168(a0)",
+            "fsd fs10, 176(a0)",
+            "fsd fs11, 184(a0)",
+            "ld s0, 0(sp)",
+            "ld s1, 8(sp)",
+            "addi sp, sp, 32",
+            enters = sym enters,
+            inout("a0") registers.as_mut_ptr() => _,
+            out("s2") _, out("s3") _, out("s4") _, out("s5") _, out("s6") _,
+            out("s7") _, out("s8") _, out("s9") _, out("s10") _, out("s11") _,
+            out("fs0") _, out("fs1") _, out("fs2") _, out("fs3") _, out("fs4") _, out("fs5") _,
+            out("fs6") _, out("fs7") _, out("fs8") _, out("fs9") _, out("fs10") _, out("fs11") _,
             clobber_abi("C"),
         );
     }

@@ -18,6 +18,9 @@ pub(super) unsafe fn return_address(_: usize) -> usize {
     0
 }
 
+/// The bytes between the frame record of a function and its frame pointer.
+pub(super) const RECORD: usize = 0;
+
 pub(super) fn stripped(address: usize) -> usize {
     address
 }

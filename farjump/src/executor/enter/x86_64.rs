@@ -98,6 +98,9 @@ pub(super) unsafe fn return_address(way_out: usize) -> usize {
     unsafe { (way_out as *const usize).sub(1).read() }
 }
 
+/// The bytes between the frame record of a function and its frame pointer.
+pub(super) const RECORD: usize = 0;
+
 /// The address itself: return addresses carry nothing else.
 pub(super) fn stripped(address: usize) -> usize {
     address

@@ -1,0 +1,155 @@
+//! riscv64: RISC-V ABIs Specification, "Integer Register Convention" and "Frame Pointer Convention".
+
+use std::arch::{asm, naked_asm};
+use std::ffi::c_void;
+
+use super::Main;
+
+/// The words that [`enter`] leaves on the stack, from the stack pointer on, which is `way_out`. The first two are
+/// the registers s0 and s1.
+const LEFT: usize = 16;
+/// The address to which `main` returns.
+const RETURN: usize = 24;
+/// The function in which the call ends, in place of `enter`; 0 if there is none.
+const END: usize = 32;
+/// All of them, and one that keeps the stack aligned to 16.
+const LEN: usize = 48;
+
+/// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
+/// with the stack pointer that this function wrote to `way_out`.
+///
+/// # Safety
+/// `main` must be injected code that may be called so. `way_out` must be valid for a write; the value written
+/// there is usable only until this function returns.
+#[inline(always)]
+pub(crate) unsafe fn enter(
+    main: Main,
+    payload: *mut c_void,
+    size: usize,
+    target_args: *mut c_void,
+    way_out: *mut usize,
+) -> bool {
+    // SAFETY: `LEN` keeps the stack aligned to 16, as it is on entry; both exits take the words off again. Of the
+    // registers that a callee preserves, s0 and s1 are stored, because the compiler does not let them be named as
+    // overwritten, and all others are so named: s2 to s11 and fs0 to fs11 one by one, the rest by `clobber_abi`. A
+    // `main` that returns has preserved these two, as its ABI asks: only the way out, which lies with code that seldom
+    // runs, restores them. The caller guarantees `main`.
+    unsafe {
+        asm!(
+            "addi sp, sp, -{LEN}",
+            "sd s0, 0(sp)",
+            "sd s1, 8(sp)",
+            "lla t1, 2f",
+            "lla t2, 3f",
+            "sd t1, {LEFT}(sp)",
+            "sd t2, {RETURN}(sp)",
+            "sd zero, {END}(sp)",
+            "sd sp, 0(t3)",
+            "jalr t0",
+            "3:",
+            "ld t1, {END}(sp)",
+            "beqz t1, 5f",
+            "jump 4f, t2",
+            "5:",
+            "addi sp, sp, {LEN}",
+            ".pushsection .text.unlikely.farjump_leave, \"ax\", @progbits",
+            "2:",
+            "ld t1, {END}(sp)",
+            "bnez t1, 4f",
+            "ld s0, 0(sp)",
+            "ld s1, 8(sp)",
+            "addi sp, sp, {LEN}",
+            "jump {left}, t1",
+            "4:",
+            // A call, which does not return.
+            "jalr t1",
+            "unimp",
+            ".popsection",
+            LEN = const LEN,
+            LEFT = const LEFT,
+            RETURN = const RETURN,
+            END = const END,
+            left = label { return false },
+            inlateout("t0") main => _,
+            inlateout("t3") way_out => _,
+            inlateout("a0") payload => _,
+            inlateout("a1") size => _,
+            inlateout("a2") target_args => _,
+            lateout("s2") _,
+            lateout("s3") _,
+            lateout("s4") _,
+            lateout("s5") _,
+            lateout("s6") _,
+            lateout("s7") _,
+            lateout("s8") _,
+            lateout("s9") _,
+            lateout("s10") _,
+            lateout("s11") _,
+            lateout("fs0") _,
+            lateout("fs1") _,
+            lateout("fs2") _,
+            lateout("fs3") _,
+            lateout("fs4") _,
+            lateout("fs5") _,
+            lateout("fs6") _,
+            lateout("fs7") _,
+            lateout("fs8") _,
+            lateout("fs9") _,
+            lateout("fs10") _,
+            lateout("fs11") _,
+            clobber_abi("C"),
+        );
+    }
+    true
+}
+
+/// Ends the call whose [`enter`] wrote `way_out`: that `enter` returns `false`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread, and every frame on the stack above it must own
+/// nothing that would have to be dropped.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
+    naked_asm!("ld t1, {LEFT}(a0)", "mv sp, a0", "jr t1", LEFT = const LEFT)
+}
+
+/// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
+/// `enter`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread.
+pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
+    // SAFETY: `enter` wrote the word, and reads it at both of its exits. The thread is here, deeper in the same
+    // stack, so it is in use, and nothing else reads it.
+    unsafe { ((way_out + END) as *mut usize).write(function as *const () as usize) }
+}
+
+/// The return address of the function that `enter` called.
+///
+/// # Safety
+/// The `enter` that wrote `way_out` must not have returned yet, on this thread.
+pub(super) unsafe fn return_address(way_out: usize) -> usize {
+    // SAFETY: `enter` wrote the word, which is in use as long as it has not returned.
+    unsafe { ((way_out + RETURN) as *const usize).read() }
+}
+
+/// The bytes between the frame record of a function and its frame pointer, which is the stack pointer of its caller.
+pub(super) const RECORD: usize = 16;
+
+/// A return address as it is.
+pub(super) fn stripped(address: usize) -> usize {
+    address
+}
+
+/// Whether the instruction before `address`, in code of a program or library, is a call.
+pub(super) fn is_return_address(address: usize) -> bool {
+    if !address.is_multiple_of(2) {
+        return false;
+    }
+    // SAFETY: loaded code can be read, consists of pieces of 16 bits, and does not begin at the first bytes of its
+    // object, which are the header's.
+    let [low, high] = unsafe { (address as *const [u16; 2]).sub(1).read() }.map(u16::from_le);
+    let word = u32::from(high) << 16 | u32::from(low);
+    // `jal ra`; `jalr ra`; `c.jalr`, of a register that is not zero.
+    word & 0xfff == 0x0ef || word & 0x7fff == 0x00e7 || (high & 0xf07f == 0x9002 && high & 0x0f80 != 0)
+}
