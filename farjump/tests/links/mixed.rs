@@ -9,8 +9,9 @@ use farjump_fixtures::process::Process;
 
 use crate::support::{FOREIGN, PATIENCE, Place, meanwhile};
 
-/// The transports between processes of one machine.
-const TRANSPORTS: [&str; 3] = ["shm", "tcp", "ucx-am"];
+/// The transports between processes of one machine. Debian 12 has no UCX for riscv64.
+const TRANSPORTS: &[&str] =
+    if cfg!(target_arch = "riscv64") { &["shm", "tcp"] } else { &["shm", "tcp", "ucx-am"] };
 
 /// The other architecture's `farjump`. `None` where there is none, which is said.
 fn other() -> Option<PathBuf> {
@@ -21,16 +22,40 @@ fn other() -> Option<PathBuf> {
     program
 }
 
-/// A library of the other machine, with images for both. Its function replies the name of the machine it was compiled
-/// for, a number that it keeps between calls, and the payload.
+/// A library of the other machine, with images for all. Its function replies the name of the machine it was compiled
+/// for, a number that it keeps between calls, and the payload. If the payload begins with `>`, it adds the two to the
+/// payload's end instead, and forwards itself.
 fn library(place: &Place, other: &PathBuf) -> PathBuf {
     let source = place.path("where.c");
-    let text = "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(where)\n\
-        #ifdef __aarch64__\nstatic const char machine[8] = \"aarch64 \";\n#else\n\
-        static const char machine[8] = \"x86_64  \";\n#endif\n\
-        static char calls = '0';\n\
-        void where_main(void *p, size_t n, void *t) { (void)t; calls++;\n\
-        farjump_reply(machine, 8); farjump_reply(&calls, 1); farjump_reply(p, n); }\n";
+    let text = r#"
+        #include "farjump_ifunc.h"
+        FARJUMP_COPY_ARGS(where)
+        #if defined __aarch64__
+        static const char machine[8] = "aarch64 ";
+        #elif defined __riscv
+        static const char machine[8] = "riscv64 ";
+        #else
+        static const char machine[8] = "x86_64  ";
+        #endif
+        static char calls = '0';
+        void where_main(void *payload, size_t len, void *target_args)
+        {
+            char *bytes = payload, next[64];
+            (void)target_args;
+            calls++;
+            if (len && *bytes == '>' && len + 8 <= sizeof next) {
+                for (size_t at = 1; at < len; at++)
+                    next[at - 1] = bytes[at];
+                for (size_t at = 0; at < 8; at++)
+                    next[len - 1 + at] = machine[at];
+                next[len + 7] = calls;
+                farjump_forward("next", 4, next, len + 8);
+                return;
+            }
+            farjump_reply(machine, 8);
+            farjump_reply(&calls, 1);
+            farjump_reply(payload, len);
+        }"#;
     std::fs::write(&source, text).unwrap();
     let library = place.path("libwhere.so");
     let output = Command::new(other)
@@ -40,16 +65,23 @@ fn library(place: &Place, other: &PathBuf) -> PathBuf {
         .arg(&library)
         // By its path: what is found by its name compiles for this machine.
         .args(["--cc", "/usr/bin/clang"])
-        .args([Machine::X86_64, Machine::AARCH64].map(|machine| format!("--target={}", machine.triple())))
+        .args(MACHINES.map(|machine| format!("--target={}", machine.triple())))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     library
 }
 
+/// The machines that the library has images for.
+const MACHINES: [Machine; 3] = [Machine::X86_64, Machine::AARCH64, Machine::RISCV];
+
 /// The start of a reply of the function's first call on a machine.
 fn name(machine: Machine) -> &'static str {
-    if machine == Machine::AARCH64 { "aarch64 " } else { "x86_64  " }
+    match machine {
+        Machine::AARCH64 => "aarch64 ",
+        Machine::RISCV => "riscv64 ",
+        _ => "x86_64  ",
+    }
 }
 
 #[test]
@@ -58,7 +90,7 @@ fn the_other_machine_injects_into_this_one() {
     let place = Place::new();
     let library = library(&place, &other);
     let own = name(Machine::native().unwrap());
-    for transport in TRANSPORTS {
+    for &transport in TRANSPORTS {
         let mut target = place.target().transport(transport).build().unwrap();
         for call in ["1", "2"] {
             let mut command = Command::new(&other);
@@ -82,7 +114,7 @@ fn this_machine_injects_into_the_other_one() {
     let place = Place::new();
     // The library was built there, and its payloads are the arguments: it is opened here as well.
     let library = Library::open(library(&place, &other)).unwrap();
-    for transport in TRANSPORTS {
+    for &transport in TRANSPORTS {
         let mut command = Command::new(&other);
         command.args(["serve", "--listen", &place.address(), "--transport", transport]);
         let target = Process::start(&mut command);
@@ -96,5 +128,48 @@ fn this_machine_injects_into_the_other_one() {
         }
         drop(link);
         target.stop().worked();
+    }
+}
+
+/// Injects, from the other machine, a function that goes through three targets: one of a third machine, one of this,
+/// and one of the other.
+#[test]
+fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
+    let (Some(other), Some(third)) = (other(), std::env::var_os("FARJUMP_TEST_THIRD")) else {
+        return eprintln!("skipped: there is no program of a third architecture (FARJUMP_TEST_THIRD)");
+    };
+    let place = Place::new();
+    let library = library(&place, &other);
+    let address = |number| place.address_of(&format!("{number}.sock"));
+    for transport in ["shm", "tcp"] {
+        let serve = |program: &std::ffi::OsStr, number: u32| {
+            let mut command = Command::new(program);
+            command.args(["serve", "--listen", &address(number), "--transport", transport]);
+            command
+        };
+        let last = Process::start(&mut serve(other.as_os_str(), 3));
+        assert!(last.line().starts_with("ready: "));
+        let target =
+            farjump::Target::listen(&address(2)).transport(transport).destination("next", &address(3));
+        let mut target = target.build().unwrap();
+        let next = format!("next={}", address(2));
+        let first = Process::start(serve(&third, 1).args(["--destination", &next]));
+        assert!(first.line().starts_with("ready: "));
+        for call in ["1", "2"] {
+            let mut command = Command::new(&other);
+            command.arg("inject").arg(&library).args(["--to", &address(1), "--transport", transport]);
+            command.args(["--args", ">>!", "--format", "text"]);
+            let output = meanwhile(&mut target, || command.output().unwrap());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{transport}: {said}");
+            let reply = String::from_utf8_lossy(&output.stdout);
+            let way = [Machine::X86_64, Machine::AARCH64, Machine::RISCV]
+                .map(|machine| name(machine).to_owned() + call);
+            assert_eq!(reply.trim_end(), format!("{}!{}{}", way[0], way[1], way[2]), "{transport}: {said}");
+        }
+        assert_eq!(target.images().len(), 1, "{transport}: it holds an image that it passed on");
+        assert_eq!(target.stats().refusals(), 0);
+        first.stop().worked();
+        last.stop().worked();
     }
 }

@@ -10,7 +10,7 @@ mod tools;
 mod wrappers;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::platform::Platform;
 use self::tools::Tools;
@@ -40,10 +40,22 @@ pub(crate) fn all(interrupt: &Interrupt) -> Result<Tally, Failed> {
     };
     let own = own_program(interrupt)?;
     println!("prepared the emulated tests in {} s", begun.elapsed().as_secs());
+    let mut programs = Programs { own, third: None };
     for platform in platform::ALL {
-        tally.add(of_platform(platform, &tools, &folder, &own, interrupt)?);
+        tally.add(of_platform(platform, &tools, &folder, &mut programs, interrupt)?);
     }
     Ok(tally)
+}
+
+/// Time limit of building a program.
+const BUILDING: Duration = Duration::from_secs(20 * 60);
+
+/// The programs `farjump` with which tests make pairs and chains of machines.
+struct Programs {
+    /// That of this machine.
+    own: PathBuf,
+    /// One of a platform whose tests ran before, started by way of its emulator.
+    third: Option<PathBuf>,
 }
 
 /// Builds the program `farjump` for this machine, as tests do.
@@ -60,7 +72,7 @@ fn of_platform(
     platform: &Platform,
     tools: &Tools<'_>,
     folder: &Path,
-    own: &Path,
+    programs: &mut Programs,
     interrupt: &Interrupt,
 ) -> Result<Tally, Failed> {
     let begun = Instant::now();
@@ -82,26 +94,33 @@ fn of_platform(
     ];
     let link = options.map(|(option, value)| format!("-Clink-arg={option}={}", value.display())).join(" ");
     let runner = wrappers.runner.display().to_string();
-    let mut tally = Tally::default();
-    for tests in platform.tests {
+    // cargo for the platform.
+    let cargo = || {
         let run = Run::cargo(interrupt)
-            .args(["test", "--no-fail-fast", "--target", platform.rust, "--package", tests.package])
-            .args(tests.programs)
-            .args(["--", "--show-output"])
-            .args(tests.skipped.iter().flat_map(|(name, _)| ["--skip", name]))
             .directory(root())
             .env("CARGO_TERM_COLOR", "never")
             .env("CARGO_TARGET_DIR", folder.join("build"))
             .env(&platform.variable("LINKER"), "clang")
-            .env(&platform.variable("RUSTFLAGS"), &link)
+            .env(&platform.variable("RUSTFLAGS"), &link);
+        tools.with_compiler(run)
+    };
+    let mut tally = Tally::default();
+    for tests in platform.tests {
+        let mut run = cargo()
+            .args(["test", "--no-fail-fast", "--target", platform.rust, "--package", tests.package])
+            .args(tests.programs)
+            .args(["--", "--show-output"])
+            .args(tests.skipped.iter().flat_map(|(name, _)| ["--skip", name]))
             // Examples in documentation are linked too.
             .env("RUSTDOCFLAGS", &link)
             .env(&platform.variable("RUNNER"), &runner)
-            // Of this machine's architecture, for pairs of two.
-            .env("FARJUMP_TEST_OTHER", own)
+            // Of other architectures, for pairs and chains.
+            .env("FARJUMP_TEST_OTHER", &programs.own)
             // The emulator does not see the programs that a program starts.
             .env("FARJUMP_TEST_RUNNER", &runner);
-        let mut run = tools.with_compiler(run);
+        if let Some(third) = &programs.third {
+            run = run.env("FARJUMP_TEST_THIRD", third);
+        }
         for (name, value) in platform.variables {
             run = run.env(name, value);
         }
@@ -109,6 +128,16 @@ fn of_platform(
         tally.add(suite(&name, run, true)?);
         let skipped = tests.skipped.iter().map(|(name, why)| (format!("{}: {name}", tests.package), why));
         tally.skipped.extend(skipped.map(|(name, why)| (name, (*why).to_owned())));
+    }
+    if platform.is_third {
+        let build = cargo().args(["build", "--target", platform.rust, "--bin", "farjump"]).limit(BUILDING);
+        match build.run()?.status.success() {
+            true => {
+                let program = folder.join("build").join(platform.rust).join("debug/farjump");
+                programs.third = Some(wrappers.start(&program)?);
+            }
+            false => tally.fail(format!("the program for {} cannot be built", platform.suite)),
+        }
     }
     Ok(tally)
 }

@@ -81,6 +81,19 @@ impl Wrappers {
     }
 }
 
+impl Wrappers {
+    /// A program that runs `program`, of the platform, in the emulator.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn start(&self, program: &Path) -> Result<PathBuf, Failed> {
+        let name = program.file_name().unwrap_or_default();
+        let path = self.runner.with_file_name(name);
+        write(&path, &format!("exec {} {} \"$@\"\n", self.runner.display(), program.display()))?;
+        Ok(path)
+    }
+}
+
 /// Writes a program of these lines.
 fn write(path: &Path, lines: &str) -> Result<(), Failed> {
     fs::write(path, format!("#!/bin/sh\n{lines}"))
