@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use farjump::build::{Options, build};
+use farjump::core::cpu::Cpu;
 use farjump::core::frame::{Kind, Plan, PlanCode};
 use farjump::{CodeId, FamilyId, InjectError, Level, Library, Machine, Platform, RefusalCause};
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{call, call_code};
+use farjump_fixtures::raw_target::RawTarget;
 
 use crate::policy::{refusal_of, with_hostile};
-use crate::support::{Pair, Place, id_of, image_of, library, meanwhile, refused};
+use crate::support::{PATIENCE, Pair, Place, id_of, image_of, library, meanwhile, peer_gone, refused};
 
 /// A function that replies the CPU level it was compiled for, in a library with an image for each of `levels`. It
 /// forwards itself to `next` for each `>` that its payload begins with.
@@ -99,6 +101,26 @@ fn code_for_a_level_that_the_target_does_not_have_never_runs_whoever_sends_it() 
     hostile.send_plan(&call_code("level", &forged, image.id(), hostile.epoch), b"");
     assert_eq!(refusal_of(&mut pair.target, &mut hostile).0, RefusalCause::IdMismatch);
     assert!(pair.target.images().is_empty());
+}
+
+#[test]
+fn a_target_that_claims_a_level_that_it_lacks_harms_itself_alone() {
+    let place = Place::new();
+    let library = levels(&place, &[0, 4]);
+    let Platform { machine, level } = platform(4);
+    let target = RawTarget::start_on(&place.address(), Cpu::of_level(machine, level), |mut target| {
+        // As if the code had ended it.
+        target.next_frame().payload_len
+    });
+    let link = place.link().connect().unwrap();
+    assert_eq!(link.peer_cpu().level(), level);
+    let call = link.inject(&library, b"").unwrap();
+    assert_eq!(link.stats().code_bytes, library.image_for(platform(4)).unwrap().bytes().len() as u64);
+    target.join().unwrap();
+    peer_gone(call.wait(PATIENCE));
+    // The same library at an honest target.
+    let mut pair = Pair::of(place.target().cpu_level(Level::BASELINE), place.link());
+    assert_eq!(*pair.call(&library, b"").unwrap(), [0]);
 }
 
 #[test]
