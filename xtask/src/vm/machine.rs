@@ -26,19 +26,18 @@ pub(super) struct Machine<'a> {
     pub(super) shown: Shown,
     /// The cable to another machine, this machine's side, and whether either has ended before all was done.
     pub(super) pair: Option<(OwnedFd, Side, &'a AtomicBool)>,
-    /// Time limit from its first command on.
+    /// Time limit once it is up.
     pub(super) limit: Duration,
 }
 
-/// Time limit until the first command.
+/// Time limit until it is up. It takes three seconds, ten under load, and waits for its cable and for the other
+/// machine within.
 const BOOT: Duration = Duration::from_secs(180);
-/// Lines of the console that are printed of a machine that failed.
-const LAST_LINES: usize = 20;
 
 /// The part of a machine's output that is shown while it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Shown {
-    /// Its console.
+    /// Its console, from its own first line on.
     Console,
     /// Its commands as they end, with these names by their numbers.
     Commands(Vec<String>),
@@ -111,9 +110,9 @@ impl Machine<'_> {
             }
         };
         // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then
-        // runs fast.
+        // runs fast. Not `quiet`: the messages show where a kernel stands still.
         let append = format!(
-            "console=ttyS0 quiet panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
+            "console=ttyS0 panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
              random.trust_cpu=on {own}",
             kilohertz()
         );
@@ -129,9 +128,9 @@ impl Machine<'_> {
             .args(["-append", &append])
             .mark(self.mark)
             .limit(self.limit)
-            .limit_before(BOOT, log::begins);
+            .limit_before(BOOT, log::is_up);
         let run = match self.shown {
-            Shown::Console => run,
+            Shown::Console => run.showing(from_own_lines()),
             Shown::Commands(names) => run.showing(naming(self.mark.to_owned(), names)),
             Shown::Nothing => run.quiet(),
         };
@@ -154,11 +153,20 @@ impl Machine<'_> {
         };
         if let Some(why) = &read.broke {
             let mark = self.mark;
-            println!("{mark}{why}; the end of its console:\n{}", read.last_lines(LAST_LINES, mark));
-            // The other one would wait for it at each of its commands.
+            println!("{mark}{why}; the end of its console:\n{}", read.last_lines(mark));
+            // The other one would wait for it.
             other.iter().for_each(|other| other.store(true, Ordering::Relaxed));
         }
         Ok(read)
+    }
+}
+
+/// Shows all but what the kernel prints before the machine has a word.
+fn from_own_lines() -> impl FnMut(&str) -> bool + 'static {
+    let mut has_begun = false;
+    move |line| {
+        has_begun |= line.starts_with("@@ ");
+        has_begun
     }
 }
 
