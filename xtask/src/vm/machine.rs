@@ -134,6 +134,12 @@ impl Machine<'_> {
             Shown::Commands(names) => run.showing(naming(self.mark.to_owned(), names)),
             Shown::Nothing => run.quiet(),
         };
+        // An earlier machine's console would be read as this one's if QEMU did not get that far.
+        if let Err(error) = std::fs::remove_file(self.log)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(Failed::Because(format!("{log}: {error}")));
+        }
         let (run, other) = match self.pair {
             Some((cable, _, broke)) => (run.input(cable).unless(broke), Some(broke)),
             None => (run, None),
@@ -147,6 +153,8 @@ impl Machine<'_> {
             }
             Err(Failed::Because(why)) => {
                 let text = std::fs::read(self.log).unwrap_or_default();
+                // Without its arguments, which are shown above.
+                let why = why.rsplit_once("` ").map_or(why.clone(), |(_, how)| format!("QEMU {how}"));
                 Log::read(&String::from_utf8_lossy(&text), Some(why))
             }
             Err(error) => return Err(error),
