@@ -109,6 +109,8 @@ ip addr add "$here/24" dev "$device"
 ip link set "$device" up
 rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
 chmod 666 /dev/infiniband/*
+# The kernel was booted with one processor (machine.rs).
+echo 1 >/sys/devices/system/cpu/cpu1/online || lacks "second processor"
 if [ -n "$there" ]; then
     # Whether the cable carries anything, both ways.
     hear
