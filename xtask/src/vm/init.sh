@@ -19,24 +19,54 @@ off() {
     printf "\\$(printf %o "$1")" | dd of=/dev/port bs=1 seek=244 count=1 conv=notrunc 2>/dev/null
     poweroff -f
 }
-# Signals the other machine, which waits with `await` and the same number, for at most 3 minutes.
+# Ends the machine, and names what it lacks.
+lacks() {
+    echo "@@ no $1"
+    off 1
+}
+
+# The machines of a pair tell each other how far they have come, by numbers that only grow. A server hears each
+# number, keeps it for `await` and answers. So the teller knows that it was heard, and telling it twice does no harm.
+hear() {
+    mkfifo /told
+    echo -1 >/last
+    echo 'read -r step && echo "$step" >/told && echo "$step" >/last && echo "$step"' >/hear
+    # It keeps /told open, so that no number waits for its reader.
+    nc -ll -p 7000 -e /bin/sh /hear <>/told &
+}
+# Tells the other machine the number $1 until it answers, for at most $2 seconds.
 tell() {
-    for _ in $(seq 60); do
-        nc -w 2 "$there" $((7000 + $1)) </dev/null >/dev/null 2>&1 && return 0
+    until=$(($(uptime) + $2))
+    while [ "$(uptime)" -le "$until" ]; do
+        { echo "$1" | timeout -s KILL 5 nc -w 2 "$there" 7000 >/answer; } 2>/dev/null
+        [ "$(cat /answer)" = "$1" ] && return 0
+        # It has a larger number only if it heard this one, and the answer was lost.
+        [ "$(cat /last)" -gt "$1" ] 2>/dev/null && return 0
         sleep 1
     done
     return 1
 }
-await() { timeout -s KILL "$2" nc -l -p $((7000 + $1)) </dev/null >/dev/null 2>&1; }
-# Ends a machine that has lost the other one: each would wait for it at every command.
-apart() {
-    echo "@@ the other machine does not answer $1"
-    off 1
+# Waits until the other machine tells the number $1, for at most $2 seconds.
+await() {
+    { sleep "$2" && echo "late $1" >/told; } &
+    guard=$!
+    while read -r heard; do
+        case $heard in
+            "$1" | "late $1") break ;;
+            # An earlier wait, which was over just in time.
+            late*) ;;
+            # A number that was told twice.
+            *) [ "$heard" -lt "$1" ] || break ;;
+        esac
+    done </told
+    kill $guard 2>/dev/null
+    [ "$heard" = "$1" ] || { echo "step $1: $heard" && return 1; }
 }
+
 # Waits until a process listens at port $1.
 listening() {
-    port=$(printf ':%04X' "$1")
-    for _ in $(seq 600); do
+    port=$(printf ':%04X' "$1") until=$(($(uptime) + 60))
+    while [ "$(uptime)" -le $until ]; do
         grep -q "$port 0*:0000 0A" /proc/net/tcp /proc/net/tcp6 && return 0
         sleep 0.1
     done
@@ -72,19 +102,25 @@ else
         sleep 1
     done
 fi
+[ -e "/sys/class/net/$device" ] || lacks "$device"
 # An interface without IPv6 addresses that are still being tried.
 echo 0 >"/proc/sys/net/ipv6/conf/$device/accept_dad"
 ip addr add "$here/24" dev "$device"
 ip link set "$device" up
-rdma link add rxe0 type rxe netdev "$device" || { dmesg | tail -n 20; echo "@@ no rxe0"; off 1; }
+rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
 chmod 666 /dev/infiniband/*
+# The kernel was booted with one processor (machine.rs).
+echo 1 >/sys/devices/system/cpu/cpu1/online || lacks "second processor"
+if [ -n "$there" ]; then
+    # Whether the cable carries anything, both ways.
+    hear
+    tell 0 90 && await 0 30 || lacks "other machine"
+fi
+# From here on the kernel reports errors alone.
+echo 4 >/proc/sys/kernel/printk
 echo "@@ up $(uptime) $(uname -r)"
 
 cd /job || off 1
-if [ -n "$there" ]; then
-    # Whether the cable carries anything.
-    if [ "$(told vm.serves)" = yes ]; then await 999 120; else tell 999; fi || apart "before the first command"
-fi
 number=0
 while [ -e "$number.sh" ]; do
     echo "@@ begin $number"
@@ -97,9 +133,8 @@ while [ -e "$number.sh" ]; do
         setsid sh "$number.there.sh" &
         child=$!
         listening "$port"
-        tell "$number" || apart "at command $number"
-        # The other one has so long for the command, and to find this one.
-        await $((number + 500)) $((limit + 60)) || apart "at the end of command $number"
+        tell $((2 * number + 1)) 60 || lacks "other machine when command $number begins"
+        await $((2 * number + 2)) $((limit + 120)) || lacks "other machine when command $number ends"
         # It ends by itself, or is ended: the machine that makes requests has the verdict.
         for _ in $(seq 50); do
             kill -0 $child 2>/dev/null || break
@@ -108,10 +143,11 @@ while [ -e "$number.sh" ]; do
         status=0
         kill -s KILL -- -$child 2>/dev/null || { wait $child; status=$?; }
     else
-        await "$number" $((limit + 60)) || apart "at command $number"
+        # The other one ends its part of the command before, and waits until this one's listens.
+        await $((2 * number + 1)) 180 || lacks "other machine when command $number begins"
         bounded "$limit" "$number.sh"
         status=$?
-        tell $((number + 500)) || apart "at the end of command $number"
+        tell $((2 * number + 2)) 60 || lacks "other machine when command $number ends"
     fi
     case $status in
         0 | 77) ;;
@@ -121,4 +157,6 @@ while [ -e "$number.sh" ]; do
     number=$((number + 1))
 done
 echo "@@ done"
+# The one that told the last number may not have had its answer.
+[ -z "$there" ] || if [ "$(told vm.serves)" = yes ]; then await $((2 * number + 1)) 60; else tell $((2 * number + 1)) 5; fi
 off 0

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 /// Exit status of a skipped test program.
 const SKIPPED: i32 = 77;
-/// Lines of the console's end that are kept.
-const KEPT_LINES: usize = 50;
+/// Lines of the console's end that are kept: those that a failure shows.
+const LAST_LINES: usize = 20;
 
 /// Log of a machine's run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Log {
-    /// Its kernel's release, once it is up.
+    /// Its kernel's release, once it is up: it has its device, and has met the other machine of a pair.
     pub(super) kernel: Option<String>,
     /// The reason why it did not finish.
     pub(super) broke: Option<String>,
     commands: BTreeMap<usize, Ended>,
-    /// Its last lines.
-    last: Vec<String>,
+    /// The end of the console.
+    last_lines: Vec<String>,
 }
 
-/// Whether this line is printed before the first command.
-pub(super) fn begins(line: &str) -> bool {
-    line.trim_end() == "@@ begin 0"
+/// Whether a machine that prints this line is up.
+pub(super) fn is_up(line: &str) -> bool {
+    line.starts_with("@@ up ")
 }
 
 /// Log of one command.
@@ -56,11 +56,13 @@ impl Verdict {
 impl Log {
     /// Reads a console; `broke` is why the machine did not end in order.
     pub(super) fn read(console: &str, broke: Option<String>) -> Log {
-        let mut log = Log { broke, ..Log::default() };
+        let mut log = Log::default();
+        let mut lacks = None;
         let mut is_done = false;
         let mut running = None;
-        log.last = console.lines().map(|line| line.trim_end().to_owned()).collect();
-        log.last.drain(..log.last.len().saturating_sub(KEPT_LINES));
+        let lines: Vec<&str> = console.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        log.last_lines = last.iter().map(|line| line.trim_end().to_owned()).collect();
         for line in console.lines().map(|line| line.trim_end_matches('\r')) {
             let words: Vec<_> = line.strip_prefix("@@ ").unwrap_or("").split(' ').collect();
             match *words {
@@ -79,6 +81,7 @@ impl Log {
                     }
                     running = None;
                 }
+                ["no", ..] => lacks = line.strip_prefix("@@ ").map(str::to_owned),
                 ["done"] => is_done = true,
                 _ => {
                     if let Some(ended) = running.and_then(|number| log.commands.get_mut(&number)) {
@@ -88,26 +91,25 @@ impl Log {
                 }
             }
         }
+        // Its own words say more than the way in which QEMU ended.
+        log.broke = lacks.or(broke);
         if log.broke.is_none() && !is_done {
-            let why = match log.kernel {
-                Some(_) => "it was off before all was done",
-                None => "it did not come up: no rxe0",
-            };
-            log.broke = Some(why.to_owned());
+            log.broke = Some("it was off before all was done".to_owned());
+        }
+        if !log.has_come_up() {
+            log.broke = log.broke.map(|why| format!("it did not come up: {why}"));
         }
         log
     }
 
-    /// Whether a command has begun. If not, nothing of farjump's has run: the machine did not boot, or the cable
-    /// joined it to no other.
-    pub(super) fn has_begun(&self) -> bool {
-        !self.commands.is_empty()
+    /// Whether it came up. If not, no line of farjump's has run: the emulator, the kernel or the cable failed.
+    pub(super) fn has_come_up(&self) -> bool {
+        self.kernel.is_some()
     }
 
-    /// The last so many lines of the console, each behind `mark`.
-    pub(super) fn last_lines(&self, most: usize, mark: &str) -> String {
-        let from = self.last.len().saturating_sub(most);
-        self.last[from..].iter().map(|line| format!("{mark}  {line}\n")).collect()
+    /// The end of the console, each line behind `mark`.
+    pub(super) fn last_lines(&self, mark: &str) -> String {
+        self.last_lines.iter().map(|line| format!("{mark}  {line}\n")).collect()
     }
 
     /// Output of the command with this number.
@@ -170,18 +172,38 @@ half a line";
 
     #[test]
     fn a_machine_that_says_nothing_at_its_end_broke() {
-        assert!(Log::read("@@ up 7 x\n@@ begin 0\n@@ end 0 0 8\n", None).broke.is_some());
-        assert!(Log::read("Kernel panic", None).broke.unwrap().contains("did not come up"));
-        assert_eq!(Log::read("@@ up 7 x\n@@ done\n", None).broke, None);
+        let broke = |console, why: Option<&str>| Log::read(console, why.map(str::to_owned)).broke;
+        assert_eq!(broke("@@ up 7 x\n@@ done\n", None), None);
+        let off = broke("@@ up 7 x\n@@ begin 0\n@@ end 0 0 8\n", None);
+        assert_eq!(off.unwrap(), "it was off before all was done");
+        assert!(broke("Kernel panic", None).unwrap().starts_with("it did not come up: "));
     }
 
     #[test]
-    fn a_machine_that_ran_nothing_is_told_from_one_that_failed() {
-        for nothing in ["", "Kernel panic\n", "@@ up 7 x\r\n@@ the other machine does not answer\r\n"] {
-            assert!(!Log::read(nothing, None).has_begun(), "{nothing}");
+    fn a_machine_that_lacks_something_says_what() {
+        let broke =
+            |console| Log::read(console, Some("QEMU ended with exit status: 3".into())).broke.unwrap();
+        assert_eq!(broke("@@ no eth0\r\n"), "it did not come up: no eth0");
+        let late = "@@ up 7 x\n@@ begin 0\nstep 1: late 1\n@@ no other machine when command 0 begins\r\n";
+        assert_eq!(broke(late), "no other machine when command 0 begins");
+        assert_eq!(broke("@@ up 7 x\n"), "QEMU ended with exit status: 3");
+    }
+
+    #[test]
+    fn a_machine_that_came_up_is_told_from_one_that_did_not() {
+        for nothing in ["", "Kernel panic\n", "[    1.0] Linux\r\n@@ no other machine\r\n"] {
+            assert!(!Log::read(nothing, None).has_come_up(), "{nothing}");
+            assert!(!nothing.lines().any(is_up), "{nothing}");
         }
-        assert!(Log::read(CONSOLE, None).has_begun());
-        assert!(begins("@@ begin 0\r") && !begins("@@ begin 1\r"));
-        assert_eq!(Log::read(CONSOLE, None).last_lines(2, "x | "), "x |   @@ begin 4\nx |   half a line\n");
+        assert!(Log::read(CONSOLE, None).has_come_up());
+        assert!(is_up("@@ up 7 6.1.0-56-amd64\r"));
+    }
+
+    #[test]
+    fn the_last_lines_are_those_of_the_end() {
+        assert_eq!(Log::read("one\r\ntwo", None).last_lines("x | "), "x |   one\nx |   two\n");
+        let many: Vec<String> = (0..LAST_LINES + 5).map(|number| number.to_string()).collect();
+        let last = Log::read(&many.join("\r\n"), None).last_lines("");
+        assert_eq!(last.lines().map(str::trim).collect::<Vec<_>>(), many[5..]);
     }
 }

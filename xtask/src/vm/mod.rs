@@ -43,8 +43,6 @@ const BUILT: [&str; 3] = ["farjump", "conformance", "verbs-faults"];
 
 /// Limit for ending a machine, besides its commands.
 const END: Duration = Duration::from_secs(60);
-/// How often a machine is booted that has run nothing: not more than once more.
-const BOOTS: usize = 2;
 
 /// The first process of a machine.
 const INIT: &str = include_str!("init.sh");
@@ -265,7 +263,8 @@ impl Bench<'_> {
         let parts = self.build(kernel, &commands)?;
         let log = self.folder.join(format!("{}.log", kernel.release));
         let read = booted(
-            |read: &Log| read.has_begun(),
+            &name,
+            |read: &Log| read.has_come_up(),
             || {
                 let machine = Machine {
                     kernel: &parts.kernel,
@@ -320,8 +319,8 @@ impl Bench<'_> {
             });
             Ok((asked?, served?))
         };
-        let begun_both = |(asked, served): &(Log, Log)| asked.has_begun() && served.has_begun();
-        let (asked, served) = booted(begun_both, run)?;
+        let has_come_up = |(asked, served): &(Log, Log)| asked.has_come_up() || served.has_come_up();
+        let (asked, served) = booted(&name, has_come_up, run)?;
         let logs = logs.map(|log| log.display().to_string());
         println!("{name}: {} s; the consoles are kept in {}", begun.elapsed().as_secs(), logs.join(" and "));
         let mut tally = counted(&name, &commands, &asked);
@@ -368,18 +367,19 @@ impl Bench<'_> {
     }
 }
 
-/// Runs machines, and once more if they have not begun with their commands: then it was the emulator, its kernel or the
-/// host that failed, and no part of farjump had a turn.
-fn booted<T>(has_begun: impl Fn(&T) -> bool, run: impl Fn() -> Result<T, Failed>) -> Result<T, Failed> {
-    let mut read = run()?;
-    for _ in 1..BOOTS {
-        if has_begun(&read) {
-            break;
-        }
-        println!("no command has begun: booting once more");
-        read = run()?;
+/// Runs machines, and once more if none of them came up: then no line of farjump's has run. What fails later is
+/// never run again.
+fn booted<T>(
+    name: &str,
+    has_come_up: impl Fn(&T) -> bool,
+    run: impl Fn() -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let first = run()?;
+    if has_come_up(&first) {
+        return Ok(first);
     }
-    Ok(read)
+    println!("{name}: not up, and no line of farjump's has run: booting once more");
+    run()
 }
 
 /// The result of a thread that runs a machine.
@@ -448,15 +448,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_is_booted_once_more_if_it_has_run_nothing_and_never_otherwise() {
-        for (begins_at, boots) in [(1, 1), (2, 2), (3, 2)] {
+    fn a_machine_is_booted_once_more_if_it_did_not_come_up_and_never_otherwise() {
+        for (up_at, boots) in [(1, 1), (2, 2), (3, 2)] {
             let count = Cell::new(0);
             let run = || {
                 count.set(count.get() + 1);
                 Ok(count.get())
             };
-            assert_eq!(booted(|number| *number >= begins_at, run).unwrap(), boots);
+            assert_eq!(booted("a machine", |number| *number >= up_at, run).unwrap(), boots);
             assert_eq!(count.get(), boots);
         }
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_run_is_not_run_again() {
+        let count = Cell::new(0);
+        let run = || {
+            count.set(count.get() + 1);
+            Err::<(), _>(Failed::Interrupted)
+        };
+        assert!(booted("a machine", |()| false, run).unwrap_err().is_interrupt());
+        assert_eq!(count.get(), 1);
     }
 }
