@@ -16,8 +16,8 @@ use crate::file_contents::COPY_ARGS;
 use crate::signature::Signature;
 
 /// The sections at that address, except initialisers and thread-local storage, which are refused.
-const KNOWN_META: [&str; 7] =
-    [".farjump", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
+const KNOWN_META: [&str; 8] =
+    [".farjump", ".note.gnu.property", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
 /// Sections of span 1 that linkers mark writable because a dynamic linker would patch them.
 const PATCHED: [&str; 3] = [".relro", ".got", ".got.plt"];
 
@@ -103,6 +103,7 @@ pub(super) fn extract(
         machine: rules.machine,
         level: needs.level,
         features: needs.features.iter().map(String::as_str).collect(),
+        landing_pads: linked.has_landing_pads()?,
         align_log2: (align.next_power_of_two().trailing_zeros() as u8)
             .max(rules.min_align_log2)
             .max(code_align_log2(rules.machine, &span1)),
@@ -129,7 +130,7 @@ pub(super) fn extract(
 pub(super) struct LinkedElf<'a> {
     pub(super) elf: Elf<'a>,
     pub(super) name: &'a str,
-    rules: &'a Rules,
+    pub(super) rules: &'a Rules,
 }
 
 /// A section that travels.

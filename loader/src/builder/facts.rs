@@ -1,5 +1,6 @@
 //! The symbols of a linked ELF file, and the facts about its image that symbols state and that do not travel.
 
+use farjump_core::image::Machine;
 use object::elf;
 use object::read::elf::{SectionHeader, Sym};
 
@@ -24,6 +25,27 @@ impl<'a> LinkedElf<'a> {
         let Some(stated) = self.stated(signature::SUFFIX)? else { return Ok(None) };
         let refused = || BuildError::Signature { name: self.name.to_owned() };
         Signature::parse(stated).ok_or_else(refused).map(Some)
+    }
+
+    /// Whether all objects say that each address to which code branches indirectly is a landing pad. Linkers note it of
+    /// their output if each of their inputs does (ELF for the Arm 64-bit Architecture, "Program Property").
+    pub(super) fn has_landing_pads(&self) -> Result<bool, BuildError> {
+        if self.rules.machine != Machine::AARCH64 {
+            return Ok(false);
+        }
+        for header in self.elf.elf_section_table().iter() {
+            let Some(mut notes) = header.notes(LITTLE, self.elf.data()).map_err(malformed)? else { continue };
+            while let Some(note) = notes.next().map_err(malformed)? {
+                let Some(mut properties) = note.gnu_properties(LITTLE) else { continue };
+                while let Some(property) = properties.next().map_err(malformed)? {
+                    if property.pr_type() == elf::GNU_PROPERTY_AARCH64_FEATURE_1_AND {
+                        let all = property.data_u32(LITTLE).map_err(malformed)?;
+                        return Ok(all & elf::GNU_PROPERTY_AARCH64_FEATURE_1_BTI != 0);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The contents from the symbol NAME`suffix` to the end of its section: a fact about the image that does

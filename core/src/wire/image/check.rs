@@ -2,7 +2,7 @@
 
 use super::{
     ABI_LINUX, FEATURES, HEADER_LEN, ImageError, ImageView, Level, MAGIC, MAX_ALIGN_LOG2, MAX_SPAN, Machine,
-    Place, field, instructions, names, names_len, u16_at, u32_at,
+    Place, field, instructions, landing_pads, names, names_len, u16_at, u32_at,
 };
 use crate::wire::align::INLINE_ALIGN_LOG2;
 
@@ -24,10 +24,10 @@ impl<'a> ImageView<'a> {
             return Err(ImageError::Version(bytes[field::VERSION]));
         }
         let (abi, level) = (bytes[field::ABI] & 15, bytes[field::ABI] >> 4);
-        if abi != ABI_LINUX {
-            return Err(ImageError::Abi(abi));
-        }
         let machine = Machine(u16_at(bytes, field::MACHINE));
+        if abi != ABI_LINUX {
+            landing_pads::check_abi(abi, machine)?;
+        }
         if level != 0 && Level::new(machine, level).is_none() {
             check_features_follow(bytes, machine, level)?;
         }

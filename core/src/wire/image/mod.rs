@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `FJI` and the format's version, 2 |
 //! | 4 | 2 | ELF machine ([`Machine`]) |
-//! | 6 | 1 | low nibble: ABI, 1 = Linux, System V, LP64; high nibble: CPU level ([`Level`]), 15 = a list of features |
+//! | 6 | 1 | bits 0 to 2: ABI, 1 = Linux, System V, LP64; bit 3: landing pads; high nibble: CPU level ([`Level`]), 15 = a list of features |
 //! | 7 | 1 | low nibble: log2 of the image's alignment; high nibble: log2 of the payload's, 0 = default |
 //! | 8 | 4 | length of span 1 (text, read-only data, GOT) |
 //! | 12 | 4 | entry: offset of `NAME_main` in span 1 |
@@ -30,6 +30,9 @@
 //! The *list of features* names what code for one CPU needs, ascending, with a blank between two. They are
 //! spelled as in [`Cpu::features`](crate::cpu::Cpu::features).
 //!
+//! An image *with landing pads*, for aarch64 alone, starts at each address to which code branches indirectly with an
+//! instruction for that (`bti`): a target may have the processor check it ([`ImageView::has_landing_pads`]).
+//!
 //! A *wanted library* is the soname of a shared library that defines some of the imports. It is a hint: a
 //! target that offers those imports itself does not need the library.
 //!
@@ -44,6 +47,7 @@ mod check;
 mod encode;
 mod error;
 mod instructions;
+mod landing_pads;
 mod level;
 mod machine;
 mod names;
@@ -81,6 +85,8 @@ const MAGIC: [u8; 4] = *b"FJI\x02";
 /// Bits of the word [`field::NAMES`] that hold the length of the name table.
 const NAMES_BITS: u32 = 27;
 const ABI_LINUX: u8 = 1;
+/// The bit of the byte [`field::ABI`] of an image with landing pads.
+const LANDING_PADS: u8 = 8;
 /// The high nibble of the byte [`field::ABI`] of an image that names features in place of a level.
 const FEATURES: u8 = 15;
 
@@ -231,6 +237,13 @@ impl<'a> ImageView<'a> {
     #[inline]
     fn names_features(&self) -> bool {
         self.bytes[field::ABI] >> 4 == FEATURES
+    }
+
+    /// Whether each address of it to which code branches indirectly is a landing pad, `NAME_main` first of all. A
+    /// target can then map its code so that a processor with BTI lets no indirect branch in elsewhere.
+    #[inline]
+    pub fn has_landing_pads(&self) -> bool {
+        self.bytes[field::ABI] & LANDING_PADS != 0
     }
 
     /// Offset of `NAME_main` in span 1, in bytes.
