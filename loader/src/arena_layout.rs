@@ -6,8 +6,6 @@ use farjump_core::image::SPAN_DISTANCE;
 pub(crate) const GRANULE: usize = 64 * 1024;
 /// Bytes from code to its data.
 pub(crate) const DISTANCE: usize = SPAN_DISTANCE as usize;
-/// Unit of an arena whose pages are protected one by one: an x86-64 page.
-pub(crate) const PAGE: usize = 4096;
 
 /// Bytes of addresses that an arena of `len` bytes takes.
 pub(crate) fn addresses(len: usize) -> usize {

@@ -44,7 +44,7 @@ mod signature;
 pub mod store;
 mod typed;
 
-pub use arena::{Arena, Need};
+pub use arena::{Arena, Block, Need};
 pub use code_id::{CodeHasher, code_id};
 pub use debugger::Symbols;
 pub use error::{ArenaStep, Error, FileKind, OtherType, TypedPart};

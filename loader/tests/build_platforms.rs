@@ -249,6 +249,62 @@ fn images_for_aarch64_are_aligned_as_their_instructions_need() {
 }
 
 #[test]
+fn an_image_has_landing_pads_if_each_of_its_objects_says_so() {
+    let fixture = Fixture::new();
+    let (standard, none) = ("-mbranch-protection=standard", "-mbranch-protection=none");
+    let function = "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(t)\nlong help(long);\n\
+        void t_main(void *p, size_t n, void *t) { (void)p; *(long *)t = help((long)n); }\n";
+    fixture.write("t.c", function);
+    fixture.write("help.c", "long help(long n) { return n + 1; }\n");
+    // Assemblers make objects that say nothing.
+    fixture.write("silent.s", ".text\n.globl t_silent\nt_silent: .balign 4\n");
+    let include = format!("-I{}", concat!(env!("CARGO_MANIFEST_DIR"), "/../ifuncs/include"));
+    let compilers = [("aarch64-linux-gnu-gcc", &[][..]), ("clang", &["--target=aarch64-linux-gnu"])];
+    for (compiler, options) in compilers.into_iter().filter(|(compiler, _)| is_there(compiler)) {
+        let object = |file: &str, protection: &str| {
+            let (output, flags) = (format!("{file}{protection}.o"), ["-Os", "-fPIC", "-mcmodel=tiny", "-c"]);
+            let own = [&*include, protection, "-Wno-unused-command-line-argument", file, "-o", &*output];
+            fixture.run(compiler, &[options, &flags[..], &own[..]].concat());
+            fixture.path(&output)
+        };
+        for (linker, version) in [(Some("ld.lld"), "LLD"), (None, "GNU ld")] {
+            // Without one that is named, the cross compiler's own links.
+            if !is_there(linker.unwrap_or("aarch64-linux-gnu-gcc")) {
+                continue;
+            }
+            for (main, help, silent, expected) in [
+                (standard, standard, false, true),
+                ("-mbranch-protection=bti", standard, false, true),
+                ("-mbranch-protection=pac-ret", standard, false, false),
+                (standard, none, false, false),
+                (none, none, false, false),
+                (standard, standard, true, false),
+            ] {
+                let mut inputs = vec![object("t.c", main), object("help.c", help)];
+                inputs.extend(silent.then(|| object("silent.s", standard)));
+                // The library itself has code of this machine.
+                let own = ["t.c", "help.c"].map(|file| {
+                    let output = format!("{file}.own.o");
+                    fixture.run("cc", &["-Os", "-fPIC", "-c", &*include, file, "-o", &*output]);
+                    fixture.path(&output)
+                });
+                inputs.extend(own);
+                let base =
+                    Options { linker: linker.map(Into::into), name: Some("t".into()), ..Options::default() };
+                let report = build_for(&fixture, &base, &[ARM], "t", &inputs);
+                let view = ImageView::new_checked(&report.images[0].bytes).unwrap();
+                let case = format!("{compiler} {version} {main} {help} {silent}");
+                assert_eq!(view.has_landing_pads(), expected, "{case}");
+                let shown = inspect(&report.library).unwrap();
+                assert_eq!(shown.images[0].landing_pads, expected, "{case}");
+                assert_eq!(shown.to_string().contains("\n  guarded   by landing pads\n"), expected, "{case}");
+                assert!(report.images[0].linker.contains(version), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
 fn refusals_name_the_target_that_they_are_for() {
     let fixture = Fixture::new();
     let source = |name: &str, body: &str| {

@@ -149,6 +149,7 @@ fn image(align_log2: u8, imports: u32) -> Vec<u8> {
         machine: Machine::X86_64,
         level: Level::BASELINE,
         features: vec![],
+        landing_pads: false,
         align_log2,
         payload_align_log2: 0,
         span1: &[0; 200],

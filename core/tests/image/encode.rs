@@ -57,6 +57,7 @@ pub(super) fn any_parts() -> impl Strategy<Value = ImageParts<'static>> {
                         machine: Machine::X86_64,
                         level,
                         features: features.clone(),
+                        landing_pads: false,
                         align_log2,
                         payload_align_log2,
                         span1: &SPANS.0[..text],

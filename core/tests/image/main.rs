@@ -5,6 +5,7 @@ mod arbitrary;
 mod encode;
 mod features;
 mod instructions;
+mod landing_pads;
 mod patches;
 mod place;
 mod refusals;
@@ -20,6 +21,7 @@ fn parts<'a>() -> ImageParts<'a> {
         machine: Machine::X86_64,
         level: Level::BASELINE,
         features: vec![],
+        landing_pads: false,
         align_log2: 4,
         payload_align_log2: 7,
         span1: TEXT,

@@ -21,6 +21,8 @@ mod helper;
 mod hostile_sources;
 mod hostile_targets;
 mod in_place;
+#[cfg(target_arch = "aarch64")]
+mod landing_pads;
 mod large;
 mod libraries;
 mod mixed;

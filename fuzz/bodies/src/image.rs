@@ -23,6 +23,7 @@ pub fn image(data: &[u8]) {
         machine: view.machine(),
         level: view.platform().map_or(Level::BASELINE, |platform| platform.level),
         features: view.features().collect(),
+        landing_pads: view.has_landing_pads(),
         align_log2: view.align_log2(),
         payload_align_log2: view.payload_align_log2(),
         span1: view.span1(),

@@ -119,6 +119,7 @@ fn the_images_are_as_documented_and_are_taken() {
         machine: Machine::X86_64,
         level: Level::BASELINE,
         features: vec![],
+        landing_pads: false,
         align_log2: 3,
         payload_align_log2: 8,
         span1: &[0xc3, 0x90, 0x90, 0x90, b'f', b'a', b'r', 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -13,7 +13,8 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::TRAP;
 use super::free_list::{FreeList, LINE};
-use crate::arena_layout::{DISTANCE, GRANULE, PAGE};
+use super::need::Need;
+use crate::arena_layout::{DISTANCE, GRANULE};
 use crate::error::{ArenaStep, Error};
 
 /// Value of the mark; in a forked child it reads 0, or [`COPIED`].
@@ -22,6 +23,11 @@ const OURS: u8 = 1;
 const COPIED: u8 = 2;
 const WRITABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::WRITE);
 const EXECUTABLE: MprotectFlags = MprotectFlags::READ.union(MprotectFlags::EXEC);
+/// Executable code that indirect branches enter at landing pads alone.
+#[cfg(target_arch = "aarch64")]
+const GUARDED: MprotectFlags = EXECUTABLE.union(MprotectFlags::BTI);
+#[cfg(not(target_arch = "aarch64"))]
+const GUARDED: MprotectFlags = EXECUTABLE;
 
 /// The mappings of an arena, and its gaps.
 pub(super) struct Memory {
@@ -30,6 +36,10 @@ pub(super) struct Memory {
     /// page.
     pub(super) writable_alias: Option<ManuallyDrop<Mapping>>,
     pub(super) len: usize,
+    /// Unit of protection, in bytes.
+    page: usize,
+    /// Whether the processor checks landing pads, and the system lets a process ask for it.
+    checks_landing_pads: bool,
     pub(super) free: Mutex<FreeList>,
 }
 
@@ -100,18 +110,27 @@ impl Memory {
             reservation: ManuallyDrop::new(reservation),
             writable_alias: writable_alias.map(ManuallyDrop::new),
             len,
+            page: page_len(),
+            checks_landing_pads: checks_landing_pads(),
             free: Mutex::new(FreeList::new(len)),
         })
     }
 
-    /// Length and alignment to request of the list of gaps for a span. In private memory, the range is then
-    /// whole pages, with the line behind it.
-    pub(super) fn unit(&self, span: usize, align: usize) -> (usize, usize) {
-        if !self.is_private() {
+    /// Length and alignment to request of the list of gaps for an image. In private memory and for guarded code,
+    /// the range is then whole pages, with the line behind it.
+    pub(super) fn unit(&self, need: &Need) -> (usize, usize) {
+        let Need { span, align, .. } = *need;
+        if !self.is_private() && !self.guards(need) {
             return (span, align);
         }
-        let whole = span.max(1).saturating_add(LINE).checked_next_multiple_of(PAGE).unwrap_or(usize::MAX);
-        (whole - LINE, align.max(PAGE))
+        let whole =
+            span.max(1).saturating_add(LINE).checked_next_multiple_of(self.page).unwrap_or(usize::MAX);
+        (whole - LINE, align.max(self.page))
+    }
+
+    /// Whether the code of an image is guarded: indirect branches enter it at landing pads alone.
+    pub(super) fn guards(&self, need: &Need) -> bool {
+        need.landing_pads && self.checks_landing_pads
     }
 
     /// Whether the code is private memory.
@@ -156,19 +175,48 @@ impl Memory {
         self.writable_alias.as_ref().map_or_else(|| self.code(at), |alias| alias.at(at))
     }
 
-    /// Ends what [`Memory::make_writable`] began.
+    /// Ends what [`Memory::make_writable`] began, for an image that is `guarded` or not.
     ///
     /// # Errors
-    /// The system's, for private memory alone. The code stays writable and cannot run then.
+    /// The system's, for private memory and guarded code alone. Private memory stays writable and cannot run then.
     ///
     /// # Safety
-    /// As for [`Memory::make_writable`], and no reference into the range exists.
-    pub(super) unsafe fn make_executable(&self, range: &Range<usize>) -> Result<(), Error> {
-        if !self.is_private() {
+    /// As for [`Memory::make_writable`], and no reference into the range exists. It is that of an image for which
+    /// [`Memory::guards`] returned `guarded`.
+    pub(super) unsafe fn make_executable(&self, range: &Range<usize>, guarded: bool) -> Result<(), Error> {
+        let protection = if guarded { GUARDED } else { EXECUTABLE };
+        // SAFETY: the caller guarantees the same.
+        unsafe { self.protect_code(range, guarded, protection) }
+    }
+
+    /// Ends what [`Memory::make_writable`] began, for an image that is dropped: its pages may be those of any other
+    /// next.
+    ///
+    /// # Errors
+    /// Those of [`Memory::make_executable`].
+    ///
+    /// # Safety
+    /// As for [`Memory::make_executable`].
+    pub(super) unsafe fn bury(&self, range: &Range<usize>, guarded: bool) -> Result<(), Error> {
+        // SAFETY: the caller guarantees the same.
+        unsafe { self.protect_code(range, guarded, EXECUTABLE) }
+    }
+
+    /// Protects code whose pages are protected one by one: in private memory, or guarded.
+    ///
+    /// # Safety
+    /// As for [`Memory::make_executable`].
+    unsafe fn protect_code(
+        &self,
+        range: &Range<usize>,
+        guarded: bool,
+        protection: MprotectFlags,
+    ) -> Result<(), Error> {
+        if !self.is_private() && !guarded {
             return Ok(());
         }
         // SAFETY: the range is whole pages of this arena's code, and the caller's, without references.
-        unsafe { protect(self.code(range.start), range.len(), EXECUTABLE) }
+        unsafe { protect(self.code(range.start), range.len(), protection) }
             .map_err(|errno| self.unprotected(ArenaStep::MakeExecutable, errno))
     }
 
@@ -263,6 +311,22 @@ fn alias(code: NonNull<u8>, len: usize) -> Result<Mapping, Error> {
     unsafe { rustix::mm::mremap_fixed(address(alias.start), 0, len, MremapFlags::MAYMOVE, address(code)) }
         .map_err(failed(ArenaStep::MapCodeAgain))?;
     Ok(alias)
+}
+
+/// Length of a page of the system's, in bytes.
+fn page_len() -> usize {
+    // SAFETY: it may always be called, and reads a constant of the process's.
+    let len = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Otherwise the largest that there is; a multiple of pages will do too.
+    usize::try_from(len).ok().filter(|len| len.is_power_of_two() && *len <= GRANULE).unwrap_or(GRANULE)
+}
+
+/// Whether the processor checks landing pads of pages that ask for it (`PROT_BTI`, HWCAP2_BTI).
+fn checks_landing_pads() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("bti");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
 }
 
 /// Sets the protection of whole pages.

@@ -89,22 +89,27 @@ impl Arena {
 
     /// Whether [`Arena::place`] would find space for an image now.
     pub(crate) fn fits(&self, need: &Need) -> bool {
-        let (span, align) = self.0.unit(need.span, need.align);
+        let (span, align) = self.0.unit(need);
         self.0.free().fits(span, align)
     }
 
     /// Whether an image would fit into the empty arena.
     pub(crate) fn ever_fits(&self, need: &Need) -> bool {
-        let (span, align) = self.0.unit(need.span, need.align);
+        let (span, align) = self.0.unit(need);
         FreeList::new(self.0.len).fits(span, align)
     }
 
     /// Places an image in the first gap that fits both its spans, patches its sites by `resolve`, and makes
     /// the code executable.
     ///
+    /// Code with landing pads has pages of its own where the processor checks them (BTI of aarch64). They are
+    /// *guarded*: an indirect branch to anything but a landing pad faults. It costs two system calls and a page at
+    /// least. A forked child's copy is not guarded.
+    ///
     /// # Errors
     /// [`Error::ArenaFull`], [`Error::ArenaForked`], or [`Error::Place`] with the import that `resolve` did
-    /// not find; [`Error::ArenaMemory`] in an arena for debuggers. The space is free again then.
+    /// not find; [`Error::ArenaMemory`] in an arena for debuggers, and for code that is guarded. The space is free
+    /// again then.
     pub fn place(
         &self,
         image: &ImageView<'_>,
@@ -123,11 +128,11 @@ impl Arena {
             return Err(Error::ArenaForked);
         }
         let (span1, span2) = (image.span1().len(), image.span2_len());
-        let needed = span1.max(span2);
-        let (span, align) = memory.unit(needed, 1 << image.align_log2());
+        let need = Need::of_view(image.as_bytes().len(), image);
+        let (span, align) = memory.unit(&need);
         let mut free = memory.free();
         let taken = free.take(span, align).ok_or_else(|| Error::ArenaFull {
-            needed,
+            needed: need.span,
             largest: free.largest(),
             used: free.used(),
             capacity: memory.len,
@@ -137,6 +142,7 @@ impl Arena {
             memory: Arc::clone(memory),
             range: taken.range,
             reused: taken.reused,
+            guarded: memory.guards(&need),
             span1,
             span2,
             entry: 0,
@@ -156,6 +162,8 @@ pub struct Block {
     memory: Arc<Memory>,
     range: Range<usize>,
     reused: bool,
+    /// Whether indirect branches reach landing pads alone.
+    guarded: bool,
     span1: usize,
     span2: usize,
     entry: u64,
@@ -211,11 +219,11 @@ impl Block {
     /// may have fetched from fresh space, too.
     ///
     /// # Errors
-    /// [`Error::ArenaMemory`] in an arena for debuggers.
+    /// [`Error::ArenaMemory`] in an arena for debuggers, and for guarded code.
     fn publish(&mut self) -> Result<(), Error> {
         // SAFETY: the range is this block's, no code runs there yet, and the views of `space` are gone: they
         // borrowed the block.
-        unsafe { self.memory.make_executable(&self.range) }?;
+        unsafe { self.memory.make_executable(&self.range, self.guarded) }?;
         self.sync(self.span1);
         if (self.reused || icache::OTHERS_MUST_SYNCHRONISE)
             && membarrier(MembarrierCommand::PrivateExpeditedSyncCore).is_err()
@@ -238,7 +246,7 @@ impl Block {
         unsafe {
             let code = self.memory.make_writable(&self.range)?;
             code.write_bytes(TRAP, self.range.len());
-            self.memory.make_executable(&self.range)?;
+            self.memory.bury(&self.range, self.guarded)?;
         }
         self.sync(self.range.len());
         Ok(())

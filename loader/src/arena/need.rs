@@ -11,6 +11,8 @@ pub struct Need {
     pub(crate) span: usize,
     /// Alignment of its spans, in bytes.
     pub(crate) align: usize,
+    /// Whether it has landing pads.
+    pub(crate) landing_pads: bool,
 }
 
 impl Need {
@@ -20,6 +22,7 @@ impl Need {
     }
 
     pub(crate) fn of_view(image: usize, view: &ImageView<'_>) -> Need {
-        Need { image, span: view.span1().len().max(view.span2_len()), align: 1 << view.align_log2() }
+        let span = view.span1().len().max(view.span2_len());
+        Need { image, span, align: 1 << view.align_log2(), landing_pads: view.has_landing_pads() }
     }
 }

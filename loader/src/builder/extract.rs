@@ -9,15 +9,15 @@ use object::read::SymbolIndex;
 use object::read::elf::{SectionHeader, Sym};
 
 use super::error::{BuildError, Pointee};
-use super::objects::{Elf, LITTLE, section_name, symbol_name};
+use super::objects::{Elf, LITTLE, section_name};
 use super::rules::{Relocation, Rules};
 use crate::bundle::{NOT_PLACED, Sizes};
 use crate::file_contents::COPY_ARGS;
-use crate::signature::{self, Signature};
+use crate::signature::Signature;
 
 /// The sections at that address, except initialisers and thread-local storage, which are refused.
-const KNOWN_META: [&str; 7] =
-    [".farjump", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
+const KNOWN_META: [&str; 8] =
+    [".farjump", ".note.gnu.property", ".dynsym", ".dynstr", ".gnu.hash", ".hash", ".rela.dyn", ".dynamic"];
 /// Sections of span 1 that linkers mark writable because a dynamic linker would patch them.
 const PATCHED: [&str; 3] = [".relro", ".got", ".got.plt"];
 
@@ -103,6 +103,7 @@ pub(super) fn extract(
         machine: rules.machine,
         level: needs.level,
         features: needs.features.iter().map(String::as_str).collect(),
+        landing_pads: linked.has_landing_pads()?,
         align_log2: (align.next_power_of_two().trailing_zeros() as u8)
             .max(rules.min_align_log2)
             .max(code_align_log2(rules.machine, &span1)),
@@ -126,10 +127,10 @@ pub(super) fn extract(
     })
 }
 
-struct LinkedElf<'a> {
-    elf: Elf<'a>,
-    name: &'a str,
-    rules: &'a Rules,
+pub(super) struct LinkedElf<'a> {
+    pub(super) elf: Elf<'a>,
+    pub(super) name: &'a str,
+    pub(super) rules: &'a Rules,
 }
 
 /// A section that travels.
@@ -355,74 +356,12 @@ impl<'a> LinkedElf<'a> {
         Err(BuildError::Outside { site: None, symbol: self.symbol_at(from), pointee })
     }
 
-    /// Value of `NAME_payload_align`, which FARJUMP_PAYLOAD_ALIGN defines.
-    fn payload_align_log2(&self) -> Result<u8, BuildError> {
-        let Some(stated) = self.stated("_payload_align")? else { return Ok(0) };
-        let bytes = stated.first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
-        if !bytes.is_power_of_two() || !(8..=4096).contains(&bytes) {
-            return Err(BuildError::PayloadAlign { name: self.name.to_owned(), bytes: u64::from(bytes) });
-        }
-        Ok(bytes.trailing_zeros() as u8)
-    }
-
-    /// The signature, which the attribute of `farjump-ifunc` defines, if there is one.
-    fn signature(&self) -> Result<Option<Signature>, BuildError> {
-        let Some(stated) = self.stated(signature::SUFFIX)? else { return Ok(None) };
-        let refused = || BuildError::Signature { name: self.name.to_owned() };
-        Signature::parse(stated).ok_or_else(refused).map(Some)
-    }
-
-    /// The contents from the symbol NAME`suffix` to the end of its section: a fact about the image that does
-    /// not travel.
-    fn stated(&self, suffix: &str) -> Result<Option<&'a [u8]>, BuildError> {
-        let Some(symbol) = self.symbol(&format!("{}{suffix}", self.name)) else { return Ok(None) };
-        let sections = self.elf.elf_section_table();
-        let home = sections.section(object::read::SectionIndex(usize::from(symbol.st_shndx(LITTLE).0)));
-        let home = home.map_err(malformed)?;
-        let offset = symbol.st_value(LITTLE).wrapping_sub(home.sh_addr(LITTLE)) as usize;
-        let contents = home.data(LITTLE, self.elf.data()).map_err(malformed)?;
-        Ok(Some(contents.get(offset..).unwrap_or_default()))
-    }
-
     fn is_code(&self, address: u64) -> bool {
         self.elf.elf_section_table().iter().any(|header| {
             let start = header.sh_addr(LITTLE);
             header.sh_flags(LITTLE).contains(elf::SHF_ALLOC | elf::SHF_EXECINSTR)
                 && (start..start + header.sh_size(LITTLE)).contains(&address)
         })
-    }
-
-    fn symbol(&self, name: &str) -> Option<&'a elf::Sym64<object::LittleEndian>> {
-        let symbols = self.elf.elf_symbol_table();
-        symbols.iter().find(|symbol| {
-            !symbol.is_undefined(LITTLE) && symbols.symbol_name(LITTLE, symbol).ok() == Some(name.as_bytes())
-        })
-    }
-
-    /// The name of the variable or function at an address, or of the section.
-    fn symbol_at(&self, address: u64) -> String {
-        let covers = |symbol: &&elf::Sym64<_>| {
-            let kind = symbol.st_type();
-            let start = symbol.st_value(LITTLE);
-            (kind == elf::STT_OBJECT || kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC)
-                && !symbol.is_undefined(LITTLE)
-                && (start..start + symbol.st_size(LITTLE).max(1)).contains(&address)
-        };
-        if let Some(symbol) = self.elf.elf_symbol_table().iter().find(covers) {
-            return symbol_name(&self.elf, symbol);
-        }
-        let home = self.elf.elf_section_table().enumerate().find(|(_, header)| {
-            let start = header.sh_addr(LITTLE);
-            header.sh_flags(LITTLE).contains(elf::SHF_ALLOC)
-                && (start..start + header.sh_size(LITTLE)).contains(&address)
-        });
-        home.map_or_else(|| format!("address {address:#x}"), |(index, _)| section_name(&self.elf, index))
-    }
-
-    /// A thread-local variable of the image.
-    fn thread_local(&self) -> String {
-        let symbol = self.elf.elf_symbol_table().iter().find(|symbol| symbol.st_type() == elf::STT_TLS);
-        symbol.map_or_else(|| "?".to_owned(), |symbol| symbol_name(&self.elf, symbol))
     }
 }
 
@@ -468,7 +407,7 @@ fn sizes(sections: &[Section<'_>], data: &[u8], span2_len: u64) -> Sizes {
     }
 }
 
-fn malformed(error: object::Error) -> BuildError {
+pub(super) fn malformed(error: object::Error) -> BuildError {
     BuildError::Malformed { object: "the linked image".into(), problem: error.to_string() }
 }
 

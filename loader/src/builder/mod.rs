@@ -19,6 +19,7 @@ mod embed;
 mod error;
 mod exact;
 mod extract;
+mod facts;
 mod image;
 mod link;
 mod locate_symbol;

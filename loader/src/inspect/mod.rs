@@ -57,6 +57,8 @@ pub struct ImageReport {
     pub sizes: Sizes,
     /// Code id, in hexadecimal digits.
     pub id: String,
+    /// Whether it has landing pads: a target may have the processor check that indirect branches reach nothing else.
+    pub landing_pads: bool,
     /// Alignment that the code needs, in bytes.
     pub align: u32,
     /// Alignment that the payload needs, in bytes; `None` for the default rule.
@@ -217,6 +219,7 @@ impl ImageReport {
             bytes: image.bytes.len(),
             sizes: image.sizes,
             id: id.to_string(),
+            landing_pads: view.has_landing_pads(),
             align: 1 << view.align_log2(),
             payload_align: (payload_align != 0).then(|| 1 << payload_align),
             imports: imports.collect(),
@@ -265,6 +268,9 @@ impl fmt::Display for ImageReport {
         match self.payload_align {
             Some(align) => writeln!(out, "to {align}")?,
             None => writeln!(out, "as usual")?,
+        }
+        if self.landing_pads {
+            writeln!(out, "  guarded   by landing pads")?;
         }
         write!(out, "  imports ")?;
         if self.imports.is_empty() {

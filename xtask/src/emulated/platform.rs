@@ -132,6 +132,7 @@ const LOADER: &[&str] = &[
     "--test=arena",
     "--test=debugger",
     "--test=eviction",
+    "--test=landing_pads",
     "--test=library",
     "--test=sealed",
     "--test=store",

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 use super::{
-    ABI_LINUX, FEATURES, ImageError, ImageView, Import, Level, MAGIC, MAX_WANTED, Machine, NAMES_BITS,
-    Relative, SPAN2,
+    ABI_LINUX, FEATURES, ImageError, ImageView, Import, LANDING_PADS, Level, MAGIC, MAX_WANTED, Machine,
+    NAMES_BITS, Relative, SPAN2,
 };
 
 /// The parts of an image, to be encoded. Made by the linking stage of farjump-loader.
@@ -17,6 +17,8 @@ pub struct ImageParts<'a> {
     /// The CPU features that it needs, in any order, as [`Cpu::features`](crate::cpu::Cpu::features) spells
     /// them; none for an image that has a level.
     pub features: Vec<&'a str>,
+    /// Whether each address to which code branches indirectly is a landing pad. On aarch64 alone.
+    pub landing_pads: bool,
     /// log2 of the alignment both spans need, 0 to 12.
     pub align_log2: u8,
     /// log2 of the payload's alignment, 3 to 12, or 0 for the default.
@@ -45,6 +47,7 @@ impl<'a> ImageParts<'a> {
             machine,
             level: Level::BASELINE,
             features: Vec::new(),
+            landing_pads: false,
             align_log2: machine.instruction_align_log2(),
             payload_align_log2: 0,
             span1,
@@ -118,7 +121,8 @@ impl<'a> ImageParts<'a> {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&self.machine.0.to_le_bytes());
         let level = if features.is_empty() { self.level.number() } else { FEATURES };
-        out.push(ABI_LINUX | level << 4);
+        let landing_pads = if self.landing_pads { LANDING_PADS } else { 0 };
+        out.push(ABI_LINUX | landing_pads | level << 4);
         out.push(self.align_log2.min(15) | self.payload_align_log2.min(15) << 4);
         for word in [self.span1.len() as u32, self.entry, self.data.len() as u32, self.bss_len] {
             out.extend_from_slice(&word.to_le_bytes());

@@ -32,6 +32,20 @@ pub enum ImageError {
     /// An ABI this farjump does not know.
     #[error("image is for ABI {0}, this farjump knows ABI 1 (Linux, System V, LP64)")]
     Abi(u8),
+    /// Landing pads of a machine that has none.
+    #[error("image says that it has landing pads, and code for {machine} has none")]
+    LandingPads {
+        /// The image's machine.
+        machine: Machine,
+    },
+    /// An entry that is no landing pad, of an image that says that it has them.
+    #[error(
+        "image says that it has landing pads, and its entry at offset {entry:#x} is none: a call would end in a fault"
+    )]
+    NoLandingPad {
+        /// Offset of `NAME_main` in span 1.
+        entry: u32,
+    },
     /// A CPU level that the image's machine does not have.
     #[error("image is for level {level} of {machine}, which this farjump does not know")]
     Level {

@@ -1,6 +1,6 @@
 //! Checks of an image against the rules of its machine's instructions.
 
-use super::{ImageError, ImageView, Machine};
+use super::{ImageError, ImageView, Machine, landing_pads};
 
 /// log2 of the size of a page for `adrp`, whatever the system's pages are.
 const PAGE_LOG2: u8 = 12;
@@ -38,6 +38,9 @@ pub(super) fn check(view: &ImageView<'_>) -> Result<(), ImageError> {
     let needed = machine.instruction_align_log2();
     if view.align_log2() < needed || !view.entry().is_multiple_of(1 << needed) {
         return Err(ImageError::Misaligned { machine, entry: view.entry(), align_log2: view.align_log2() });
+    }
+    if view.has_landing_pads() {
+        landing_pads::check_entry(view)?;
     }
     if machine == Machine::AARCH64
         && view.align_log2() < PAGE_LOG2
