@@ -109,13 +109,13 @@ ip addr add "$here/24" dev "$device"
 ip link set "$device" up
 rdma link add rxe0 type rxe netdev "$device" || lacks rxe0
 chmod 666 /dev/infiniband/*
-# The kernel was booted with one processor (machine.rs).
-echo 1 >/sys/devices/system/cpu/cpu1/online || lacks "second processor"
 if [ -n "$there" ]; then
     # Whether the cable carries anything, both ways.
     hear
     tell 0 90 && await 0 30 || lacks "other machine"
 fi
+# The kernel was booted with one processor (machine.rs). Its first connections change its code too.
+echo 1 >/sys/devices/system/cpu/cpu1/online || lacks "second processor"
 # From here on the kernel reports errors alone.
 echo 4 >/proc/sys/kernel/printk
 echo "@@ up $(uptime) $(uname -r)"

@@ -110,9 +110,10 @@ impl Machine<'_> {
             }
         };
         // The frequency: an emulated machine measures a wrong one when this one is busy, and its clock then
-        // runs fast. One processor until init.sh starts the other: a kernel changes its own code as it boots and
-        // makes devices, and QEMU before 8.1 may run the old code on another processor, a breakpoint that is
-        // gone ("Oops: int3"). Not `quiet`: the messages show where a kernel stands still.
+        // runs fast. One processor: a kernel patches its own code while it boots and makes devices, and QEMU
+        // before 8.1 may keep a translation of the breakpoint in between if another processor runs meanwhile.
+        // The kernel then panics ("Oops: int3") or stands still. init.sh starts the second processor.
+        // Not `quiet`: the messages show where a kernel stands still.
         let append = format!(
             "console=ttyS0 maxcpus=1 panic=-1 reboot=t mitigations=off nokaslr tsc=reliable tsc_early_khz={} no_timer_check \
              random.trust_cpu=on {own}",
