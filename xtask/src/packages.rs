@@ -16,6 +16,7 @@ const TESTS: &[Needed] = &[
     Needed::new("clang", "clang", "compiles ifuncs with another compiler"),
     Needed::new("gfortran", "gfortran", "compiles ifuncs in Fortran"),
     Needed::new("gdb", "gdb", "looks at injected code that runs"),
+    Needed::new("gdb-multiarch", "gdb-multiarch", "looks at it on another architecture, in the emulator"),
     Needed::new("ld.lld", "lld", "links images with another linker"),
     Needed::new("liblz4.a", "liblz4-dev", "an archive that a distribution made"),
     Needed::new("pkg-config", "pkg-config", "finds the C library"),

@@ -9,6 +9,9 @@ mod calls;
 mod closed_libraries;
 mod code;
 mod crash_reports;
+// cli/tests/debuggers.rs has those for x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+mod debuggers;
 mod event_loop;
 mod eviction;
 mod exports;
