@@ -8,6 +8,7 @@ mod buffers;
 mod calls;
 mod closed_libraries;
 mod code;
+mod compile_for_peer;
 mod crash_reports;
 mod event_loop;
 mod eviction;
