@@ -137,6 +137,7 @@ pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
         linker: arguments.linker,
         carry_source: arguments.carry_source,
         debug: arguments.debug,
+        ..Options::default()
     };
     let built = farjump::build::build(&options)?;
     if !built.messages.is_empty() {

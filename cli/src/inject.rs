@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use farjump::{Link, LinkStats, Mode, PeerIdentity};
+#[cfg(feature = "build")]
+use farjump::PeerCompiler;
+use farjump::{CodeId, Library, Link, LinkStats, Mode, PeerIdentity};
 use serde_json::{Value, json};
 
 use crate::reply_format::Format;
@@ -38,6 +40,7 @@ Examples:
   farjump inject libgrep.so --to unix:store.sock --args panic --format u64
   farjump inject libsum.so --to unix:store.sock --args-file row.bin --repeat 1000 --json
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key
+  farjump inject libsum.so --to unix:store.sock --repeat 100000 --compile-for-peer --cc clang
   farjump inject libsum.so --to tcp:node7:7471 --key farm.key --transport verbs-write --device mlx5_0:1
   echo -n you | farjump inject libhello.so --to unix:store.sock --args-file - --format u64")]
 pub(crate) struct Inject {
@@ -69,6 +72,17 @@ pub(crate) struct Inject {
     /// mailbox
     #[arg(long, value_name = "MODE", default_value_t = Mode::Cached)]
     pub(crate) mode: Mode,
+    /// Compile the function for exactly the target's CPU, in the background, if the library carries its source (farjump
+    /// build --carry-source). Calls go by the library's image until the target has the compiled one. The source's flags
+    /// can make the compiler run programs: only for libraries whose author you trust
+    #[cfg(feature = "build")]
+    #[arg(long)]
+    pub(crate) compile_for_peer: bool,
+    /// With --compile-for-peer, the C compiler, with arguments if it needs some [default: cc, and for another machine its
+    /// own gcc or clang]
+    #[cfg(feature = "build")]
+    #[arg(long, value_name = "CC", env = "FARJUMP_CC", hide_env = true)]
+    pub(crate) cc: Option<String>,
     /// Number of calls, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) repeat: u32,
@@ -109,6 +123,10 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
     if let Some(time) = arguments.peer_timeout.time {
         builder = builder.peer_timeout(time);
     }
+    #[cfg(feature = "build")]
+    if arguments.compile_for_peer {
+        builder = builder.compile_for_peer(compiler(arguments));
+    }
     let link = builder.connect()?;
     if arguments.verbose {
         output::note(link_path::as_text(&LinkReport::of(&link)).trim_end());
@@ -139,6 +157,7 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         link: link.link_time(&library, REPORT_DELAY).unwrap_or_default(),
         later_calls: later_calls.len(),
         later_call: median(later_calls),
+        compiled: compiled_image(arguments, &link, &library),
     };
     if arguments.json {
         output::note(figures.to_json());
@@ -154,6 +173,49 @@ pub(crate) fn run(arguments: &Inject) -> Result<(), Failure> {
         counted(reply.len() as u64, "byte"),
         format.name()
     )))
+}
+
+/// Returns the compiler that the arguments choose.
+#[cfg(feature = "build")]
+fn compiler(arguments: &Inject) -> PeerCompiler {
+    match &arguments.cc {
+        Some(cc) => PeerCompiler::new().cc(cc),
+        None => PeerCompiler::new(),
+    }
+}
+
+/// Returns what became of the image for the target's CPU, if that was asked for.
+#[cfg(feature = "build")]
+fn compiled_image(arguments: &Inject, link: &Link, library: &Library) -> Option<Compiled> {
+    use farjump::CompiledImage::{InUse, Kept, Unasked};
+    arguments.compile_for_peer.then(|| match link.compiled_image(library) {
+        InUse(id) => Compiled { state: "in use", id: Some(id), reason: None },
+        Kept(cause) => Compiled { state: "kept", id: None, reason: Some(cause.to_string()) },
+        Unasked => {
+            let reason = format!("calls in mode {} send the library's image", arguments.mode);
+            Compiled { state: "kept", id: None, reason: Some(reason) }
+        }
+        _ => {
+            let reason = "the calls ended before the target had the compiled image".to_owned();
+            Compiled { state: "compiling", id: None, reason: Some(reason) }
+        }
+    })
+}
+
+/// Returns nothing: this program has no builder.
+#[cfg(not(feature = "build"))]
+fn compiled_image(_: &Inject, _: &Link, _: &Library) -> Option<Compiled> {
+    None
+}
+
+/// The image for the target's CPU.
+struct Compiled {
+    /// `in use`, `kept` or `compiling`.
+    state: &'static str,
+    /// Of the image in use.
+    id: Option<CodeId>,
+    /// Why it is not in use.
+    reason: Option<String>,
 }
 
 /// Returns the arguments of the payload routines.
@@ -187,6 +249,8 @@ struct Figures {
     link: Option<Duration>,
     later_calls: usize,
     later_call: Option<Duration>,
+    /// `None` if none was asked for.
+    compiled: Option<Compiled>,
 }
 
 impl Figures {
@@ -206,11 +270,20 @@ impl Figures {
         if let Some(time) = self.later_call {
             text += &format!("; later calls {} (median of {})", show_duration(time), self.later_calls);
         }
+        if let Some(Compiled { id, reason, .. }) = &self.compiled {
+            text += "\nimage for the target's CPU: ";
+            match (id, reason) {
+                (Some(id), _) => text += &format!("{id} in use"),
+                (None, reason) => {
+                    text += &format!("not used, {}", reason.as_deref().unwrap_or_default());
+                }
+            }
+        }
         text
     }
 
     fn to_json(&self) -> Value {
-        json!({
+        let mut figures = json!({
             "mode": self.mode.name(),
             "transport": self.transport,
             "path": self.path,
@@ -225,6 +298,14 @@ impl Figures {
             "link_us": self.link.map(microseconds),
             "later_calls": self.later_calls,
             "later_call_us": self.later_call.map(microseconds),
-        })
+        });
+        if let Some(Compiled { state, id, reason }) = &self.compiled {
+            figures["compiled"] = json!({
+                "state": state,
+                "id": id.map(|id| id.to_string()),
+                "reason": reason,
+            });
+        }
+        figures
     }
 }

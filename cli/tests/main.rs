@@ -3,6 +3,7 @@
 mod build;
 #[cfg(feature = "tcp")]
 mod clear;
+mod compile_for_peer;
 mod crash_reports;
 mod debuggers;
 mod demo;

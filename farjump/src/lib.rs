@@ -60,6 +60,9 @@ pub use serve::{Stopper, Target, TargetBuilder, TargetThread};
 pub use stats::{Stats, StoreStats};
 pub use stored_image::StoredImage;
 
+#[cfg(feature = "build")]
+pub use link::{CompiledImage, KeptCause, PeerCompiler};
+
 pub use farjump_core as core;
 #[cfg(feature = "build")]
 pub use farjump_loader::{builder as build, inspect};

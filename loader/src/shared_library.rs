@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use farjump_core::image::CodeId;
 use libloading::os::unix;
 
+#[cfg(feature = "build")]
+use crate::builder::CarriedSource;
 use crate::dynamic_symbols::LoadedTables;
 use crate::sealed::{self, LibraryFile, said};
 
@@ -23,6 +25,9 @@ pub(crate) struct Loaded(Arc<Opened>);
 struct Opened {
     library: unix::Library,
     place: LoadAddress,
+    /// The source in its file, if it is an ifunc library.
+    #[cfg(feature = "build")]
+    source: Option<CarriedSource>,
 }
 
 /// Where the dynamic linker put a library.
@@ -57,6 +62,21 @@ fn by_path() -> MutexGuard<'static, Vec<ByPath>> {
     all
 }
 
+impl Opened {
+    fn of(library: unix::Library) -> Result<Opened, String> {
+        let handle = library.into_raw();
+        // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
+        let library = unsafe { unix::Library::from_raw(handle) };
+        let place = address_of(handle).ok_or("the dynamic linker does not say where it put it")?;
+        Ok(Opened {
+            library,
+            place,
+            #[cfg(feature = "build")]
+            source: None,
+        })
+    }
+}
+
 /// The libraries that stay until the process ends, each once.
 static KEPT: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
@@ -87,7 +107,7 @@ impl Loaded {
         }
         // SAFETY: the caller trusts the library (see Safety).
         let library = unsafe { unix::Library::open(Some(name), unix::RTLD_NOW | unix::RTLD_LOCAL) };
-        Loaded::of(library.map_err(said)?)
+        Ok(Loaded(Arc::new(Opened::of(library.map_err(said)?)?)))
     }
 
     /// Opens the library at a path. Files with the same path and contents are one library while it is open.
@@ -110,8 +130,13 @@ impl Loaded {
             return Ok(Loaded(Arc::clone(opened)));
         }
         // Not under the lock: constructors may load libraries.
+        #[cfg(feature = "build")]
+        let source = file.source();
         // SAFETY: the caller trusts the library (see Safety).
-        let loaded = Loaded::of(unsafe { file.load(!of_path.is_empty()) }?)?;
+        let opened = Opened::of(unsafe { file.load(!of_path.is_empty()) }?)?;
+        #[cfg(feature = "build")]
+        let opened = Opened { source, ..opened };
+        let loaded = Loaded(Arc::new(opened));
         by_path().push(ByPath { path, id, opened: Arc::downgrade(&loaded.0) });
         Ok(loaded)
     }
@@ -127,15 +152,13 @@ impl Loaded {
     pub(crate) unsafe fn open_bytes(name: &str, bytes: &[u8]) -> Result<(Loaded, File), String> {
         // SAFETY: the caller trusts the library (see Safety).
         let (library, file) = unsafe { sealed::load_bytes(name, bytes) }?;
-        Ok((Loaded::of(library)?, file))
+        Ok((Loaded(Arc::new(Opened::of(library)?)), file))
     }
 
-    fn of(library: unix::Library) -> Result<Loaded, String> {
-        let handle = library.into_raw();
-        // SAFETY: `handle` is from `into_raw` just above, and nothing else has it.
-        let library = unsafe { unix::Library::from_raw(handle) };
-        let place = address_of(handle).ok_or("the dynamic linker does not say where it put it")?;
-        Ok(Loaded(Arc::new(Opened { library, place })))
+    /// The source that its file carried when it was opened by its path.
+    #[cfg(feature = "build")]
+    pub(crate) fn source(&self) -> Option<&CarriedSource> {
+        self.0.source.as_ref()
     }
 
     /// Address of `name` if this library defines it itself.

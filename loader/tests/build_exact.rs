@@ -6,10 +6,11 @@ mod fixture;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{ImageView, Level, Machine, Platform};
-use farjump_loader::builder::{BuildError, BuildReport, Options, build};
+use farjump_loader::builder::{BuildError, BuildReport, Options, Supervisor, build, build_for_cpu};
 use farjump_loader::inspect::{inspect, symbols};
 use farjump_loader::{Arena, Library, Refused, Resolver, Store};
 use farjump_os::cpu::detected;
@@ -137,8 +138,10 @@ fn what_the_compiler_does_not_know_or_would_extend_is_left_out() {
         let needed =
             |cpu: &Cpu| needed(&for_cpu(&fixture, cpu, base.clone(), sample("c/sum.c")).unwrap()).to_vec();
         // No compiler has heard of them, or they are options that turn on no instructions.
-        let strange =
-            x86(3, "no-such-cpu", &["aes", "no-such-feature", "32", "no-red-zone", "no-sse2", "red-zone"]);
+        let words = ["aes", "no-such-feature", "32", "no-red-zone", "no-sse2", "red-zone"];
+        // Options for other things, which have macros as features do.
+        let with_macros = ["soft-float", "long-double-64", "long-double-128", "pascal-strings", "unicode"];
+        let strange = x86(3, "no-such-cpu", &[&words[..], &with_macros].concat());
         let with_aes = x86(3, "", &["aes"]);
         assert_eq!(needed(&strange), with_aes.features());
         assert_eq!(needed(&x86(3, "", &["aes", "no-red-zone"])), with_aes.features());
@@ -178,6 +181,45 @@ fn other_machines_have_exact_images_too() {
         let library = Library::open(&report.library).unwrap();
         assert_eq!(library.image_for_cpu(&cpu).unwrap().platform(), None);
         assert!(library.image_for_cpu(&detected()).is_err());
+    }
+}
+
+#[test]
+fn a_library_that_carries_its_source_gives_the_same_image_without_being_built_again() {
+    let folder = Fixture::new();
+    let own = detected();
+    let cpus = [(*own).clone(), Cpu::of_level(Machine::AARCH64, Level::BASELINE)];
+    for (source, cpu) in [folder.write("sum.c", SUM), sample("rust/sum.rs")]
+        .into_iter()
+        .flat_map(|source| cpus.clone().map(|cpu| (source.clone(), cpu)))
+    {
+        let is_rust = source.extension().is_some_and(|extension| extension == "rs");
+        if cpu.machine() != own.machine() && (is_rust || !is_there("aarch64-linux-gnu-gcc")) {
+            eprintln!("skipped: {cpu}: its compiler");
+            continue;
+        }
+        let fixture = Fixture::new();
+        let flags = vec!["-O2".to_owned()];
+        let base = Options { carry_source: true, cflags: flags, ..Options::default() };
+        let mut report = for_cpu(&fixture, &cpu, base, source).unwrap();
+        let exact = report.images.pop().unwrap();
+        // SAFETY: it was built from the samples and `SUM`.
+        let loaded = unsafe { Library::load(&report.library) }.unwrap();
+        for library in [Library::open(&report.library).unwrap(), loaded] {
+            let carried = library.source().unwrap();
+            let options = Options { name: Some("sum".to_owned()), ..Options::default() };
+            let image = build_for_cpu(carried, &cpu, &options).unwrap();
+            assert_eq!((image.id(), image.bytes()), (exact.id, &*exact.bytes));
+            let supervisor = Supervisor::new(Duration::from_secs(3600)).unwrap();
+            let supervised = Options { supervisor: supervisor.clone(), ..options.clone() };
+            assert_eq!(build_for_cpu(carried, &cpu, &supervised).unwrap().id(), exact.id);
+            supervisor.stop();
+            let stopped = build_for_cpu(carried, &cpu, &supervised).unwrap_err();
+            assert!(stopped.to_string().contains("the build was stopped"), "{stopped}");
+            let late = Supervisor::new(Duration::ZERO).unwrap();
+            let late = build_for_cpu(carried, &cpu, &Options { supervisor: late, ..options }).unwrap_err();
+            assert!(late.to_string().contains("longer than 0ns"), "{late}");
+        }
     }
 }
 

@@ -1,17 +1,20 @@
 //! Links: connections to targets.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use farjump::{Link, LinkStats};
+#[cfg(feature = "build")]
+use farjump::CompiledImage;
+use farjump::{Library, Link, LinkStats};
 
 use crate::api::bytes::farjump_bytes_t;
 use crate::api::catch::{
     bytes, c_text, duration, fill, give, guarded, object, object_mut, place, take, text, value, variable,
 };
 use crate::api::last_error::Failure;
-use crate::api::library::farjump_library_t;
+use crate::api::library::{farjump_code_id_t, farjump_library_t};
 use crate::api::link_options::farjump_link_options_t;
 use crate::api::pending::farjump_pending_t;
 use crate::api::shared_options::{Peer, farjump_mode_t, farjump_peer_t, rights_bits};
@@ -298,6 +301,59 @@ pub unsafe extern "C" fn farjump_link_set_mode(link: *mut farjump_link_t, mode: 
         unsafe { usable(link)? }.link.set_mode(farjump_mode_t::one(mode)?);
         Ok(FARJUMP_OK)
     })
+}
+
+/// The image that is compiled for the target's CPU in place of the one that `library` carries
+/// (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. The image is sent by
+/// the calls of the library.
+///
+/// FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY if calls
+/// keep the carried image; farjump_last_error() has the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the link
+/// was not made for it, or has not called the library in mode cached.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_compiled_image(
+    link: *mut farjump_link_t,
+    library: *const farjump_library_t,
+    id: *mut farjump_code_id_t,
+) -> farjump_status_t {
+    guarded(|| {
+        // SAFETY: the header requires a link that only this thread uses, a library, and a place for an id.
+        let (link, library, id) = unsafe { (usable(link)?, object(library, "library")?, place(id, "id")?) };
+        compiled_image(&link.link, library.rust(), id)
+    })
+}
+
+#[cfg(feature = "build")]
+fn compiled_image(
+    link: &Link,
+    library: &Library,
+    id: &mut MaybeUninit<farjump_code_id_t>,
+) -> Result<farjump_status_t, Failure> {
+    match link.compiled_image(library) {
+        CompiledImage::InUse(used) => {
+            id.write(farjump_code_id_t { bytes: used.0 });
+            Ok(FARJUMP_OK)
+        }
+        CompiledImage::Kept(cause) => Err(Failure::new(FARJUMP_ERROR_LIBRARY, cause.to_string())),
+        CompiledImage::Unasked => Err(nothing_compiled()),
+        _ => Ok(FARJUMP_NOT_YET),
+    }
+}
+
+#[cfg(not(feature = "build"))]
+fn compiled_image(
+    _: &Link,
+    _: &Library,
+    _: &mut MaybeUninit<farjump_code_id_t>,
+) -> Result<farjump_status_t, Failure> {
+    Err(nothing_compiled())
+}
+
+fn nothing_compiled() -> Failure {
+    Failure::argument(
+        "nothing is compiled for the target's CPU: choose farjump_link_options_set_compile_for_peer(), and call the \
+         library in mode cached",
+    )
 }
 
 /// Waits until everything sent before has run, `timeout_ns` nanoseconds at most.

@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use farjump::{Key, Link, LinkBuilder, Mode, WaitPolicy};
 
 use crate::api::catch::{c_text, duration, give, guarded, take, text, variable};
+use crate::api::last_error::Failure;
 use crate::api::shared_options::{
     User, cause_number, change, farjump_mode_t, farjump_wait_policy_t, key_in, key_of, set,
 };
@@ -39,6 +40,8 @@ pub struct farjump_link_options_t {
     key: Option<Key>,
     peer_timeout: Option<u64>,
     program: Option<String>,
+    compile_for_peer: bool,
+    compiler: Option<String>,
     on_refused: Option<(unsafe extern "C" fn(*mut c_void, c_int, *const c_char), User)>,
     on_gone: Option<(unsafe extern "C" fn(*mut c_void, *const c_char), User)>,
     on_code_missing: Option<(unsafe extern "C" fn(*mut c_void, *const c_char), User)>,
@@ -58,6 +61,7 @@ impl farjump_link_options_t {
         let builder = set(builder, self.key.clone(), LinkBuilder::key);
         let builder = set(builder, self.peer_timeout.map(duration), LinkBuilder::peer_timeout);
         let builder = set(builder, self.program.as_deref(), LinkBuilder::program);
+        let builder = self.compiling(builder);
         let builder = set(builder, self.on_refused, |builder, (function, user)| {
             builder.on_refused(move |refusal| {
                 // SAFETY: the header requires a function of this type, which takes this pointer.
@@ -74,6 +78,22 @@ impl farjump_link_options_t {
             // SAFETY: as above.
             builder.on_code_missing(move |name| unsafe { function(user.pointer(), c_text(name).as_ptr()) })
         })
+    }
+}
+
+impl farjump_link_options_t {
+    /// Adds the compiler of images for the target's CPU, if they are wanted.
+    #[cfg(feature = "build")]
+    fn compiling(&self, builder: LinkBuilder) -> LinkBuilder {
+        use farjump::PeerCompiler;
+        let compiler = set(PeerCompiler::new(), self.compiler.as_deref(), PeerCompiler::cc);
+        if self.compile_for_peer { builder.compile_for_peer(compiler) } else { builder }
+    }
+
+    /// They are refused when they are chosen.
+    #[cfg(not(feature = "build"))]
+    fn compiling(&self, builder: LinkBuilder) -> LinkBuilder {
+        builder
     }
 }
 
@@ -144,6 +164,37 @@ pub unsafe extern "C" fn farjump_link_options_set_mode(
     mode: c_int,
 ) -> farjump_status_t {
     change!(options, options.mode = Some(farjump_mode_t::one(mode)?))
+}
+
+/// Whether to compile functions for exactly the target's CPU, in the background: those whose library carries its
+/// source (`farjump build --carry-source`) and whose code has no writable statics. Default: no. Calls go by the
+/// image that the library carries until the target holds the compiled one; none waits for it.
+/// farjump_link_compiled_image() says how far it is.
+///
+/// The library's author chooses files and flags of the compiler, by which it can run programs in this process's
+/// name: only for libraries that you trust.
+///
+/// FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_compile_for_peer(
+    options: *mut farjump_link_options_t,
+    wanted: bool,
+) -> farjump_status_t {
+    if wanted && !cfg!(feature = "build") {
+        let text = "this libfarjump has no builder: build it with the feature `build`";
+        return guarded(|| Err(Failure::argument(text)));
+    }
+    change!(options, options.compile_for_peer = wanted)
+}
+
+/// The C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`, and
+/// for targets of another machine its own gcc or clang.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_link_options_set_compiler(
+    options: *mut farjump_link_options_t,
+    cc: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.compiler = Some(text(cc, "cc")?.to_owned()))
 }
 
 /// Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.

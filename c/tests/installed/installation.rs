@@ -7,7 +7,8 @@ use std::{env, fs};
 
 use farjump_fixtures::process::finish;
 
-use crate::common::{archive, ifunc_library, package};
+use crate::common::{archive, package};
+use farjump::build::{Options, build};
 
 /// A folder that `make` fills, once for all tests of a run: also where each test is a process of its own.
 fn shared(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
@@ -50,6 +51,8 @@ fn build_ifuncs(folder: &Path) {
     for entry in fs::read_dir(package().join("tests/ifuncs")).unwrap() {
         let source = entry.unwrap().path();
         let name = source.file_stem().unwrap().to_string_lossy();
-        ifunc_library(&source, folder.join(format!("lib{name}.so")), &[]).unwrap();
+        let output = folder.join(format!("lib{name}.so"));
+        let inputs = vec![source];
+        build(&Options { inputs, output, carry_source: true, ..Options::default() }).unwrap();
     }
 }

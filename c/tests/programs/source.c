@@ -107,6 +107,37 @@ static void an_event_loop_is_woken_for_answers(void)
     CHECK(farjump_link_fd(link_) == awake.fd);
 }
 
+/* The function is compiled for the target's CPU, or it is said why not, while calls go on. */
+static void an_image_for_the_targets_cpu_comes_behind_the_calls(const char *address)
+{
+    const uint64_t keys[] = {3, 4, 5};
+    farjump_link_options_t *options;
+    farjump_link_t *compiling;
+    farjump_code_id_t carried, id;
+    int status;
+    WORKS(farjump_library_code_id(sum, &carried));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_link_compiled_image(link_, sum, &id));
+    WORKS(farjump_link_options_new(&options));
+    WORKS(farjump_link_options_set_compile_for_peer(options, true));
+    for (int usable = 0; usable < 2; usable++) {
+        WORKS(farjump_link_options_set_compiler(options, usable ? "cc" : "/nowhere/cc"));
+        WORKS(farjump_link_connect(address, options, &compiling));
+        do {
+            WORKS(farjump_link_call(compiling, sum, keys, sizeof keys, PATIENCE, reply));
+            CHECK(reply_number() == 50);
+            status = farjump_link_compiled_image(compiling, sum, &id);
+        } while (status == FARJUMP_NOT_YET);
+        if (usable) {
+            WORKS(status);
+            CHECK(memcmp(&id, &carried, sizeof id) != 0);
+        } else {
+            CHECK(status == FARJUMP_ERROR_LIBRARY && strstr(farjump_last_error(), "/nowhere/cc") != NULL);
+        }
+        WORKS(farjump_link_close(&compiling));
+    }
+    WORKS(farjump_link_options_free(&options));
+}
+
 static void replies_of_any_size_come_whole(void)
 {
     for (size_t size = 1; size <= 1 << 19; size = size * 3 + 1) {
@@ -265,6 +296,7 @@ int main(int argc, char **argv)
     code_travels_as_the_mode_says();
     a_link_can_be_made_anew();
     the_target_answers_questions(argv[1]);
+    an_image_for_the_targets_cpu_comes_behind_the_calls(argv[1]);
     WORKS(farjump_link_path(link_, reply));
     CHECK(strstr(farjump_bytes_text(reply), "shm, arrives by") == farjump_bytes_text(reply));
 

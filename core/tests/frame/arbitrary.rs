@@ -145,7 +145,7 @@ proptest! {
 
     #[test]
     fn what_was_put_into_a_frame_comes_out(
-        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush, Kind::Large, Kind::CallBatch]),
+        kind in select(vec![Kind::Call, Kind::CallCode, Kind::CallId, Kind::CallLocal, Kind::CallInPlace, Kind::Reply, Kind::Flush, Kind::Large, Kind::CallBatch, Kind::Bind]),
         image in prop::collection::vec(any::<u8>(), 1..300),
         name in "[a-z]{0,255}",
         payload_len in 0_usize..5_000,

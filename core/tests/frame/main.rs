@@ -24,6 +24,7 @@ const KINDS: [Kind; 10] = [
     Kind::CallInPlace,
     Kind::Large,
     Kind::CallBatch,
+    Kind::Bind,
 ];
 const TRAILERS: [Trailer; 3] = [Trailer::Never, Trailer::LongFrames, Trailer::Always];
 const NO_LIMIT: usize = usize::MAX;
@@ -142,7 +143,7 @@ fn the_family_of_code_lies_behind_its_name() {
 fn numbers_of_kinds_and_statuses_read_back_and_no_others_exist() {
     for kind in KINDS {
         assert_eq!(Kind::from_number(kind as u8), Some(kind));
-        let carries = matches!(kind, Kind::CallCode | Kind::CallInPlace);
+        let carries = matches!(kind, Kind::CallCode | Kind::CallInPlace | Kind::Bind);
         assert_eq!(kind.carries_image(), carries);
         assert_eq!(kind.names_code(), carries || matches!(kind, Kind::CallId | Kind::CallLocal));
     }

@@ -8,6 +8,8 @@ use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
 use super::Link;
+#[cfg(feature = "build")]
+use super::exact::PeerCompiler;
 use super::inner::{Inner, Settings};
 use crate::transports::transports_for;
 use crate::{Error, Mode, Refusal};
@@ -49,6 +51,8 @@ impl LinkBuilder {
                 reply_ring: DEFAULT_REPLY_RING,
                 program: None,
                 tcp: TcpOptions::default(),
+                #[cfg(feature = "build")]
+                compiler: None,
             },
             transport: None,
         }
@@ -166,6 +170,25 @@ impl LinkBuilder {
     /// Runs `handler` with an ifunc's name when the target requests its code again. It must not use the link.
     pub fn on_code_missing(mut self, handler: impl FnMut(&str) + Send + 'static) -> Self {
         self.settings.on_code_missing = Some(Box::new(handler));
+        self
+    }
+
+    /// Compiles functions for exactly the target's CPU, in the background: those whose library carries its source
+    /// (`farjump build --carry-source`) and whose code has no writable variables. Default: no.
+    ///
+    /// The first call of a library in mode cached starts the compiler. Calls go by the image that the library carries,
+    /// until the target holds the compiled one; no call waits for it. If it is not compiled, or the target refuses it,
+    /// they keep the carried image ([`Link::compiled_image`] has the reason). The compiled image belongs to no family:
+    /// a target with a list of allowed code has to allow its id.
+    ///
+    /// A process compiles once for each source and CPU. The end of the last link that wants an image, and the end of
+    /// the process, end its compiler.
+    ///
+    /// **The library's author chooses files and flags of the compiler, by which it can run programs in this process's
+    /// name.** Libraries that are only opened run no code here otherwise.
+    #[cfg(feature = "build")]
+    pub fn compile_for_peer(mut self, compiler: PeerCompiler) -> Self {
+        self.settings.compiler = Some(compiler);
         self
     }
 

@@ -5,6 +5,8 @@ mod batch;
 mod builder;
 mod connecting;
 mod epoll;
+#[cfg(feature = "build")]
+mod exact;
 mod forwarding;
 mod in_place;
 mod inner;
@@ -28,6 +30,8 @@ use farjump_loader::Library;
 pub use batch::Batch;
 pub use builder::LinkBuilder;
 use epoll::Watch;
+#[cfg(feature = "build")]
+pub use exact::{CompiledImage, KeptCause, PeerCompiler};
 pub(crate) use forwarding::{Forwarded, Image, Outgoing, PassedImage, Wanted};
 use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
@@ -314,6 +318,14 @@ impl Link {
     /// When the target is gone.
     pub fn link_time(&self, library: &Library, timeout: Duration) -> Result<Option<Duration>, Error> {
         self.inner.borrow_mut().link_time(library, timeout)
+    }
+
+    /// The image that is compiled for the target's CPU in place of the one that `library` carries
+    /// ([`LinkBuilder::compile_for_peer`]). Takes results that have come, without waiting. The image is sent by the
+    /// calls of the library.
+    #[cfg(feature = "build")]
+    pub fn compiled_image(&self, library: &Library) -> CompiledImage {
+        self.inner.borrow_mut().compiled_image(library)
     }
 
     /// Statistics of this link.

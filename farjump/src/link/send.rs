@@ -92,17 +92,17 @@ impl Call<'_> {
 
     /// The kind of a frame that names code, and the image and id that travel in it; `None` if the code index
     /// suffices.
-    fn named(&self, code: &Code) -> Option<(Kind, &[u8], CodeId)> {
+    fn named<'c>(&'c self, code: &'c Code) -> Option<(Kind, &'c [u8], CodeId)> {
         match (self.mode, code.known) {
             (Mode::Cached, Known::Bound) => None,
             (Mode::Local, _) => Some((Kind::CallLocal, &[], CodeId([0; 16]))),
-            (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, &code.id), code.id)),
+            (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, code), code.id)),
             // A source that may bring no code can only name stored code.
             (Mode::Cached, Known::Nothing) if !self.rights.contains(Rights::INJECT) => {
                 Some((Kind::CallId, &[], code.id))
             }
             (Mode::Cached, Known::Perhaps) => Some((Kind::CallId, &[], code.id)),
-            _ => Some((Kind::CallCode, image_of(self.library, &code.id), code.id)),
+            _ => Some((Kind::CallCode, image_of(self.library, code), code.id)),
         }
     }
 
@@ -228,10 +228,10 @@ fn make_payload_aside(
     Ok(used)
 }
 
-/// The image with this id; empty if the library has none, which only a library that changed its images could
-/// cause.
-pub(super) fn image_of<'l>(library: &'l Library, id: &CodeId) -> &'l [u8] {
-    library.images().iter().find(|image| image.id() == *id).map_or(&[], |image| image.bytes())
+/// The image of this code; empty if there is none, which only a library that changed its images could cause.
+fn image_of<'c>(library: &'c Library, code: &'c Code) -> &'c [u8] {
+    let own = library.images().iter().find(|image| image.id() == code.id);
+    own.map_or_else(|| code.library_image(), |image| image.bytes())
 }
 
 #[cold]

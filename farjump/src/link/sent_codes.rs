@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use farjump_control::MAX_CODE;
 use farjump_core::channel::FrameTemplate;
-use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage, Manifest};
 pub(super) use kept_images::Flush;
@@ -93,6 +92,14 @@ impl Code {
         }
     }
 
+    /// The image that was sent for a library by this index; empty if none is kept.
+    pub(crate) fn library_image(&self) -> &[u8] {
+        match &self.origin {
+            Origin::Library(_, Some(image)) => image.bytes(),
+            _ => &[],
+        }
+    }
+
     /// The family that its frames name.
     #[inline]
     pub(crate) fn family(&self) -> Option<&FamilyId> {
@@ -134,31 +141,19 @@ impl SentCodes {
         self.recent.as_ref().filter(|(recent, _)| recent.is(library)).map(|(_, index)| *index)
     }
 
-    /// The index of the code in `library` for `target`, which becomes the code used last.
+    /// The index of `image`, which is the code of `library` for the target, and becomes the code used last.
     ///
     /// # Errors
-    /// When the library has payload routines that are not loaded, or no image for the target's CPU, or
-    /// all indexes are taken.
-    pub(crate) fn switch_to(&mut self, library: &Library, target: &Cpu) -> Result<u16, Error> {
-        library.check_payload()?;
-        let image = library.image_for_cpu(target)?;
+    /// When all indexes are taken.
+    pub(crate) fn switch_to(&mut self, library: &Library, image: &LibraryImage) -> Result<u16, Error> {
         let id = image.id();
         let index = match self.by_id.get(&id) {
             Some(&index) => index,
             None => self.add(id, library.name(), image.payload_align_log2())?,
         };
-        // Before `recent`, which keeps the address.
-        self.cool();
-        if let Some((_, before)) = self.recent.take() {
-            // Its calls until now may have taken the fast path, which notes no turn.
-            self.entries[usize::from(before)].turn = self.kept.turn();
-        }
+        self.forget_recent();
+        self.keep_image(index, library, image);
         let code = &mut self.entries[usize::from(index)];
-        code.turn = self.kept.turn();
-        if !matches!(&code.origin, Origin::Library(_, Some(_))) {
-            self.kept.add(index);
-        }
-        code.origin = Origin::Library(library.identity(), Some(image.clone()));
         if library.images().len() > 1 && code.family.is_none() {
             // Code for one CPU is in no manifest.
             let of_family = library.manifest().filter(|manifest| manifest.images().len() > 1);
@@ -175,6 +170,40 @@ impl SentCodes {
         // run.
         self.recent = Some((library.identity(), index));
         Ok(index)
+    }
+
+    /// The index of `image`, which was compiled from the source of `library`, and is not called yet.
+    ///
+    /// # Errors
+    /// When all indexes are taken.
+    #[cfg(feature = "build")]
+    pub(crate) fn index_compiled(&mut self, library: &Library, image: &LibraryImage) -> Result<u16, Error> {
+        let index = match self.by_id.get(&image.id()) {
+            Some(&index) => index,
+            None => self.add(image.id(), library.name(), image.payload_align_log2())?,
+        };
+        self.keep_image(index, library, image);
+        Ok(index)
+    }
+
+    /// Notes that frames may need `image` of `library`, the code with this index.
+    fn keep_image(&mut self, index: u16, library: &Library, image: &LibraryImage) {
+        let code = &mut self.entries[usize::from(index)];
+        code.turn = self.kept.turn();
+        if !matches!(&code.origin, Origin::Library(_, Some(_))) {
+            self.kept.add(index);
+        }
+        code.origin = Origin::Library(library.identity(), Some(image.clone()));
+    }
+
+    /// Lets the next call look for its code again.
+    pub(crate) fn forget_recent(&mut self) {
+        // Before `recent`, which keeps the address.
+        self.cool();
+        if let Some((_, before)) = self.recent.take() {
+            // Its calls until now may have taken the fast path, which notes no turn.
+            self.entries[usize::from(before)].turn = self.kept.turn();
+        }
     }
 
     /// Lets the next call of `library`'s code, which has this index, take the fast path if it needs nothing

@@ -8,6 +8,7 @@ mod buffers;
 mod calls;
 mod closed_libraries;
 mod code;
+mod compile_for_peer;
 mod crash_reports;
 // cli/tests/debuggers.rs has those for x86-64.
 #[cfg(not(target_arch = "x86_64"))]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use farjump::{Library, Machine};
+use farjump::{CompiledImage, Library, Machine, PeerCompiler};
 use farjump_fixtures::process::Process;
 
 use crate::support::{FOREIGN, PATIENCE, Place, meanwhile};
@@ -26,7 +26,6 @@ fn other() -> Option<PathBuf> {
 /// for, a number that it keeps between calls, and the payload. If the payload begins with `>`, it adds the two to the
 /// payload's end instead, and forwards itself.
 fn library(place: &Place, other: &PathBuf) -> PathBuf {
-    let source = place.path("where.c");
     let text = r#"
         #include "farjump_ifunc.h"
         FARJUMP_COPY_ARGS(where)
@@ -56,13 +55,20 @@ fn library(place: &Place, other: &PathBuf) -> PathBuf {
             farjump_reply(&calls, 1);
             farjump_reply(payload, len);
         }"#;
+    built(place, other, "where", text)
+}
+
+/// The library of the function `name` with this text, which carries it.
+fn built(place: &Place, other: &PathBuf, name: &str, text: &str) -> PathBuf {
+    let source = place.path(&format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
-    let library = place.path("libwhere.so");
+    let library = place.path(&format!("lib{name}.so"));
     let output = Command::new(other)
         .arg("build")
         .arg(&source)
         .arg("-o")
         .arg(&library)
+        .arg("--carry-source")
         // By its path: what is found by its name compiles for this machine.
         .args(["--cc", "/usr/bin/clang"])
         .args(MACHINES.map(|machine| format!("--target={}", machine.triple())))
@@ -74,6 +80,41 @@ fn library(place: &Place, other: &PathBuf) -> PathBuf {
 
 /// The machines that the library has images for.
 const MACHINES: [Machine; 3] = [Machine::X86_64, Machine::AARCH64, Machine::RISCV];
+
+/// A function that replies the name of the machine that it was compiled for.
+const MACHINE: &str = "#include \"farjump_ifunc.h\"\nFARJUMP_COPY_ARGS(machine)\n\
+    #if defined __aarch64__\nstatic const char machine[8] = \"aarch64 \";\n\
+    #elif defined __riscv\nstatic const char machine[8] = \"riscv64 \";\n#else\n\
+    static const char machine[8] = \"x86_64  \";\n#endif\n\
+    FARJUMP_IFUNC void machine_main(void *p, size_t n, void *t) { (void)p; (void)n; (void)t;\n\
+    farjump_reply(machine, 8); }\n";
+
+#[test]
+fn this_machine_compiles_for_the_other_one_behind_the_calls() {
+    let Some(other) = other() else { return };
+    let place = Place::new();
+    let library = Library::open(built(&place, &other, "machine", MACHINE)).unwrap();
+    let mut command = Command::new(&other);
+    command.args(["serve", "--listen", &place.address()]);
+    let target = Process::start(&mut command);
+    assert!(target.line().starts_with("ready: "));
+    let compiler = PeerCompiler::new().cc("/usr/bin/clang");
+    let link = place.link().compile_for_peer(compiler).connect().unwrap();
+    let image = loop {
+        let reply = link.inject(&library, b"").unwrap().wait(PATIENCE).unwrap();
+        assert_eq!(*reply, *name(FOREIGN).as_bytes());
+        match link.compiled_image(&library) {
+            CompiledImage::Compiling | CompiledImage::Compiled(_) => {}
+            settled => break settled,
+        }
+    };
+    let CompiledImage::InUse(id) = image else { panic!("{image:?}") };
+    let images = place.admin().store().unwrap().images;
+    let exact = images.iter().find(|image| image.id == id).unwrap();
+    assert_eq!(exact.platform, format!("{}:exact", FOREIGN.triple()));
+    drop(link);
+    target.stop().worked();
+}
 
 /// The start of a reply of the function's first call on a machine.
 fn name(machine: Machine) -> &'static str {

@@ -108,7 +108,7 @@ fn a_target_that_claims_a_level_that_it_lacks_harms_itself_alone() {
     let place = Place::new();
     let library = levels(&place, &[0, 4]);
     let Platform { machine, level } = platform(4);
-    let target = RawTarget::start_on(&place.address(), Cpu::of_level(machine, level), |mut target| {
+    let target = RawTarget::start_as(&place.address(), Cpu::of_level(machine, level), |mut target| {
         // As if the code had ended it.
         target.next_frame().payload_len
     });

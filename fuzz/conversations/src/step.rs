@@ -450,7 +450,7 @@ fn frame(rng: &mut Rng, settings: &Settings) -> FrameStep {
         34..38 => Kind::CallBatch,
         38 if rng.bool() => Kind::Large,
         38 => Kind::Reply,
-        _ => Kind::CallCode,
+        _ => Kind::Bind,
     };
     let code = match rng.u8(..16) {
         0 | 1 => Code::MadeUp(rng.u64(..)),

@@ -76,6 +76,7 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
             model: job.model.rustflags,
             cpu: job.rust_cpu,
             debug: job.options.debug,
+            supervisor: &job.options.supervisor,
         };
         let (path, archive) = match kind(input)? {
             Kind::Object(machine) | Kind::Archive(machine) if job.is_for_another(machine) => continue,

@@ -11,6 +11,7 @@ use super::Options;
 use super::error::BuildError;
 use super::rules::Rules;
 use super::run_tool::{self, Tool};
+use super::supervisor::Supervisor;
 
 /// The remedy where the native driver does not start.
 const ADVICE: &str = "Install a C compiler (gcc or clang), or name one (Options::cc)";
@@ -35,21 +36,31 @@ pub(super) struct Compiler {
     advice: String,
     /// The remedy where the C library's headers are missing.
     pub(super) without_headers: Option<String>,
+    /// Runs it.
+    pub(super) supervisor: Supervisor,
 }
 
 impl Compiler {
     /// The native driver: the chosen one, or `cc`.
     pub(super) fn native(options: &Options, rules: &Rules) -> Compiler {
+        let supervisor = &options.supervisor;
         let tool = Tool::parse(OsStr::new(options.cc.as_deref().unwrap_or("cc")));
         // Which flags it takes differs on x86-64 for zig alone, which tells by its name.
-        let family =
-            if rules.machine == Machine::X86_64 && !tool.is_zig() { Family::Gcc } else { family(&tool) };
+        let family = if rules.machine == Machine::X86_64 && !tool.is_zig() {
+            Family::Gcc
+        } else {
+            family(&tool, supervisor)
+        };
         let mut flags = Vec::new();
         if family == Family::Zig {
             // By default it compiles for the CPU that it runs on.
             flags.push("-mcpu=baseline".to_owned());
         }
-        Compiler { tool, flags: quiet(flags, family), advice: ADVICE.to_owned(), without_headers: None }
+        Compiler::of(tool, quiet(flags, family), ADVICE.to_owned(), supervisor)
+    }
+
+    fn of(tool: Tool, flags: Vec<String>, advice: String, supervisor: &Supervisor) -> Compiler {
+        Compiler { tool, flags, advice, without_headers: None, supervisor: supervisor.clone() }
     }
 
     /// The driver for `target`. If there is none, its first use says what to install.
@@ -63,7 +74,7 @@ impl Compiler {
         } else {
             cross(options, rules)
         };
-        let family = family(&tool);
+        let family = family(&tool, &options.supervisor);
         let mut flags = Vec::new();
         match family {
             Family::Gcc if native => {}
@@ -81,7 +92,7 @@ impl Compiler {
             });
         }
         let advice = if native { ADVICE.to_owned() } else { advice(rules) };
-        let mut compiler = Compiler { tool, flags: quiet(flags, family), advice, without_headers: None };
+        let mut compiler = Compiler::of(tool, quiet(flags, family), advice, &options.supervisor);
         if !native && family == Family::Clang && !compiler.has_headers() {
             // Then clang's own headers do not look for the C library's.
             compiler.flags.push("-ffreestanding".to_owned());
@@ -99,7 +110,7 @@ impl Compiler {
     /// # Errors
     /// The driver does not start.
     pub(super) fn run(&self, command: &mut Command) -> Result<Output, BuildError> {
-        run_tool::run(command, &self.advice)
+        self.supervisor.run(command, &self.advice)
     }
 
     /// A command that compiles C, or C++.
@@ -159,7 +170,7 @@ fn cross(options: &Options, rules: &Rules) -> Tool {
     if let Some((_, named)) = named {
         return Tool::parse(OsStr::new(named));
     }
-    let is_for_all = |tool: &Tool| family(tool) != Family::Gcc;
+    let is_for_all = |tool: &Tool| family(tool, &options.supervisor) != Family::Gcc;
     let chosen = options.cc.as_deref().map(|cc| Tool::parse(OsStr::new(cc)));
     if let Some(tool) = chosen.filter(is_for_all) {
         return tool;
@@ -186,11 +197,11 @@ fn in_debian(package: &str) -> String {
 }
 
 /// The family of a driver. One that does not start counts as gcc: its first use tells why.
-fn family(tool: &Tool) -> Family {
+fn family(tool: &Tool, supervisor: &Supervisor) -> Family {
     if tool.is_zig() {
         return Family::Zig;
     }
-    match run_tool::run(tool.command().arg("--version"), ADVICE) {
+    match supervisor.run(tool.command().arg("--version"), ADVICE) {
         Ok(output) if run_tool::messages(&output).contains("clang") => Family::Clang,
         _ => Family::Gcc,
     }

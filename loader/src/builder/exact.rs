@@ -23,6 +23,10 @@ const NO_FEATURES: [&str; 1] = ["evex512"];
 /// CPUs whose vectors of 512 bits cost nothing elsewhere, and whose names not every compiler knows.
 const WIDE: [&str; 2] = ["znver4", "znver5"];
 
+/// Flags for gcc, see [`Asked::unrolling`].
+const UNROLLING: [&str; 3] =
+    ["-funroll-loops", "-fvariable-expansion-in-unroller", "--param=max-variable-expansions-in-unroller=8"];
+
 /// The flags for one CPU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Exact {
@@ -56,10 +60,11 @@ impl Exact {
             let taken = asked.taken()?;
             exact.cflags = flags(cpu.machine(), &taken);
             exact.cflags.extend(asked.tuning()?);
+            exact.cflags.extend(asked.unrolling()?);
             features.extend(taken.into_iter().map(str::to_owned));
         }
         if with.rust {
-            let taken = rust::features(cpu, &of_level, native)?;
+            let taken = rust::features(cpu, &of_level, native, &compiler.supervisor)?;
             if !taken.is_empty() {
                 let words: Vec<_> = taken.iter().map(|feature| format!("+{feature}")).collect();
                 exact.rustflags = vec!["-C".to_owned(), format!("target-feature={}", words.join(","))];
@@ -109,7 +114,10 @@ impl<'a> Asked<'a> {
     /// The features beyond the level that the compiler takes, ascending.
     fn taken(&self) -> Result<Vec<&'a str>, BuildError> {
         let beyond = self.cpu.features().iter().map(String::as_str);
-        let beyond: Vec<&str> = beyond.filter(|feature| !self.of_level.has(feature)).collect();
+        // On x86-64 words with dashes are options for other things than instructions: `soft-float`.
+        let is_option = |feature: &&str| self.cpu.machine() == Machine::X86_64 && feature.contains('-');
+        let beyond = beyond.filter(|feature| !self.of_level.has(feature) && !is_option(feature));
+        let beyond: Vec<&str> = beyond.collect();
         let Some(base) = self.macros(&[])? else { return Ok(Vec::new()) };
         // Usually the compiler knows them all, and has a macro of the same name for each.
         let named = |with: &BTreeSet<String>| {
@@ -152,6 +160,13 @@ impl<'a> Asked<'a> {
         Ok(if is_wide { vec![wide] } else { Vec::new() })
     }
 
+    /// The flags by which gcc sums in several registers, as clang does by itself, so that an addition need not wait for
+    /// the one before. Without effect on code that is compiled for size.
+    fn unrolling(&self) -> Result<Vec<String>, BuildError> {
+        let is_gcc = self.macros(&[])?.is_some_and(|macros| !macros.contains("__clang__"));
+        Ok(if is_gcc { UNROLLING.map(str::to_owned).to_vec() } else { Vec::new() })
+    }
+
     /// The compiler's macros with `features` turned on; `None` if it does not know one of them.
     fn macros(&self, features: &[&str]) -> Result<Option<BTreeSet<String>>, BuildError> {
         self.compiler.macros(&flags(self.cpu.machine(), features))
@@ -163,7 +178,8 @@ impl<'a> Asked<'a> {
         base: &BTreeSet<String>,
         with: &BTreeSet<String>,
     ) -> Result<bool, BuildError> {
-        if !base.is_subset(with) {
+        // The macros of instruction sets begin like this. Other options define others: `UNICODE`.
+        if !base.is_subset(with) || with.difference(base).any(|name| !name.starts_with("__")) {
             return Ok(false);
         }
         for name in with.difference(base) {

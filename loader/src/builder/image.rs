@@ -58,7 +58,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Builds the image for `goal`. `host` is that of this machine, if this is another.
+    /// Builds the image for `goal`.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -66,7 +66,6 @@ impl Image {
         options: &Options,
         goal: Goal<'_>,
         name: &str,
-        host: Option<&Image>,
         scratch: &Scratch,
     ) -> Result<Image, BuildError> {
         let target = goal.platform();
@@ -79,7 +78,7 @@ impl Image {
         };
         compiler.add_flags(&exact.cflags);
         let linker = Linker::find(options.linker.as_deref(), &compiler, rules)?;
-        let build = Build { options, target, exact: &exact, rules, name, host, scratch };
+        let build = Build { options, target, exact: &exact, rules, name, scratch };
         let image = |made: Made, compiler, linker| made.image(&build, compiler, linker);
         let (last, first) = rules.models.split_last().ok_or(BuildError::NoInput)?;
         for model in first {
@@ -187,7 +186,6 @@ struct Build<'a> {
     exact: &'a Exact,
     rules: &'static Rules,
     name: &'a str,
-    host: Option<&'a Image>,
     scratch: &'a Scratch,
 }
 
@@ -211,7 +209,7 @@ impl Made {
 impl Build<'_> {
     /// Builds by one code model.
     fn by(&self, model: &CodeModel, compiler: &Compiler, linker: &Linker) -> Result<Made, BuildError> {
-        let &Build { options, target, exact, rules, name, host, scratch } = self;
+        let &Build { options, target, exact, rules, name, scratch } = self;
         let kind = if exact.features.is_empty() { "" } else { "-exact" };
         let folder = scratch.folder(&format!("{target}{kind}{}", model.cflags.concat()))?;
         let mut compiled = compile::compile(&Job {
@@ -239,9 +237,10 @@ impl Build<'_> {
         };
         compiled.say(&messages);
         // The libraries of this machine stand for those of others, which have the same names.
-        let (native, is_cxx) =
-            (host.map_or((compiler, rules), |host| (&host.compiler, host.rules)), compiled.cxx);
-        let wanted = |imports: &[String]| wanted::find(options, native, is_cxx, imports, scratch);
+        let (native, is_cxx) = (Rules::native()?, compiled.cxx);
+        let native_compiler = Compiler::native(options, native);
+        let wanted =
+            |imports: &[String]| wanted::find(options, (&native_compiler, native), is_cxx, imports, scratch);
         let needs = Needs { level: target.level, features: &exact.features };
         let extracted = extract::extract(&linked, name, needs, rules, wanted)
             .map_err(|error| locate(error, &objects, name))?;

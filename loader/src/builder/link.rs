@@ -10,6 +10,7 @@ use super::locate_symbol::constructor_cause;
 use super::objects::{Linkable, Objects};
 use super::rules::Rules;
 use super::run_tool::{self, Tool};
+use super::supervisor::Supervisor;
 use super::temp_folder;
 
 const SCRIPT: &str = include_str!("image.ld");
@@ -25,6 +26,8 @@ pub(super) struct Linker {
     tool: Tool,
     /// The first line of its version text.
     pub(super) version: String,
+    /// Runs it.
+    supervisor: Supervisor,
 }
 
 /// The inputs of the link that makes an image.
@@ -53,15 +56,17 @@ impl Linker {
         compiler: &Compiler,
         rules: &Rules,
     ) -> Result<Linker, BuildError> {
+        let supervisor = &compiler.supervisor;
+        let of = |tool, version| Linker { tool, version, supervisor: supervisor.clone() };
         let asked = asked.map(|path| path.as_os_str().to_owned());
         if let Some(program) = asked.or_else(|| env::var_os(VARIABLE)).filter(|program| !program.is_empty()) {
             let tool = Tool::parse(&program);
-            let version = version(&tool)?;
+            let version = version(&tool, supervisor)?;
             if !follows_scripts(&version) {
                 return Err(BuildError::WrongLinker { linker: tool.name(), version });
             }
-            if rules.is_native() || links_for(&tool, &version, rules) {
-                return Ok(Linker { tool, version });
+            if rules.is_native() || links_for(&tool, &version, rules, supervisor) {
+                return Ok(of(tool, version));
             }
         }
         let own = compiler.own_linker();
@@ -69,8 +74,8 @@ impl Linker {
         let gnu = if rules.is_native() { &[][..] } else { &gnu };
         let candidates = own.into_iter().chain(gnu.iter().map(|program| Tool::from(&**program)));
         let found = candidates.chain(LINKERS.map(Tool::from)).find_map(|tool| {
-            let version = version(&tool).ok().filter(|version| follows_scripts(version))?;
-            links_for(&tool, &version, rules).then_some(Linker { tool, version })
+            let version = version(&tool, supervisor).ok().filter(|version| follows_scripts(version))?;
+            links_for(&tool, &version, rules, supervisor).then(|| of(tool, version))
         });
         found.ok_or(match rules.is_native() {
             true => BuildError::NoLinker,
@@ -125,7 +130,7 @@ impl Linker {
             .args(files.iter().filter(|file| file.archive).map(|file| &file.path))
             .args(runtime)
             .arg("--end-group");
-        let output = run_tool::run(&mut command, ADVICE)?;
+        let output = self.supervisor.run(&mut command, ADVICE)?;
         let messages = relabel(run_tool::messages(&output), files);
         if !output.status.success() {
             return Err(self.explain(messages, objects, name));
@@ -160,17 +165,17 @@ impl Linker {
 }
 
 /// The first line of a linker's version text.
-fn version(tool: &Tool) -> Result<String, BuildError> {
-    let output = run_tool::run(tool.command().arg("--version"), ADVICE)?;
+fn version(tool: &Tool, supervisor: &Supervisor) -> Result<String, BuildError> {
+    let output = supervisor.run(tool.command().arg("--version"), ADVICE)?;
     Ok(run_tool::messages(&output).lines().next().unwrap_or_default().to_owned())
 }
 
 /// Whether a linker links for this machine: lld for all, GNU ld for those that it was built with.
-fn links_for(tool: &Tool, version: &str, rules: &Rules) -> bool {
+fn links_for(tool: &Tool, version: &str, rules: &Rules, supervisor: &Supervisor) -> bool {
     if !version.starts_with("GNU ld") {
         return true;
     }
-    let emulations = run_tool::run(tool.command().arg("-V"), ADVICE);
+    let emulations = supervisor.run(tool.command().arg("-V"), ADVICE);
     emulations.is_ok_and(|output| {
         run_tool::messages(&output).split_whitespace().any(|word| word == rules.emulation)
     })

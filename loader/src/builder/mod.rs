@@ -17,9 +17,11 @@ mod debug_file;
 mod edit_symbols;
 mod embed;
 mod error;
+mod error_parts;
 mod exact;
 mod extract;
 mod facts;
+mod for_cpu;
 mod image;
 mod link;
 mod locate_symbol;
@@ -29,6 +31,7 @@ mod rules;
 mod run_tool;
 mod rust;
 pub(crate) mod source;
+mod supervisor;
 mod temp_folder;
 mod wanted;
 
@@ -38,10 +41,12 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Machine, Platform};
 
 pub use error::{BuildError, Pointee, Site};
+pub use for_cpu::{CarriedSource, build_for_cpu};
 use image::{Goal, Image};
 pub use link::{LINKERS, follows_scripts};
 use rules::Rules;
 use source::Source;
+pub use supervisor::Supervisor;
 use temp_folder::Scratch;
 
 use crate::bundle::{Bundle, BundleImage, Sizes};
@@ -86,6 +91,8 @@ pub struct Options {
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
     pub debug: bool,
+    /// Runs the compilers and linkers. By default nothing bounds them.
+    pub supervisor: Supervisor,
 }
 
 /// The result of a build.
@@ -132,6 +139,7 @@ pub struct BuiltImage {
 pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     let rules = Rules::native()?;
     let scratch = Scratch::new()?;
+    let _guarded = options.supervisor.begin(scratch.root())?;
     let unpacked = from_library(options, &scratch)?;
     let options = unpacked.as_ref().unwrap_or(options);
     let name = routines::name(options)?;
@@ -143,14 +151,14 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
     if let Some((_, &target)) = twice {
         return Err(BuildError::TargetTwice { target });
     }
-    let host = Image::build(options, Goal::Platform(own), &name, None, &scratch)?;
+    let host = Image::build(options, Goal::Platform(own), &name, &scratch)?;
     let mut others = Vec::new();
     for &target in targets.iter().filter(|target| **target != own) {
-        let image = Image::build(options, Goal::Platform(target), &name, Some(&host), &scratch);
+        let image = Image::build(options, Goal::Platform(target), &name, &scratch);
         others.push(image.map_err(|source| BuildError::ForTarget { target, source: Box::new(source) })?);
     }
     let exact = options.cpu.as_ref().map(|cpu| {
-        let image = Image::build(options, Goal::Cpu(cpu), &name, Some(&host), &scratch);
+        let image = Image::build(options, Goal::Cpu(cpu), &name, &scratch);
         image.map_err(|source| BuildError::ForCpu { cpu: cpu.to_string(), source: Box::new(source) })
     });
     let exact = exact.transpose()?;
@@ -228,7 +236,7 @@ fn carried_source(
     let encoded = source.encode()?;
     let alone = Scratch::new()?;
     let again = source.unpack(&alone.folder("alone")?, &Options { cflags: Vec::new(), ..options.clone() })?;
-    Image::build(&again, Goal::Platform(host.target), name, None, &alone)
+    Image::build(&again, Goal::Platform(host.target), name, &alone)
         .map_err(|source| BuildError::SourceAlone { source: Box::new(source) })?;
     Ok(encoded)
 }

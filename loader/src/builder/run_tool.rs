@@ -1,11 +1,9 @@
-//! Running compilers and linkers.
+//! Commands of compilers and linkers, and what these say.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-
-use super::BuildError;
+use std::process::{Command, Output};
 
 /// A program, and the arguments that come before all others: `zig cc`, `python3 -m ziglang cc`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,18 +68,6 @@ impl From<&str> for Tool {
 pub(super) fn in_path(program: &str) -> bool {
     let folders = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&folders).any(|folder| folder.join(program).is_file())
-}
-
-/// Runs `command` to its end without input, with messages in English, which [`super::link`] understands.
-///
-/// # Errors
-/// The program does not start. The caller checks its exit status.
-pub(super) fn run(command: &mut Command, advice: &str) -> Result<Output, BuildError> {
-    command.stdin(Stdio::null()).env("LC_ALL", "C").output().map_err(|source| BuildError::Tool {
-        tool: program(command),
-        source,
-        advice: advice.to_owned(),
-    })
 }
 
 /// The name of a command's program.

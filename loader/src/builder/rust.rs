@@ -12,6 +12,7 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{Level, Platform};
 
 use super::error::BuildError;
+use super::supervisor::Supervisor;
 use super::{run_tool, temp_folder};
 
 /// The source files of a crate, by their names in one folder.
@@ -52,6 +53,8 @@ pub(super) struct Settings<'a> {
     pub(super) cpu: &'a [String],
     /// Whether to add debugging information.
     pub(super) debug: bool,
+    /// Runs the compilers.
+    pub(super) supervisor: &'a Supervisor,
 }
 
 impl Settings<'_> {
@@ -66,7 +69,7 @@ impl Settings<'_> {
         let triple = self.target.machine.triple();
         let mut command = rustc();
         command.args(["--print", "target-libdir", "--target", triple]);
-        let output = run_tool::run(&mut command, ADVICE)?;
+        let output = self.supervisor.run(&mut command, ADVICE)?;
         let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
         let is_core = |entry: std::io::Result<fs::DirEntry>| {
             entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libcore-"))
@@ -98,14 +101,19 @@ fn level_option(level: Level) -> String {
 ///
 /// # Errors
 /// No rustc.
-pub(super) fn features(cpu: &Cpu, of_level: &Cpu, native: bool) -> Result<Vec<String>, BuildError> {
+pub(super) fn features(
+    cpu: &Cpu,
+    of_level: &Cpu,
+    native: bool,
+    supervisor: &Supervisor,
+) -> Result<Vec<String>, BuildError> {
     let ask = |print: &str, options: &[String]| {
         let mut command = rustc();
         command.args(["--print", print]).args(options);
         if !native {
             command.args(["--target", cpu.machine().triple()]);
         }
-        let said = run_tool::run(&mut command, ADVICE)?;
+        let said = supervisor.run(&mut command, ADVICE)?;
         let lines =
             String::from_utf8_lossy(&said.stdout).lines().map(|line| line.trim().to_owned()).collect();
         Ok::<Vec<String>, BuildError>(lines)
@@ -150,14 +158,14 @@ pub(super) fn compile_source(
     let mut command = rustc();
     command.args(["--crate-type", "proc-macro", "--crate-name", "farjump_ifunc_macros"]);
     command.args(["--extern", "proc_macro"]);
-    compile_own(command, MACROS_CRATE, &folder.join("macros"), &macros, source)?;
+    compile_own(command, MACROS_CRATE, &folder.join("macros"), &macros, source, settings)?;
 
     let rlib = folder.join("libfarjump_ifunc.rlib");
     let mut command = rustc();
     command.args(SLICED).args(FRAME_POINTERS).args(&target).args(&code);
     command.args(["--crate-type", "rlib", "--crate-name", "farjump_ifunc"]);
     command.arg("--extern").arg(run_tool::option("farjump_ifunc_macros=", &macros));
-    compile_own(command, AUTHOR_CRATE, &folder.join("author"), &rlib, source)?;
+    compile_own(command, AUTHOR_CRATE, &folder.join("author"), &rlib, source, settings)?;
 
     let archive = folder.join("ifunc.a");
     let mut command = rustc();
@@ -172,7 +180,7 @@ pub(super) fn compile_source(
     if let Some(parent) = source.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         command.arg(remap(parent, ""));
     }
-    let messages = run_rustc(&mut command, source)?;
+    let messages = run_rustc(&mut command, source, settings)?;
     Ok(Built { archive, messages })
 }
 
@@ -183,6 +191,7 @@ fn compile_own(
     folder: &Path,
     output: &Path,
     source: &Path,
+    settings: &Settings<'_>,
 ) -> Result<(), BuildError> {
     let folder = temp_folder::folder(folder.to_owned())?;
     for (name, contents) in files {
@@ -190,7 +199,7 @@ fn compile_own(
     }
     command.args(["--cap-lints", "allow"]);
     command.arg("-o").arg(output).arg(folder.join("lib.rs")).arg(remap(&folder, "farjump-ifunc"));
-    run_rustc(&mut command, source).map(drop)
+    run_rustc(&mut command, source, settings).map(drop)
 }
 
 /// Options for code that travels. One codegen unit, so that all of the program is sliced alike.
@@ -228,7 +237,7 @@ pub(super) fn compile_crate(
     }
     command.args(settings.target()?);
     command.args(["--", "--cfg", CFG, "--check-cfg", &format!("cfg({CFG})")]).args(FRAME_POINTERS);
-    let said = run_tool::run(command.args(settings.code()), ADVICE)?;
+    let said = settings.supervisor.run(command.args(settings.code()), ADVICE)?;
     let messages = String::from_utf8_lossy(&said.stderr).trim().to_owned();
     if !said.status.success() {
         let tool = run_tool::program(&command);
@@ -255,8 +264,8 @@ fn rustc() -> Command {
     command
 }
 
-fn run_rustc(command: &mut Command, source: &Path) -> Result<String, BuildError> {
-    let output = run_tool::run(command, ADVICE)?;
+fn run_rustc(command: &mut Command, source: &Path, settings: &Settings<'_>) -> Result<String, BuildError> {
+    let output = settings.supervisor.run(command, ADVICE)?;
     let mut messages = run_tool::messages(&output);
     if output.status.success() {
         return Ok(messages);

@@ -109,15 +109,14 @@ impl Source {
     /// # Errors
     /// The fault of what is there.
     pub(crate) fn of(elf: &ElfFile64<'_, LittleEndian>) -> Result<Option<Source>, String> {
-        let sections = elf.elf_section_table();
-        let Some((_, found)) = sections.section_by_name(LittleEndian, SECTION.as_bytes()) else {
-            return Ok(None);
-        };
-        let bytes = found.data(LittleEndian, elf.data()).map_err(|error| error.to_string())?;
-        Source::decode(bytes).map(Some)
+        section(elf)?.map(Source::decode).transpose()
     }
 
-    fn decode(bytes: &[u8]) -> Result<Source, String> {
+    /// Reads the contents of the section.
+    ///
+    /// # Errors
+    /// Their fault.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Source, String> {
         if bytes.len() > MAX_LEN {
             return Err("its source is longer than 16 MiB".to_owned());
         }
@@ -166,6 +165,18 @@ impl Source {
         let inputs = self.inputs.iter().map(|input| folder.join(input)).collect();
         Ok(Options { inputs, cflags, ..options.clone() })
     }
+}
+
+/// The contents of the section in the ELF file `elf`; `None` if it has none.
+///
+/// # Errors
+/// A section that lies outside the file.
+pub(super) fn section<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Option<&'a [u8]>, String> {
+    let sections = elf.elf_section_table();
+    let found = sections.section_by_name(LittleEndian, SECTION.as_bytes());
+    found
+        .map(|(_, found)| found.data(LittleEndian, elf.data()).map_err(|error| error.to_string()))
+        .transpose()
 }
 
 fn no_source(path: &Path, reason: &str) -> BuildError {

@@ -17,6 +17,11 @@ impl Scratch {
         folder.map(Scratch).map_err(|source| BuildError::Write { path: std::env::temp_dir(), source })
     }
 
+    /// The folder itself.
+    pub(super) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
     /// The path of a file of this name, existing or not.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use farjump_core::cpu::Cpu;
-use farjump_core::image::{CodeId, ImageView, Machine, Platform};
+use farjump_core::image::{CodeId, ImageError, ImageView, Machine, Platform};
 
 use crate::bundle::{self, ALIGN, Bundle, Sizes};
 use crate::code_id::code_id;
@@ -53,6 +53,23 @@ impl Lines {
 }
 
 impl LibraryImage {
+    /// Checks an image, and copies it.
+    ///
+    /// # Errors
+    /// The first fault of the bytes.
+    pub(crate) fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, ImageError> {
+        let view = ImageView::new_checked(bytes)?;
+        Ok(LibraryImage {
+            machine: view.machine(),
+            platform: view.platform(),
+            id: code_id(bytes),
+            sizes,
+            payload_align_log2: view.payload_align_log2(),
+            span2_len: view.span2_len(),
+            bytes: Lines::copy_of(bytes),
+        })
+    }
+
     /// The instruction set of its code.
     pub fn machine(&self) -> Machine {
         self.machine
@@ -68,6 +85,11 @@ impl LibraryImage {
     pub fn features(&self) -> impl Iterator<Item = &str> {
         let view = ImageView::new_checked(self.bytes()).ok();
         view.into_iter().flat_map(|view| view.features())
+    }
+
+    /// Whether it imports the symbol of this name.
+    pub fn imports(&self, name: &str) -> bool {
+        self.view().is_some_and(|view| view.imports().any(|import| import.name == name))
     }
 
     /// Whether it runs on this CPU.
@@ -130,19 +152,10 @@ pub(crate) fn label(machine: Machine, platform: Option<Platform>) -> String {
 /// Checks the images of `bundle`, which is in the file at `path`, and copies them.
 pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<LibraryImage>, Error> {
     let check = |(index, image): (usize, &bundle::BundleImage<'_>)| {
-        let view = ImageView::new_checked(image.bytes).map_err(|source| Error::Image {
+        LibraryImage::new(image.bytes, image.sizes).map_err(|source| Error::Image {
             path: path.to_path_buf(),
             index,
             source,
-        })?;
-        Ok(LibraryImage {
-            machine: view.machine(),
-            platform: view.platform(),
-            id: code_id(image.bytes),
-            sizes: image.sizes,
-            payload_align_log2: view.payload_align_log2(),
-            span2_len: view.span2_len(),
-            bytes: Lines::copy_of(image.bytes),
         })
     };
     let images: Vec<_> = bundle.images.iter().enumerate().map(check).collect::<Result<_, Error>>()?;

@@ -13,6 +13,8 @@ use std::sync::{Arc, Weak};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::Platform;
 
+#[cfg(feature = "build")]
+use crate::builder::CarriedSource;
 use crate::bundle::{self, Bundle, BundleError};
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
@@ -79,6 +81,8 @@ struct Opened {
     images: Vec<LibraryImage>,
     manifest: Option<Arc<Manifest>>,
     signature: Option<Signature>,
+    #[cfg(feature = "build")]
+    source: Option<CarriedSource>,
     /// Last, so that it is unloaded after everything that points into it is gone.
     _loaded: Option<Loaded>,
 }
@@ -118,9 +122,20 @@ impl Library {
         let signature = carrier.signature(&name).map_err(malformed)?;
         let (max_size, init, main): (MaxSizeRoutine, _, _) = (no_routine, Init::Missing, None);
         let manifest = manifest_of(&images, &path)?;
-        let opened =
-            Opened { name, path, is_args, max_size, init, main, images, manifest, signature, _loaded: None };
-        Ok(Library(Arc::new(opened)))
+        Ok(Library(Arc::new(Opened {
+            #[cfg(feature = "build")]
+            source: CarriedSource::of(carrier.elf(), &path),
+            name,
+            path,
+            is_args,
+            max_size,
+            init,
+            main,
+            images,
+            manifest,
+            signature,
+            _loaded: None,
+        })))
     }
 
     /// Loads the library at `path` into this process (`dlopen`, every symbol bound now, none offered to other
@@ -206,10 +221,21 @@ impl Library {
         let (max_size, init, main) = unsafe { find_routines(&loaded, &name, &path) }?;
         let (is_args, main) = (loaded.symbol(&format!("{name}{IS_ARGS}")).is_some(), Some(main));
         let signature = copy_signature(&loaded, &name);
-        let (manifest, _loaded) = (manifest_of(&images, &path)?, Some(loaded));
-        let opened =
-            Opened { name, path, is_args, max_size, init, main, images, manifest, signature, _loaded };
-        Ok(Library(Arc::new(opened)))
+        let manifest = manifest_of(&images, &path)?;
+        Ok(Library(Arc::new(Opened {
+            #[cfg(feature = "build")]
+            source: loaded.source().cloned(),
+            name,
+            path,
+            is_args,
+            max_size,
+            init,
+            main,
+            images,
+            manifest,
+            signature,
+            _loaded: Some(loaded),
+        })))
     }
 
     /// NAME of the ifunc: that of its routines, whatever the file is called.
@@ -259,6 +285,13 @@ impl Library {
     fn no_image(&self, target: Platform) -> Error {
         let offered: Vec<_> = self.images().iter().map(LibraryImage::label).collect();
         Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", ") }
+    }
+
+    /// The source that it carries, from which [`build_for_cpu`](crate::builder::build_for_cpu) builds; `None` if it
+    /// carries none.
+    #[cfg(feature = "build")]
+    pub fn source(&self) -> Option<&CarriedSource> {
+        self.0.source.as_ref()
     }
 
     /// Size and alignment of its arguments and its reply, if the library states them: those built from Rust by

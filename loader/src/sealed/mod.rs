@@ -26,8 +26,12 @@ use libloading::os::unix;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
+#[cfg(feature = "build")]
+use crate::builder::CarriedSource;
 use crate::code_id;
 use crate::elf_file;
+#[cfg(feature = "build")]
+use crate::file_contents::Carrier;
 pub(crate) use object::check_complete;
 use object::{Object, Role};
 use search::{Folders, absolute, expand, replace_origin};
@@ -67,6 +71,12 @@ impl LibraryFile {
     /// Its path, and the hash of its contents.
     pub(crate) fn identity(&self) -> (&Path, CodeId) {
         (&self.path, self.id)
+    }
+
+    /// The source that it carries, if it is an ifunc library.
+    #[cfg(feature = "build")]
+    pub(crate) fn source(&self) -> Option<CarriedSource> {
+        CarriedSource::of(Carrier::parse(&self.bytes).ok()?.elf(), &self.path)
     }
 
     /// Loads the library. If it is loaded already, by anything in the process, returns another handle on

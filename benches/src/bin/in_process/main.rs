@@ -40,6 +40,7 @@ fn run(arguments: &[&str]) -> Result<(), Failure> {
             Ok(rounds) if rounds > 0 => (false, Some(rounds)),
             _ => return Err(format!("`{rounds}`: give a number of rounds, at least 1").into()),
         },
+        [vectors::TARGET, address, library] => return vectors::serve(address, library),
         ["vectors"] => {
             report::machine();
             return vectors::run(ROUNDS);

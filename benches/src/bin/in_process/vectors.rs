@@ -1,77 +1,111 @@
-//! Sums floats that are at rest in this process, as data in a target are: by the images of one library for
-//! the baseline, for the CPU's level and for exactly this CPU. Each is compared with the function of the loaded
-//! library, which is the same source compiled by the same compiler for the baseline.
+//! Sums floats that are at rest, as data in a target are: by images for the baseline, for level v3 and for exactly
+//! this CPU. Each is compared with the function of a library, which is the same source compiled by the same compiler
+//! for the baseline. Both are called here, and by a link in a target of another process, where the library's function
+//! is the target's own.
 
 use std::ffi::c_void;
 use std::hint::black_box;
-use std::process::Command;
-use std::time::Instant;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 use farjump::core::image::{Level, Machine};
-use farjump::{Library, Platform};
+use farjump::{Cpu, Library, Link, Mode, Platform, Target};
 use farjump_loader::{Arena, Exports, LinkedImage, Resolver, Store};
 use farjump_os::cpu::detected;
 
 use crate::Failure;
 use crate::report::{self, Series};
 
+/// Sums the first floats of its third argument, several times.
 const SOURCE: &str = "\
 #include <farjump_ifunc.h>
-struct data { const float *values; size_t count; float sum; };
+struct work { uint64_t turns, count; };
 FARJUMP_COPY_ARGS(sum)
 FARJUMP_IFUNC void sum_main(void *payload, size_t size, void *args)
 {
-    struct data *data = args;
-    float sum = 0;
-    (void)payload;
+    struct work *work = payload;
+    const float *values = args;
+    volatile float kept;
     (void)size;
-    for (size_t i = 0; i < data->count; i++)
-        sum += data->values[i];
-    data->sum = sum;
+    for (uint64_t turn = 0; turn < work->turns; turn++) {
+        float sum = 0;
+        for (size_t i = 0; i < work->count; i++)
+            sum += values[i];
+        kept = sum;
+        /* The values may have changed. */
+        __asm__ volatile(\"\" : \"+r\"(values) : : \"memory\");
+    }
+    work->turns = (uint64_t)kept;
 }
 ";
 const COMPILER: &str = "clang";
 /// Additions may change their order: without that no compiler uses vectors here.
-const FLAGS: [&str; 2] = ["-O2", "-ffast-math"];
+const FLAGS: [&str; 4] = ["-O2", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"];
 /// Bytes of floats, and the largest part of the reference's time that the v3 and the exact image may take.
 const SIZES: [(usize, &str, &str); 4] = [
     (4 << 10, "", ""),
     (16 << 10, "<= 0.33 x reference", "<= 0.25 x with 512-bit vectors"),
     (64 << 10, "<= 0.40 x reference", "<= 0.40 x reference"),
-    (1 << 20, "", ""),
+    (LARGEST, "", ""),
 ];
-/// Bytes that a measurement of one function sums at least.
-const WORK: usize = 32 << 20;
+const LARGEST: usize = 1 << 20;
+/// Bytes that a measurement of one function sums at least. A call through a link is a small part of the time that
+/// takes.
+const WORK: usize = 64 << 20;
+/// Limit for a call.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The word before the arguments of the process that is the target.
+pub(crate) const TARGET: &str = "vectors-target";
 
 /// Floats of one line of the cache: data that a target maps starts on one, too.
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Line([f32; 16]);
 
-/// `struct data` of the source.
+/// `struct work` of the source.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct Data {
-    values: *const f32,
-    count: usize,
-    sum: f32,
+struct Work {
+    turns: u64,
+    count: u64,
 }
 
 type Main = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 
-/// Returns the nanoseconds of one call.
-fn time(main: Main, lines: &[Line]) -> Result<f64, Failure> {
-    let mut data = Data { values: lines.as_ptr().cast(), count: lines.len() * 16, sum: 0.0 };
-    let calls = (WORK / size_of_val(lines)).max(1);
-    let start = Instant::now();
-    for _ in 0..calls {
-        // SAFETY: the code was built from SOURCE, which takes `Data` and reads `count` floats at `values`.
-        unsafe { main(std::ptr::null_mut(), 0, black_box(&raw mut data).cast()) };
+impl Work {
+    fn on(bytes: usize) -> Work {
+        Work { turns: (WORK / bytes) as u64, count: (bytes / size_of::<f32>()) as u64 }
     }
-    let time = start.elapsed().as_nanos() as f64 / calls as f64;
-    // All are whole numbers, whose sum is exact in any order.
-    if data.sum != lines.iter().flat_map(|line| line.0).sum::<f32>() {
-        return Err(format!("the sum is {}, which is wrong", data.sum).into());
+
+    fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.turns.to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.count.to_ne_bytes());
+        bytes
+    }
+}
+
+/// The floats: whole numbers, whose sum is exact in any order.
+fn lines() -> Vec<Line> {
+    vec![Line(std::array::from_fn(|number| (number % 8) as f32)); LARGEST / size_of::<Line>()]
+}
+
+/// Returns the nanoseconds of one sum of so many bytes.
+fn time(main: Main, lines: &mut [Line], bytes: usize) -> Result<f64, Failure> {
+    let mut work = Work::on(bytes);
+    let turns = work.turns;
+    let start = Instant::now();
+    // SAFETY: the code was built from SOURCE, which takes `Work` and reads `count` floats of its third argument.
+    unsafe { main((&raw mut work).cast(), size_of::<Work>(), black_box(lines.as_mut_ptr()).cast()) };
+    let time = start.elapsed().as_nanos() as f64 / turns as f64;
+    let sum: f32 = lines[..bytes / size_of::<Line>()].iter().flat_map(|line| line.0).sum();
+    if work.turns != sum as u64 {
+        return Err(format!("the sum is {} and not {sum}", work.turns).into());
     }
     Ok(time)
 }
@@ -83,71 +117,182 @@ fn version() -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().to_owned())
 }
 
+/// An image of the function, in a library of its own: a link sends the best image of a library.
+struct Contestant {
+    name: &'static str,
+    library: Library,
+    image: Arc<LinkedImage>,
+}
+
+/// The libraries, and what places their images here.
+struct Builder {
+    folder: PathBuf,
+    store: Store,
+    resolver: Resolver,
+}
+
+impl Builder {
+    fn library(&self, name: &str, targets: &[Platform], cpu: Option<Cpu>) -> Result<PathBuf, Failure> {
+        let source = self.folder.join("sum.c");
+        std::fs::write(&source, SOURCE)?;
+        let output = self.folder.join(format!("{name}.so"));
+        let report = build(&Options {
+            inputs: vec![source],
+            output,
+            name: Some("sum".to_owned()),
+            targets: targets.to_vec(),
+            cpu,
+            cc: Some(COMPILER.to_owned()),
+            cflags: FLAGS.map(str::to_owned).to_vec(),
+            ..Options::default()
+        })?;
+        Ok(report.library)
+    }
+
+    fn contestant(
+        &mut self,
+        name: &'static str,
+        target: Platform,
+        cpu: Option<Cpu>,
+    ) -> Result<Contestant, Failure> {
+        let library = Library::open(self.library(name, &[target], cpu)?)?;
+        let image = library.images().last().ok_or("a library has an image")?;
+        let image = self.store.insert(image.bytes(), image.id(), "sum", &self.resolver)?;
+        Ok(Contestant { name, library, image })
+    }
+}
+
+/// The target's process, which ends with this value.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It ends with its standard input; a failure leaves nothing to do.
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+impl Serving {
+    fn start(address: &str, library: &Path) -> Result<Serving, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(TARGET).arg(address).arg(library).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut serving = Serving(command.spawn()?);
+        let ready = serving.0.stdout.take().map(|mut out| out.read(&mut [0; 8])).transpose()?;
+        if ready != Some(6) {
+            return Err("the target did not start".into());
+        }
+        Ok(serving)
+    }
+}
+
+/// Runs the target whose own function is that of `library`.
+pub(crate) fn serve(address: &str, library: &str) -> Result<(), Failure> {
+    // SAFETY: this program built the library, from SOURCE.
+    let library = unsafe { Library::load(library) }?;
+    let mut lines = lines();
+    let target = Target::listen(address).modes(&Mode::ALL).local(&library);
+    // SAFETY: the functions read at most `LARGEST` bytes of `lines`, which outlives the target and is not used.
+    let mut target = unsafe { target.args_raw(lines.as_mut_ptr().cast()) }.build()?;
+    let stopper = target.stopper();
+    std::thread::spawn(move || {
+        // It ends with the process that started this one.
+        let _ = std::io::stdin().read(&mut [0]);
+        stopper.stop();
+    });
+    println!("ready");
+    Ok(target.run()?)
+}
+
 pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let compiler = version()?;
     let folder = tempfile::tempdir()?;
-    let source = folder.path().join("sum.c");
-    std::fs::write(&source, SOURCE)?;
     let cpu = detected();
     let own = Platform::baseline(cpu.machine());
     // On machines without levels there are two images.
     let level = Level::new(Machine::X86_64, 3).filter(|level| *level <= cpu.level());
     let v3 = level.filter(|_| cpu.machine() == Machine::X86_64);
-    let v3 = v3.map(|level| Platform { level, ..own });
-    let report = build(&Options {
-        inputs: vec![source],
-        output: folder.path().join("libsum.so"),
-        targets: [own].into_iter().chain(v3).collect(),
-        cpu: Some((*cpu).clone()),
-        cc: Some(COMPILER.to_owned()),
-        cflags: FLAGS.map(str::to_owned).to_vec(),
-        ..Options::default()
-    })?;
-    // SAFETY: the library was built from SOURCE, whose routines are those of farjump_ifunc.h.
-    let library = unsafe { Library::load(&report.library) }?;
-    let reference = library.main().ok_or("the library was loaded without its function")?;
-    let mut store = Store::new(Arena::new(1 << 20)?);
+    let store = Store::new(Arena::new(1 << 20)?);
     let resolver = Resolver::new(Exports::new());
-    let mut images = Vec::new();
-    for image in &report.images {
-        let name = match (image.features.is_empty(), image.target == own) {
-            (false, _) => "exact",
-            (true, true) => "baseline",
-            (true, false) => "v3",
-        };
-        images.push((name, store.insert(&image.bytes, image.id, "sum", &resolver)?));
+    let mut builder = Builder { folder: folder.path().to_owned(), store, resolver };
+    let reference = builder.library("reference", &[own], None)?;
+    let mut all = vec![builder.contestant("baseline", own, None)?];
+    if let Some(level) = v3 {
+        all.push(builder.contestant("v3", Platform { level, ..own }, None)?);
     }
+    all.push(builder.contestant("exact", own, Some((*cpu).clone()))?);
+    let address = format!("unix:{}", folder.path().join("s").display());
+    let _serving = Serving::start(&address, &reference)?;
+    // SAFETY: it was built from SOURCE, whose routines are those of farjump_ifunc.h.
+    let reference = unsafe { Library::load(&reference) }?;
     println!("{compiler}, {}; {cpu}, {} features", FLAGS.join(" "), cpu.features().len());
     report::heads();
+    let link = Link::connect(&address)?;
     for (bytes, v3_bound, exact_bound) in SIZES {
-        measure(bytes, reference, &images, rounds, &|name| match name {
+        let bound = |name: &str| match name {
             "v3" => v3_bound,
             "exact" => exact_bound,
             _ => "",
-        })?;
+        };
+        here(bytes, &reference, &all, rounds, bound)?;
+        in_target(bytes, &reference, &all, rounds, bound, &link)?;
     }
     Ok(())
 }
 
-/// Measures all functions on this many bytes, in turn in each round.
-fn measure(
+/// Measures all functions on this many bytes of this process, in turn in each round.
+fn here(
     bytes: usize,
-    reference: Main,
-    images: &[(&str, std::sync::Arc<LinkedImage>)],
+    reference: &Library,
+    all: &[Contestant],
     rounds: usize,
-    bound: &dyn Fn(&str) -> &'static str,
+    bound: impl Fn(&str) -> &'static str,
 ) -> Result<(), Failure> {
-    let line = Line(std::array::from_fn(|number| (number % 8) as f32));
-    let lines = vec![line; bytes / size_of::<Line>()];
-    let mut series: Vec<Series> = images.iter().map(|_| Series::default()).collect();
+    let mut lines = lines();
+    let main = reference.main().ok_or("the library was loaded without its function")?;
+    turns(&format!("sum of {} KiB of floats", bytes >> 10), all, rounds, bound, |one| {
+        time(one.map_or(main, |one| one.image.main()), &mut lines, bytes)
+    })
+}
+
+/// Measures them on as many bytes of the target.
+fn in_target(
+    bytes: usize,
+    reference: &Library,
+    all: &[Contestant],
+    rounds: usize,
+    bound: impl Fn(&str) -> &'static str,
+    link: &Link,
+) -> Result<(), Failure> {
+    let work = Work::on(bytes);
+    turns("  in a target", all, rounds, bound, |one| {
+        link.set_mode(if one.is_some() { Mode::Cached } else { Mode::Local });
+        let library = one.map_or(reference, |one| &one.library);
+        // The frame that brings the code, or names the function.
+        link.inject(library, &Work { turns: 1, ..work }.to_bytes())?.wait(TIMEOUT)?;
+        let start = Instant::now();
+        link.inject(library, &work.to_bytes())?.wait(TIMEOUT)?;
+        Ok(start.elapsed().as_nanos() as f64 / work.turns as f64)
+    })
+}
+
+/// Measures in turn the reference and all others, in each round.
+fn turns(
+    what: &str,
+    all: &[Contestant],
+    rounds: usize,
+    bound: impl Fn(&str) -> &'static str,
+    mut time: impl FnMut(Option<&Contestant>) -> Result<f64, Failure>,
+) -> Result<(), Failure> {
+    let mut series: Vec<Series> = all.iter().map(|_| Series::default()).collect();
     for _ in 0..rounds {
-        let baseline = time(reference, &lines)?;
-        for ((_, image), series) in images.iter().zip(&mut series) {
-            series.add(time(image.main(), &lines)?, baseline);
+        let baseline = time(None)?;
+        for (one, series) in all.iter().zip(&mut series) {
+            series.add(time(Some(one))?, baseline);
         }
     }
-    for ((name, _), series) in images.iter().zip(&series) {
-        series.print(&format!("sum of {} KiB of floats, {name}", bytes >> 10), "ns", bound(name));
+    for (one, series) in all.iter().zip(&series) {
+        series.print(&format!("{what}, {}", one.name), "ns", bound(one.name));
     }
     Ok(())
 }

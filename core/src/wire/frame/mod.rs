@@ -102,6 +102,9 @@ pub enum Kind {
     Large = 9,
     /// Run the code bound to the code index once for each message in the payload ([`Messages`]), in order.
     CallBatch = 10,
+    /// Bind the code index to the image in this frame, and run nothing: replied to, without bytes, once the code is
+    /// placed.
+    Bind = 11,
 }
 
 impl Kind {
@@ -118,13 +121,14 @@ impl Kind {
             8 => Kind::CallInPlace,
             9 => Kind::Large,
             10 => Kind::CallBatch,
+            11 => Kind::Bind,
             _ => return None,
         })
     }
 
     /// Whether the frame has the code header, with code id, epoch and name.
     pub const fn names_code(self) -> bool {
-        matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace)
+        matches!(self, Kind::CallCode | Kind::CallId | Kind::CallLocal | Kind::CallInPlace | Kind::Bind)
     }
 
     /// Whether this is the number of a kind of frame that is its header and a payload, and leads to nothing else.
@@ -138,7 +142,7 @@ impl Kind {
 
     /// Whether the frame carries an image.
     pub const fn carries_image(self) -> bool {
-        matches!(self, Kind::CallCode | Kind::CallInPlace)
+        matches!(self, Kind::CallCode | Kind::CallInPlace | Kind::Bind)
     }
 }
 
@@ -247,6 +251,7 @@ impl Header {
                 8 => Kind::CallInPlace,
                 9 => Kind::Large,
                 10 => Kind::CallBatch,
+                11 => Kind::Bind,
                 _ => Kind::Skip,
             },
             flags: Flags::from_bits_retain((rest >> 8) as u8),

@@ -68,7 +68,7 @@ const IMAGE_ALIGN: usize = 8;
 /// The code that a planned frame names.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanCode<'a> {
-    /// The whole image for [`Kind::CallCode`] and [`Kind::CallInPlace`], empty for [`Kind::CallId`] and
+    /// The whole image for [`Kind::CallCode`], [`Kind::CallInPlace`] and [`Kind::Bind`], empty for [`Kind::CallId`] and
     /// [`Kind::CallLocal`].
     pub image: &'a [u8],
     /// The code id.

@@ -172,6 +172,10 @@ impl Inner {
         if !suits || max > limits.longest.into() || max > self.connection.target.limits.payload {
             return None;
         }
+        #[cfg(feature = "build")]
+        if self.exchanges.is_some() {
+            self.exchange(library);
+        }
         let recent = self.codes.recent_index(library);
         let index = recent.or_else(|| self.switch_to(library).ok())?;
         let code = self.codes.get(index.into());

@@ -13,7 +13,12 @@ impl Inner {
     #[inline(never)]
     pub(super) fn switch_to(&mut self, library: &Library) -> Result<u16, Error> {
         self.release_closed();
-        self.codes.switch_to(library, &self.connection.target.cpu)
+        library.check_payload()?;
+        #[cfg(feature = "build")]
+        if let Some(image) = self.exchanges.as_mut().and_then(|exchanges| exchanges.image_of(library)) {
+            return self.codes.switch_to(library, &image);
+        }
+        self.codes.switch_to(library, library.image_for_cpu(&self.connection.target.cpu)?)
     }
 
     /// Releases images and indexes of closed libraries as far as outcomes that came show that no frame needs

@@ -105,6 +105,8 @@ impl Inner {
             if !bound_still(refusal.cause) {
                 // The code that the frame was to bind is not bound: the next call brings it again.
                 self.codes.set_known(code.into(), Known::Nothing);
+                #[cfg(feature = "build")]
+                self.exchange_refused(code, &refusal);
             }
         }
         if one_way.is_some()

@@ -7,6 +7,8 @@ mod codes;
 mod connection;
 mod control;
 mod event_loop;
+#[cfg(feature = "build")]
+mod exchange;
 mod forward;
 mod injecting;
 mod large;
@@ -18,6 +20,8 @@ use farjump_core::cpu::Cpu;
 use farjump_core::transport::ArrivalRules;
 
 use super::epoll::Watch;
+#[cfg(feature = "build")]
+use super::exact::Exchanges;
 use super::forwarding::Wanted;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
@@ -42,6 +46,9 @@ pub(super) struct Inner {
     is_watch_armed: bool,
     /// Questions of the target's, if this process may get the answers elsewhere.
     wanted: Option<Vec<Wanted>>,
+    /// The images that are compiled for the target's CPU, if they are wanted.
+    #[cfg(feature = "build")]
+    exchanges: Option<Box<Exchanges>>,
 }
 
 /// The wishes for a call that is injected, in one register.
@@ -85,6 +92,8 @@ impl Inner {
             stats: LinkStats::default(),
             codes: SentCodes::default(),
             pending: PendingCalls::default(),
+            #[cfg(feature = "build")]
+            exchanges: settings.compiler.clone().map(|compiler| Box::new(Exchanges::new(compiler))),
             connection: settings.connect()?,
             settings,
             process: std::process::id(),
@@ -106,6 +115,8 @@ impl Inner {
             .slots
             .fail_all(|| WaitError::PeerGone { peer: peer.clone(), cause: cause.clone() }.into());
         self.codes.unbind();
+        #[cfg(feature = "build")]
+        self.exchanges.iter_mut().for_each(|exchanges| exchanges.clear());
         // The outcomes above are news for a sleeper in an event loop.
         next.control.has_notice = true;
         self.connection = next;

@@ -11,6 +11,8 @@ use farjump_core::transport::{OpenRequest, Transport};
 use farjump_core::wait::WaitPolicy;
 use farjump_transports::BackendOptions;
 
+#[cfg(feature = "build")]
+use super::super::exact::PeerCompiler;
 use super::super::{CodeMissingHandler, PeerGoneHandler, RefusalHandler};
 use super::{Connection, TargetInfo};
 use crate::open_channel::{joined_channel, ring_len};
@@ -36,6 +38,9 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) reply_ring: usize,
     pub(in crate::link) program: Option<String>,
     pub(in crate::link) tcp: TcpOptions,
+    /// The compiler of images for the target's CPU, if they are wanted.
+    #[cfg(feature = "build")]
+    pub(in crate::link) compiler: Option<PeerCompiler>,
 }
 
 impl Settings {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use farjump_control::{Message, RefusalCause, Rights};
-use farjump_core::frame::{Kind, MAX_NAME};
+use farjump_core::frame::{Kind, MAX_NAME, ReplyStatus};
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
@@ -134,14 +134,28 @@ impl Session {
         }
     }
 
+    /// Runs the code bound to the frame's index, unless the frame only binds it: then replies that it is bound.
+    fn call_or_report(&mut self, held: HeldFrame, code: Callable, shared: &mut Shared) -> Result<(), Stop> {
+        let header = held.header();
+        if header.kind == Kind::Bind {
+            let replied = self.send_reply(header.token, ReplyStatus::Done, &[], false);
+            self.release_held(held)?;
+            return replied;
+        }
+        let payload = self.payload(&held, code, shared);
+        self.run_code_of(held, payload, code, shared)
+    }
+
     #[cold]
     pub(super) fn bind(&mut self, held: HeldFrame, shared: &mut Shared) -> Result<(), Stop> {
-        if held.code_settled {
+        let (index, binds_alone) = (held.header().index, held.header().kind == Kind::Bind);
+        // A frame that brings its image waits for no code.
+        if held.code_settled && !binds_alone {
             return self.call(held, shared);
         }
         let Some(code) = self.contents(&held).code() else { return self.release_held(held) };
-        let index = held.header().index;
-        if let Some((callable, linked)) = self.codes.table.bound(index)
+        if !binds_alone
+            && let Some((callable, linked)) = self.codes.table.bound(index)
             && linked.id() == code.id
             && code.epoch == shared.executor.epoch()
             && self.contents(&held).image_is(linked.image())
@@ -171,10 +185,7 @@ impl Session {
         match shared.executor.bind(&mut self.codes.table, index, &mut named) {
             Ok(Ready::Yes) => {
                 match self.codes.table.bound(index) {
-                    Some((code, _)) => {
-                        let payload = self.payload(&held, code, shared);
-                        self.run_code_of(held, payload, code, shared)?;
-                    }
+                    Some((code, _)) => self.call_or_report(held, code, shared)?,
                     None => self.head.keep(held),
                 }
                 if shared.executor.stats.images_linked != placed {

@@ -51,7 +51,7 @@ impl Session {
         let header = held.header();
         let allowed = self.may_send(header.kind).and_then(|()| may_run(&header, held.mailbox(), shared));
         if let Err(refusal) = allowed {
-            if matches!(header.kind, Kind::CallCode | Kind::CallId) {
+            if matches!(header.kind, Kind::CallCode | Kind::CallId | Kind::Bind) {
                 // The frame was to bind other code than the index stood for before.
                 self.codes.table.refuse(header.index, &refusal);
             }
@@ -59,7 +59,7 @@ impl Session {
         }
         match header.kind {
             Kind::Call => self.call(held, shared),
-            Kind::CallCode | Kind::CallId => self.bind(held, shared),
+            Kind::CallCode | Kind::CallId | Kind::Bind => self.bind(held, shared),
             Kind::CallLocal => self.call_local(held, shared),
             Kind::CallInPlace => self.call_in_place(held, shared),
             Kind::Flush => {
@@ -79,7 +79,7 @@ impl Session {
     /// code is missing.
     pub(super) fn may_send(&self, kind: Kind) -> Result<(), Refusal> {
         match kind {
-            Kind::CallCode | Kind::CallInPlace => may(self.control.rights, Rights::INJECT),
+            Kind::CallCode | Kind::CallInPlace | Kind::Bind => may(self.control.rights, Rights::INJECT),
             _ => Ok(()),
         }
     }

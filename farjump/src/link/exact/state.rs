@@ -1,0 +1,113 @@
+//! What a user is told of an exchange.
+
+use farjump_control::plain;
+use farjump_core::image::CodeId;
+use farjump_loader::{Library, LibraryImage};
+
+use super::State;
+use crate::Refusal;
+
+/// The service by which a function forwards itself.
+const FORWARD: &str = "farjump_forward";
+
+/// The image that a link compiles for its target's CPU in place of the one that a library carries, see
+/// [`Link::compiled_image`](super::super::Link::compiled_image).
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CompiledImage {
+    /// Nothing is compiled: the link was not built for it, or the library was not called on it in mode cached.
+    Unasked,
+    /// The compiler works, or has not begun.
+    Compiling,
+    /// The image with this id is compiled. Calls run it once the target holds it.
+    Compiled(CodeId),
+    /// Calls run the image with this id.
+    InUse(CodeId),
+    /// Calls run the image that the library carries, and will.
+    Kept(KeptCause),
+}
+
+impl From<&State> for CompiledImage {
+    fn from(state: &State) -> CompiledImage {
+        match state {
+            State::Compiling(_) => CompiledImage::Compiling,
+            State::Compiled(image) | State::Offered(image, ..) => CompiledImage::Compiled(image.id()),
+            State::InUse(image, _) => CompiledImage::InUse(image.id()),
+            State::Kept(cause) => CompiledImage::Kept(cause.clone()),
+        }
+    }
+}
+
+/// The reason why calls run the image that a library carries.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeptCause {
+    /// There is nothing to compile.
+    #[error("the library carries no source: build it with --carry-source")]
+    NoSource,
+    /// A second image would begin with variables of its own.
+    #[error("its code has writable variables, which would begin anew in another image")]
+    Statics,
+    /// A target that the function forwards itself to may need another image of its family, and the compiled one is in
+    /// none.
+    #[error(
+        "its code forwards itself (farjump_forward) to targets that may need another image of its library"
+    )]
+    Forwards,
+    /// The library was built for this CPU.
+    #[error("the library carries an image for exactly this CPU")]
+    CarriesOne,
+    /// The target gives this source no right to bring code.
+    #[error("this source may not bring code to the target")]
+    MayNotBring,
+    /// The compiler asks for another alignment of the payload.
+    #[error("the compiled image aligns the payload in another way than the one that the library carries")]
+    PayloadAlignment,
+    /// The image was not compiled.
+    #[error("{text}")]
+    NotCompiled {
+        /// The reason: no compiler, its messages, the time limit.
+        text: String,
+    },
+    /// The image is longer than the target or the link takes.
+    #[error("the compiled image has {len} bytes, and the link takes {max}")]
+    TooLong {
+        /// Bytes of the image, or of the frame that would bring it.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The link has too many functions.
+    #[error("the link has no code index left")]
+    NoIndex,
+    /// The target refused the image.
+    #[error("the target refused the compiled image: {}", .0.text)]
+    Refused(Refusal),
+    /// The link ended meanwhile.
+    #[error("the link ended before the target held the compiled image")]
+    LinkEnded,
+}
+
+impl KeptCause {
+    /// The reason not to compile in place of `carried`, if there is one.
+    pub(super) fn of(library: &Library, carried: &LibraryImage, may_bring: bool) -> Option<KeptCause> {
+        if carried.platform().is_none() {
+            Some(KeptCause::CarriesOne)
+        } else if carried.span2_len() != 0 {
+            Some(KeptCause::Statics)
+        } else if carried.imports(FORWARD) {
+            Some(KeptCause::Forwards)
+        } else if library.source().is_none() {
+            Some(KeptCause::NoSource)
+        } else {
+            (!may_bring).then_some(KeptCause::MayNotBring)
+        }
+    }
+
+    /// The image was not compiled, for this reason. Compilers quote sources, so its lines are made safe for terminals.
+    pub(super) fn not_compiled(why: &str) -> KeptCause {
+        const MAX_TEXT: usize = 4096;
+        let lines: Vec<_> = why.lines().map(|line| plain(line, MAX_TEXT)).collect();
+        KeptCause::NotCompiled { text: lines.join("\n") }
+    }
+}

@@ -1,0 +1,220 @@
+//! Running the programs of a build: freely, or within a time limit and until the build is stopped.
+//!
+//! A compiler driver starts other programs, which outlive it when it is killed. So the programs of a supervised
+//! build form a process group of their own, which is killed as a whole. The first process of the group is a *guard*:
+//! a shell that waits for the end of this process. However that comes, the guard removes the folder of the build and
+//! kills the group.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use super::error::BuildError;
+use super::run_tool;
+
+/// The guard. Its standard input ends with this process, which writes nothing to it.
+const GUARD: &str = "trap '' HUP INT TERM; read -r _; rm -rf -- \"$1\"; kill -KILL 0";
+/// Most bytes that are kept of the output of a program.
+const MAX_OUTPUT: u64 = 1 << 20;
+
+/// Runs the programs of a build. The default lets each run as long as it does. A supervised one ([`Supervisor::new`])
+/// serves one build; a clone is another handle on it.
+#[derive(Clone, Debug, Default)]
+pub struct Supervisor(Option<Arc<Supervised>>);
+
+#[derive(Debug)]
+struct Supervised {
+    limit: Duration,
+    /// `None` if the clock cannot hold it.
+    deadline: Option<Instant>,
+    /// Readable once the build is stopped.
+    stopped: OwnedFd,
+    guard: Mutex<Option<Guard>>,
+}
+
+impl Supervisor {
+    /// A supervisor of one build, all of whose programs together take `limit` at most from now on.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new(limit: Duration) -> io::Result<Supervisor> {
+        let stopped = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let deadline = Instant::now().checked_add(limit);
+        Ok(Supervisor(Some(Arc::new(Supervised { limit, deadline, stopped, guard: Mutex::default() }))))
+    }
+
+    /// Stops the build: kills its programs, and starts no more of them. It then fails with [`BuildError::Stopped`].
+    /// Any thread may call this. Without effect on a supervisor without bounds.
+    pub fn stop(&self) {
+        if let Some(supervised) = &self.0 {
+            // It fails only where the counter is full, and then it is readable.
+            let _ = rustix::io::write(&supervised.stopped, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Begins a build with intermediate files in `folder`, which go with this process if it ends meanwhile. The result
+    /// ends the programs that are left of the build when it is dropped.
+    ///
+    /// # Errors
+    /// The guard does not start.
+    pub(super) fn begin(&self, folder: &Path) -> Result<Guarded<'_>, BuildError> {
+        if let Some(supervised) = &self.0 {
+            *supervised.guard() = Some(Guard::start(folder)?);
+        }
+        Ok(Guarded(self.0.as_deref()))
+    }
+
+    /// Runs `command` to its end without input, with messages in English, which [`super::link`] understands.
+    ///
+    /// # Errors
+    /// The program does not start. [`BuildError::TimedOut`] and [`BuildError::Stopped`] if the build is supervised. The
+    /// caller checks the exit status.
+    pub(super) fn run(&self, command: &mut Command, advice: &str) -> Result<Output, BuildError> {
+        command.stdin(Stdio::null()).env("LC_ALL", "C");
+        let tool = run_tool::program(command);
+        let failed = |source| BuildError::Tool { tool: tool.clone(), source, advice: advice.to_owned() };
+        match &self.0 {
+            None => command.output().map_err(failed),
+            Some(supervised) => supervised.run(command, failed),
+        }
+    }
+}
+
+/// A build that runs.
+pub(super) struct Guarded<'a>(Option<&'a Supervised>);
+
+impl Drop for Guarded<'_> {
+    fn drop(&mut self) {
+        if let Some(supervised) = self.0 {
+            drop(supervised.guard().take());
+        }
+    }
+}
+
+impl Supervised {
+    fn guard(&self) -> MutexGuard<'_, Option<Guard>> {
+        // Nothing panics while it holds the lock.
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Supervisor::run`].
+    fn run(
+        &self,
+        command: &mut Command,
+        failed: impl Fn(io::Error) -> BuildError,
+    ) -> Result<Output, BuildError> {
+        if let Some(ended) = self.ended(command) {
+            return Err(ended);
+        }
+        // Files, and no pipes: a program that outlives its driver would keep a pipe open.
+        let output = || memfd_create("farjump-build", MemfdFlags::CLOEXEC).map(File::from);
+        let (stdout, stderr) = output().and_then(|one| Ok((one, output()?))).map_err(|e| failed(e.into()))?;
+        let group = self.guard().as_ref().map(Guard::group);
+        let streams = stdout.try_clone().and_then(|one| Ok((one, stderr.try_clone()?))).map_err(&failed)?;
+        command.stdout(streams.0).stderr(streams.1).process_group(group.unwrap_or(0));
+        let mut child = Running(command.spawn().map_err(&failed)?);
+        // The command keeps the descriptors otherwise.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        if let Some(ended) = self.wait(&child.0, command).map_err(&failed)? {
+            return Err(ended);
+        }
+        let status = child.0.wait().map_err(&failed)?;
+        let read = |mut file: File| {
+            let mut bytes = Vec::new();
+            file.rewind()?;
+            file.take(MAX_OUTPUT).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        Ok(Output { status, stdout: read(stdout).map_err(&failed)?, stderr: read(stderr).map_err(&failed)? })
+    }
+
+    /// Waits for the end of `child`. Returns the reason why it does not wait to the end.
+    fn wait(&self, child: &Child, command: &Command) -> io::Result<Option<BuildError>> {
+        let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+        loop {
+            if let Some(ended) = self.ended(command) {
+                return Ok(Some(ended));
+            }
+            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // An `Instant` cannot be further off than a `Timespec` can say.
+            let left = left
+                .map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            let ends = PollFd::new(&pidfd, PollFlags::IN);
+            let mut events = [ends, PollFd::new(&self.stopped, PollFlags::IN)];
+            match poll(&mut events, left.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !events[0].revents().is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The reason why no program may run any more.
+    fn ended(&self, command: &Command) -> Option<BuildError> {
+        let mut event = [PollFd::new(&self.stopped, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut event, Some(&now)) != Ok(0) {
+            return Some(BuildError::Stopped);
+        }
+        let late = self.deadline.is_some_and(|deadline| deadline <= Instant::now());
+        late.then(|| BuildError::TimedOut { tool: run_tool::program(command), limit: self.limit })
+    }
+}
+
+/// A program, killed and reaped if nothing waited for its end.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only where the program has ended and was reaped.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The shell that leads the process group of a build.
+#[derive(Debug)]
+struct Guard {
+    shell: Child,
+    /// Ends with this process.
+    _input: Option<ChildStdin>,
+}
+
+impl Guard {
+    fn start(folder: &Path) -> Result<Guard, BuildError> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", GUARD, "sh"]).arg(folder).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let mut shell = command.spawn().map_err(|source| BuildError::Tool {
+            tool: "/bin/sh".to_owned(),
+            source,
+            advice: "A build in the background needs a shell".to_owned(),
+        })?;
+        let _input = shell.stdin.take();
+        Ok(Guard { shell, _input })
+    }
+
+    /// The group's number: the shell leads it, and is not reaped before the guard is dropped.
+    fn group(&self) -> i32 {
+        Pid::from_child(&self.shell).as_raw_nonzero().get()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // The group is there: its leader was not reaped.
+        let _ = kill_process_group(Pid::from_child(&self.shell), Signal::KILL);
+        let _ = self.shell.wait();
+    }
+}
