@@ -154,6 +154,10 @@ fn types_that_are_no_payload_no_reply_and_no_plain_data_are_refused_with_those_t
         ("#[ifunc] fn t() -> bool { true }", "`bool` is no type of a reply", 20),
         ("struct S; #[ifunc] fn t(_: (), _s: &S) {}", "`&S` is no type of a target's arguments", 36),
         ("#[derive(Plain)] #[repr(C)] struct S(&'static u8);", "`&'static u8` is not plain data", 38),
+        ("#[derive(Plain)] #[repr(C)] struct S(bool);", "`bool` is not plain data", 38),
+        // It has a size of the machine's.
+        ("#[ifunc] fn t(_a: &[usize]) {}", "`&[usize]` is no type of a payload", 19),
+        ("#[derive(Plain)] #[repr(C)] struct S(usize);", "`usize` is not plain data", 38),
         ("#[derive(Plain)] #[repr(C)] struct S(u8, u16);", "has padding", 10),
         ("#[ifunc(payload_align = 24)] fn t() {}", "a power of two from 8 to 4096", 1),
         (

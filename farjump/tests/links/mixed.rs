@@ -1,13 +1,15 @@
 //! Pairs of processes on machines of two architectures, with one library for both. This program is of one of them, and
 //! is emulated; the program `farjump` that `FARJUMP_TEST_OTHER` names is of the other (`cargo xtask test emulated`).
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use farjump::zerocopy::{FromBytes, Immutable, IntoBytes};
 use farjump::{CompiledImage, Library, Machine, PeerCompiler};
 use farjump_fixtures::process::Process;
 
-use crate::support::{FOREIGN, PATIENCE, Place, meanwhile};
+use crate::support::{FOREIGN, PATIENCE, Place, library_path, meanwhile};
 
 /// The transports between processes of one machine. Debian 12 has no UCX for riscv64.
 const TRANSPORTS: &[&str] =
@@ -15,7 +17,7 @@ const TRANSPORTS: &[&str] =
 
 /// The other architecture's `farjump`. `None` where there is none, which is said.
 fn other() -> Option<PathBuf> {
-    let program = std::env::var_os("FARJUMP_TEST_OTHER").map(PathBuf::from);
+    let program = env::var_os("FARJUMP_TEST_OTHER").map(PathBuf::from);
     if program.is_none() {
         eprintln!("skipped: there is no program of another architecture (FARJUMP_TEST_OTHER)");
     }
@@ -176,7 +178,7 @@ fn this_machine_injects_into_the_other_one() {
 /// and one of the other.
 #[test]
 fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
-    let (Some(other), Some(third)) = (other(), std::env::var_os("FARJUMP_TEST_THIRD")) else {
+    let (Some(other), Some(third)) = (other(), env::var_os("FARJUMP_TEST_THIRD")) else {
         return eprintln!("skipped: there is no program of a third architecture (FARJUMP_TEST_THIRD)");
     };
     let place = Place::new();
@@ -213,4 +215,97 @@ fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
         first.stop().worked();
         last.stop().worked();
     }
+}
+
+/// The structure that `measures.rs` takes and replies.
+#[derive(IntoBytes, Immutable, FromBytes, PartialEq, Debug)]
+#[zerocopy(crate = "farjump::zerocopy")]
+#[repr(C)]
+struct Measures {
+    wide: i128,
+    long: u64,
+    double: f64,
+    float: f32,
+    int: i32,
+    short: u16,
+    bytes: [i8; 2],
+    rest: [u32; 5],
+}
+
+/// Numbers whose bytes all differ, and those that the function makes of them.
+const GIVEN: Measures = Measures {
+    wide: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
+    long: 0x1112_1314_1516_1718,
+    double: 0.1,
+    float: 0.3,
+    int: -0x2122_2324,
+    short: 0x3132,
+    bytes: [0x41, -0x42],
+    rest: [0x5152_5354, 0x6162_6364, 0x7172_7374, 0x8182_8384, u32::MAX],
+};
+const MADE: Measures = Measures {
+    wide: -0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
+    long: 0x1213_1415_1617_1811,
+    double: 0.05,
+    float: 0.3 * 3.0,
+    int: -0x2122_2325,
+    short: 0x3231,
+    bytes: [-0x41, 0x42],
+    rest: [0x5152_5355, 0x6162_6365, 0x7172_7375, 0x8182_8385, 0],
+};
+
+/// The bytes of such a structure on each machine, as `docs/writing-ifuncs.md` says: little-endian, in this order.
+fn bytes_of(measures: &Measures) -> Vec<u8> {
+    let Measures { wide, long, double, float, int, short, bytes, rest } = measures;
+    let numbers = [&wide.to_le_bytes()[..], &long.to_le_bytes(), &double.to_le_bytes(), &float.to_le_bytes()];
+    let rest: Vec<u8> = rest.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let last = [&int.to_le_bytes()[..], &short.to_le_bytes(), &bytes.map(i8::cast_unsigned), &rest];
+    [numbers, last].concat().concat()
+}
+
+/// `PATH` without the programs that stand there for this machine's compilers, which compile for the emulated one.
+fn natively(command: &mut Command) -> &mut Command {
+    let compiler = env::var_os("RUSTC").map(PathBuf::from);
+    let wrappers = compiler.as_deref().and_then(Path::parent);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).filter(|folder| Some(&**folder) != wrappers);
+    command.env("PATH", env::join_paths(folders).unwrap()).env_remove("RUSTC")
+}
+
+#[test]
+fn a_typed_call_means_the_same_on_both_machines() {
+    let Some(other) = other() else { return };
+    assert_eq!(GIVEN.as_bytes(), bytes_of(&GIVEN));
+    let place = Place::new();
+
+    // From there to here. The function is compiled here, and its library opened there.
+    let library = library_path("measures.rs");
+    std::fs::write(place.path("given"), bytes_of(&GIVEN)).unwrap();
+    let mut target = place.target().build().unwrap();
+    let mut command = Command::new(&other);
+    command.arg("inject").arg(&library).args(["--to", &place.address(), "--args-file"]);
+    let output = meanwhile(&mut target, || command.arg(place.path("given")).output().unwrap());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, bytes_of(&MADE));
+    drop(target);
+
+    // From here to there. The function is compiled there, and its library opened here.
+    if natively(Command::new("rustc").arg("--version")).output().is_err() {
+        eprintln!("skipped: there is no rustc for the other architecture");
+        return;
+    }
+    let library = place.path("libmeasures.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ifuncs/measures.rs");
+    let mut command = Command::new(&other);
+    let output = natively(command.args(["build", source, "-o"]).arg(&library)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let measures = Library::open(&library).unwrap().typed::<Measures, Measures>().unwrap();
+    let mut command = Command::new(&other);
+    let target = Process::start(command.args(["serve", "--listen", &place.address()]));
+    assert!(target.line().starts_with("ready: "));
+    let link = place.link().connect().unwrap();
+    assert_eq!(link.peer_cpu().machine(), FOREIGN);
+    assert_eq!(link.call(&measures, &GIVEN).unwrap().wait(PATIENCE).unwrap(), MADE);
+    drop(link);
+    target.stop().worked();
 }
