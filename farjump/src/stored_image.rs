@@ -14,8 +14,10 @@ pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage
     image.last_use = Duration::from_nanos(now.saturating_sub(usage.last()));
     image.own = own;
     image.platform = linked.label();
-    // Code whose source named no family is the only one of its library for a platform.
-    let alone = || Some(Manifest::new([(linked.platform()?, linked.id())]).ok()?.id());
-    image.family = linked.family().copied().or_else(alone).unwrap_or(image.family);
+    // Code for one CPU is in no family. Code whose source named none is the only one of its library.
+    if let Some(platform) = linked.platform() {
+        let alone = || Some(Manifest::new([(platform, linked.id())]).ok()?.id());
+        image.family = linked.family().copied().or_else(alone).unwrap_or(image.family);
+    }
     image
 }

@@ -13,7 +13,7 @@ use farjump_core::frame::{
 use farjump_core::image::{CodeId, FamilyId};
 use proptest::prelude::*;
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Skip,
     Kind::Call,
     Kind::CallCode,

@@ -153,19 +153,6 @@ impl SentCodes {
         };
         self.forget_recent();
         self.keep_image(index, library, image);
-        let code = &mut self.entries[usize::from(index)];
-        if library.images().len() > 1 && code.family.is_none() {
-            // Code for one CPU is in no manifest.
-            let of_family = library.manifest().filter(|manifest| manifest.images().len() > 1);
-            code.family = of_family.filter(|manifest| manifest.contains(&id)).map(|manifest| {
-                let images = library.images().to_vec();
-                Box::new(Family { id: manifest.id(), manifest: Arc::clone(manifest), images })
-            });
-            if code.family.is_some() && code.known == Known::Bound {
-                // Another library's frames have bound it, and named no family.
-                (code.known, code.template) = (Known::Perhaps, None);
-            }
-        }
         // Of several copies of a library with the same code, the payload routines of the caller's copy must
         // run.
         self.recent = Some((library.identity(), index));
@@ -194,6 +181,17 @@ impl SentCodes {
             self.kept.add(index);
         }
         code.origin = Origin::Library(library.identity(), Some(image.clone()));
+        let Some(manifest) = library.manifest().filter(|_| code.family.is_none()) else { return };
+        // Code for one CPU is not in the manifest, and has to find its way to other CPUs all the same.
+        if library.images().len() > 1 || !manifest.contains(&image.id()) {
+            let images = library.images().to_vec();
+            code.family =
+                Some(Box::new(Family { id: manifest.id(), manifest: Arc::clone(manifest), images }));
+            if code.known == Known::Bound {
+                // Another library's frames have bound it, and named no family.
+                (code.known, code.template) = (Known::Perhaps, None);
+            }
+        }
     }
 
     /// Lets the next call look for its code again.

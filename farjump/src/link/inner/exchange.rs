@@ -107,7 +107,8 @@ impl Inner {
         }
         let Some(token) = self.pending.slots.open(index) else { return State::Compiled(image) };
         let (id, epoch) = (image.id(), self.connection.target.epoch);
-        let code = PlanCode { image: image.bytes(), id, epoch, name: library.name(), family: None };
+        let family = self.codes.get(index.into()).family();
+        let code = PlanCode { image: image.bytes(), id, epoch, name: library.name(), family };
         let plan = Plan { wants_reply: true, token, index, code: Some(code), ..Plan::of(Kind::Bind) };
         let sent = self.connection.channel.send_bytes(&plan, &[]);
         if let Err(error) = sent {
