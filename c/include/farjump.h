@@ -772,6 +772,27 @@ farjump_status_t farjump_link_options_set_clear(farjump_link_options_t *options,
 farjump_status_t farjump_link_options_set_mode(farjump_link_options_t *options, int mode);
 
 /**
+ * Whether to compile functions for exactly the target's CPU, in the background: those whose library carries its
+ * source (`farjump build --carry-source`) and whose code has no writable statics. Default: no. Calls go by the
+ * image that the library carries until the target holds the compiled one; none waits for it.
+ * farjump_link_compiled_image() says how far it is.
+ *
+ * The library's author chooses files and flags of the compiler, by which it can run programs in this process's
+ * name: only for libraries that you trust.
+ *
+ * FARJUMP_ERROR_ARGUMENT if this library was built without the builder of ifunc libraries.
+ */
+farjump_status_t farjump_link_options_set_compile_for_peer(farjump_link_options_t *options,
+                                                           bool wanted);
+
+/**
+ * The C compiler of farjump_link_options_set_compile_for_peer(), with arguments if it needs some. Default: `cc`, and
+ * for targets of another machine its own gcc or clang.
+ */
+farjump_status_t farjump_link_options_set_compiler(farjump_link_options_t *options,
+                                                   const char *cc);
+
+/**
  * Limit for connecting as a whole, in nanoseconds. Default: 5 seconds.
  */
 farjump_status_t farjump_link_options_set_connect_timeout(farjump_link_options_t *options,
@@ -951,6 +972,19 @@ farjump_status_t farjump_link_call(farjump_link_t *link,
  * Sets the mode of later calls: one of FARJUMP_MODE_CACHED and its kin.
  */
 farjump_status_t farjump_link_set_mode(farjump_link_t *link, int mode);
+
+/**
+ * The image that is compiled for the target's CPU in place of the one that `library` carries
+ * (farjump_link_options_set_compile_for_peer()). Takes results that have come, without waiting. The image is sent by
+ * the calls of the library.
+ *
+ * FARJUMP_OK once calls run it: `id` is then its code id. FARJUMP_NOT_YET until then. FARJUMP_ERROR_LIBRARY if calls
+ * keep the carried image; farjump_last_error() has the reason. FARJUMP_ERROR_ARGUMENT if nothing is compiled: the link
+ * was not made for it, or has not called the library in mode cached.
+ */
+farjump_status_t farjump_link_compiled_image(farjump_link_t *link,
+                                             const farjump_library_t *library,
+                                             farjump_code_id_t *id);
 
 /**
  * Waits until everything sent before has run, `timeout_ns` nanoseconds at most.

@@ -53,7 +53,7 @@ fn c_with_c(way: Way, serving: &str) {
     let said = done.text();
     // A refusal of each call that was refused, and no others: 5 is an unresolved import, 10 a missing
     // function.
-    assert!(said.contains("joined 2, refused 3 for 0x420"), "{said}");
+    assert!(said.contains("joined 4, refused 3 for 0x420"), "{said}");
 }
 
 #[test]
