@@ -105,7 +105,7 @@ fn a_skip_takes_exactly_the_rest_and_has_no_payload() {
 
 #[test]
 fn unknown_kinds_are_refused() {
-    for kind in (0..=u8::MAX).filter(|kind| !(1..=10).contains(kind)) {
+    for kind in (0..=u8::MAX).filter(|kind| !(1..=11).contains(kind)) {
         let mut frame = bytes(&plan(Kind::Call), 0, 0).0;
         frame[16] = kind;
         assert_eq!(FrameView::new_checked(&frame, 0, NO_LIMIT).unwrap_err(), FrameError::Kind(kind));
