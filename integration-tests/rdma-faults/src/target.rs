@@ -14,12 +14,14 @@ use crate::helper::{As, NOBODY, start, start_as};
 const NAP: Duration = Duration::from_millis(20);
 /// Time that a handshake may stall: cases wait for its end.
 const MEETING: Duration = Duration::from_secs(3);
+/// Time for the rest of a frame. Emulated machines on busy processors take seconds for one of 300,000 bytes.
+const FRAME: Duration = Duration::from_secs(20);
 
 /// Plays a target whose `target_args` are a word in which functions count.
 pub(crate) fn play(backend: &str, address: &str) {
     let mut word = 0_u64;
     let target = Target::listen(address).transport(backend).args(&mut word).handshake_timeout(MEETING);
-    let target = target.on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}")));
+    let target = target.stall_timeout(FRAME).on_peer_gone(|peer, why| say(&format!("gone {peer}: {why}")));
     let mut target = match target.build() {
         Ok(target) => target,
         Err(error) => return say(&format!("not ready: {error}")),
