@@ -65,6 +65,12 @@ fn gdb_stops_in_an_injected_function_by_its_name_shows_its_lines_and_continues()
         eprintln!("skipped: there is no emulator, whose stub {GDB} talks to");
         return;
     }
+    if cfg!(target_arch = "riscv64") {
+        eprintln!(
+            "skipped: lld leaves no relocations of debugging information for riscv64, so there are no lines"
+        );
+        return;
+    }
     if Command::new(GDB).arg("--version").output().is_err() {
         eprintln!("skipped: {GDB} is not installed");
         return;
