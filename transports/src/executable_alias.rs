@@ -126,6 +126,13 @@ mod tests {
         code.to_le_bytes()
     }
 
+    /// `addi a0, a0, add; ret`
+    #[cfg(target_arch = "riscv64")]
+    fn adding(add: u8) -> [u8; 8] {
+        let code = 0x0000_8067_0005_0513_u64 | u64::from(add) << 20;
+        code.to_le_bytes()
+    }
+
     #[test]
     fn what_is_written_to_memory_runs_in_its_twin_and_neither_is_both() {
         let region = shared(4 * PAGE);

@@ -13,16 +13,28 @@ use super::run_bounded;
 
 /// Time limit for listing the known libraries.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The last folders of the dynamic linker's search (ld.so(8)), those of Debian's first.
-const LAST: [&str; 6] = if cfg!(target_arch = "aarch64") {
-    ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+/// This machine's libraries, to the dynamic linker.
+const HERE: Libraries = if cfg!(target_arch = "aarch64") {
+    Libraries { debian: ["/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"], kind: "AArch64" }
+} else if cfg!(target_arch = "riscv64") {
+    Libraries { debian: ["/lib/riscv64-linux-gnu", "/usr/lib/riscv64-linux-gnu"], kind: "double-float" }
 } else {
-    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib", "/usr/lib", "/lib64", "/usr/lib64"]
+    Libraries { debian: ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"], kind: "x86-64" }
 };
+/// The last folders of the dynamic linker's search (ld.so(8)), after Debian's.
+const LAST: [&str; 4] = ["/lib", "/usr/lib", "/lib64", "/usr/lib64"];
 
 /// The library of UCX, and the variable that names another one.
 const UCX: &str = "libucp.so.0";
 const NAMED: &str = "FARJUMP_UCX";
+
+/// The dynamic linker's names for the libraries of a machine.
+struct Libraries {
+    /// Debian's folders for them.
+    debian: [&'static str; 2],
+    /// The word for them in the list of `ldconfig -p` (glibc, `elf/cache.c`).
+    kind: &'static str,
+}
 
 struct Wanted {
     name: &'static str,
@@ -135,16 +147,18 @@ fn known() -> String {
 fn find(soname: &str, folders: &[PathBuf], known: &str) -> Option<PathBuf> {
     let in_folder = |folder: &Path| Some(folder.join(soname)).filter(|path| path.is_file());
     let first = folders.iter().find_map(|folder| in_folder(folder));
-    let listed = || listed(soname, known).filter(|path| path.is_file());
-    first.or_else(listed).or_else(|| LAST.iter().find_map(|folder| in_folder(Path::new(folder))))
+    let listed = || listed(soname, known, HERE.kind).filter(|path| path.is_file());
+    let mut last = HERE.debian.iter().chain(&LAST);
+    first.or_else(listed).or_else(|| last.find_map(|folder| in_folder(Path::new(folder))))
 }
 
-/// Reads a line of `ldconfig -p`: `libucp.so.0 (libc6,x86-64) => /usr/lib/libucp.so.0`.
-fn listed(soname: &str, known: &str) -> Option<PathBuf> {
+/// Reads a line of `ldconfig -p`: `libucp.so.0 (libc6,x86-64) => /usr/lib/libucp.so.0`. `kind` is the word
+/// for the machine's libraries.
+fn listed(soname: &str, known: &str, kind: &str) -> Option<PathBuf> {
     known.lines().find_map(|line| {
         let (name, rest) = line.trim().split_once(" (")?;
-        let (kind, path) = rest.split_once(") => ")?;
-        let fits = name == soname && kind.split(',').any(|part| part.trim() == "x86-64");
+        let (kinds, path) = rest.split_once(") => ")?;
+        let fits = name == soname && kinds.split(',').any(|part| part.trim() == kind);
         fits.then(|| PathBuf::from(path.trim()))
     })
 }
@@ -168,17 +182,23 @@ mod tests {
     use std::fs;
 
     const LIST: &str = "\
-2 libs found in cache `/etc/ld.so.cache'
+6 libs found in cache `/etc/ld.so.cache'
 \tlibucp.so.0 (libc6) => /lib32/libucp.so.0
 \tlibucp.so.0 (libc6,x86-64, OS ABI: Linux 3.2.0) => /usr/lib/libucp.so.0
+\tlibucp.so.0 (libc6,AArch64) => /arm/libucp.so.0
+\tlibucp.so.0 (libc6,soft-float) => /soft/libucp.so.0
+\tlibucp.so.0 (libc6,double-float) => /riscv/libucp.so.0
 \tbroken line
 \tlibx.so (libc6,x86-64)";
 
     #[test]
     fn the_list_is_read_for_this_machine_and_broken_lines_name_nothing() {
-        assert_eq!(listed("libucp.so.0", LIST), Some(PathBuf::from("/usr/lib/libucp.so.0")));
+        for (kind, path) in [("x86-64", "/usr"), ("AArch64", "/arm"), ("double-float", "/riscv")] {
+            let found = listed("libucp.so.0", LIST, kind).expect(kind);
+            assert!(found.starts_with(path), "{kind}: {found:?}");
+        }
         for absent in ["libucp.so", "libx.so", "broken", ""] {
-            assert_eq!(listed(absent, LIST), None, "{absent}");
+            assert_eq!(listed(absent, LIST, "x86-64"), None, "{absent}");
         }
     }
 
@@ -186,7 +206,7 @@ mod tests {
     fn folders_come_before_the_list_and_a_stale_entry_is_no_library() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-        let list = format!("libfj.so.1 (libc6,x86-64) => {}", second.display());
+        let list = format!("libfj.so.1 (libc6,{}) => {}", HERE.kind, second.display());
         assert_eq!(find("libfj.so.1", &[], &list), None);
         fs::write(&second, "").expect("a file can be written");
         assert_eq!(find("libfj.so.1", std::slice::from_ref(&first), &list), Some(second));

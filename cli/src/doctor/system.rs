@@ -31,12 +31,14 @@ pub(super) fn look() -> Vec<Finding> {
 fn machine(architecture: &str) -> Finding {
     const NAME: &str = "machine";
     match architecture {
-        "x86_64" | "aarch64" => Finding::new(NAME, Verdict::Ok, architecture, "images are made for it"),
+        "x86_64" | "aarch64" | "riscv64" => {
+            Finding::new(NAME, Verdict::Ok, architecture, "images are made for it")
+        }
         _ => Finding::new(
             NAME,
             Verdict::Impossible,
             architecture,
-            "injected code runs on x86-64 and aarch64, so far",
+            "injected code runs on x86-64, aarch64 and riscv64, so far",
         ),
     }
 }
@@ -187,10 +189,12 @@ mod tests {
 
     #[test]
     fn machines_without_images_are_impossible() {
-        for machine_with_images in ["x86_64", "aarch64"] {
+        for machine_with_images in ["x86_64", "aarch64", "riscv64"] {
             assert_eq!(machine(machine_with_images).verdict, Verdict::Ok);
         }
-        assert_eq!(machine("riscv64").verdict, Verdict::Impossible);
+        for other in ["x86", "arm", "riscv32", "powerpc64"] {
+            assert_eq!(machine(other).verdict, Verdict::Impossible, "{other}");
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ struct Programs {
 /// Builds the program `farjump` for this machine, as tests do.
 fn own_program(interrupt: &Interrupt) -> Result<PathBuf, Failed> {
     let build = Run::cargo(interrupt).args(["build"]).args(as_for_tests()).args(["--bin", "farjump"]);
-    match build.directory(root()).run()?.status.success() {
+    match build.directory(root()).limit(BUILDING).run()?.status.success() {
         true => Ok(Workspace::load(false, interrupt)?.target().join("debug/farjump")),
         false => Err(Failed::Because("the program for this machine cannot be built".to_owned())),
     }

@@ -216,6 +216,8 @@ fn what_is_written_runs_in_the_executable_mapping() {
     const CODE: [u8; 1] = [0xc3];
     #[cfg(target_arch = "aarch64")]
     const CODE: [u8; 4] = 0xd65f_03c0_u32.to_le_bytes();
+    #[cfg(target_arch = "riscv64")]
+    const CODE: [u8; 4] = 0x0000_8067_u32.to_le_bytes();
     // SAFETY: both are as long as the region, which is the same memory.
     let same = unsafe {
         mapped.add(PAGE).cast().write(CODE);
