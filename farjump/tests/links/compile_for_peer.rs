@@ -164,19 +164,6 @@ fn code_with_writable_variables_is_not_exchanged() {
 }
 
 #[test]
-fn code_that_forwards_itself_is_not_exchanged() {
-    let place = Place::new();
-    let onward = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(hop)\n\
-        FARJUMP_IFUNC void hop_main(void *p, size_t n, void *a) { (void)a;\n\
-        if (n == 0 || farjump_forward(\"nobody\", 6, p, n - 1) != 0) farjump_reply(p, n); }\n";
-    let library = carrying(&place, "hop", onward);
-    let _target = start_target(&place.address());
-    let link = link_by(place.link(), PeerCompiler::new());
-    assert_eq!(*link.inject(&library, b"here").unwrap().wait(PATIENCE).unwrap(), *b"here");
-    assert_eq!(link.compiled_image(&library), CompiledImage::Kept(KeptCause::Forwards));
-}
-
-#[test]
 fn an_image_that_the_target_refuses_costs_no_call() {
     let place = Place::new();
     let library = sum(&place);

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use farjump::build::{Options, build};
 use farjump::core::frame::{Kind, Plan, PlanCode};
-use farjump::{CodeId, Error, FamilyId, Library, Mode, RefusalCause, TargetBuilder};
+use farjump::{
+    CodeId, CompiledImage, Error, FamilyId, Library, Link, Mode, PeerCompiler, RefusalCause, TargetBuilder,
+};
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{RawSource, call};
 
@@ -130,6 +133,38 @@ fn a_function_of_the_targets_own_has_its_images_in_the_targets_library() {
         assert_eq!(call_level(&turned, &level, 1).unwrap(), "0");
     }
     assert_eq!(turned.link.stats().code_bytes, 0);
+}
+
+#[test]
+fn code_compiled_for_its_target_goes_on_by_a_carried_image() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    drop(levels(&place, &[0]));
+    let options = Options {
+        inputs: vec![place.path("level.c")],
+        output: place.path("libcarrying.so"),
+        name: Some("level".to_owned()),
+        carry_source: true,
+        ..Options::default()
+    };
+    let level = Library::open(build(&options).unwrap().library).unwrap();
+    let targets = [member(&place, 0, 2), member(&place, 1, 2).cpu_level(platform(0).level)];
+    let mut turned = Turned::new(&place, targets);
+    let link = Link::builder(&address(&place, 0)).compile_for_peer(PeerCompiler::new());
+    turned.link = alongside(|| link.connect().unwrap(), || turned.turn());
+    loop {
+        call_level(&turned, &level, 0).unwrap();
+        match turned.link.compiled_image(&level) {
+            CompiledImage::Compiling | CompiledImage::Compiled(_) => {}
+            CompiledImage::InUse(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_ne!(call_level(&turned, &level, 0).unwrap(), "0");
+    assert_eq!(call_level(&turned, &level, 1).unwrap(), "0");
+    assert_eq!(images(&turned)[1], [id_for(&level, 0)]);
 }
 
 #[test]

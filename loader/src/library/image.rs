@@ -87,11 +87,6 @@ impl LibraryImage {
         view.into_iter().flat_map(|view| view.features())
     }
 
-    /// Whether it imports the symbol of this name.
-    pub fn imports(&self, name: &str) -> bool {
-        self.view().is_some_and(|view| view.imports().any(|import| import.name == name))
-    }
-
     /// Whether it runs on this CPU.
     pub fn runs_on(&self, cpu: &Cpu) -> bool {
         self.view().is_some_and(|view| cpu.runs(&view))

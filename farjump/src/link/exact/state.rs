@@ -7,9 +7,6 @@ use farjump_loader::{Library, LibraryImage};
 use super::State;
 use crate::Refusal;
 
-/// The service by which a function forwards itself.
-const FORWARD: &str = "farjump_forward";
-
 /// The image that a link compiles for its target's CPU in place of the one that a library carries, see
 /// [`Link::compiled_image`](super::super::Link::compiled_image).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,12 +45,6 @@ pub enum KeptCause {
     /// A second image would begin with variables of its own.
     #[error("its code has writable variables, which would begin anew in another image")]
     Statics,
-    /// A target that the function forwards itself to may need another image of its family, and the compiled one is in
-    /// none.
-    #[error(
-        "its code forwards itself (farjump_forward) to targets that may need another image of its library"
-    )]
-    Forwards,
     /// The library was built for this CPU.
     #[error("the library carries an image for exactly this CPU")]
     CarriesOne,
@@ -95,8 +86,6 @@ impl KeptCause {
             Some(KeptCause::CarriesOne)
         } else if carried.span2_len() != 0 {
             Some(KeptCause::Statics)
-        } else if carried.imports(FORWARD) {
-            Some(KeptCause::Forwards)
         } else if library.source().is_none() {
             Some(KeptCause::NoSource)
         } else {

@@ -25,7 +25,7 @@ fn code_that_is_not_what_it_says_is_refused_with_the_reason() {
         ("a shorter image", image[..image.len() - 1].to_vec(), "truncated"),
         ("another magic", edit(0, b"ELF"), "start with FJI"),
         ("another version", edit(3, &[3]), "version 3"),
-        ("another ABI", edit(6, &[9]), "ABI 9"),
+        ("another ABI", edit(6, &[2]), "ABI 2"),
         ("an alignment of 8192", edit(7, &[13]), "2^13"),
         ("an entry behind the code", edit(12, &span1.to_le_bytes()), "entry"),
         ("an entry at the maximum", edit(12, &u32::MAX.to_le_bytes()), "entry"),
