@@ -81,9 +81,9 @@ fn slices_and_values_are_copies_that_belong_to_the_call() {
     let source = "#![no_std]
 use farjump_ifunc::{Plain, ifunc};
 #[derive(Plain)] #[repr(transparent)] struct Long([u8; 999]);
-#[ifunc] fn where_(TYPE: &TYPE_, payload: *mut u8) -> [usize; 2] {
+#[ifunc] fn where_(TYPE: &TYPE_, payload: *mut u8) -> [u64; 2] {
     let at = (&raw const *TYPE).cast::<u8>().addr();
-    [at.wrapping_sub(payload.addr()), size_of_val(TYPE)]
+    [at.wrapping_sub(payload.addr()) as u64, size_of_val(TYPE) as u64]
 }";
     for (kind, len) in
         [("[u8]", 1), ("[u16]", 256), ("[u16]", 258), ("[u8]", 70_000), ("u32", 4), ("Long", 999)]
