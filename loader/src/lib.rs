@@ -24,6 +24,8 @@ mod arena_layout;
 #[cfg(feature = "build")]
 pub mod builder;
 pub mod bundle;
+#[cfg(feature = "build")]
+mod carried_source;
 mod code_id;
 pub mod debugger;
 mod dynamic_symbols;

@@ -12,7 +12,7 @@ use farjump_core::image::CodeId;
 use libloading::os::unix;
 
 #[cfg(feature = "build")]
-use crate::builder::CarriedSource;
+use crate::carried_source::CarriedSource;
 use crate::dynamic_symbols::LoadedTables;
 use crate::sealed::{self, LibraryFile, said};
 

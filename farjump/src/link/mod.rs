@@ -7,6 +7,7 @@ mod connecting;
 mod epoll;
 #[cfg(feature = "build")]
 mod exact;
+mod forwarded;
 mod forwarding;
 mod in_place;
 mod inner;
@@ -32,7 +33,8 @@ pub use builder::LinkBuilder;
 use epoll::Watch;
 #[cfg(feature = "build")]
 pub use exact::{CompiledImage, KeptCause, PeerCompiler};
-pub(crate) use forwarding::{Forwarded, Image, Outgoing, PassedImage, Wanted};
+pub(crate) use forwarded::{Forwarded, Image, PassedImage, Wanted};
+pub(crate) use forwarding::Outgoing;
 use inner::{Inner, TURNS_TO_IDLE};
 pub(crate) use pending_calls::ReplyBytes;
 pub(crate) use send::{CANARY_LEN, run_payload_init};

@@ -13,7 +13,7 @@ use farjump_loader::{Library, LibraryIdentity, LibraryImage, LinkedImage, Manife
 pub(super) use kept_images::Flush;
 use kept_images::KeptImages;
 
-use super::forwarding::{Image, PassedImage};
+use super::forwarded::{Image, PassedImage};
 use crate::{Error, InjectError, Mode};
 
 /// The codes that a link has used, by code index. The target binds indexes in the order of frames. An index

@@ -14,8 +14,9 @@ use super::error::BuildError;
 use super::image::Image;
 use super::objects::{LITTLE, read};
 use super::rules::Rules;
-use super::{Options, Scratch, run_tool, source, temp_folder};
+use super::{Options, Scratch, run_tool, temp_folder};
 use crate::bundle::{self, Bundle};
+use crate::carried_source::SECTION;
 use crate::file_contents::IS_ARGS;
 use crate::signature;
 
@@ -108,7 +109,7 @@ fn carrier(carried: &Carried<'_>, rules: &Rules) -> Result<Vec<u8>, BuildError> 
     }
     let symbols = carried.symbols.iter();
     let symbols = symbols.map(|(id, linked)| (format!("{}{id}", bundle::SYMBOLS_SECTION), *linked));
-    let source = carried.source.iter().map(|source| (source::SECTION.to_owned(), &source[..]));
+    let source = carried.source.iter().map(|source| (SECTION.to_owned(), &source[..]));
     for (name, contents) in symbols.chain(source) {
         let beside = object.add_section(Vec::new(), name.into_bytes(), SectionKind::Metadata);
         // Not allocated: it is for readers of the file, and costs a process that opens the library nothing.

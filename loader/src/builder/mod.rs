@@ -40,8 +40,9 @@ use std::path::PathBuf;
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Machine, Platform};
 
+pub use crate::carried_source::CarriedSource;
 pub use error::{BuildError, Pointee, Site};
-pub use for_cpu::{CarriedSource, build_for_cpu};
+pub use for_cpu::build_for_cpu;
 use image::{Goal, Image};
 pub use link::{LINKERS, follows_scripts};
 use rules::Rules;

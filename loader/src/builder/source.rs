@@ -8,16 +8,15 @@ use std::fs;
 use std::path::{Component, Path, PathBuf, absolute};
 
 use object::LittleEndian;
-use object::read::elf::{ElfFile64, SectionHeader};
+use object::read::elf::ElfFile64;
 use serde::{Deserialize, Serialize};
 
 use super::compile::{self, Kind};
 use super::compiler::Compiler;
 use super::error::BuildError;
 use super::{Options, run_tool, temp_folder};
+use crate::carried_source::section;
 
-/// Name of the section.
-pub(crate) const SECTION: &str = ".farjump.source";
 /// Most bytes of the section.
 const MAX_LEN: usize = 16 << 20;
 /// In a flag, the folder that the files are in.
@@ -165,18 +164,6 @@ impl Source {
         let inputs = self.inputs.iter().map(|input| folder.join(input)).collect();
         Ok(Options { inputs, cflags, ..options.clone() })
     }
-}
-
-/// The contents of the section in the ELF file `elf`; `None` if it has none.
-///
-/// # Errors
-/// A section that lies outside the file.
-pub(super) fn section<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Option<&'a [u8]>, String> {
-    let sections = elf.elf_section_table();
-    let found = sections.section_by_name(LittleEndian, SECTION.as_bytes());
-    found
-        .map(|(_, found)| found.data(LittleEndian, elf.data()).map_err(|error| error.to_string()))
-        .transpose()
 }
 
 fn no_source(path: &Path, reason: &str) -> BuildError {

@@ -13,9 +13,9 @@ use std::sync::{Arc, Weak};
 use farjump_core::cpu::Cpu;
 use farjump_core::image::Platform;
 
-#[cfg(feature = "build")]
-use crate::builder::CarriedSource;
 use crate::bundle::{self, Bundle, BundleError};
+#[cfg(feature = "build")]
+use crate::carried_source::CarriedSource;
 use crate::error::Error;
 use crate::file_contents::{Carrier, IS_ARGS};
 use crate::manifest::{Manifest, best_for};

@@ -27,7 +27,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 
 #[cfg(feature = "build")]
-use crate::builder::CarriedSource;
+use crate::carried_source::CarriedSource;
 use crate::code_id;
 use crate::elf_file;
 #[cfg(feature = "build")]

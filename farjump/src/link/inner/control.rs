@@ -9,7 +9,7 @@ use farjump_core::transport::{Cause, TransportError};
 use farjump_loader::Library;
 
 use super::super::Deadline;
-use super::super::forwarding::Wanted;
+use super::super::forwarded::Wanted;
 use super::super::pending_calls::{MAX_CALLS, one_way_index};
 use super::super::sent_codes::Known;
 use super::Inner;

@@ -9,7 +9,7 @@ use farjump_core::image::{CodeId, FamilyId, ImageView};
 use farjump_core::transport::TransportError;
 use farjump_loader::{LinkedImage, Manifest};
 
-use super::super::forwarding::{Forwarded, Image, Wanted};
+use super::super::forwarded::{Forwarded, Image, Wanted};
 use super::super::pending_calls::{MAX_CALLS, ReplyBytes};
 use super::super::send::Sent;
 use super::super::sent_codes::Known;

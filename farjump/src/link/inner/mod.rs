@@ -22,7 +22,7 @@ use farjump_core::transport::ArrivalRules;
 use super::epoll::Watch;
 #[cfg(feature = "build")]
 use super::exact::Exchanges;
-use super::forwarding::Wanted;
+use super::forwarded::Wanted;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
 use super::{LinkPath, LinkStats};
