@@ -1,5 +1,10 @@
 //! `serve` with limits: accepted frames, refused ones, and contradictory limits.
 
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
 use crate::workbench::{Workbench, finish};
 
 #[test]
@@ -93,4 +98,24 @@ fn limits_that_make_no_sense_are_said_and_no_socket_is_left() {
         finish(&mut bench.serving(limit)).fails(code, &[words]);
         assert!(!bench.path("s").exists());
     }
+}
+
+#[test]
+fn a_silent_process_has_as_much_time_to_make_its_link_as_the_option_says() {
+    let bench = Workbench::new();
+    bench.run(["serve", "--listen", &bench.address(), "--handshake-timeout", "soon"]).fails(2, &["`soon`"]);
+    let connect = || UnixStream::connect(bench.path("s")).expect("the target listens");
+    let hasty = bench.serve(&["--handshake-timeout", "50ms"]);
+    connect().read_to_end(&mut Vec::new()).expect("the target closes the connection");
+    hasty.stop().worked();
+
+    let patient = bench.serve(&["--handshake-timeout", "60m"]);
+    let mut silent = connect();
+    // Longer than without the option.
+    thread::sleep(Duration::from_secs(3));
+    silent.set_nonblocking(true).expect("it is a socket");
+    let waits = silent.read(&mut [0]).expect_err("the target still waits");
+    assert_eq!(waits.kind(), ErrorKind::WouldBlock);
+    drop(silent);
+    patient.stop().worked();
 }

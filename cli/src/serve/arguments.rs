@@ -133,6 +133,9 @@ pub(crate) struct Serve {
     /// with it
     #[arg(long, value_name = "T", default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
+    /// Time for a source to make its link here, and for a link to a destination
+    #[arg(long, value_name = "T", default_value = "2s", value_parser = parse_duration)]
+    pub(crate) handshake_timeout: Duration,
     /// Use only this transport; `ucx` for ucx-put and ucx-am [default: shm]
     #[arg(long, value_name = "NAME", env = "FARJUMP_TRANSPORT", hide_env = true)]
     pub(crate) transport: Option<String>,

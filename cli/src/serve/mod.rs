@@ -38,6 +38,7 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         .store_capacity(arguments.store_bytes, arguments.store_images)
         .arena_size(arguments.arena_size)
         .mailbox_size(arguments.mailbox)
+        .handshake_timeout(arguments.handshake_timeout)
         .limits(limits(arguments));
     for library in &arguments.exports {
         // SAFETY: the user names `library` for this process to load (`--export`).
