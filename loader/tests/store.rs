@@ -10,10 +10,12 @@ use code::{
     static_reader, text,
 };
 use farjump_core::cpu::Cpu;
-use farjump_core::image::{ImageParts, Import, Level, Machine, Place, Platform, SPAN_DISTANCE};
-use farjump_loader::{
-    Arena, Copied, Exports, InPlace, Inserted, LinkedImage, Refused, Resolver, Store, code_id,
-};
+#[cfg(target_arch = "x86_64")]
+use farjump_core::image::Machine;
+use farjump_core::image::{ImageParts, Import, Level, Place, Platform, SPAN_DISTANCE};
+#[cfg(target_arch = "x86_64")]
+use farjump_loader::InPlace;
+use farjump_loader::{Arena, Copied, Exports, Inserted, LinkedImage, Refused, Resolver, Store, code_id};
 
 fn store() -> Store {
     Store::new(Arena::new(256 * 1024).unwrap())
