@@ -2,6 +2,7 @@
 //! is emulated; the program `farjump` that `FARJUMP_TEST_OTHER` names is of the other (`cargo xtask test emulated`).
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -80,6 +81,26 @@ fn built(place: &Place, other: &PathBuf, name: &str, text: &str) -> PathBuf {
     library
 }
 
+/// A target of `program`, with time for the handshakes of emulated processes on a busy machine.
+fn serving(program: impl AsRef<OsStr>, address: &str, transport: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["serve", "--listen", address, "--transport", transport]);
+    command.args(["--handshake-timeout", &patience()]);
+    command
+}
+
+/// Starts it.
+fn start(command: &mut Command) -> Process {
+    let target = Process::start(command);
+    assert!(target.line().starts_with("ready: "));
+    target
+}
+
+/// [`PATIENCE`], as the program takes it.
+fn patience() -> String {
+    format!("{}s", PATIENCE.as_secs())
+}
+
 /// The machines that the library has images for.
 const MACHINES: [Machine; 3] = [Machine::X86_64, Machine::AARCH64, Machine::RISCV];
 
@@ -96,12 +117,9 @@ fn this_machine_compiles_for_the_other_one_behind_the_calls() {
     let Some(other) = other() else { return };
     let place = Place::new();
     let library = Library::open(built(&place, &other, "machine", MACHINE)).unwrap();
-    let mut command = Command::new(&other);
-    command.args(["serve", "--listen", &place.address()]);
-    let target = Process::start(&mut command);
-    assert!(target.line().starts_with("ready: "));
+    let target = start(&mut serving(&other, &place.address(), "shm"));
     let compiler = PeerCompiler::new().cc("/usr/bin/clang");
-    let link = place.link().compile_for_peer(compiler).connect().unwrap();
+    let link = place.link().compile_for_peer(compiler).connect_timeout(PATIENCE).connect().unwrap();
     let image = loop {
         let reply = link.inject(&library, b"").unwrap().wait(PATIENCE).unwrap();
         assert_eq!(*reply, *name(FOREIGN).as_bytes());
@@ -134,11 +152,11 @@ fn the_other_machine_injects_into_this_one() {
     let library = library(&place, &other);
     let own = name(Machine::native().unwrap());
     for &transport in TRANSPORTS {
-        let mut target = place.target().transport(transport).build().unwrap();
+        let mut target = place.target().transport(transport).handshake_timeout(PATIENCE).build().unwrap();
         for call in ["1", "2"] {
             let mut command = Command::new(&other);
             command.arg("inject").arg(&library).args(["--to", &place.address(), "--transport", transport]);
-            command.args(["--args", "hello", "--format", "text"]);
+            command.args(["--args", "hello", "--format", "text", "--timeout", &patience()]);
             let output = meanwhile(&mut target, || command.output().unwrap());
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{transport}: {said}");
@@ -158,11 +176,8 @@ fn this_machine_injects_into_the_other_one() {
     // The library was built there, and its payloads are the arguments: it is opened here as well.
     let library = Library::open(library(&place, &other)).unwrap();
     for &transport in TRANSPORTS {
-        let mut command = Command::new(&other);
-        command.args(["serve", "--listen", &place.address(), "--transport", transport]);
-        let target = Process::start(&mut command);
-        assert!(target.line().starts_with("ready: "));
-        let link = place.link().transport(transport).connect().unwrap();
+        let target = start(&mut serving(&other, &place.address(), transport));
+        let link = place.link().transport(transport).connect_timeout(PATIENCE).connect().unwrap();
         assert_eq!(link.peer_cpu().machine(), FOREIGN, "{transport}");
         for call in ["1", "2"] {
             let reply = link.inject(&library, b"hello").unwrap().wait(PATIENCE).unwrap();
@@ -185,23 +200,16 @@ fn a_function_goes_from_machine_to_machine_and_back_to_the_first() {
     let library = library(&place, &other);
     let address = |number| place.address_of(&format!("{number}.sock"));
     for transport in ["shm", "tcp"] {
-        let serve = |program: &std::ffi::OsStr, number: u32| {
-            let mut command = Command::new(program);
-            command.args(["serve", "--listen", &address(number), "--transport", transport]);
-            command
-        };
-        let last = Process::start(&mut serve(other.as_os_str(), 3));
-        assert!(last.line().starts_with("ready: "));
+        let last = start(&mut serving(&other, &address(3), transport));
         let target =
             farjump::Target::listen(&address(2)).transport(transport).destination("next", &address(3));
-        let mut target = target.build().unwrap();
+        let mut target = target.handshake_timeout(PATIENCE).build().unwrap();
         let next = format!("next={}", address(2));
-        let first = Process::start(serve(&third, 1).args(["--destination", &next]));
-        assert!(first.line().starts_with("ready: "));
+        let first = start(serving(&third, &address(1), transport).args(["--destination", &next]));
         for call in ["1", "2"] {
             let mut command = Command::new(&other);
             command.arg("inject").arg(&library).args(["--to", &address(1), "--transport", transport]);
-            command.args(["--args", ">>!", "--format", "text"]);
+            command.args(["--args", ">>!", "--format", "text", "--timeout", &patience()]);
             let output = meanwhile(&mut target, || command.output().unwrap());
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{transport}: {said}");
@@ -281,9 +289,15 @@ fn a_typed_call_means_the_same_on_both_machines() {
     // From there to here. The function is compiled here, and its library opened there.
     let library = library_path("measures.rs");
     std::fs::write(place.path("given"), bytes_of(&GIVEN)).unwrap();
-    let mut target = place.target().build().unwrap();
+    let mut target = place.target().handshake_timeout(PATIENCE).build().unwrap();
     let mut command = Command::new(&other);
-    command.arg("inject").arg(&library).args(["--to", &place.address(), "--args-file"]);
+    command.arg("inject").arg(&library).args([
+        "--to",
+        &place.address(),
+        "--timeout",
+        &patience(),
+        "--args-file",
+    ]);
     let output = meanwhile(&mut target, || command.arg(place.path("given")).output().unwrap());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.stdout, bytes_of(&MADE));
@@ -300,10 +314,8 @@ fn a_typed_call_means_the_same_on_both_machines() {
     let output = natively(command.args(["build", source, "-o"]).arg(&library)).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let measures = Library::open(&library).unwrap().typed::<Measures, Measures>().unwrap();
-    let mut command = Command::new(&other);
-    let target = Process::start(command.args(["serve", "--listen", &place.address()]));
-    assert!(target.line().starts_with("ready: "));
-    let link = place.link().connect().unwrap();
+    let target = start(&mut serving(&other, &place.address(), "shm"));
+    let link = place.link().connect_timeout(PATIENCE).connect().unwrap();
     assert_eq!(link.peer_cpu().machine(), FOREIGN);
     assert_eq!(link.call(&measures, &GIVEN).unwrap().wait(PATIENCE).unwrap(), MADE);
     drop(link);

@@ -11,26 +11,25 @@ use rustix::process::Signal;
 use crate::helper::{start_source, start_target};
 use crate::support::{PATIENCE, Place, library, peer_gone, words};
 
-/// Length of an observation, of which one hundredth may be work.
+/// Length of an observation.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Length of a look for the end of earlier work, and of the spinning after it.
-const LOOK: Duration = Duration::from_millis(100);
+/// The share of a processor that a sleeping process stays below.
+const ASLEEP: f64 = 0.01;
 
-/// The share of a processor that `used` grows by, over [`WATCHED`], once earlier work is over.
+/// The share of a processor that `used` grows by over [`WATCHED`], once earlier work is over.
 fn share(used: impl Fn() -> Duration) -> f64 {
-    // On a busy machine earlier work takes its time. A process that never rests is watched in the end, too.
+    // On a busy machine earlier work is interrupted for longer than any pause that would show its end. So the
+    // observation is repeated, and a process that never sleeps is found out in the end.
     let patience = Instant::now() + PATIENCE;
     loop {
-        let before = used();
-        thread::sleep(LOOK);
-        if used() - before < LOOK / 100 || Instant::now() > patience {
-            break;
+        let (start, before) = (Instant::now(), used());
+        thread::sleep(WATCHED);
+        let share = (used() - before).as_secs_f64() / start.elapsed().as_secs_f64();
+        if share < ASLEEP || Instant::now() > patience {
+            return share;
         }
     }
-    let (start, before) = (Instant::now(), used());
-    thread::sleep(WATCHED);
-    (used() - before).as_secs_f64() / start.elapsed().as_secs_f64()
 }
 
 #[test]
@@ -41,7 +40,7 @@ fn a_target_sleeps_while_a_source_takes_no_replies() {
     source.obey("call 100");
     source.signal(Signal::STOP);
     let idle = share(|| target.cpu_time());
-    assert!(idle < 0.01, "a target whose replies have no space worked {idle} of the time");
+    assert!(idle < ASLEEP, "a target whose replies have no space worked {idle} of the time");
 }
 
 #[test]
@@ -61,7 +60,7 @@ fn a_target_sleeps_while_a_source_owes_it_code_or_reads_no_refusals() {
         thread::sleep(Duration::from_millis(1));
     }
     let idle = share(|| target.cpu_time());
-    assert!(idle < 0.01, "a target that waits for code worked {idle} of the time");
+    assert!(idle < ASLEEP, "a target that waits for code worked {idle} of the time");
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn a_target_without_descriptors_serves_on_asleep_and_takes_connections_when_it_h
     assert!(error.to_string().contains("it has no file descriptors left for one more source"), "{error}");
     let waiting = UnixStream::connect(place.path("t.sock")).unwrap();
     let idle = share(|| target.cpu_time());
-    assert!(idle < 0.01, "a target that can take no connection worked {idle} of the time");
+    assert!(idle < ASLEEP, "a target that can take no connection worked {idle} of the time");
     assert!(call());
     target.limit_descriptors(1024);
     let other = place.link().connect().unwrap();
@@ -92,7 +91,7 @@ fn a_source_that_waits_long_sleeps() {
     target.signal(Signal::STOP);
     source.order("wait");
     let idle = share(|| source.cpu_time());
-    assert!(idle < 0.01, "a source that waits worked {idle} of the time");
+    assert!(idle < ASLEEP, "a source that waits worked {idle} of the time");
     target.signal(Signal::CONT);
     assert_eq!(source.hear(), "done");
 }
