@@ -295,7 +295,6 @@ impl ExecutorBuilder {
             in_place: Box::new(Usage::new()),
             space_was_made: false,
             local: HashMap::new(),
-            local_libraries: Vec::new(),
             recent_local: None,
         };
         for library in &self.local {

@@ -68,11 +68,17 @@ pub struct Executor {
     /// Whether [`Executor::make_space`] was called for the next binding.
     space_was_made: bool,
     /// Functions of the target's own, by name.
-    local: HashMap<Arc<str>, Arc<LinkedImage>>,
-    /// The libraries of these that have several images.
-    local_libraries: Vec<Library>,
+    local: HashMap<Arc<str>, Local>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
+}
+
+/// A function of the target's own.
+#[derive(Debug)]
+struct Local {
+    linked: Arc<LinkedImage>,
+    /// Its library, if that has images for other machines.
+    others: Option<Library>,
 }
 
 // SAFETY: the one field that is not Send is the pointer handed to injected code. The caller of
@@ -117,24 +123,29 @@ impl Executor {
 
     /// Whether `linked` is a function of the target's own.
     pub(crate) fn is_local(&self, linked: &Arc<LinkedImage>) -> bool {
-        self.local.values().any(|own| Arc::ptr_eq(own, linked))
+        self.local.values().any(|own| Arc::ptr_eq(&own.linked, linked))
+    }
+
+    /// The libraries of the target's own functions that have several images.
+    fn local_libraries(&self) -> impl Iterator<Item = &Library> {
+        self.local.values().filter_map(|local| local.others.as_ref())
     }
 
     /// The target's own library whose images are of this family.
     pub(crate) fn local_of_family(&self, family: &FamilyId) -> Option<&Library> {
         let of = |library: &&Library| library.manifest().is_some_and(|manifest| manifest.id() == *family);
-        self.local_libraries.iter().find(of)
+        self.local_libraries().find(of)
     }
 
     /// An image of one of the target's own libraries.
     pub(crate) fn local_image(&self, id: &CodeId) -> Option<&LibraryImage> {
-        self.local_libraries.iter().flat_map(|library| library.images()).find(|image| image.id() == *id)
+        self.local_libraries().flat_map(|library| library.images()).find(|image| image.id() == *id)
     }
 
     /// The family of a function of the target's own.
     pub(crate) fn local_family(&self, linked: &LinkedImage) -> Option<FamilyId> {
         let has = |library: &&Library| library.images().iter().any(|image| image.id() == linked.id());
-        Some(self.local_libraries.iter().find(has)?.manifest()?.id())
+        Some(self.local_libraries().find(has)?.manifest()?.id())
     }
 
     /// The executor's statistics.
@@ -165,7 +176,7 @@ impl Executor {
         let local = &self.local;
         let before = self.store.evictions();
         self.store.make_space(need, |linked| {
-            if !local.values().any(|own| Arc::ptr_eq(own, linked)) {
+            if !local.values().any(|own| Arc::ptr_eq(&own.linked, linked)) {
                 release(linked);
             }
         });
@@ -209,11 +220,8 @@ impl Executor {
             .install(image.id(), &mut copied, &Arc::from("the target itself"))
             .map_err(Refusal::from)
             .map_err(|refusal| refused(refusal.cause, refusal.text))?;
-        self.local.insert(library.name().into(), linked);
-        self.local_libraries.retain(|own| own.name() != library.name());
-        if library.images().len() > 1 {
-            self.local_libraries.push(library.clone());
-        }
+        let others = (library.images().len() > 1).then(|| library.clone());
+        self.local.insert(library.name().into(), Local { linked, others });
         self.recent_local = None;
         Ok(())
     }
@@ -299,7 +307,7 @@ impl Executor {
                 ),
             ));
         };
-        let callable = Callable::of(linked);
+        let callable = Callable::of(&linked.linked);
         self.recent_local = Some((Arc::clone(name), callable));
         Ok(callable)
     }

@@ -49,7 +49,7 @@ impl Executor {
     /// The reference that keeps the code of `index`, or a function of the target's own, placed.
     pub(crate) fn held(&self, table: &CodeTable, index: u16, code: Callable) -> Option<Arc<LinkedImage>> {
         let bound = table.bound(index).map(|(_, linked)| linked);
-        let mut all = bound.into_iter().chain(self.local.values());
+        let mut all = bound.into_iter().chain(self.local.values().map(|local| &local.linked));
         all.find(|linked| linked.main() as usize == code.main as usize).cloned()
     }
 

@@ -92,17 +92,17 @@ impl Call<'_> {
 
     /// The kind of a frame that names code, and the image and id that travel in it; `None` if the code index
     /// suffices.
-    fn named<'c>(&'c self, code: &'c Code) -> Option<(Kind, &'c [u8], CodeId)> {
+    fn named<'c>(&self, code: &'c Code) -> Option<(Kind, &'c [u8], CodeId)> {
         match (self.mode, code.known) {
             (Mode::Cached, Known::Bound) => None,
             (Mode::Local, _) => Some((Kind::CallLocal, &[], CodeId([0; 16]))),
-            (Mode::InPlace, _) => Some((Kind::CallInPlace, image_of(self.library, code), code.id)),
+            (Mode::InPlace, _) => Some((Kind::CallInPlace, code.library_image(), code.id)),
             // A source that may bring no code can only name stored code.
             (Mode::Cached, Known::Nothing) if !self.rights.contains(Rights::INJECT) => {
                 Some((Kind::CallId, &[], code.id))
             }
             (Mode::Cached, Known::Perhaps) => Some((Kind::CallId, &[], code.id)),
-            _ => Some((Kind::CallCode, image_of(self.library, code), code.id)),
+            _ => Some((Kind::CallCode, code.library_image(), code.id)),
         }
     }
 
@@ -226,12 +226,6 @@ fn make_payload_aside(
     // SAFETY: the line lends 40 bytes, aligned to 8.
     unsafe { line.payload().cast::<[u64; INLINE_PAYLOAD / 8]>().write(aside.payload) };
     Ok(used)
-}
-
-/// The image of this code; empty if there is none, which only a library that changed its images could cause.
-fn image_of<'c>(library: &'c Library, code: &'c Code) -> &'c [u8] {
-    let own = library.images().iter().find(|image| image.id() == code.id);
-    own.map_or_else(|| code.library_image(), |image| image.bytes())
 }
 
 #[cold]

@@ -33,14 +33,14 @@ pub(crate) struct SentCodes {
     recent: Option<(LibraryIdentity, u16)>,
     entries: Vec<Code>,
     by_id: HashMap<CodeId, u16>,
-    /// Indexes of images that stand for stored code, by the id of that: other images of its family.
-    in_place_of: HashMap<CodeId, u16>,
     /// Indexes without code.
     free: Vec<u16>,
     kept: KeptImages,
 }
 
+/// A power of two long, for the look-up of each call.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Code {
     pub(crate) id: CodeId,
     /// The images of its library, if there are several.
@@ -92,7 +92,8 @@ impl Code {
         }
     }
 
-    /// The image that was sent for a library by this index; empty if none is kept.
+    /// The image of the library that was used last by this index; empty if none is kept.
+    #[inline]
     pub(crate) fn library_image(&self) -> &[u8] {
         match &self.origin {
             Origin::Library(_, Some(image)) => image.bytes(),
@@ -215,10 +216,10 @@ impl SentCodes {
         }
     }
 
-    /// The index of the image by which stored code was forwarded, and what the target knows of it.
+    /// The index of the code with this id, and what the target knows of it.
     #[inline]
-    pub(crate) fn forwarded(&self, id: &CodeId) -> Option<(u16, Known)> {
-        let index = *self.by_id.get(id).or_else(|| self.in_place_of.get(id))?;
+    pub(crate) fn find(&self, id: &CodeId) -> Option<(u16, Known)> {
+        let index = *self.by_id.get(id)?;
         Some((index, self.get(index.into()).known))
     }
 
@@ -250,9 +251,6 @@ impl SentCodes {
             Some(&index) => index,
             None => self.add(sent, linked.name(), align_log2)?,
         };
-        if sent != id {
-            self.in_place_of.insert(id, index);
-        }
         let code = &mut self.entries[usize::from(index)];
         code.turn = self.kept.turn();
         code.origin = origin;

@@ -172,12 +172,10 @@ impl Inner {
         if !suits || max > limits.longest.into() || max > self.connection.target.limits.payload {
             return None;
         }
-        #[cfg(feature = "build")]
-        if self.exchanges.is_some() {
-            self.exchange(library);
-        }
-        let recent = self.codes.recent_index(library);
-        let index = recent.or_else(|| self.switch_to(library).ok())?;
+        let index = match self.codes.recent_index(library) {
+            Some(index) => index,
+            None => self.switched_to(library)?,
+        };
         let code = self.codes.get(index.into());
         (code.known == Known::Bound && code.align_log2 <= INLINE_ALIGN_LOG2).then_some(index)
     }

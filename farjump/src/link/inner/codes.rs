@@ -7,18 +7,39 @@ use farjump_loader::Library;
 use super::super::sent_codes::Flush;
 use super::Inner;
 use crate::Error;
+#[cfg(feature = "build")]
+use crate::Mode;
 
 impl Inner {
-    /// The index of `library`'s code, which becomes the code used last.
+    /// The index of `library`'s code, which becomes the code used last; but not while another image is made for it, so
+    /// that the next call comes here again.
     #[inline(never)]
     pub(super) fn switch_to(&mut self, library: &Library) -> Result<u16, Error> {
         self.release_closed();
         library.check_payload()?;
         #[cfg(feature = "build")]
-        if let Some(image) = self.exchanges.as_mut().and_then(|exchanges| exchanges.image_of(library)) {
-            return self.codes.switch_to(library, &image);
+        if self.exchanges.is_some() {
+            if self.settings.mode == Mode::Cached {
+                self.exchange(library);
+            }
+            let exchanged = self.exchanges.as_mut().and_then(|exchanges| exchanges.image_of(library));
+            let index = match exchanged {
+                Some(image) => self.codes.switch_to(library, &image),
+                None => self.codes.switch_to(library, library.image_for_cpu(&self.connection.target.cpu)?),
+            };
+            if self.is_exchanging(library) {
+                self.codes.forget_recent();
+            }
+            return index;
         }
         self.codes.switch_to(library, library.image_for_cpu(&self.connection.target.cpu)?)
+    }
+
+    /// As [`Inner::switch_to`]; `None` for an error, which a call of its own reports.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn switched_to(&mut self, library: &Library) -> Option<u16> {
+        self.switch_to(library).ok()
     }
 
     /// Releases images and indexes of closed libraries as far as outcomes that came show that no frame needs

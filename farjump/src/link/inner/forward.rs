@@ -1,5 +1,6 @@
 //! Forwarding received calls: a target's links to its destinations.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use farjump_control::{MAX_CODE, Message, Rights};
@@ -19,6 +20,15 @@ use crate::{Error, InjectError};
 /// Most questions of a target that are kept.
 const MOST_WANTED: usize = 64;
 
+/// The state of a link over which a target forwards calls.
+#[derive(Debug, Default)]
+pub(super) struct Forwarding {
+    /// Questions of the target's, whose answers this process may get elsewhere.
+    wanted: Vec<Wanted>,
+    /// The code that went in place of code that came here: another image of its family.
+    others: HashMap<CodeId, CodeId>,
+}
+
 impl Inner {
     /// Injects stored code with a payload as it is. Never waits. The token is for [`Inner::take`] if a reply
     /// is wanted.
@@ -27,6 +37,12 @@ impl Inner {
             return Err(self.gone_error());
         }
         let index = self.codes.index_forwarded(call.linked, image)?;
+        let (id, sent) = (call.linked.id(), self.codes.get(index.into()).id);
+        if id != sent
+            && let Some(forwarding) = &mut self.forwarding
+        {
+            forwarding.others.insert(id, sent);
+        }
         let token = self
             .pending
             .slots
@@ -86,7 +102,9 @@ impl Inner {
     #[inline]
     pub(in super::super) fn forwarded_image(&mut self, linked: &LinkedImage) -> Option<Image<'static>> {
         self.release_closed();
-        match self.codes.forwarded(&linked.id()) {
+        let id = linked.id();
+        let other = || self.forwarding.as_ref()?.others.get(&id);
+        match self.codes.find(&id).or_else(|| self.codes.find(other()?)) {
             Some((index, Known::Bound)) => Some(Image::Bound(index)),
             _ => self.image_unbound(linked),
         }
@@ -101,19 +119,19 @@ impl Inner {
 
     /// Keeps what the target asks for and this link does not have, instead of saying so.
     pub(in super::super) fn collect_wanted(&mut self) {
-        self.wanted = Some(Vec::new());
+        self.forwarding = Some(Box::default());
     }
 
     pub(in super::super) fn take_wanted(&mut self) -> Vec<Wanted> {
-        self.wanted.as_mut().map(std::mem::take).unwrap_or_default()
+        self.forwarding.as_mut().map(|forwarding| std::mem::take(&mut forwarding.wanted)).unwrap_or_default()
     }
 
     /// Notes that the target asks for this; `false` if the answer is that it is not here.
     pub(super) fn note_wanted(&mut self, wanted: Wanted) -> bool {
-        match &mut self.wanted {
+        match &mut self.forwarding {
             // A target asks for one thing for each of its waiting frames, so for very few.
-            Some(all) if all.len() < MOST_WANTED => {
-                all.push(wanted);
+            Some(forwarding) if forwarding.wanted.len() < MOST_WANTED => {
+                forwarding.wanted.push(wanted);
                 true
             }
             _ => false,

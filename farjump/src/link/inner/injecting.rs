@@ -301,10 +301,6 @@ impl Inner {
                 Error::Call(CallError::Refused { ifunc: library.name().to_owned(), cause, text }).into()
             );
         }
-        #[cfg(feature = "build")]
-        if mode == Mode::Cached && self.exchanges.is_some() {
-            self.exchange(library);
-        }
         let recent = self.codes.recent_index(library);
         let index = match recent {
             Some(index) => index,
@@ -315,10 +311,6 @@ impl Inner {
         }
         if mode == Mode::Cached && takes_lines(&self.connection.target.limits) {
             self.codes.warm(library, index);
-            #[cfg(feature = "build")]
-            if self.exchanges.is_some() && self.is_exchanging(library) {
-                self.codes.cool();
-            }
         }
         let alone = wants_reply && self.pending.slots.none_in_flight();
         let Some(token) = self.pending.slots.token(index, wants_reply) else {

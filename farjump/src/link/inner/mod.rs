@@ -22,18 +22,18 @@ use farjump_core::transport::ArrivalRules;
 use super::epoll::Watch;
 #[cfg(feature = "build")]
 use super::exact::Exchanges;
-use super::forwarded::Wanted;
 use super::pending_calls::PendingCalls;
 use super::sent_codes::SentCodes;
 use super::{LinkPath, LinkStats};
 use crate::{Error, GoneCause, Mode, WaitError};
 pub(super) use connection::Connection;
 use connection::TargetInfo;
+use forward::Forwarding;
 pub(super) use settings::Settings;
 pub(super) use waiting::TURNS_TO_IDLE;
 
-// The fields that every call uses come first, side by side.
-#[repr(C)]
+// The fields that every call uses come first, side by side, from the start of a line.
+#[repr(C, align(64))]
 pub(super) struct Inner {
     stats: LinkStats,
     codes: SentCodes,
@@ -44,8 +44,8 @@ pub(super) struct Inner {
     process: u32,
     /// Whether it is armed for a sleep in an event loop.
     is_watch_armed: bool,
-    /// Questions of the target's, if this process may get the answers elsewhere.
-    wanted: Option<Vec<Wanted>>,
+    /// The state of a link over which a target forwards calls.
+    forwarding: Option<Box<Forwarding>>,
     /// The images that are compiled for the target's CPU, if they are wanted.
     #[cfg(feature = "build")]
     exchanges: Option<Box<Exchanges>>,
@@ -98,7 +98,7 @@ impl Inner {
             settings,
             process: std::process::id(),
             is_watch_armed: false,
-            wanted: None,
+            forwarding: None,
         })
     }
 
@@ -126,7 +126,8 @@ impl Inner {
 
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.settings.mode = mode;
-        self.codes.cool();
+        // A link that compiles images looks for them in mode cached alone.
+        self.codes.forget_recent();
         self.close_several();
     }
 

@@ -116,7 +116,6 @@ impl SentCodes {
             let is_unused = recent != Some(index) && code.turn <= turn;
             if is_unused && code.is_closed() && !is_pending(index) {
                 self.by_id.remove(&code.id);
-                self.in_place_of.retain(|_, other| *other != index);
                 code.clear();
                 self.free.push(index);
             }

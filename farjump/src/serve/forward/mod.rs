@@ -72,7 +72,7 @@ pub(super) struct Forwards {
     choices: Choices,
     /// Made with the first handshake.
     wake: Option<Arc<Wake>>,
-    families: Families,
+    families: Box<Families>,
     /// Outcomes for sessions.
     outcomes: VecDeque<Returned>,
     /// Whether calls are under way, or an event is due.
@@ -91,7 +91,7 @@ struct Work<'a> {
 
 impl Forwards {
     pub(super) fn new(choices: Choices) -> Forwards {
-        let families = Families::new(choices.patience);
+        let families = Box::new(Families::new(choices.patience));
         Forwards {
             peers: Vec::new(),
             choices,
@@ -275,7 +275,7 @@ impl Forwards {
         for peer in &mut self.peers {
             peer.close(watch);
         }
-        self.families = Families::new(self.choices.patience);
+        *self.families = Families::new(self.choices.patience);
         self.outcomes.clear();
         self.active = false;
     }

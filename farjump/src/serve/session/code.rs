@@ -1,17 +1,16 @@
 //! Frames that bring or name their code.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::frame::{Kind, MAX_NAME, ReplyStatus};
-use farjump_core::image::{CodeId, FamilyId};
+use farjump_core::image::CodeId;
 use farjump_loader::LinkedImage;
 
 use super::head::{BlockedOn, HeldFrame};
 use super::{End, Session, Shared, Stop};
 use crate::Refusal;
-use crate::executor::{Callable, CodeTable, Executor, Named, Ready};
+use crate::executor::{Callable, CodeTable, Named, Ready};
 use crate::mode::Mode;
 use crate::policy::may;
 
@@ -20,48 +19,17 @@ pub(in crate::serve) struct SessionCodes {
     pub(super) table: CodeTable,
     /// Indexes of code that was placed on this link and not yet reported.
     unreported_links: Vec<u16>,
-    /// The families that frames named, by code index.
-    families: BTreeMap<u16, FamilyId>,
 }
-
-/// Most families that are noted for one link. Of code beyond them, the family that was named first counts.
-const MOST_FAMILIES: usize = 4096;
 
 impl SessionCodes {
     /// `table` has the budget that pays for the mailbox.
     pub(super) fn new(table: CodeTable) -> SessionCodes {
-        SessionCodes { table, unreported_links: Vec::new(), families: BTreeMap::new() }
+        SessionCodes { table, unreported_links: Vec::new() }
     }
 
     /// Bytes of the target's memory that the source has taken, and its limit; `None` where there is no limit.
     pub(in crate::serve) fn memory(&mut self) -> Option<(usize, usize)> {
         self.table.budget.taken()
-    }
-
-    /// Notes the family that a frame named for the code that it binds to `index`.
-    fn note_family(&mut self, index: u16, family: Option<FamilyId>) {
-        match family {
-            Some(family) if self.families.len() < MOST_FAMILIES || self.families.contains_key(&index) => {
-                self.families.insert(index, family);
-            }
-            _ => drop(self.families.remove(&index)),
-        }
-    }
-
-    /// The family of code that was called by `index`: that of the target's own library, or the one that the source
-    /// named.
-    pub(super) fn family(
-        &self,
-        index: u16,
-        linked: &Arc<LinkedImage>,
-        executor: &Executor,
-    ) -> Option<FamilyId> {
-        match self.table.bound(index) {
-            Some((_, bound)) if Arc::ptr_eq(bound, linked) => {
-                self.families.get(&index).or(linked.family()).copied()
-            }
-            _ => executor.local_family(linked),
-        }
     }
 
     /// Drops code, as if it had never come.
@@ -178,7 +146,7 @@ impl Session {
         copied.fill(|bytes| self.contents(&held).copy_code(bytes));
         let placed = shared.executor.stats.images_linked;
         let family = self.contents(&held).family();
-        self.codes.note_family(index, family);
+        self.note_family(index, family);
         let copied = &mut shared.scratch.code;
         let mut named =
             Named { id: code.id, epoch: code.epoch, family, copied, origin: &self.control.origin };

@@ -33,8 +33,6 @@ pub(in crate::serve) struct SourceControl {
     pub(in crate::serve) peer: PeerIdentity,
     /// The peer in words for people, as the origin of its code.
     pub(super) origin: Arc<str>,
-    /// What the source was asked for to forward it, and has not answered.
-    pub(super) asked: Vec<Wanted>,
     connection: Control,
 }
 
@@ -49,7 +47,6 @@ impl SourceControl {
             rights,
             peer: connection.peer().clone(),
             origin: connection.peer().to_string().into(),
-            asked: Vec::new(),
             connection,
         }
     }
@@ -239,7 +236,7 @@ impl Session {
 
     /// Whether the source was asked for this, to forward it.
     fn has_asked(&self, wanted: Wanted) -> bool {
-        self.control.asked.contains(&wanted)
+        self.passing.asked.contains(&wanted)
     }
 
     /// Takes the manifest that a frame waits for. One that is damaged, or of another family, counts as none.

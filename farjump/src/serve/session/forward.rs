@@ -1,12 +1,17 @@
 //! Forwarded calls of a session, and their outcomes.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use farjump_control::{Message, RefusalCause, Rights};
 use farjump_core::channel::SendError;
 use farjump_core::frame::{Flags, Header, ReplyStatus};
+use farjump_core::image::FamilyId;
+use farjump_loader::LinkedImage;
 
 use super::{Session, Shared, Stop, reply};
 use crate::Refusal;
-use crate::executor::Callable;
+use crate::executor::{Callable, Executor};
 use crate::link::Wanted;
 use crate::policy::may;
 use crate::serve::forward::{Caller, Outcome, Returned};
@@ -17,7 +22,41 @@ const MOST_FORWARDED: usize = 256;
 /// Most questions to one source that are not answered.
 const MOST_ASKED: usize = 64;
 
+/// Most families that are noted for one link. Of code beyond them, the family that was named first counts.
+const MOST_FAMILIES: usize = 4096;
+
+/// What a session knows for the calls that it forwards.
+#[derive(Default)]
+pub(super) struct Passing {
+    /// The families that frames named, by code index.
+    families: BTreeMap<u16, FamilyId>,
+    /// What the source was asked for, and has not answered.
+    pub(super) asked: Vec<Wanted>,
+}
+
 impl Session {
+    /// Notes the family that a frame named for the code that it binds to `index`.
+    pub(super) fn note_family(&mut self, index: u16, family: Option<FamilyId>) {
+        let families = &mut self.passing.families;
+        match family {
+            Some(family) if families.len() < MOST_FAMILIES || families.contains_key(&index) => {
+                families.insert(index, family);
+            }
+            _ => drop(families.remove(&index)),
+        }
+    }
+
+    /// The family of code that was called by `index`: that of the target's own library, or the one that the source
+    /// named.
+    fn family(&self, index: u16, linked: &Arc<LinkedImage>, executor: &Executor) -> Option<FamilyId> {
+        match self.codes.table.bound(index) {
+            Some((_, bound)) if Arc::ptr_eq(bound, linked) => {
+                self.passing.families.get(&index).or(linked.family()).copied()
+            }
+            _ => executor.local_family(linked),
+        }
+    }
+
     /// Handles a function that asked to be forwarded, and was allowed.
     #[cold]
     pub(super) fn forward(
@@ -38,7 +77,7 @@ impl Session {
             Some(linked) => {
                 self.replies.forwarded_calls += usize::from(wants_reply);
                 shared.executor.stats.forwarded += 1;
-                let family = self.codes.family(header.index, &linked, &shared.executor);
+                let family = self.family(header.index, &linked, &shared.executor);
                 shared.forwards.push(shared.executor.forwarding(), linked, family, caller);
                 return Ok(());
             }
@@ -59,7 +98,7 @@ impl Session {
         let refused = match wanted {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
-            _ if self.control.asked.len() >= MOST_ASKED => {
+            _ if self.passing.asked.len() >= MOST_ASKED => {
                 Some("its source leaves too many questions open".to_owned())
             }
             _ => None,
@@ -68,7 +107,7 @@ impl Session {
             shared.forwards.go_without(self.id, wanted, &why);
             return Ok(());
         }
-        self.control.asked.push(wanted);
+        self.passing.asked.push(wanted);
         log::debug!("{}: asked for {wanted}, to forward it", self.control.peer);
         self.notify(&match wanted {
             Wanted::Manifest(family) => Message::NeedManifest { family: family.0 },
@@ -79,8 +118,8 @@ impl Session {
     /// Takes the answer to a question of [`Session::ask`]: what the source was asked for, or nothing.
     #[cold]
     pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
-        if let Some(index) = self.control.asked.iter().position(|asked| *asked == wanted) {
-            self.control.asked.swap_remove(index);
+        if let Some(index) = self.passing.asked.iter().position(|asked| *asked == wanted) {
+            self.passing.asked.swap_remove(index);
         }
         let Some(answer) = answer else {
             return shared.forwards.go_without(

@@ -26,6 +26,7 @@ use self::code::{SessionCodes, code_missing};
 pub(super) use self::control::SourceControl;
 pub(super) use self::end::{End, Stop, cut};
 pub(super) use self::events::ChannelEvents;
+use self::forward::Passing;
 use self::head::{BlockedOn, HeadFrame, HeldFrame};
 pub(super) use self::large::LargeFrames;
 use self::large::LargeMailbox;
@@ -68,8 +69,8 @@ pub(super) struct Scratch {
     payload: Vec<u8>,
 }
 
-// The fields that every call uses come first, side by side.
-#[repr(C)]
+// The fields that every call uses come first, side by side, from the start of a line.
+#[repr(C, align(64))]
 pub(super) struct Session {
     pub(super) channel: Channel,
     head: HeadFrame,
@@ -81,6 +82,7 @@ pub(super) struct Session {
     pub(super) id: u64,
     /// Number of polls so far, of a channel that needs progress.
     polls: u8,
+    passing: Passing,
 }
 
 /// What is left to do after a call of [`Session::poll`].
@@ -115,6 +117,7 @@ impl Session {
             id,
             channel,
             polls: 0,
+            passing: Passing::default(),
         }
     }
 
