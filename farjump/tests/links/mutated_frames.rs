@@ -42,6 +42,8 @@ enum Fate {
     Skipped,
     /// Run this on this payload, and reply if a reply is wanted.
     Runs(Function, Vec<u8>),
+    /// Bind its code, run nothing, and reply.
+    Binds,
     /// Run this on each of these, and reply to none.
     RunsEach(Function, Vec<Vec<u8>>),
     /// Only reply.
@@ -132,6 +134,7 @@ impl Oracle {
                 };
                 match (bound, header.kind) {
                     (Err(cause), _) => Fate::Refused(cause),
+                    (Ok(_), Kind::Bind) => Fate::Binds,
                     (Ok(function), Kind::CallBatch) => {
                         let word = || u64::from_le_bytes(payload[..8].try_into().unwrap());
                         match Messages::of(&header, word) {
@@ -203,6 +206,7 @@ impl Oracle {
                     assert_eq!(hostile.reply_and_token(), (token, reply));
                 }
             }
+            Fate::Binds => assert_eq!(hostile.reply_and_token(), (token, Vec::new())),
             Fate::RunsEach(function, payloads) => {
                 for payload in payloads {
                     self.run(function, &payload);

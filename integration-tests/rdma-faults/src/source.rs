@@ -77,7 +77,11 @@ pub(crate) fn stream(link: &Link, counter: &Library, ahead: usize, mut replied: 
                 account.made += 1;
                 calls.push_back(call);
             }
-            Err(Error::Wait(WaitError::PeerGone { .. })) => break,
+            // Between two calls: perhaps none is lost.
+            Err(error @ Error::Wait(WaitError::PeerGone { .. })) => {
+                account.why = error.to_string();
+                break;
+            }
             Err(other) => panic!("call {}: {other}", account.made),
         }
         if calls.len() >= ahead

@@ -120,6 +120,7 @@ const NO_LIMITS: &str = "the emulator keeps no limit of the address space";
 const NO_MAPS: &str = "the emulator shows its own mappings for those of the program";
 const NO_FAULTS: &str = "the emulator's own page faults are counted";
 
+const NOT_STARTED: &str = "a program that is not there ends with 127 under the emulator, as one that fails";
 const NO_TRACING: &str = "the emulator does not trace processes";
 const NOT_TOLD: &str =
     "the emulator runs old code for new code at the same address: it ignores riscv64's flush";
@@ -166,7 +167,11 @@ const AARCH64: &[Tests] = &[
             "UCX's endpoint times out under the emulator, before the peer ends",
         )],
     },
-    Tests { package: "farjump", programs: &["--lib", "--test=links"], skipped: &[] },
+    Tests {
+        package: "farjump",
+        programs: &["--lib", "--test=links"],
+        skipped: &[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)],
+    },
     Tests {
         package: "farjump-integration-tests",
         programs: &["--test=conformance"],
@@ -206,6 +211,7 @@ const RISCV64: &[Tests] = &[
         package: "farjump",
         programs: &["--lib", "--test=links"],
         skipped: &[
+            ("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED),
             ("eviction::", NOT_TOLD),
             ("in_place::", NOT_TOLD),
             ("admin::", SAME_CODE),

@@ -32,8 +32,8 @@ use forward::Forwarding;
 pub(super) use settings::Settings;
 pub(super) use waiting::TURNS_TO_IDLE;
 
-// The fields that every call uses come first, side by side, from the start of a line.
-#[repr(C, align(64))]
+// The fields that every call uses come first, side by side.
+#[repr(C)]
 pub(super) struct Inner {
     stats: LinkStats,
     codes: SentCodes,
