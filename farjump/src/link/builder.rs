@@ -188,7 +188,7 @@ impl LinkBuilder {
     /// name.** Libraries that are only opened run no code here otherwise.
     #[cfg(feature = "build")]
     pub fn compile_for_peer(mut self, compiler: PeerCompiler) -> Self {
-        self.settings.compiler = Some(compiler);
+        self.settings.compiler = Some(Box::new(compiler));
         self
     }
 

@@ -38,9 +38,7 @@ pub(crate) struct SentCodes {
     kept: KeptImages,
 }
 
-/// A power of two long, for the look-up of each call.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(crate) struct Code {
     pub(crate) id: CodeId,
     /// The images of its library, if there are several.

@@ -93,7 +93,7 @@ impl Inner {
             codes: SentCodes::default(),
             pending: PendingCalls::default(),
             #[cfg(feature = "build")]
-            exchanges: settings.compiler.clone().map(|compiler| Box::new(Exchanges::new(compiler))),
+            exchanges: settings.compiler.clone().map(|compiler| Box::new(Exchanges::new(*compiler))),
             connection: settings.connect()?,
             settings,
             process: std::process::id(),

@@ -40,7 +40,7 @@ pub(in crate::link) struct Settings {
     pub(in crate::link) tcp: TcpOptions,
     /// The compiler of images for the target's CPU, if they are wanted.
     #[cfg(feature = "build")]
-    pub(in crate::link) compiler: Option<PeerCompiler>,
+    pub(in crate::link) compiler: Option<Box<PeerCompiler>>,
 }
 
 impl Settings {
