@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,7 +118,10 @@ impl Supervised {
         // Files, and no pipes: a program that outlives its driver would keep a pipe open.
         let output = || memfd_create("farjump-build", MemfdFlags::CLOEXEC).map(File::from);
         let (stdout, stderr) = output().and_then(|one| Ok((one, output()?))).map_err(|e| failed(e.into()))?;
-        let group = self.guard().as_ref().map(Guard::group);
+        let group = self.guard().as_ref().map(|guard| {
+            command.env("TMPDIR", &guard.folder);
+            guard.group()
+        });
         let streams = stdout.try_clone().and_then(|one| Ok((one, stderr.try_clone()?))).map_err(&failed)?;
         command.stdout(streams.0).stderr(streams.1).process_group(group.unwrap_or(0));
         let mut child = Running(command.spawn().map_err(&failed)?);
@@ -187,6 +190,8 @@ impl Drop for Running {
 #[derive(Debug)]
 struct Guard {
     shell: Child,
+    /// The job's folder, in which programs make their temporary files too: those that are killed leave them.
+    folder: PathBuf,
     /// Ends with this process.
     _input: Option<ChildStdin>,
 }
@@ -202,7 +207,7 @@ impl Guard {
             advice: "A build in the background needs a shell".to_owned(),
         })?;
         let _input = shell.stdin.take();
-        Ok(Guard { shell, _input })
+        Ok(Guard { shell, folder: folder.to_owned(), _input })
     }
 
     /// The group's number: the shell leads it, and is not reaped before the guard is dropped.
