@@ -1,4 +1,4 @@
-//! What a target forwards: calls, and images for other machines.
+//! Forwarded calls, and images for other machines.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::LinkedImage;
 
-/// What a target asks a source for.
+/// A manifest or an image for which a target asks a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wanted {
     Manifest(FamilyId),

@@ -37,7 +37,7 @@ impl Outgoing {
         self.0.peer_cpu()
     }
 
-    /// Takes what the destination asks for and this link does not have. An answer follows for each.
+    /// Takes the destination's questions that this link cannot answer itself. An answer follows for each.
     pub(crate) fn take_wanted(&mut self) -> Vec<Wanted> {
         self.0.take_wanted()
     }

@@ -192,6 +192,19 @@ fn a_library_without_an_image_for_a_destination_fails_there_and_says_what_it_has
     assert_eq!(call_level(&turned, &two, 0).unwrap(), "3");
 }
 
+/// Sends a call that forwards itself, of the image for level v3, which is said to be of this family.
+fn send(source: &mut RawSource, level: &Library, index: u16, family: FamilyId) {
+    let image = level.image_for(platform(3)).unwrap();
+    let code = PlanCode {
+        image: image.bytes(),
+        id: image.id(),
+        epoch: source.epoch,
+        name: "level",
+        family: Some(&family),
+    };
+    source.send_plan(&Plan { kind: Kind::CallCode, index, code: Some(code), ..call() }, b">");
+}
+
 /// A hostile source of the first of two targets, of which the second needs another image, and an honest one.
 struct Hostile<'a> {
     turned: Turned<'a>,
@@ -210,16 +223,7 @@ impl Hostile<'_> {
 
     /// Sends a call that forwards itself, of an image that is said to be of this family.
     fn send(&mut self, family: FamilyId) {
-        let image = self.level.image_for(platform(3)).unwrap();
-        let code = PlanCode {
-            image: image.bytes(),
-            id: image.id(),
-            epoch: self.source.epoch,
-            name: "level",
-            family: Some(&family),
-        };
-        let plan = Plan { kind: Kind::CallCode, index: self.index, code: Some(code), ..call() };
-        self.source.send_plan(&plan, b">");
+        send(&mut self.source, &self.level, self.index, family);
         self.index += 1;
     }
 
@@ -328,7 +332,7 @@ fn a_source_that_does_not_answer_holds_up_others_for_a_time_and_may_answer_late(
         return;
     }
     let place = Place::new();
-    let mut hostile = Hostile::new(&place, Duration::from_secs(1));
+    let mut hostile = Hostile::new(&place, Duration::from_secs(3));
     let level = hostile.level.clone();
     let family = family_of(&level);
     hostile.send(family);
@@ -365,4 +369,32 @@ fn a_source_that_ends_before_it_answers_leaves_the_call_to_the_next_one() {
     turned.turn();
     drop(source);
     assert_eq!(turned.answer_bytes(far).unwrap(), [0]);
+}
+
+#[test]
+fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
+    if !has_v3() {
+        return;
+    }
+    let place = Place::new();
+    let Hostile { turned, mut source, level, .. } = Hostile::new(&place, PATIENCE);
+    let mut far = turned.link.inject(&level, b">").unwrap();
+    // Its source is asked, and answers when the test looks for the outcome.
+    while turned.target(0).stats().forwarded == 0 {
+        turned.turn();
+    }
+    let frame = level.image_for(platform(3)).unwrap().bytes().len() + 512;
+    for number in 0..200_u8 {
+        let waits = &mut source;
+        alongside(move || waits.await_credit(frame), || turned.turn());
+        // The source skips to the start of its mailbox where the frame may not fit before the end.
+        if source.ring() - source.offset() < frame {
+            let skip = source.skip();
+            source.send(&skip);
+        }
+        send(&mut source, &level, number.into(), FamilyId([number; 16]));
+    }
+    assert!(far.poll().unwrap().is_none());
+    assert_eq!(turned.answer_bytes(far).unwrap(), [0]);
+    assert_eq!(call_level(&turned, &level, 1).unwrap(), "0");
 }

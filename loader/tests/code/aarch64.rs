@@ -2,6 +2,8 @@
 
 use farjump_core::image::SPAN_DISTANCE;
 
+use super::bytes;
+
 const RET: u32 = 0xd65f_03c0;
 
 /// `ret`
@@ -19,16 +21,6 @@ pub(crate) const WRITE_ITSELF: [u8; 12] = bytes([0x1000_0005, 0xf900_00a5, RET])
 /// A byte of `udf #0`.
 pub(crate) const TRAP: u8 = 0;
 pub(crate) const TRAP_SIGNAL: i32 = libc::SIGILL;
-
-const fn bytes<const WORDS: usize, const LEN: usize>(words: [u32; WORDS]) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
-    let mut at = 0;
-    while at < LEN {
-        bytes[at] = words[at / 4].to_le_bytes()[at % 4];
-        at += 1;
-    }
-    bytes
-}
 
 /// `adr x5, start; movz x6, #(SPAN_DISTANCE >> 16), lsl #16; add x5, x5, x6`, at the start: the address of span 2.
 const ADDRESS_OF_SPAN2: [u32; 3] =

@@ -60,3 +60,14 @@ pub(crate) fn importing(name: &str) -> Vec<u8> {
 pub(crate) fn relative(site: Place, to: Place) -> Relative {
     Relative { site, to }
 }
+
+/// Instructions of one word each as bytes.
+const fn bytes<const WORDS: usize, const LEN: usize>(words: [u32; WORDS]) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    let mut at = 0;
+    while at < LEN {
+        bytes[at] = words[at / 4].to_le_bytes()[at % 4];
+        at += 1;
+    }
+    bytes
+}

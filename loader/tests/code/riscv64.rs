@@ -2,6 +2,8 @@
 
 use farjump_core::image::SPAN_DISTANCE;
 
+use super::bytes;
+
 const RET: u32 = 0x0000_8067;
 
 /// `ret`
@@ -19,16 +21,6 @@ pub(crate) const WRITE_ITSELF: [u8; 12] = bytes([0x0000_0297, 0x0052_b023, RET])
 /// A byte of the instruction that is none.
 pub(crate) const TRAP: u8 = 0;
 pub(crate) const TRAP_SIGNAL: i32 = libc::SIGILL;
-
-const fn bytes<const WORDS: usize, const LEN: usize>(words: [u32; WORDS]) -> [u8; LEN] {
-    let mut bytes = [0; LEN];
-    let mut at = 0;
-    while at < LEN {
-        bytes[at] = words[at / 4].to_le_bytes()[at % 4];
-        at += 1;
-    }
-    bytes
-}
 
 /// `auipc t0, SPAN_DISTANCE >> 12`, at the start: the address of span 2.
 const ADDRESS_OF_SPAN2: u32 = 0x0000_0297 | SPAN_DISTANCE as u32;

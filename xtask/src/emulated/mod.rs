@@ -110,7 +110,7 @@ fn of_platform(
             .args(["test", "--no-fail-fast", "--target", platform.rust, "--package", tests.package])
             .args(tests.programs)
             .args(["--", "--show-output"])
-            .args(tests.skipped.iter().flat_map(|(name, _)| ["--skip", name]))
+            .args(tests.skipped.iter().copied().flatten().flat_map(|(name, _)| ["--skip", name]))
             // Examples in documentation are linked too.
             .env("RUSTDOCFLAGS", &link)
             .env(&platform.variable("RUNNER"), &runner)
@@ -126,7 +126,12 @@ fn of_platform(
         }
         let name = format!("{} for {}", tests.package, platform.suite);
         tally.add(suite(&name, run, true)?);
-        let skipped = tests.skipped.iter().map(|(name, why)| (format!("{}: {name}", tests.package), why));
+        let skipped = tests
+            .skipped
+            .iter()
+            .copied()
+            .flatten()
+            .map(|(name, why)| (format!("{}: {name}", tests.package), why));
         tally.skipped.extend(skipped.map(|(name, why)| (name, (*why).to_owned())));
     }
     if platform.is_third {

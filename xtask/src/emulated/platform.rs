@@ -27,9 +27,12 @@ pub(super) struct Tests {
     pub(super) package: &'static str,
     /// cargo's options for features and test programs; none for all programs, with the examples in its documentation.
     pub(super) programs: &'static [&'static str],
-    /// Tests, or modules of them, that do not run, with the reason.
-    pub(super) skipped: &'static [(&'static str, &'static str)],
+    /// Lists of tests, or modules of them, that do not run, with the reason.
+    pub(super) skipped: &'static [Skipped],
 }
+
+/// Names of tests, each with the reason why it does not run.
+pub(super) type Skipped = &'static [(&'static str, &'static str)];
 
 /// Packages with which programs are linked.
 pub(super) enum Packages {
@@ -139,20 +142,18 @@ const LOADER: &[&str] = &[
     "--test=store",
     "--test=wanted",
 ];
+/// Tests of the loader that the emulator does not let run on any platform.
+const LOADER_SKIPPED: Skipped = &[
+    ("placing_and_running_waits_for_no_page", NO_FAULTS),
+    ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
+    ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
+    ("ptrace_writes_traps_where_debuggers", NO_TRACING),
+];
 
 /// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises.
 const AARCH64: &[Tests] = &[
     Tests { package: "farjump-core", programs: &[], skipped: &[] },
-    Tests {
-        package: "farjump-loader",
-        programs: LOADER,
-        skipped: &[
-            ("placing_and_running_waits_for_no_page", NO_FAULTS),
-            ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
-            ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
-            ("ptrace_writes_traps_where_debuggers", NO_TRACING),
-        ],
-    },
+    Tests { package: "farjump-loader", programs: LOADER, skipped: &[LOADER_SKIPPED] },
     Tests { package: "farjump-os", programs: &["--lib"], skipped: &[] },
     Tests {
         package: "farjump-control",
@@ -162,20 +163,20 @@ const AARCH64: &[Tests] = &[
     Tests {
         package: "farjump-transports",
         programs: &["--lib", "--test=transports"],
-        skipped: &[(
+        skipped: &[&[(
             "a_peer_that_ends_under_a_frame_over_tcp",
             "UCX's endpoint times out under the emulator, before the peer ends",
-        )],
+        )]],
     },
     Tests {
         package: "farjump",
         programs: &["--lib", "--test=links"],
-        skipped: &[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)],
+        skipped: &[&[("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED)]],
     },
     Tests {
         package: "farjump-integration-tests",
         programs: &["--test=conformance"],
-        skipped: &[
+        skipped: &[&[
             ("fake", SAME_CODE),
             ("delayed", SAME_CODE),
             ("traced", SAME_CODE),
@@ -185,7 +186,7 @@ const AARCH64: &[Tests] = &[
             ("checked", SAME_CODE),
             ("fenced", SAME_CODE),
             ("namespaces", "programs in a namespace are not started by way of the emulator"),
-        ],
+        ]],
     },
 ];
 
@@ -197,20 +198,19 @@ const RISCV64: &[Tests] = &[
         package: "farjump-loader",
         programs: LOADER,
         skipped: &[
-            ("placing_and_running_waits_for_no_page", NO_FAULTS),
-            ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
-            ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
-            ("ptrace_writes_traps_where_debuggers", NO_TRACING),
-            ("calling_code_that_was_freed_ends_the_process_at_once", NOT_TOLD),
-            ("threads_that_share_an_arena_do_not_disturb_one_another", NOT_TOLD),
-            ("room_that_is_used_again_runs_the_new_code", NOT_TOLD),
+            LOADER_SKIPPED,
+            &[
+                ("calling_code_that_was_freed_ends_the_process_at_once", NOT_TOLD),
+                ("threads_that_share_an_arena_do_not_disturb_one_another", NOT_TOLD),
+                ("room_that_is_used_again_runs_the_new_code", NOT_TOLD),
+            ],
         ],
     },
     Tests { package: "farjump-os", programs: &[], skipped: &[] },
     Tests {
         package: "farjump",
         programs: &["--lib", "--test=links"],
-        skipped: &[
+        skipped: &[&[
             ("each_obstacle_leaves_the_carried_image_in_use_and_can_be_read", NOT_STARTED),
             ("eviction::", NOT_TOLD),
             ("in_place::", NOT_TOLD),
@@ -219,7 +219,7 @@ const RISCV64: &[Tests] = &[
             ("hostile_sources::", SAME_CODE),
             ("hostile_targets::", SAME_CODE),
             ("mutated_frames::", SAME_CODE),
-        ],
+        ]],
     },
 ];
 

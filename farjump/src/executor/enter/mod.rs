@@ -19,6 +19,8 @@
     path = "unsupported.rs"
 )]
 mod machine;
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
+mod words;
 
 use std::ffi::{CStr, c_void};
 use std::fmt;

@@ -4,16 +4,9 @@ use std::arch::{asm, naked_asm};
 use std::ffi::c_void;
 
 use super::Main;
-
-/// The words that [`enter`] leaves on the stack, from the stack pointer on, which is `way_out`. The first two are
-/// the registers s0 and s1.
-const LEFT: usize = 16;
-/// The address to which `main` returns.
-const RETURN: usize = 24;
-/// The function in which the call ends, in place of `enter`; 0 if there is none.
-const END: usize = 32;
-/// All of them, and one that keeps the stack aligned to 16.
-const LEN: usize = 48;
+pub(crate) use super::words::redirect;
+pub(super) use super::words::return_address;
+use super::words::{END, LEFT, LEN, RETURN};
 
 /// Calls `main(payload, size, target_args)`. Returns `true` if `main` returned, and `false` if [`leave`] ended it
 /// with the stack pointer that this function wrote to `way_out`.
@@ -111,26 +104,6 @@ pub(crate) unsafe fn enter(
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn leave(way_out: usize) -> ! {
     naked_asm!("ld t1, {LEFT}(a0)", "mv sp, a0", "jr t1", LEFT = const LEFT)
-}
-
-/// Has the call whose [`enter`] wrote `way_out` go on in `function` when it returns or is left, in place of that
-/// `enter`.
-///
-/// # Safety
-/// That `enter` must not have returned yet, on this thread.
-pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
-    // SAFETY: `enter` wrote the word, and reads it at both of its exits. The thread is here, deeper in the same
-    // stack, so it is in use, and nothing else reads it.
-    unsafe { ((way_out + END) as *mut usize).write(function as *const () as usize) }
-}
-
-/// The return address of the function that `enter` called.
-///
-/// # Safety
-/// The `enter` that wrote `way_out` must not have returned yet, on this thread.
-pub(super) unsafe fn return_address(way_out: usize) -> usize {
-    // SAFETY: `enter` wrote the word, which is in use as long as it has not returned.
-    unsafe { ((way_out + RETURN) as *const usize).read() }
 }
 
 /// The bytes between the frame record of a function and its frame pointer, which is the stack pointer of its caller.

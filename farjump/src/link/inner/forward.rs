@@ -117,7 +117,7 @@ impl Inner {
         self.peer_cpu().runs(&view).then_some(Image::Own)
     }
 
-    /// Keeps what the target asks for and this link does not have, instead of saying so.
+    /// Keeps the target's questions that this link cannot answer, in place of answering that it has nothing.
     pub(in super::super) fn collect_wanted(&mut self) {
         self.forwarding = Some(Box::default());
     }

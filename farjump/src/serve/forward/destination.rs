@@ -41,7 +41,7 @@ struct Connected {
     used: bool,
     /// Whether the control connection may have messages.
     attended: bool,
-    /// What the destination has asked for, and was not answered yet.
+    /// Questions of the destination without an answer.
     wanted: Vec<Wanted>,
     watches_write: bool,
     doorbell_watches_write: bool,
@@ -191,7 +191,13 @@ impl Peer {
                 Forwarded { linked: code, family: family.as_ref(), payload, wants_reply: caller.wants_reply };
             let sent = match linked.link.image_of(code) {
                 Some(image) => linked.link.forward(&call, image),
-                None => match work.families.image_for(code, *family, linked.link.cpu(), work.executor) {
+                None => match work.families.image_for(
+                    code,
+                    *family,
+                    caller.session,
+                    linked.link.cpu(),
+                    work.executor,
+                ) {
                     Found::Here(Other::Stored(other)) => linked.link.forward(&call, Image::Stored(&other)),
                     Found::Here(Other::Passed(other)) => linked.link.forward(&call, Image::Passed(&other)),
                     Found::Waits => {
@@ -226,7 +232,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Answers what the destination asks for, as far as it is here.
+    /// Answers the destination's questions whose answers are here, or cannot be had.
     ///
     /// # Errors
     /// At the end of the link.

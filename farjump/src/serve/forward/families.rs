@@ -1,8 +1,8 @@
 //! Images for other machines, which a target passes on without running them.
 //!
-//! Code that came here was chosen for this CPU. A destination with another one needs another image of the same family.
-//! It is asked for where the code came from, as far back as the first source, by the messages with which a target asks
-//! for what a frame needs. Manifests and images are known by their hashes, so it does not matter who sends them.
+//! A source sends the image that suits this CPU. A destination with another CPU needs another image of the same family.
+//! The target asks its own source for that image, and each target on the way does the same, up to the first source.
+//! Manifests and images are known by their hashes, so any source may send them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use farjump_loader::{LinkedImage, Manifest, code_id};
 use crate::executor::Executor;
 use crate::link::{PassedImage, Wanted};
 
-/// Families that are kept.
+/// Families that are kept. More are kept only while each of them has a question under way.
 const FAMILIES: usize = 64;
 /// Sources of a family that are remembered.
 const SOURCES: usize = 16;
@@ -41,14 +41,14 @@ pub(super) enum Other {
 struct Family {
     id: FamilyId,
     manifest: Option<Arc<Manifest>>,
-    /// The sessions whose frames named it, in the order in which they first did. The first one is asked first: it
+    /// The sessions whose frames named it, in the order of their first frames. The first one is asked first: it
     /// named the family before this target could have sent it anywhere, so no circle of targets asks itself.
     sources: Vec<u64>,
-    /// Why the last source that was asked sent nothing.
+    /// The reason why the last source that was asked sent nothing.
     failure: Option<String>,
 }
 
-/// A question that was not answered yet.
+/// A question without an answer.
 struct Ask {
     family: FamilyId,
     wanted: Wanted,
@@ -88,8 +88,12 @@ impl Families {
         match self.families.iter().rposition(|family| family.id == id) {
             Some(index) => self.families[index..].rotate_left(1),
             None => {
-                if self.families.len() == FAMILIES {
-                    self.families.remove(0);
+                let asks = &self.asks;
+                let is_idle = |family: &Family| asks.iter().all(|ask| ask.family != family.id);
+                if self.families.len() >= FAMILIES
+                    && let Some(oldest) = self.families.iter().position(is_idle)
+                {
+                    self.families.remove(oldest);
                 }
                 self.families.push(Family { id, manifest: None, sources: Vec::new(), failure: None });
             }
@@ -98,20 +102,26 @@ impl Families {
         &mut self.families[last]
     }
 
-    /// The image of `linked`'s family that runs on `cpu`.
+    /// The image of `linked`'s family that runs on `cpu`, for a call of this session.
     pub(super) fn image_for(
         &mut self,
         linked: &LinkedImage,
         family: Option<FamilyId>,
+        session: u64,
         cpu: &Cpu,
         executor: &Executor,
     ) -> Found<Other> {
-        let (here, there) = (linked.label(), cpu.platform());
+        let there = cpu.platform();
         let Some(family) = family else {
             return Found::Not(format!(
-                "it runs on {there}, and the code is the only image of its library, for {here}: build the library for both"
+                "it runs on {there}, and the code is the only image of its library, for {}: build the library for both",
+                linked.label()
             ));
         };
+        if !self.knows(family) {
+            // Forgotten while the call waited for the destination.
+            self.note(family, session);
+        }
         let manifest = match self.manifest(family, executor) {
             Found::Here(manifest) => manifest,
             Found::Waits => return Found::Waits,
@@ -143,12 +153,19 @@ impl Families {
         }
     }
 
-    /// The manifest of a family.
+    fn knows(&self, id: FamilyId) -> bool {
+        self.families.iter().any(|family| family.id == id)
+    }
+
+    /// The manifest of a family. A destination may ask for any.
     pub(super) fn manifest(&mut self, id: FamilyId, executor: &Executor) -> Found<Arc<Manifest>> {
         if let Some(library) = executor.local_of_family(&id)
             && let Some(manifest) = library.manifest()
         {
             return Found::Here(Arc::clone(manifest));
+        }
+        if !self.knows(id) {
+            return Found::Not(format!("no source has named family {id}"));
         }
         match &self.family(id).manifest {
             Some(manifest) => Found::Here(Arc::clone(manifest)),

@@ -79,7 +79,7 @@ pub(super) struct Forwards {
     active: bool,
 }
 
-/// What a destination's turn works with.
+/// Context of a destination's turn.
 struct Work<'a> {
     choices: &'a Choices,
     wake: &'a mut Option<Arc<Wake>>,
@@ -140,8 +140,8 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. What sources are
-    /// to be asked for is then in [`Forwards::take_unsent`].
+    /// Connects to destinations that calls wait for, sends while there is credit, and takes outcomes. Questions for
+    /// sources are then in [`Forwards::take_unsent`].
     pub(super) fn turn(&mut self, watch: &Watch, executor: &mut Executor) {
         let mut work = Work {
             choices: &self.choices,
@@ -180,7 +180,7 @@ impl Forwards {
         self.active = true;
     }
 
-    /// Notes that a session does not send what it was asked for.
+    /// Notes that a session does not answer a question.
     pub(super) fn go_without(&mut self, session: u64, wanted: Wanted, why: &str) {
         self.families.failed(session, wanted, why.to_owned());
         self.active = true;

@@ -25,12 +25,12 @@ const MOST_ASKED: usize = 64;
 /// Most families that are noted for one link. Of code beyond them, the family that was named first counts.
 const MOST_FAMILIES: usize = 4096;
 
-/// What a session knows for the calls that it forwards.
+/// State of a session for the calls that it forwards.
 #[derive(Default)]
 pub(super) struct Passing {
     /// The families that frames named, by code index.
     families: BTreeMap<u16, FamilyId>,
-    /// What the source was asked for, and has not answered.
+    /// Questions that the source has not answered.
     pub(super) asked: Vec<Wanted>,
 }
 
@@ -99,7 +99,7 @@ impl Session {
             _ if self.control.is_source_gone() => Some("its source is gone".to_owned()),
             Wanted::Code(_) if brings.is_err() => brings.err().map(|refusal| refusal.text),
             _ if self.passing.asked.len() >= MOST_ASKED => {
-                Some("its source leaves too many questions open".to_owned())
+                Some(format!("its source has {MOST_ASKED} questions to answer"))
             }
             _ => None,
         };
@@ -115,7 +115,7 @@ impl Session {
         })
     }
 
-    /// Takes the answer to a question of [`Session::ask`]: what the source was asked for, or nothing.
+    /// Takes the answer to a question of [`Session::ask`]; `None` if the source does not have the answer.
     #[cold]
     pub(super) fn take_asked(&mut self, wanted: Wanted, answer: Option<Vec<u8>>, shared: &mut Shared) {
         if let Some(index) = self.passing.asked.iter().position(|asked| *asked == wanted) {

@@ -1,0 +1,33 @@
+//! The words that `enter` leaves on the stack where a call does not push its return address: aarch64 and riscv64.
+//!
+//! They lie from the stack pointer on, which is `way_out`. The first two are the preserved registers that the compiler
+//! does not let `enter` name as overwritten.
+
+/// Offset of the address at which a call continues that is left.
+pub(super) const LEFT: usize = 16;
+/// Offset of the address to which `main` returns.
+pub(super) const RETURN: usize = 24;
+/// Offset of the function in which the call ends, in place of `enter`; 0 if there is none.
+pub(super) const END: usize = 32;
+/// Length of all of them, and of one that keeps the stack aligned to 16.
+pub(super) const LEN: usize = 48;
+
+/// Has the call whose `enter` wrote `way_out` continue in `function` when it returns or is left, in place of that
+/// `enter`.
+///
+/// # Safety
+/// That `enter` must not have returned yet, on this thread.
+pub(crate) unsafe fn redirect(way_out: usize, function: extern "C" fn() -> !) {
+    // SAFETY: `enter` wrote the word, and reads it at both of its exits. The thread is here, deeper in the same
+    // stack, so it is in use, and nothing else reads it.
+    unsafe { ((way_out + END) as *mut usize).write(function as *const () as usize) }
+}
+
+/// The return address of the function that `enter` called.
+///
+/// # Safety
+/// The `enter` that wrote `way_out` must not have returned yet, on this thread.
+pub(super) unsafe fn return_address(way_out: usize) -> usize {
+    // SAFETY: `enter` wrote the word, which is in use as long as it has not returned.
+    unsafe { ((way_out + RETURN) as *const usize).read() }
+}
