@@ -147,8 +147,8 @@ pub(crate) fn down_in_the_middle(backend: &str) -> Done {
             account
         });
         says(&account.why, PORT_DOWN);
-        // Of calls that are made one by one none is lost if the link goes down between two.
-        assert!(account.replied >= 20 && (account.lost > 0 || ahead == 1), "{account:?}");
+        // None is lost if the link goes down when all replies have arrived, also those not looked at yet.
+        assert!(account.replied >= 20, "{account:?}");
         target.gone();
         account.balances(target.count().0 - before);
         link.reconnect().unwrap();

@@ -131,7 +131,11 @@ impl Log {
             Some(Ended { status: Some(137), .. }) => {
                 Verdict::Failed("it was killed: it did not end in time".to_owned())
             }
-            Some(Ended { status: Some(status), .. }) => Verdict::Failed(format!("status {status}")),
+            Some(Ended { status: Some(status), output }) => {
+                let failed: Vec<_> = output.lines().filter(|line| line.starts_with("failed ")).collect();
+                let colon = if failed.is_empty() { "" } else { ": " };
+                Verdict::Failed(format!("status {status}{colon}{}", failed.join("; ")))
+            }
         }
     }
 }
@@ -154,6 +158,12 @@ skipped: verbs-write: not in this build\r
 @@ begin 3\r
 @@ end 3 137 70\r
 @@ begin 4\r
+ok one case (2 s)\r
+failed a case (3 s): it panicked\r
+at its line\r
+failed another (0 s): so\r
+@@ end 4 1 74\r
+@@ begin 5\r
 half a line";
 
     #[test]
@@ -165,7 +175,9 @@ half a line";
         assert_eq!(log.verdict(2), Verdict::Failed("status 3".into()));
         assert_eq!([0, 2, 9].map(|number| log.output(number)), ["hca_id: rxe0\n", "", ""]);
         assert!(matches!(log.verdict(3), Verdict::Failed(why) if why.contains("in time")));
-        for number in [4, 5] {
+        let named = "status 1: failed a case (3 s): it panicked; failed another (0 s): so";
+        assert_eq!(log.verdict(4), Verdict::Failed(named.into()));
+        for number in [5, 6] {
             assert!(matches!(log.verdict(number), Verdict::Failed(why) if why.contains("after 60 s")));
         }
     }
