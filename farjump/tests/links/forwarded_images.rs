@@ -380,7 +380,9 @@ fn a_source_that_names_families_without_end_costs_others_none_of_theirs() {
     let Hostile { turned, mut source, level, .. } = Hostile::new(&place, PATIENCE);
     let mut far = turned.link.inject(&level, b">").unwrap();
     // The destination does not turn, so no source is asked for its image yet.
-    let turn = || drop(turned.target(0).poll().unwrap());
+    let turn = || {
+        turned.target(0).poll().unwrap();
+    };
     while turned.target(0).stats().forwarded == 0 {
         turn();
     }
