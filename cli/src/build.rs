@@ -72,7 +72,8 @@ pub(crate) struct Build {
     /// gcc, clang, zig cc]
     #[arg(long = "target-cc", value_name = "TRIPLE=CC", value_parser = target_cc)]
     pub(crate) target_ccs: Vec<(Machine, String)>,
-    /// The linker that makes images, GNU ld or lld [default: the first usable one of ld.bfd, ld, ld.lld]
+    /// The linker that makes images, GNU ld or lld, or `own` for farjump's own [default: the first usable one of ld.bfd,
+    /// ld, ld.lld, own]
     #[arg(long, value_name = "LD", env = "FARJUMP_LD", hide_env = true)]
     pub(crate) linker: Option<PathBuf>,
     /// A flag for the compiler, and for the link of the library; may be repeated

@@ -64,6 +64,28 @@ fn for_peer_adds_an_image_for_the_cpu_that_the_target_claims() {
 }
 
 #[test]
+fn where_no_linker_is_in_the_path_farjump_links_the_image_itself() {
+    let bench = Workbench::new();
+    bench.write("count.c", COUNT);
+    let path = std::env::var_os("PATH").unwrap();
+    let found = std::env::split_paths(&path).find(|folder| folder.join("cc").exists()).unwrap();
+    // The compiler links the library, by the programs beside it.
+    let cc = format!("{0}/cc -B{0}/", found.display());
+    for (linker, output) in [(&[][..], "libcount.so"), (&["--linker", "own"], "libown.so")] {
+        let mut build = bench.farjump();
+        build.args(["build", "count.c", "--name", "count", "-o", output, "--cc", &cc]).args(linker);
+        finish(build.env("PATH", "/nowhere")).worked();
+    }
+    let [id, own] = ["libcount.so", "libown.so"]
+        .map(|library| bench.json(["inspect", library, "--json"])["images"][0]["id"].clone());
+    assert!(id.is_string() && id == own, "{id} {own}");
+    let serving = bench.serve(&[]);
+    let replied = bench.inject(&bench.path("libcount.so"), &["--args", "seven--"]).worked();
+    assert_eq!(replied.out, 7_u64.to_le_bytes());
+    serving.stop().worked();
+}
+
+#[test]
 fn for_peer_without_a_target_there_says_so_and_builds_nothing() {
     let bench = Workbench::new();
     bench.write("count.c", COUNT);

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use farjump_core::image::{ImageView, Place};
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
-use fixture::{Fixture, Target, imports, is_there, sample};
+use fixture::{Fixture, Target, imports, is_there, linkers, sample};
 
 const HEADER: &str = "#include <farjump_ifunc.h>\n";
 /// Every feature that needs patching, in both spans, and every kind of import.
@@ -128,13 +128,7 @@ fn the_same_input_gives_the_same_code_wherever_it_lies() {
 }
 
 #[test]
-fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
-    for linker in ["ld.bfd", "ld.lld"] {
-        if !is_there(linker) {
-            println!("skipped: {linker} is not installed");
-            return;
-        }
-    }
+fn all_linkers_make_images_that_import_the_same_and_do_the_same() {
     let fixture = Fixture::new();
     let rich = fixture.write("rich.c", RICH);
     let mut sources: Vec<(&str, PathBuf, &[&str])> =
@@ -146,22 +140,24 @@ fn gnu_ld_and_lld_make_images_that_import_the_same_and_do_the_same() {
         sources.push((name, sample(&format!("rust/{name}.rs")), &[]));
     }
     for (name, source, flags) in sources {
-        let [bfd, lld] = ["ld.bfd", "ld.lld"].map(|linker| {
+        let mut first: Option<Vec<String>> = None;
+        for linker in linkers() {
             let cflags = flags.iter().map(|&flag| flag.to_owned()).collect();
             let inputs = std::slice::from_ref(&source);
             let options = Options { linker: Some(linker.into()), cflags, ..fixture.options(name, inputs) };
-            build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"))
-        });
-        assert!(
-            bfd.images[0].linker.contains("GNU ld") && lld.images[0].linker.contains("LLD"),
-            "{} {}",
-            bfd.images[0].linker,
-            lld.images[0].linker
-        );
-        assert_eq!(imports(&bfd.images[0].bytes), imports(&lld.images[0].bytes), "{}", source.display());
-        if name == "rich" {
-            run_rich(&bfd);
-            run_rich(&lld);
+            let report = build(&options).unwrap_or_else(|error| panic!("{linker}: {error}"));
+            let version = match linker {
+                "ld.bfd" => "GNU ld",
+                "ld.lld" => "LLD",
+                _ => "farjump's own",
+            };
+            let said = &report.images[0].linker;
+            assert!(said.contains(version), "{said}");
+            let imports = imports(&report.images[0].bytes);
+            assert_eq!(first.get_or_insert_with(|| imports.clone()), &imports, "{}", source.display());
+            if name == "rich" {
+                run_rich(&report);
+            }
         }
     }
 }
@@ -292,7 +288,7 @@ fn the_compilers_own_support_routines_travel_along() {
 #[test]
 fn code_in_sections_of_any_name_travels_with_the_rest() {
     let fixture = Fixture::new();
-    for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
+    for linker in linkers() {
         let source = fixture.write(
             "t.c",
             &format!(

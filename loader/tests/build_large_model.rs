@@ -11,7 +11,7 @@ use std::process::Command;
 
 use farjump_core::image::{ImageView, Place};
 use farjump_loader::builder::{Options, build};
-use fixture::{Fixture, Target, imports, is_there};
+use fixture::{Fixture, Target, imports, is_there, linkers};
 
 /// Payload routines for a function that assembly defines.
 const ROUTINES: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(t)\n";
@@ -28,24 +28,16 @@ fn assembly(symbol: &str, shift: usize) -> String {
     )
 }
 
-/// Each installed linker, and the options to build `inputs` with it.
-fn linkers(fixture: &Fixture, inputs: &[std::path::PathBuf], flags: &[&str]) -> Vec<Options> {
-    let there = ["ld.bfd", "ld.lld"].into_iter().filter(|linker| {
-        let there = is_there(linker);
-        if !there {
-            println!("skipped with {linker}: it is not installed");
-        }
-        there
-    });
-    let options: Vec<_> = there
+/// The options to build `inputs` with each linker.
+fn with_linkers(fixture: &Fixture, inputs: &[std::path::PathBuf], flags: &[&str]) -> Vec<Options> {
+    linkers()
+        .into_iter()
         .map(|linker| Options {
             linker: Some(linker.into()),
             cflags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             ..fixture.options("t", inputs)
         })
-        .collect();
-    assert!(!options.is_empty(), "neither GNU ld nor lld is installed");
-    options
+        .collect()
 }
 
 #[test]
@@ -56,7 +48,7 @@ fn an_address_of_the_image_itself_lies_at_any_byte_of_an_instruction() {
         let inputs =
             [fixture.write("routines.c", ROUTINES), fixture.write("t.s", &assembly("numbers + 16", shift))];
         let mut ids = Vec::new();
-        for options in linkers(&fixture, &inputs, &[]) {
+        for options in with_linkers(&fixture, &inputs, &[]) {
             let report = build(&options).unwrap();
             let view = ImageView::new_checked(&report.images[0].bytes).unwrap();
             let sites: Vec<_> = view.relatives().map(|relative| relative.site).collect();
@@ -78,7 +70,7 @@ fn an_address_of_an_import_in_an_instruction_is_refused_wherever_it_lies() {
         let fixture = Fixture::new();
         let inputs =
             [fixture.write("routines.c", ROUTINES), fixture.write("t.s", &assembly("elsewhere", shift))];
-        for options in linkers(&fixture, &inputs, &[]) {
+        for options in with_linkers(&fixture, &inputs, &[]) {
             let text = fixture.refusal(build(&options));
             assert!(text.contains("t.s(.ltext) has the address of `elsewhere` in an instruction"), "{text}");
             for advice in ["large code model", "-mcmodel=large", "-mcmodel=small -fPIC"] {
@@ -118,7 +110,7 @@ fn c_for_the_large_model_runs_and_its_imports_need_position_independent_code() {
         ] {
             let fixture = Fixture::new();
             let input = fixture.write("t.c", &source);
-            for options in linkers(&fixture, &[input], flags) {
+            for options in with_linkers(&fixture, &[input], flags) {
                 let options = Options { cc: Some(compiler.to_owned()), ..options };
                 let report = build(&options).unwrap_or_else(|error| panic!("{compiler} {flags:?}: {error}"));
                 let mut target = Target::offering("of_target", of_target as *const c_void);
@@ -131,7 +123,7 @@ fn c_for_the_large_model_runs_and_its_imports_need_position_independent_code() {
         }
         let fixture = Fixture::new();
         let input = fixture.write("t.c", &C.replace("CALL", "of_target"));
-        for options in linkers(&fixture, &[input], &["-mcmodel=large", "-fno-pic"]) {
+        for options in with_linkers(&fixture, &[input], &["-mcmodel=large", "-fno-pic"]) {
             let text = fixture.refusal(build(&Options { cc: Some(compiler.to_owned()), ..options }));
             assert!(text.contains(" has the address of `of_target` in an instruction"), "{compiler}: {text}");
         }
@@ -194,7 +186,7 @@ fn a_function_compiled_by_numba_runs() {
         name.trim()
     );
     let inputs = [fixture.write("t.c", &source), object];
-    for options in linkers(&fixture, &inputs, &[]) {
+    for options in with_linkers(&fixture, &inputs, &[]) {
         let report = build(&options).unwrap_or_else(|error| panic!("{error}"));
         let values: Vec<u8> = (0..50).flat_map(|number: u8| f64::from(number).to_le_bytes()).collect();
         let expected: f64 = (0..50_u32).map(|number| f64::from(number * (number * 7 % 100))).sum();

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use farjump_loader::Library;
 use farjump_loader::builder::{BuildReport, Options, build};
-use fixture::{Fixture, Target, imports, is_there};
+use fixture::{Fixture, Target, imports, is_there, linkers};
 
 /// The payload routines of an ifunc `t`, for any C or C++ compiler.
 const PAYLOAD: &str = "#include <stddef.h>
@@ -236,7 +236,7 @@ fn the_archive_of_a_distribution_is_taken() {
          }}\n"
     );
     let object = object(&fixture, "gcc", "t.c", &text, &[]);
-    for linker in ["ld.bfd", "ld.lld"].into_iter().filter(|linker| is_there(linker)) {
+    for linker in linkers() {
         let options = Options {
             linker: Some(linker.into()),
             ..fixture.options("t", &[object.clone(), archive.clone()])

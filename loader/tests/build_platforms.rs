@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use farjump_core::image::{ImageView, Machine, Platform};
-use farjump_loader::builder::{BuildReport, Options, build};
+use farjump_loader::builder::{BuildReport, OWN, Options, build};
 use farjump_loader::inspect::{inspect, symbols};
 use farjump_loader::{Error, Library};
 use fixture::{Fixture, is_there, sample};
@@ -267,9 +267,9 @@ fn an_image_has_landing_pads_if_each_of_its_objects_says_so() {
             fixture.run(compiler, &[options, &flags[..], &own[..]].concat());
             fixture.path(&output)
         };
-        for (linker, version) in [(Some("ld.lld"), "LLD"), (None, "GNU ld")] {
+        for (linker, version) in [(Some("ld.lld"), "LLD"), (None, "GNU ld"), (Some(OWN), "own")] {
             // Without one that is named, the cross compiler's own links.
-            if !is_there(linker.unwrap_or("aarch64-linux-gnu-gcc")) {
+            if linker != Some(OWN) && !is_there(linker.unwrap_or("aarch64-linux-gnu-gcc")) {
                 continue;
             }
             for (main, help, silent, expected) in [

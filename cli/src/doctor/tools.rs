@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use farjump::build::{LINKERS, follows_scripts};
+use farjump::build::{LINKERS, OWN, follows_scripts};
 
 use super::finding::{Finding, Verdict};
 use super::run_bounded::{self, Silent};
@@ -25,6 +25,10 @@ pub(super) fn look() -> Vec<Finding> {
     let cc = asked("FARJUMP_CC").unwrap_or_else(|| "cc".into());
     let compiler = compiler(&cc.to_string_lossy(), version(&cc));
     let linker = match asked("FARJUMP_LD") {
+        Some(program) if program == OWN => {
+            let means = "`farjump build` links images with it";
+            Finding::new("linker", Verdict::Ok, "farjump's own".to_owned(), means)
+        }
         Some(program) => linker(true, [(program.to_string_lossy().into_owned(), version(&program))]),
         None => linker(false, LINKERS.map(|program| (program.to_owned(), version(&program.into())))),
     };

@@ -172,23 +172,6 @@ pub enum BuildError {
         /// The crate.
         path: PathBuf,
     },
-    /// No linker that supports linker scripts was found.
-    #[error(
-        "no linker found: images are linked by GNU ld (ld.bfd, ld) or lld (ld.lld). Install binutils or lld, or name \
-         one in FARJUMP_LD"
-    )]
-    NoLinker,
-    /// No linker for the images of another machine.
-    #[error(
-        "no linker found for {machine}: its images are linked by lld (ld.lld), or by its own GNU ld. Install lld or \
-         {package}, or name one in FARJUMP_LD"
-    )]
-    NoLinkerFor {
-        /// The machine.
-        machine: Machine,
-        /// Debian's package with a compiler and GNU ld.
-        package: &'static str,
-    },
     /// A linker that does not follow linker scripts.
     #[error(
         "`{linker}` ({version}) cannot link images: it ignores the layout in a linker script. Name GNU ld \

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::compiler::Compiler;
 use super::error::BuildError;
-use super::locate_symbol::constructor_cause;
-use super::objects::{Linkable, Objects};
+use super::locate_symbol::{constructor_cause, locate};
+use super::objects::{Inputs, Linkable, Objects};
+use super::own;
 use super::rules::Rules;
 use super::run_tool::{self, Tool};
 use super::supervisor::Supervisor;
@@ -20,29 +21,18 @@ const ADVICE: &str = "Install binutils or lld, or name a linker in FARJUMP_LD";
 /// The linkers to try if none is named, the best first.
 pub const LINKERS: [&str; 3] = ["ld.bfd", "ld", "ld.lld"];
 
-/// A linker that follows linker scripts.
+/// The word by which farjump's own linker is asked for, in place of a program.
+pub const OWN: &str = "own";
+
+/// A linker that follows linker scripts, or farjump's own.
 #[derive(Debug)]
 pub(super) struct Linker {
-    tool: Tool,
+    /// The program; `None` for farjump's own.
+    tool: Option<Tool>,
     /// The first line of its version text.
     pub(super) version: String,
     /// Runs it.
     supervisor: Supervisor,
-}
-
-/// The inputs of the link that makes an image.
-#[derive(Clone, Copy)]
-pub(super) struct Inputs<'a> {
-    pub(super) files: &'a [Linkable],
-    /// The same, as read.
-    pub(super) objects: &'a Objects,
-    /// NAME of the routines.
-    pub(super) name: &'a str,
-    /// The compiler's support routines.
-    pub(super) runtime: Option<&'a Path>,
-    pub(super) rules: &'a Rules,
-    /// A folder for intermediate files.
-    pub(super) folder: &'a Path,
 }
 
 impl Linker {
@@ -57,9 +47,13 @@ impl Linker {
         rules: &Rules,
     ) -> Result<Linker, BuildError> {
         let supervisor = &compiler.supervisor;
-        let of = |tool, version| Linker { tool, version, supervisor: supervisor.clone() };
+        let of = |tool, version| Linker { tool: Some(tool), version, supervisor: supervisor.clone() };
+        let own = || Linker { tool: None, version: own::VERSION.to_owned(), supervisor: supervisor.clone() };
         let asked = asked.map(|path| path.as_os_str().to_owned());
         if let Some(program) = asked.or_else(|| env::var_os(VARIABLE)).filter(|program| !program.is_empty()) {
+            if program == OWN {
+                return Ok(own());
+            }
             let tool = Tool::parse(&program);
             let version = version(&tool, supervisor)?;
             if !follows_scripts(&version) {
@@ -69,18 +63,15 @@ impl Linker {
                 return Ok(of(tool, version));
             }
         }
-        let own = compiler.own_linker();
+        let compilers = compiler.own_linker();
         let gnu = ["ld.bfd", "ld"].map(|program| format!("{}-{program}", rules.gnu_triple));
         let gnu = if rules.is_native() { &[][..] } else { &gnu };
-        let candidates = own.into_iter().chain(gnu.iter().map(|program| Tool::from(&**program)));
+        let candidates = compilers.into_iter().chain(gnu.iter().map(|program| Tool::from(&**program)));
         let found = candidates.chain(LINKERS.map(Tool::from)).find_map(|tool| {
             let version = version(&tool, supervisor).ok().filter(|version| follows_scripts(version))?;
             links_for(&tool, &version, rules, supervisor).then(|| of(tool, version))
         });
-        found.ok_or(match rules.is_native() {
-            true => BuildError::NoLinker,
-            false => BuildError::NoLinkerFor { machine: rules.machine, package: rules.packages[0] },
-        })
+        Ok(found.unwrap_or_else(own))
     }
 
     /// Links the code that `NAME_main` reaches. Returns the bytes of the linked ELF file, and the linker's
@@ -94,11 +85,15 @@ impl Linker {
         relocations: bool,
     ) -> Result<(Vec<u8>, String), BuildError> {
         let &Inputs { files, objects, name, runtime, rules, folder } = inputs;
+        let Some(tool) = &self.tool else {
+            let linked = own::link(inputs, relocations).map_err(|error| locate(error, objects, name))?;
+            return Ok((linked, String::new()));
+        };
         let script = temp_folder::write(folder.join("image.ld"), SCRIPT.as_bytes())?;
         let versions = format!("{{ global: {name}_main; local: *; }};\n");
         let versions = temp_folder::write(folder.join("image.map"), versions.as_bytes())?;
         let image = folder.join("image.elf");
-        let mut command = self.tool.command();
+        let mut command = tool.command();
         command
             .args(["-m", rules.emulation, "-shared", "-Bsymbolic", "--gc-sections"])
             // Addresses in instructions are patched as all others are; the image is refused if they are imports.
@@ -133,34 +128,10 @@ impl Linker {
         let output = self.supervisor.run(&mut command, ADVICE)?;
         let messages = relabel(run_tool::messages(&output), files);
         if !output.status.success() {
-            return Err(self.explain(messages, objects, name));
+            return Err(explain(tool.name(), messages, objects, name));
         }
         let bytes = fs::read(&image).map_err(|source| BuildError::Read { path: image, source })?;
         Ok((bytes, messages))
-    }
-
-    /// Translates a linker's error into a [`BuildError`]. Linkers refuse some things before this crate can,
-    /// in terms for linker experts: lld refuses thread-local variables without naming them, GNU ld the handle
-    /// by which destructors are registered.
-    fn explain(&self, messages: String, objects: &Objects, name: &str) -> BuildError {
-        let linker = self.tool.name();
-        let root = format!("{name}_main");
-        let uses = objects.uses(&root);
-        if let Some(found) = uses.iter().find(|found| found.thread_local) {
-            return BuildError::ThreadLocal { site: Some(found.site.clone()), symbol: found.symbol.clone() };
-        }
-        if let Some((site, symbol)) = objects.initialisers(&root).into_iter().next() {
-            let cause = constructor_cause(objects, &site, &symbol);
-            return BuildError::Constructor { site: Some(site), symbol, cause };
-        }
-        if let Some(found) = uses.iter().find(|found| found.symbol == "__cxa_atexit") {
-            return BuildError::Unwinding { site: Some(found.site.clone()), symbol: found.symbol.clone() };
-        }
-        let fixed = ["-fPIC", "can not be used when making a shared object", "cannot be used against"];
-        if fixed.iter().any(|sign| messages.contains(sign)) {
-            return BuildError::NotPositionIndependent { linker, messages };
-        }
-        BuildError::Link { linker, messages }
     }
 }
 
@@ -185,6 +156,29 @@ fn links_for(tool: &Tool, version: &str, rules: &Rules, supervisor: &Supervisor)
 /// mold ignores scripts, and gold (`GNU gold`) does not follow their section layout.
 pub fn follows_scripts(version: &str) -> bool {
     version.starts_with("GNU ld") || version.contains("LLD")
+}
+
+/// Translates a linker's error into a [`BuildError`]. Linkers refuse some things before this crate can,
+/// in terms for linker experts: lld refuses thread-local variables without naming them, GNU ld the handle
+/// by which destructors are registered.
+fn explain(linker: String, messages: String, objects: &Objects, name: &str) -> BuildError {
+    let root = format!("{name}_main");
+    let uses = objects.uses(&root);
+    if let Some(found) = uses.iter().find(|found| found.thread_local) {
+        return BuildError::ThreadLocal { site: Some(found.site.clone()), symbol: found.symbol.clone() };
+    }
+    if let Some((site, symbol)) = objects.initialisers(&root).into_iter().next() {
+        let cause = constructor_cause(objects, &site, &symbol);
+        return BuildError::Constructor { site: Some(site), symbol, cause };
+    }
+    if let Some(found) = uses.iter().find(|found| found.symbol == "__cxa_atexit") {
+        return BuildError::Unwinding { site: Some(found.site.clone()), symbol: found.symbol.clone() };
+    }
+    let fixed = ["-fPIC", "can not be used when making a shared object", "cannot be used against"];
+    if fixed.iter().any(|sign| messages.contains(sign)) {
+        return BuildError::NotPositionIndependent { linker, messages };
+    }
+    BuildError::Link { linker, messages }
 }
 
 /// Replaces the paths of intermediate files in messages by the labels of their objects.

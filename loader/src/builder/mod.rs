@@ -8,8 +8,9 @@
 //! For other machines and CPU levels the same is done again, up to the image. The library itself, and the payload
 //! routines in it, are for the machine that builds it.
 //!
-//! Requires at run time: a C compiler driver (for the library's link, even without sources), GNU ld or lld,
-//! and for Rust inputs rustc or cargo. For other machines a compiler and a linker for these.
+//! Requires at run time: a C compiler driver (for the library's link, even without sources), and for Rust inputs
+//! rustc or cargo. For other machines a compiler for these. Images are linked by GNU ld or lld, and without them by
+//! farjump's own linker.
 
 mod compile;
 mod compiler;
@@ -26,6 +27,7 @@ mod image;
 mod link;
 mod locate_symbol;
 mod objects;
+mod own;
 mod routines;
 mod rules;
 mod run_tool;
@@ -44,7 +46,7 @@ pub use crate::carried_source::CarriedSource;
 pub use error::{BuildError, Pointee, Site};
 pub use for_cpu::build_for_cpu;
 use image::{Goal, Image};
-pub use link::{LINKERS, follows_scripts};
+pub use link::{LINKERS, OWN, follows_scripts};
 use rules::Rules;
 use source::Source;
 pub use supervisor::Supervisor;
@@ -84,7 +86,8 @@ pub struct Options {
     pub cflags: Vec<String>,
     /// The linker that makes images: GNU ld or lld. `None`: the one in the environment variable
     /// `FARJUMP_LD`, otherwise the first usable one of `ld.bfd`, `ld`, `ld.lld`. For other machines it is taken if
-    /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`.
+    /// it links for them; otherwise their own GNU ld (`aarch64-linux-gnu-ld`) or `ld.lld`. [`OWN`], or none of these:
+    /// farjump's own.
     pub linker: Option<PathBuf>,
     /// Whether the library carries its source: C and C++ files with the headers of the author's that they
     /// include, and single Rust files. Such a library can be an input, alone, and stands for its source then.

@@ -1,7 +1,8 @@
 //! The objects of a link: the symbols they define, and those that the injected function reaches through them.
 //!
-//! The linker decides the contents of an image; this module only explains errors. When the linker or its
-//! image is refused, [`Objects::uses`] and [`Objects::initialisers`] find the object, section and symbol.
+//! The linker decides the contents of an image. farjump's own one takes its objects from here; of others this module
+//! only explains errors. When the linker or its image is refused, [`Objects::uses`] and [`Objects::initialisers`] find
+//! the object, section and symbol.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -39,11 +40,27 @@ pub(super) struct Objects {
     intermediate: Vec<String>,
 }
 
+/// An object.
 #[derive(Debug)]
-struct Member {
+pub(super) struct Member {
     label: String,
     lazy: bool,
     bytes: Vec<u8>,
+}
+
+/// The inputs of the link that makes an image.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) files: &'a [Linkable],
+    /// The same, as read.
+    pub(super) objects: &'a Objects,
+    /// NAME of the routines.
+    pub(super) name: &'a str,
+    /// The compiler's support routines.
+    pub(super) runtime: Option<&'a Path>,
+    pub(super) rules: &'a Rules,
+    /// A folder for intermediate files.
+    pub(super) folder: &'a Path,
 }
 
 /// A symbol that one of the objects defines for the others.
@@ -239,13 +256,26 @@ impl Objects {
         found
     }
 
-    fn parsed(&self) -> impl Iterator<Item = (&Member, Elf<'_>)> {
+    /// Each object with its contents.
+    pub(super) fn parsed(&self) -> impl Iterator<Item = (&Member, Elf<'_>)> {
         // All were parsed when they were read.
         self.members.iter().filter_map(|member| Some((member, Elf::parse(&*member.bytes).ok()?)))
     }
 }
 
 impl Member {
+    /// Its name for people, and its contents.
+    ///
+    /// # Errors
+    /// None: it was parsed when it was read.
+    pub(super) fn opened(&self) -> Result<(&str, Elf<'_>), BuildError> {
+        let malformed = |error: object::Error| BuildError::Malformed {
+            object: self.label.clone(),
+            problem: error.to_string(),
+        };
+        Ok((&self.label, Elf::parse(&*self.bytes).map_err(malformed)?))
+    }
+
     fn check(&self, rules: &Rules) -> Result<(), BuildError> {
         let malformed =
             |problem: &str| BuildError::Malformed { object: self.label.clone(), problem: problem.to_owned() };
@@ -377,7 +407,7 @@ fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
     symbol_name(elf, function.unwrap_or(entry))
 }
 
-type Parsed<'a> = [(&'a Member, Elf<'a>)];
+pub(super) type Parsed<'a> = [(&'a Member, Elf<'a>)];
 /// Whether the definition is in an archive, and whether it is weak: smaller wins.
 type Rank = (bool, bool);
 
@@ -404,7 +434,7 @@ fn definitions_by_name<'a>(parsed: &Parsed<'a>) -> HashMap<&'a [u8], (usize, Sym
 
 /// The objects that a linker takes: the explicit ones, and the archive members that define symbols needed by
 /// these and `root`.
-fn linked(parsed: &Parsed<'_>, root: &str) -> Vec<usize> {
+pub(super) fn linked(parsed: &Parsed<'_>, root: &str) -> Vec<usize> {
     let defined = definitions_by_name(parsed);
     let mut taken: Vec<usize> = (0..parsed.len()).filter(|&index| !parsed[index].0.lazy).collect();
     if let Some(&(index, _)) = defined.get(root.as_bytes())

@@ -129,11 +129,12 @@ const NOT_TOLD: &str =
     "the emulator runs old code for new code at the same address: it ignores riscv64's flush";
 const SAME_CODE: &str = "takes long under the emulator, and runs what other tests run";
 
-/// The loader's tests, but for those of the builder, which run on the machine that builds.
+/// The loader's tests, but for those of the builder that do not need the platform: they run on the machine that builds.
 const LOADER: &[&str] = &[
     "--lib",
     "--test=allocations",
     "--test=arena",
+    "--test=build_own_linker",
     "--test=debugger",
     "--test=eviction",
     "--test=landing_pads",
@@ -148,6 +149,8 @@ const LOADER_SKIPPED: Skipped = &[
     ("a_forked_child_has_copies_of_code_and_statics_places_nothing_and_can_drop_them", NO_MAPS),
     ("where_there_is_no_memory_the_error_says_so", NO_LIMITS),
     ("ptrace_writes_traps_where_debuggers", NO_TRACING),
+    ("images_for_other_machines", "the compilers of these tests make code for the platform alone"),
+    ("damaged_objects_are_linked_or_refused", SAME_CODE),
 ];
 
 /// The tests for aarch64: each crate that has code for the architecture, or relies on what it promises.
