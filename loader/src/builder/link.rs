@@ -37,10 +37,10 @@ pub(super) struct Linker {
 
 impl Linker {
     /// The linker named by `asked` or by `FARJUMP_LD`, if it links for the machine of `rules` or that is this one;
-    /// otherwise the first usable one of the compiler's own, GNU ld and lld.
+    /// otherwise the first usable one of the compiler's own, GNU ld and lld; without one farjump's own.
     ///
     /// # Errors
-    /// None is installed, or the named one does not start or does not follow linker scripts.
+    /// The named one does not start, or does not follow linker scripts.
     pub(super) fn find(
         asked: Option<&Path>,
         compiler: &Compiler,

@@ -264,16 +264,9 @@ impl Objects {
 }
 
 impl Member {
-    /// Its name for people, and its contents.
-    ///
-    /// # Errors
-    /// None: it was parsed when it was read.
-    pub(super) fn opened(&self) -> Result<(&str, Elf<'_>), BuildError> {
-        let malformed = |error: object::Error| BuildError::Malformed {
-            object: self.label.clone(),
-            problem: error.to_string(),
-        };
-        Ok((&self.label, Elf::parse(&*self.bytes).map_err(malformed)?))
+    /// Its name for people.
+    pub(super) fn label(&self) -> &str {
+        &self.label
     }
 
     fn check(&self, rules: &Rules) -> Result<(), BuildError> {
@@ -407,7 +400,7 @@ fn function_at(elf: &Elf<'_>, symbol: SymbolIndex, addend: i64) -> String {
     symbol_name(elf, function.unwrap_or(entry))
 }
 
-pub(super) type Parsed<'a> = [(&'a Member, Elf<'a>)];
+type Parsed<'a> = [(&'a Member, Elf<'a>)];
 /// Whether the definition is in an archive, and whether it is weak: smaller wins.
 type Rank = (bool, bool);
 
@@ -434,7 +427,7 @@ fn definitions_by_name<'a>(parsed: &Parsed<'a>) -> HashMap<&'a [u8], (usize, Sym
 
 /// The objects that a linker takes: the explicit ones, and the archive members that define symbols needed by
 /// these and `root`.
-pub(super) fn linked(parsed: &Parsed<'_>, root: &str) -> Vec<usize> {
+pub(super) fn linked(parsed: &[(&Member, Elf<'_>)], root: &str) -> Vec<usize> {
     let defined = definitions_by_name(parsed);
     let mut taken: Vec<usize> = (0..parsed.len()).filter(|&index| !parsed[index].0.lazy).collect();
     if let Some(&(index, _)) = defined.get(root.as_bytes())

@@ -3,7 +3,7 @@
 use object::elf;
 
 use super::encode::{self, Misfit};
-use super::layout::{Direct, GOT, Layout, Placed, STUBS};
+use super::layout::{BSS, Direct, GOT, Layout, Placed, STUBS};
 use super::machines::{Field, Refusal, Table, Value};
 use super::program::{Entry, Found, Part, Program};
 use super::{VERSION, refused};
@@ -67,7 +67,7 @@ pub(super) fn apply<'a>(
         .outputs
         .iter()
         .enumerate()
-        .map(|(index, output)| vec![0; if index == super::layout::BSS { 0 } else { output.len as usize }])
+        .map(|(index, output)| vec![0; if index == BSS { 0 } else { output.len as usize }])
         .collect();
     let link = Link { program, layout, table, rules };
     for placed in &layout.placed {
@@ -110,7 +110,7 @@ pub(super) fn apply<'a>(
         applied.patches.push(Patch { address, word });
     }
     for stub in &layout.stubs {
-        let far = || refused(format!("{} is too far from its stub", ".got"));
+        let far = || refused("a stub does not reach its GOT slot".to_owned());
         let (address, slot) = layout.stub(*stub).zip(layout.slot(*stub)).ok_or_else(far)?;
         let code = table.stub(address, slot).ok_or_else(far)?;
         let at = (address - layout.outputs[STUBS].address) as usize;

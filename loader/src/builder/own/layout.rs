@@ -141,7 +141,7 @@ impl<'a> Layout<'a> {
         if table.machine == Machine::RISCV {
             let mut cuts = HashMap::new();
             for &part in parts {
-                cuts.insert(part, Cuts::of(program, &layout, table, part)?);
+                cuts.insert(part, Cuts::of(program, &layout, part)?);
             }
             layout.place(program, parts, &cuts)?;
         }

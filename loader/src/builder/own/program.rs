@@ -9,7 +9,7 @@ use object::read::{SectionIndex, SymbolIndex};
 use super::machines::Table;
 use super::refused;
 use crate::builder::error::{BuildError, Site};
-use crate::builder::objects::{self, Elf, LITTLE, Parsed, section_name};
+use crate::builder::objects::{self, Elf, LITTLE, Member, section_name};
 
 /// The name by which code finds its GOT, where it needs the start of it.
 const GOT: &[u8] = b"_GLOBAL_OFFSET_TABLE_";
@@ -72,11 +72,10 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     /// Two objects that define the same symbol.
-    pub(super) fn take(members: &Parsed<'a>, root: &str) -> Result<Program<'a>, BuildError> {
-        let mut taken = objects::linked(members, root);
-        taken.sort_unstable();
-        let objects: Vec<_> =
-            taken.iter().map(|&index| members[index].0.opened()).collect::<Result<_, _>>()?;
+    pub(super) fn take(members: Vec<(&'a Member, Elf<'a>)>, root: &str) -> Result<Program<'a>, BuildError> {
+        let taken: HashSet<usize> = objects::linked(&members, root).into_iter().collect();
+        let taken = members.into_iter().enumerate().filter(|(index, _)| taken.contains(index));
+        let objects: Vec<_> = taken.map(|(_, (member, elf))| (member.label(), elf)).collect();
         let mut program =
             Program { objects, definitions: HashMap::new(), commons: Vec::new(), strong: HashSet::new() };
         // The rank of each definition: smaller wins, and two of the first rank are one too many.

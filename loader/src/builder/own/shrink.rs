@@ -9,7 +9,6 @@ use object::elf;
 use object::read::elf::SectionHeader;
 
 use super::layout::Layout;
-use super::machines::Table;
 use super::program::{Found, Part, Program};
 use crate::builder::error::BuildError;
 use crate::builder::objects::LITTLE;
@@ -37,12 +36,7 @@ impl Cuts {
     ///
     /// # Errors
     /// The object is damaged.
-    pub(super) fn of(
-        program: &Program<'_>,
-        layout: &Layout<'_>,
-        table: &Table,
-        part: Part,
-    ) -> Result<Cuts, BuildError> {
+    pub(super) fn of(program: &Program<'_>, layout: &Layout<'_>, part: Part) -> Result<Cuts, BuildError> {
         let mut cuts = Cuts { align: 1, ..Cuts::default() };
         let relocations = program.relocations(part)?;
         let len = program.header(part).sh_size(LITTLE);
@@ -79,7 +73,7 @@ impl Cuts {
                 .iter()
                 .take_while(|next| next.offset == offset)
                 .any(|next| next.number == elf::R_RISCV_RELAX);
-            if calls && may && !table.is_mark(entry.number) {
+            if calls && may {
                 let to = program.find(part.object, entry.symbol)?;
                 let is_inside = matches!(to, Found::In(..));
                 if let (true, Some(to), Some(from)) =
