@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 const SKIPPED: i32 = 77;
 /// Lines of the console's end that are kept: those that a failure shows.
 const LAST_LINES: usize = 20;
+/// The same of a kernel that panicked: its report of the first fault is longer, and stands before its last words.
+const PANIC_LINES: usize = 90;
+/// A kernel's last words.
+const PANIC: &str = "Kernel panic - not syncing";
 
 /// Log of a machine's run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -14,6 +18,8 @@ pub(super) struct Log {
     pub(super) kernel: Option<String>,
     /// The reason why it did not finish.
     pub(super) broke: Option<String>,
+    /// The kernel's last words, if it panicked.
+    pub(super) panic: Option<String>,
     commands: BTreeMap<usize, Ended>,
     /// The end of the console.
     last_lines: Vec<String>,
@@ -61,7 +67,10 @@ impl Log {
         let mut is_done = false;
         let mut running = None;
         let lines: Vec<&str> = console.lines().collect();
-        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        let panic = lines.iter().find_map(|line| line.find(PANIC).map(|at| line[at..].trim_end()));
+        log.panic = panic.map(str::to_owned);
+        let kept = if panic.is_some() { PANIC_LINES } else { LAST_LINES };
+        let last = &lines[lines.len().saturating_sub(kept)..];
         log.last_lines = last.iter().map(|line| line.trim_end().to_owned()).collect();
         for line in console.lines().map(|line| line.trim_end_matches('\r')) {
             let words: Vec<_> = line.strip_prefix("@@ ").unwrap_or("").split(' ').collect();
@@ -209,6 +218,16 @@ half a line";
         }
         assert!(Log::read(CONSOLE, None).has_come_up());
         assert!(is_up("@@ up 7 6.1.0-56-amd64\r"));
+    }
+
+    #[test]
+    fn a_kernel_that_panicked_is_told_from_a_machine_that_ended_otherwise() {
+        let console =
+            format!("{CONSOLE}\n[  118.1] RIP: 0010:x+0x70\r\n[  118.2] {PANIC}: Fatal exception\r\n");
+        let log = Log::read(&console, None);
+        assert_eq!(log.panic.as_deref(), Some("Kernel panic - not syncing: Fatal exception"));
+        assert!(log.last_lines("").contains("RIP: "));
+        assert_eq!(Log::read(CONSOLE, None).panic, None);
     }
 
     #[test]
