@@ -17,7 +17,7 @@ use farjump_benches::program::units::parse_duration;
 
 /// Make an ifunc library
 ///
-/// Sources are C, C++ or Rust files, crates, and objects or archives of any compiler. The code that NAME_main
+/// Sources are C, C++ or Rust files, crates, LLVM bitcode, and objects or archives of any compiler. The code that NAME_main
 /// reaches becomes an image, which travels; the file as a whole is an ordinary shared library. Code that
 /// cannot be part of an image is refused by symbol, section and object.
 #[derive(Args, Debug)]
@@ -40,12 +40,15 @@ With --for-peer the library carries one more image, for exactly the CPU of that 
 the target has and the compiler knows. It names what it needs, so that a target that lacks some of it refuses it. Other
 targets are sent the other images. It belongs to no family: an --allow-code list needs its own id.
 
+With --bitcode a target that takes bitcode (farjump serve --bitcode) needs no image: it compiles for its own CPU, with the
+vectors that this has. Compile with -O2 for fast loops. The LLVM of the compiler must be no newer than the target's.
+
 A shared library among the flags that defines what the code imports does not travel: the image says that it wants it, and a
 target opens it only if it may (farjump serve --wanted-library).
 
 farjump_ifunc.h, and for a single Rust source the crate farjump_ifunc, need not be installed.")]
 pub(crate) struct Build {
-    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), objects, archives; or one library that
+    /// C or C++ sources, Rust sources, crates (a folder or its Cargo.toml), bitcode, objects, archives; or one library that
     /// carries its source
     #[arg(required = true, value_name = "SRC")]
     pub(crate) sources: Vec<PathBuf>,
@@ -79,6 +82,10 @@ pub(crate) struct Build {
     /// A flag for the compiler, and for the link of the library; may be repeated
     #[arg(long = "cflag", value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) cflags: Vec<String>,
+    /// Also put bitcode into the library, for the machine of each target: one without a matching image compiles it for its
+    /// CPU. C, C++ and bitcode files, by clang or zig
+    #[arg(long)]
+    pub(crate) bitcode: bool,
     /// Put the sources into the library, with the local headers that they include: C, C++ and single Rust files.
     /// Such a library can be SRC of a later build
     #[arg(long)]
@@ -136,6 +143,7 @@ pub(crate) fn run(arguments: Build) -> Result<(), Failure> {
         target_ccs: arguments.target_ccs,
         cflags: arguments.cflags,
         linker: arguments.linker,
+        bitcode: arguments.bitcode,
         carry_source: arguments.carry_source,
         debug: arguments.debug,
         ..Options::default()

@@ -25,7 +25,7 @@ mod wire;
 mod worded;
 
 pub use counted::counted;
-pub use wire::{cpu, frame, image, signal};
+pub use wire::{bitcode, code, cpu, frame, image, signal};
 
 /// Planted races, for the tests which show that races are found.
 #[cfg(farjump_planted)]

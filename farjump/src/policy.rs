@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 
 use farjump_control::{Limits, RefusalCause, Rights};
+use farjump_core::code::CodeView;
 use farjump_core::frame::{HEADER_LEN, INLINE_PAYLOAD, LINE};
 use farjump_core::image::{CodeId, FamilyId, HEADER_LEN as IMAGE_HEADER_LEN, ImageView};
 use farjump_loader::{LinkedImage, Manifest};
@@ -79,9 +80,9 @@ impl Policy {
         }
         // The only code of its library: its manifest follows from the image.
         let Some(image) = image else { return Ok(ByFamily::NeedsImage) };
-        let view = ImageView::new_checked(image).map_err(|_| refusal.clone())?;
-        let listed = view.platform().and_then(|platform| Manifest::new([(platform, id)]).ok());
-        let Some(manifest) = listed else { return Err(refusal) };
+        let kind = CodeView::new_checked(image).map_err(|_| refusal.clone())?.kind();
+        // Code for one CPU is in none.
+        let Ok(manifest) = Manifest::new([(kind, id)]) else { return Err(refusal) };
         if !self.families.contains_key(&manifest.id()) {
             return Err(refusal);
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 pub use farjump_control::StoredImage;
+use farjump_core::code::CodeKind;
 use farjump_loader::{LinkedImage, Manifest};
 
 /// Describes `linked`. `now` is the time in nanoseconds by the clock that stamps calls, and `own` whether it
@@ -15,8 +16,8 @@ pub(crate) fn describe(linked: &LinkedImage, now: u64, own: bool) -> StoredImage
     image.own = own;
     image.platform = linked.label();
     // Code for one CPU is in no family. Code whose source named none is the only one of its library.
-    if let Some(platform) = linked.platform() {
-        let alone = || Some(Manifest::new([(platform, linked.id())]).ok()?.id());
+    if let Some(kind) = linked.kind().filter(|kind| !matches!(kind, CodeKind::Exact(_))) {
+        let alone = || Some(Manifest::new([(kind, linked.id())]).ok()?.id());
         image.family = linked.family().copied().or_else(alone).unwrap_or(image.family);
     }
     image

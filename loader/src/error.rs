@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use farjump_core::image::{ImageError, Machine, PlaceError, Platform};
+use farjump_core::code::CodeError;
+use farjump_core::image::{Machine, PlaceError, Platform};
 use farjump_core::{debug_in_words, worded};
 use farjump_os::limits::address_space;
 
@@ -137,7 +138,7 @@ pub enum Error {
         /// Its position in the library.
         index: usize,
         /// The damage.
-        source: ImageError,
+        source: CodeError,
     },
     /// A missing routine that every ifunc library must export.
     #[error("`{}` has no routine `{routine}`: define it, or let FARJUMP_COPY_ARGS do so", path.display())]
@@ -176,16 +177,18 @@ pub enum Error {
     },
     /// The library has no image that the target's CPU runs.
     #[error(
-        "`{name}` has no image for {target} (it has {offered}): build it for that target too (`farjump build --target \
-         {}`)", target.machine
+        "`{name}` has no image for {target} (it has {offered}){hint} build it for that target too (`farjump build \
+         --target {}`)", target.machine
     )]
     NoImage {
         /// Name of the ifunc.
         name: String,
         /// The machine and level of the target's CPU.
         target: Platform,
-        /// The platforms of its images.
+        /// What its images are for.
         offered: String,
+        /// Another remedy, and the sign before the first.
+        hint: &'static str,
     },
     /// The library's payload routine failed; nothing is sent.
     #[error("the payload routine of `{name}` failed with {value}: nothing was sent")]
@@ -274,7 +277,7 @@ debug_in_words!(Error {
     Image { path, index, source },
     MissingRoutine { path, routine },
     TwoInits { path, name },
-    NoImage { name, target, offered },
+    NoImage { name, target, offered, hint },
     Manifest { path, source },
     PayloadAlignments { path, platforms },
     PayloadInit { name, value },

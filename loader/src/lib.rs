@@ -56,5 +56,5 @@ pub use library::{Library, LibraryIdentity, LibraryImage};
 pub use manifest::{Manifest, ManifestError};
 pub use resolve::{Exports, Resolver};
 pub use signature::{Shape, Signature};
-pub use store::{Capacity, Copied, Inserted, LinkedImage, Refused, Store, Usage};
+pub use store::{Capacity, Compilation, Copied, Inserted, LinkedImage, Refused, Store, Usage};
 pub use typed::{TypedArgs, TypedFunction, TypedReply};

@@ -6,14 +6,17 @@
 //! farjump family 1
 //! aarch64-unknown-linux-gnu 8fa2712e97c621b6b5c36ada902c57df
 //! x86_64-unknown-linux-gnu 3b794f3a5635d6137ed4bbbaf171b2e5
+//! x86_64-unknown-linux-gnu:bitcode 0f3e5c1a7d9b4e62a8c4d1f05b7e9a36
 //! x86_64-unknown-linux-gnu:v3 80afc420775351c7860ef57d9f04d7d3
 //! ```
 //!
-//! Each line ends with a newline. The lines of images ascend, compared byte by byte, and no platform has two. So
+//! Each line ends with a newline. The lines of images ascend, compared byte by byte, and no platform has two, nor has a machine two of bitcode. So
 //! the same images have the same text, and its hash is the family id.
 
 use std::fmt::Write;
 
+use farjump_core::code::CodeKind;
+use farjump_core::cpu::{Cpu, Forms};
 use farjump_core::image::{CodeId, FamilyId, Platform};
 
 /// The first line.
@@ -28,7 +31,7 @@ pub const MAX_LEN: usize = HEAD.len() + 1 + MAX_IMAGES * 96;
 pub struct Manifest {
     id: FamilyId,
     text: String,
-    images: Vec<(Platform, CodeId)>,
+    images: Vec<(CodeKind, CodeId)>,
 }
 
 /// The reasons why a text is no manifest.
@@ -50,7 +53,7 @@ pub enum ManifestError {
         /// The number of images.
         count: usize,
     },
-    /// A line that is no platform and code id, or has no end.
+    /// A line that is no platform, or machine with `:bitcode`, and code id, or has no end.
     #[error("line {line} of the manifest is no platform and code id")]
     Line {
         /// Number of the line, from 1.
@@ -69,9 +72,8 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError::Count`], or [`ManifestError::Order`] if two are for one platform.
-    pub fn new(images: impl IntoIterator<Item = (Platform, CodeId)>) -> Result<Manifest, ManifestError> {
-        let mut lines: Vec<String> =
-            images.into_iter().map(|(platform, id)| format!("{platform} {id}\n")).collect();
+    pub fn new(images: impl IntoIterator<Item = (CodeKind, CodeId)>) -> Result<Manifest, ManifestError> {
+        let mut lines: Vec<String> = images.into_iter().map(|(kind, id)| format!("{kind} {id}\n")).collect();
         lines.sort_unstable();
         let mut text = String::new();
         let _ = writeln!(text, "{HEAD}");
@@ -79,16 +81,14 @@ impl Manifest {
         Manifest::parse(text.as_bytes())
     }
 
-    /// The manifest of the images of one library. Those without a platform were compiled for one CPU, and belong
-    /// to no family.
+    /// The manifest of the code of one library. Images that were compiled for one CPU belong to no family.
     ///
     /// # Errors
     /// Those of [`Manifest::new`].
     pub(crate) fn of(
-        images: impl IntoIterator<Item = (Option<Platform>, CodeId)>,
+        images: impl IntoIterator<Item = (CodeKind, CodeId)>,
     ) -> Result<Manifest, ManifestError> {
-        let of_family = |(platform, id): (Option<Platform>, _)| platform.map(|platform| (platform, id));
-        Manifest::new(images.into_iter().filter_map(of_family))
+        Manifest::new(images.into_iter().filter(|(kind, _)| !matches!(kind, CodeKind::Exact(_))))
     }
 
     /// Reads a manifest, for instance one of another process.
@@ -107,12 +107,12 @@ impl Manifest {
         if !(1..=MAX_IMAGES).contains(&count) {
             return Err(ManifestError::Count { count });
         }
-        let mut images: Vec<(Platform, CodeId)> = Vec::with_capacity(count);
+        let mut images: Vec<(CodeKind, CodeId)> = Vec::with_capacity(count);
         let mut last: &[u8] = b"";
         for (index, bytes) in lines.enumerate() {
             let line = index + 2;
             let image = image_in(bytes).ok_or(ManifestError::Line { line })?;
-            if bytes <= last || images.iter().any(|(platform, _)| *platform == image.0) {
+            if bytes <= last || images.iter().any(|(kind, _)| *kind == image.0) {
                 return Err(ManifestError::Order { line });
             }
             images.push(image);
@@ -120,7 +120,7 @@ impl Manifest {
         }
         let mut id = [0; 16];
         id.copy_from_slice(&blake3::hash(text).as_bytes()[..16]);
-        // Each line was read as a platform and an id, which are ASCII.
+        // Each line was read as a kind of code and an id, which are ASCII.
         let text = String::from_utf8_lossy(text).into_owned();
         Ok(Manifest { id: FamilyId(id), text, images })
     }
@@ -136,14 +136,13 @@ impl Manifest {
     }
 
     /// The images, in the order of the text.
-    pub fn images(&self) -> &[(Platform, CodeId)] {
+    pub fn images(&self) -> &[(CodeKind, CodeId)] {
         &self.images
     }
 
-    /// The platform and the code id of the best image for a target of this platform: the one of the highest level that
-    /// it runs.
-    pub fn image_for(&self, target: Platform) -> Option<(Platform, CodeId)> {
-        best_for(target, self.images.iter().map(|&(platform, id)| (platform, (platform, id))))
+    /// What the best code for a target with this CPU is for, and its code id.
+    pub fn code_for(&self, cpu: &Cpu) -> Option<(CodeKind, CodeId)> {
+        best_for(cpu.platform(), cpu.forms(), self.images.iter().map(|&(kind, id)| (kind, (kind, id))))
     }
 
     /// Whether this code is one of the images.
@@ -152,17 +151,38 @@ impl Manifest {
     }
 }
 
-/// Of images with their platforms, the one of the highest level that `target` runs.
-pub(crate) fn best_for<T>(target: Platform, images: impl Iterator<Item = (Platform, T)>) -> Option<T> {
-    let fits = images.filter(|(platform, _)| platform.runs_on(target.machine, target.level));
-    fits.max_by_key(|(platform, _)| platform.level).map(|(_, image)| image)
+/// Of code with what it is for, the best for a target whose CPU is of this platform: the image of the highest level that
+/// runs on it, and bitcode where there is none or the target would rather have that. Images for one CPU are left out.
+pub(crate) fn best_for<T>(
+    target: Platform,
+    forms: Forms,
+    codes: impl Iterator<Item = (CodeKind, T)>,
+) -> Option<T> {
+    let (mut image, mut bitcode) = (None, None);
+    for (kind, code) in codes {
+        match kind {
+            CodeKind::Platform(platform)
+                if forms.contains(Forms::NATIVE) && platform.runs_on(target.machine, target.level) =>
+            {
+                if image.as_ref().is_none_or(|(level, _)| *level <= platform.level) {
+                    image = Some((platform.level, code));
+                }
+            }
+            CodeKind::Bitcode(machine) if forms.contains(Forms::BITCODE) && machine == target.machine => {
+                bitcode = Some(code);
+            }
+            _ => {}
+        }
+    }
+    let image = image.map(|(_, code)| code);
+    if forms.contains(Forms::PREFERS_BITCODE) { bitcode.or(image) } else { image.or(bitcode) }
 }
 
 /// Reads the line of an image.
-fn image_in(line: &[u8]) -> Option<(Platform, CodeId)> {
+fn image_in(line: &[u8]) -> Option<(CodeKind, CodeId)> {
     let line = str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    let (platform, digits) = line.split_once(' ')?;
-    let platform: Platform = platform.parse().ok()?;
+    let (kind, digits) = line.split_once(' ')?;
+    let kind: CodeKind = kind.parse().ok().filter(|kind| !matches!(kind, CodeKind::Exact(_)))?;
     let mut id = [0; 16];
     let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
     if digits.len() != 32 || !digits.as_bytes().iter().all(is_digit) {
@@ -171,9 +191,9 @@ fn image_in(line: &[u8]) -> Option<(Platform, CodeId)> {
     for (byte, digits) in id.iter_mut().zip(digits.as_bytes().as_chunks::<2>().0) {
         *byte = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
     }
-    let image = (platform, CodeId(id));
-    // A platform is written in one way only.
-    (format!("{platform} {}", image.1) == line).then_some(image)
+    let image = (kind, CodeId(id));
+    // Each is written in one way only.
+    (format!("{kind} {}", image.1) == line).then_some(image)
 }
 
 #[cfg(test)]
@@ -185,13 +205,13 @@ mod tests {
     const BASELINE: &str = "x86_64-unknown-linux-gnu";
     const ARM: &str = "aarch64-unknown-linux-gnu";
 
-    fn platform(text: &str) -> Platform {
+    fn kind(text: &str) -> CodeKind {
         text.parse().unwrap()
     }
 
     fn sample() -> Manifest {
         let images = [(V3, 3), (ARM, 1), (BASELINE, 2)];
-        Manifest::new(images.map(|(text, byte)| (platform(text), CodeId([byte; 16])))).unwrap()
+        Manifest::new(images.map(|(text, byte)| (kind(text), CodeId([byte; 16])))).unwrap()
     }
 
     #[test]
@@ -222,12 +242,39 @@ mod tests {
         assert_eq!(error(&text.replace(" 03", " 0G")), ManifestError::Line { line: 4 });
         assert_eq!(error(&text.replace("v3 03", "v3 ")), ManifestError::Line { line: 4 });
         assert_eq!(error(&text.replace("v3 ", "v3  ")), ManifestError::Line { line: 4 });
+        assert_eq!(error(&text.replace(":v3 ", ":exact ")), ManifestError::Line { line: 4 });
         let twice = text.replace(&format!("{V3} 03"), &format!("{BASELINE} 03"));
         assert_eq!(error(&twice), ManifestError::Order { line: 4 });
         let line = text.lines().nth(1).unwrap().to_owned() + "\n";
         assert_eq!(error(&(text.replace(&line, "") + &line)), ManifestError::Order { line: 4 });
         let long = text + &"x".repeat(MAX_LEN);
         assert_eq!(error(&long), ManifestError::TooLong { found: long.len() });
+    }
+
+    #[test]
+    fn the_best_code_depends_on_what_the_target_runs_and_takes() {
+        let id = |byte: u8| CodeId([byte; 16]);
+        let codes = [(BASELINE, 1), (V3, 3), ("x86_64-unknown-linux-gnu:bitcode", 7), (ARM, 9)];
+        let manifest = Manifest::new(codes.map(|(text, byte)| (kind(text), id(byte)))).unwrap();
+        assert_eq!(Manifest::parse(manifest.text().as_bytes()).unwrap(), manifest);
+        let best = |cpu: &str, forms: Forms| {
+            let platform = kind(cpu).platform().unwrap();
+            let cpu = Cpu::of_level(platform.machine, platform.level).with_forms(forms);
+            manifest.code_for(&cpu).map(|(_, id)| id.0[0])
+        };
+        let both = Forms::NATIVE | Forms::BITCODE;
+        let rather = both | Forms::PREFERS_BITCODE;
+        assert_eq!(best("x86_64-unknown-linux-gnu:v2", Forms::NATIVE), Some(1));
+        assert_eq!(best("x86_64-unknown-linux-gnu:v4", both), Some(3));
+        assert_eq!(best(BASELINE, rather), Some(7));
+        assert_eq!(best(BASELINE, Forms::BITCODE), Some(7));
+        assert_eq!(best(ARM, rather), Some(9));
+        assert_eq!(best("riscv64gc-unknown-linux-gnu", rather), None);
+        let alone = Manifest::new([(kind("x86_64-unknown-linux-gnu:bitcode"), id(7))]).unwrap();
+        let v4 = kind("x86_64-unknown-linux-gnu:v4").platform().unwrap();
+        let cpu = Cpu::of_level(v4.machine, v4.level);
+        assert_eq!(alone.code_for(&cpu), None);
+        assert_eq!(alone.code_for(&cpu.with_forms(both)).map(|(_, code)| code), Some(id(7)));
     }
 
     proptest! {

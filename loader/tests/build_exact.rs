@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farjump_core::code::CodeKind;
 use farjump_core::cpu::Cpu;
 use farjump_core::image::{ImageView, Level, Machine, Platform};
 use farjump_loader::builder::{BuildError, BuildReport, Options, Supervisor, build, build_for_cpu};
@@ -89,7 +90,7 @@ fn an_image_for_this_cpu_stands_beside_the_baseline_and_runs_here() {
         assert_eq!(library.image_for_cpu(&lowest).unwrap().id(), plain.id());
         // The family is that of the images for platforms.
         let manifest = library.manifest().unwrap();
-        assert_eq!(manifest.images(), [(own, plain.id())]);
+        assert_eq!(manifest.images(), [(CodeKind::Platform(own), plain.id())]);
 
         let inspected = inspect(&report.library).unwrap();
         assert_eq!(inspected.family, manifest.id().to_string());

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use code::{INCREMENT, foreign, image, native};
+use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, ImageParts, Machine, Platform};
 use farjump_loader::bundle::{Bundle, BundleError, BundleImage, SYMBOL, Sizes};
 use farjump_loader::{Error, FileKind, Library, Resolver, Store, code_id};
@@ -111,7 +112,7 @@ fn a_library_says_what_it_is_and_carries() {
     let library = Library::open(&made.path).unwrap();
     assert_eq!((library.name(), library.path()), ("sum", made.path.as_path()));
     let images: Vec<_> =
-        library.images().iter().map(|image| (image.machine(), image.id(), image.bytes())).collect();
+        library.images().iter().map(|image| (image.kind().machine(), image.id(), image.bytes())).collect();
     assert_eq!(images, [(native(), code_id(&own), &own[..]), (foreign(), code_id(&other), &other[..])]);
     let image = library.image_for(Platform::baseline(native())).unwrap();
     assert_eq!((image.id(), image.sizes(), image.payload_align_log2()), (code_id(&own), SIZES, 0));
@@ -395,7 +396,7 @@ fn a_damaged_image_is_refused() {
     let made = make(&[MAIN, MAX_SIZE, INIT], &bundle_of(&[&image(&INCREMENT), &bytes]));
     let error = refused(&made);
     assert!(
-        matches!(error, Error::Image { index: 1, source: ImageError::Entry { entry, len }, .. } if entry == len),
+        matches!(error, Error::Image { index: 1, source: CodeError::Image(ImageError::Entry { entry, len }), .. } if entry == len),
         "{error}"
     );
 }

@@ -21,6 +21,11 @@ impl Need {
         ImageView::new_checked(image).ok().map(|view| Need::of_view(image.len(), &view))
     }
 
+    /// The need of bitcode of `len` bytes from which `image` was compiled; `None` if the bytes are no image.
+    pub fn of_compiled(len: usize, image: &[u8]) -> Option<Need> {
+        ImageView::new_checked(image).ok().map(|view| Need::of_view(len, &view))
+    }
+
     pub(crate) fn of_view(image: usize, view: &ImageView<'_>) -> Need {
         let span = view.span1().len().max(view.span2_len());
         Need { image, span, align: 1 << view.align_log2(), landing_pads: view.has_landing_pads() }

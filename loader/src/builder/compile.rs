@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use farjump_core::image::{Machine, Platform};
 
@@ -10,7 +11,7 @@ use super::error::BuildError;
 use super::exact::Languages;
 use super::objects::{self, Linkable};
 use super::rules::{CodeModel, Rules};
-use super::{Options, run_tool, rust, temp_folder};
+use super::{Options, bitcode, llvm_version, rust, temp_folder};
 
 const HEADER: &str = include_str!("../../embedded/farjump_ifunc.h");
 
@@ -84,8 +85,18 @@ pub(super) fn compile(job: &Job<'_>) -> Result<Compiled, BuildError> {
             Kind::Archive(_) => (input.clone(), true),
             Kind::C { cxx: plus } => {
                 let output = job.folder.join(format!("{index}.o"));
-                let messages = job.compile_c(input, plus, &include, &output)?;
+                let by = (job.compiler, job.rules);
+                let command = command_for(by, job.model.cflags, job.options, plus, &include);
+                let messages = job.compiler.compile(command, &[], input, &output)?;
                 compiled.cxx |= plus;
+                compiled.say(&messages);
+                (output, false)
+            }
+            Kind::Bitcode => {
+                let output = job.folder.join(format!("{index}.o"));
+                let compiler = Compiler::for_bitcode(job.options, job.rules)?;
+                let flags = [&FLAGS[..], job.model.cflags].concat();
+                let messages = bitcode::compile_bitcode(&compiler, &flags, input, &output)?;
                 compiled.say(&messages);
                 (output, false)
             }
@@ -117,31 +128,21 @@ pub(super) fn own_headers(folder: &Path) -> Result<PathBuf, BuildError> {
     Ok(include)
 }
 
-impl Job<'_> {
-    /// Compiles a C or C++ source. Returns the compiler's warnings.
-    fn compile_c(
-        &self,
-        input: &Path,
-        cxx: bool,
-        include: &Path,
-        output: &Path,
-    ) -> Result<String, BuildError> {
-        let mut command = self.compiler.command(cxx);
-        command.args(self.options.debug.then_some("-g"));
-        command.args(FLAGS).args(self.rules.cflags).args(self.model.cflags);
-        command.args(if cxx { &CXX_FLAGS[..] } else { &[] });
-        command.arg("-I").arg(include).args(&self.options.cflags).arg("-c").arg(input).arg("-o").arg(output);
-        let said = self.compiler.run(&mut command)?;
-        let mut messages = run_tool::messages(&said);
-        if said.status.success() {
-            return Ok(messages);
-        }
-        if let Some(missing) = &self.compiler.without_headers {
-            messages = format!("{messages}\n{missing}");
-        }
-        Err(BuildError::Compile { tool: run_tool::program(&command), path: input.to_owned(), messages })
-    }
+/// A command of `compiler` that compiles C, or C++, with the flags of images and those of a code model.
+pub(super) fn command_for(
+    (compiler, rules): (&Compiler, &Rules),
+    model: &[&str],
+    options: &Options,
+    cxx: bool,
+    include: &Path,
+) -> Command {
+    let mut command = compiler.command(cxx);
+    command.args(options.debug.then_some("-g")).args(FLAGS).args(rules.cflags).args(model);
+    command.args(if cxx { &CXX_FLAGS[..] } else { &[] }).arg("-I").arg(include).args(&options.cflags);
+    command
+}
 
+impl Job<'_> {
     /// Whether an object of this machine belongs to another target.
     fn is_for_another(&self, machine: Option<Machine>) -> bool {
         let is_target = |machine| {
@@ -173,7 +174,7 @@ pub(super) fn languages(options: &Options) -> Result<Languages, BuildError> {
         match kind(input)? {
             Kind::C { .. } => languages.c = true,
             Kind::Rust | Kind::Crate => languages.rust = true,
-            Kind::Object(_) | Kind::Archive(_) => {}
+            Kind::Object(_) | Kind::Archive(_) | Kind::Bitcode => {}
         }
     }
     Ok(languages)
@@ -187,6 +188,8 @@ pub(super) enum Kind {
     },
     Rust,
     Crate,
+    /// A file of LLVM's intermediate code.
+    Bitcode,
     /// An object, and its machine if it is an ELF file.
     Object(Option<Machine>),
     /// An archive, and the machine of its first ELF member.
@@ -211,7 +214,9 @@ pub(super) fn kind(input: &Path) -> Result<Kind, BuildError> {
     let starts = |magics: &[&[u8]]| magics.iter().any(|magic| bytes.starts_with(magic));
     if starts(&[b"!<arch>\n", b"!<thin>\n"]) {
         Ok(Kind::Archive(objects::machine_of_archive(input, &bytes)))
-    } else if starts(&[b"\x7fELF", b"BC\xc0\xde", b"\xde\xc0\x17\x0b"]) {
+    } else if llvm_version::unwrapped(&bytes).is_some() {
+        Ok(Kind::Bitcode)
+    } else if starts(&[b"\x7fELF"]) {
         Ok(Kind::Object(objects::machine_of(&bytes)))
     } else {
         Err(BuildError::Input { path: input.to_owned() })

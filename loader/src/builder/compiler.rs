@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use farjump_core::image::{Level, Machine, Platform};
@@ -35,7 +35,7 @@ pub(super) struct Compiler {
     /// The remedy where it does not start.
     advice: String,
     /// The remedy where the C library's headers are missing.
-    pub(super) without_headers: Option<String>,
+    without_headers: Option<String>,
     /// Runs it.
     pub(super) supervisor: Supervisor,
 }
@@ -93,16 +93,77 @@ impl Compiler {
         }
         let advice = if native { ADVICE.to_owned() } else { advice(rules) };
         let mut compiler = Compiler::of(tool, quiet(flags, family), advice, &options.supervisor);
-        if !native && family == Family::Clang && !compiler.has_headers() {
+        compiler.do_without_headers(rules, family);
+        compiler
+    }
+
+    /// The driver that writes and reads bitcode for a machine: the one for its images, if that is clang or zig, otherwise `clang` or
+    /// `zig cc`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn for_bitcode(options: &Options, rules: &Rules) -> Result<Compiler, BuildError> {
+        let writes = |tool: &Tool| family(tool, &options.supervisor) != Family::Gcc;
+        let named = options.target_ccs.iter().rev().find(|(machine, _)| *machine == rules.machine);
+        let named = named.map(|(_, cc)| cc.as_str()).filter(|_| !rules.is_native());
+        let chosen = [named, options.cc.as_deref()].into_iter().flatten();
+        let drivers = chosen.chain(["cc", "clang", "zig cc"]).map(|text| Tool::parse(OsStr::new(text)));
+        let Some(tool) = drivers.filter(Tool::is_in_path).find(writes) else {
+            return Err(BuildError::NoBitcodeCompiler);
+        };
+        let family = family(&tool, &options.supervisor);
+        let mut flags = match family {
+            Family::Zig if rules.is_native() => vec!["-mcpu=baseline".to_owned()],
+            Family::Zig => vec!["-target".to_owned(), rules.gnu_triple.to_owned()],
+            Family::Clang | Family::Gcc => vec![format!("--target={}", rules.gnu_triple)],
+        };
+        if family == Family::Clang {
+            flags.extend(rules.baseline.iter().copied().map(str::to_owned));
+        }
+        let mut compiler = Compiler::of(tool, quiet(flags, family), ADVICE.to_owned(), &options.supervisor);
+        compiler.do_without_headers(rules, family);
+        Ok(compiler)
+    }
+
+    /// Has clang take its own headers alone where those of the C library for the machine are missing.
+    fn do_without_headers(&mut self, rules: &Rules, family: Family) {
+        if !rules.is_native() && family == Family::Clang && !self.has_headers() {
             // Then clang's own headers do not look for the C library's.
-            compiler.flags.push("-ffreestanding".to_owned());
-            compiler.without_headers = Some(format!(
+            self.flags.push("-ffreestanding".to_owned());
+            self.without_headers = Some(format!(
                 "The C library's headers for {} are not installed. Install {}",
                 rules.machine,
                 in_debian(rules.packages[1])
             ));
         }
-        compiler
+    }
+
+    /// Its name, for messages.
+    pub(super) fn name(&self) -> String {
+        self.tool.name()
+    }
+
+    /// Compiles `input` to `output` by a command with all flags but `flags`. Returns the driver's warnings.
+    ///
+    /// # Errors
+    /// The driver's, also if it does not start.
+    pub(super) fn compile(
+        &self,
+        mut command: Command,
+        flags: &[&str],
+        input: &Path,
+        output: &Path,
+    ) -> Result<String, BuildError> {
+        command.args(flags).arg("-c").arg(input).arg("-o").arg(output);
+        let said = self.run(&mut command)?;
+        let mut messages = run_tool::messages(&said);
+        if said.status.success() {
+            return Ok(messages);
+        }
+        if let Some(missing) = &self.without_headers {
+            messages = format!("{messages}\n{missing}");
+        }
+        Err(BuildError::Compile { tool: run_tool::program(&command), path: input.to_owned(), messages })
     }
 
     /// Runs a command made by [`Compiler::command`].

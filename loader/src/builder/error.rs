@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use farjump_core::code::CodeError;
 use farjump_core::image::{ImageError, Machine, Platform};
 
 pub use super::error_parts::{Pointee, Site};
@@ -410,10 +411,39 @@ pub enum BuildError {
         /// Name of the ifunc.
         name: String,
     },
-    /// The parts do not form an image.
-    #[error("the linked code makes no image: {0}")]
-    Image(#[from] ImageError),
+    /// The parts do not form an image, or bitcode.
+    #[error("the code makes no image: {0}")]
+    Image(#[from] CodeError),
+    /// No compiler that writes bitcode.
+    #[error(
+        "there is no compiler for bitcode: install clang, or zig (`pip install ziglang`), or name one (--cc, Options::cc)"
+    )]
+    NoBitcodeCompiler,
+    /// An input of which there is no bitcode.
+    #[error(
+        "there is no bitcode of `{}`, which {reason}: give C or C++ sources, or bitcode files (--bitcode, \
+         Options::bitcode)",
+        path.display()
+    )]
+    NoBitcode {
+        /// The input.
+        path: PathBuf,
+        /// The reason, as the end of a sentence.
+        reason: &'static str,
+    },
+    /// A compiler that wrote something else.
+    #[error("`{compiler}` was to write bitcode (-flto=thin -c) and wrote something else")]
+    NoBitcodeWritten {
+        /// The driver.
+        compiler: String,
+    },
     /// The image cannot be put into a library.
     #[error(transparent)]
     Bundle(#[from] BundleError),
+}
+
+impl From<ImageError> for BuildError {
+    fn from(error: ImageError) -> Self {
+        CodeError::Image(error).into()
+    }
 }

@@ -152,6 +152,16 @@ impl Image {
         &self.extracted.imports
     }
 
+    /// Sonames of the libraries that define some of the imports, each once.
+    pub(super) fn wanted(&self) -> &[String] {
+        &self.extracted.wanted
+    }
+
+    /// log2 of the alignment that the payload needs, or 0 for the default.
+    pub(super) fn payload_align_log2(&self) -> u8 {
+        self.extracted.payload_align_log2
+    }
+
     /// Whether the payload is the arguments unchanged: the payload routines are farjump's.
     pub(super) fn payload_is_args(&self) -> bool {
         self.extracted.payload_is_args
@@ -175,6 +185,7 @@ impl Image {
             id: self.id,
             wanted: self.extracted.wanted.clone(),
             linker: self.linker.clone(),
+            llvm: None,
         }
     }
 }

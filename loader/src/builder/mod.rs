@@ -1,4 +1,4 @@
-//! Building ifunc libraries: from C, C++ and Rust, and from objects and archives of any compiler.
+//! Building ifunc libraries: from C, C++ and Rust, from bitcode, and from objects and archives of any compiler.
 //!
 //! Every source is compiled to position-independent objects. One link with a short linker script takes
 //! exactly what `NAME_main` reaches. The result becomes a canonical image. An ordinary link of all objects
@@ -12,6 +12,7 @@
 //! rustc or cargo. For other machines a compiler for these. Images are linked by GNU ld or lld, and without them by
 //! farjump's own linker.
 
+mod bitcode;
 mod compile;
 mod compiler;
 mod debug_file;
@@ -25,8 +26,10 @@ mod facts;
 mod for_cpu;
 mod image;
 mod link;
+mod llvm_version;
 mod locate_symbol;
 mod objects;
+mod of_objects;
 mod own;
 mod routines;
 mod rules;
@@ -43,10 +46,12 @@ use farjump_core::cpu::Cpu;
 use farjump_core::image::{CodeId, Machine, Platform};
 
 pub use crate::carried_source::CarriedSource;
+use bitcode::Bitcode;
 pub use error::{BuildError, Pointee, Site};
 pub use for_cpu::build_for_cpu;
 use image::{Goal, Image};
 pub use link::{LINKERS, OWN, follows_scripts};
+pub use of_objects::{Linked, ObjectsOf, link_objects};
 use rules::Rules;
 use source::Source;
 pub use supervisor::Supervisor;
@@ -59,7 +64,7 @@ use crate::file_contents::Carrier;
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// C sources (`.c`, `.s`, `.S`), C++ sources (`.cc`, `.cpp`, `.cxx`, `.C`), Rust sources (`.rs`), crates
-    /// (a folder or its `Cargo.toml`), ELF objects, archives; in any mixture. Or one library that carries its source. Objects must be
+    /// (a folder or its `Cargo.toml`), ELF objects, archives, LLVM bitcode; in any mixture. Or one library that carries its source. Objects must be
     /// position-independent. From objects compiled without `-ffunction-sections` more code travels than
     /// necessary.
     pub inputs: Vec<PathBuf>,
@@ -95,6 +100,9 @@ pub struct Options {
     /// Whether compiled code gets debugging information: lines, types and variables. The image stays the
     /// same; the library's file gets larger. Crates are compiled as their release profile says.
     pub debug: bool,
+    /// Whether the library also carries bitcode for the machine of each target. Inputs must be C, C++ or bitcode files, and
+    /// there must be a compiler for bitcode: `cc`, if it is clang or zig, otherwise `clang` or `zig cc`.
+    pub bitcode: bool,
     /// Runs the compilers and linkers. By default nothing bounds them.
     pub supervisor: Supervisor,
 }
@@ -106,7 +114,8 @@ pub struct BuildReport {
     pub name: String,
     /// The library, as given in [`Options::output`].
     pub library: PathBuf,
-    /// The images that it carries, in the order of [`Options::targets`], and then that for [`Options::cpu`].
+    /// The images that it carries, in the order of [`Options::targets`], then that for [`Options::cpu`], and then the
+    /// bitcode for each machine.
     pub images: Vec<BuiltImage>,
     /// Whether the payload is the arguments unchanged. If not, a source must load the library.
     pub payload_is_args: bool,
@@ -129,8 +138,10 @@ pub struct BuiltImage {
     pub id: CodeId,
     /// Sonames of the libraries that it wants of a target.
     pub wanted: Vec<String>,
-    /// The version text of the linker that made it.
+    /// The version text of the linker that made it; empty for bitcode.
     pub linker: String,
+    /// Of bitcode the major version of the LLVM that wrote it, 0 if that is not known; `None` for images.
+    pub llvm: Option<u16>,
 }
 
 /// Builds an ifunc library.
@@ -173,10 +184,23 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         host.check_agrees(image, &name)?;
     }
 
+    let mut bitcodes: Vec<Bitcode> = Vec::new();
+    for image in images.iter().filter(|_| options.bitcode) {
+        if bitcodes.iter().all(|bitcode| bitcode.machine.machine != image.target.machine) {
+            let bitcode = Bitcode::build(options, image, &name, &scratch);
+            let target = Platform::baseline(image.target.machine);
+            bitcodes.push(bitcode.map_err(|source| match target == own {
+                true => source,
+                false => BuildError::ForTarget { target, source: Box::new(source) },
+            })?);
+        }
+    }
     let source =
         if options.carry_source { Some(carried_source(options, &host, &name, &scratch)?) } else { None };
     let carried = images.iter().map(|image| BundleImage { sizes: image.sizes(), bytes: image.bytes() });
-    let bundle = Bundle { name: &name, images: carried.collect() };
+    let compact =
+        bitcodes.iter().map(|bitcode| BundleImage { sizes: Sizes::default(), bytes: &bitcode.bytes });
+    let bundle = Bundle { name: &name, images: carried.chain(compact).collect() };
     let symbols = images.iter().map(|image| (image.id, &*image.linked)).collect();
     let carried = embed::Carried {
         bundle: &bundle,
@@ -194,16 +218,16 @@ pub fn build(options: &Options) -> Result<BuildReport, BuildError> {
         },
         written => written?,
     };
-    for image in [&host].into_iter().chain(&others).chain(&exact).filter(|image| !image.messages().is_empty())
-    {
-        if !messages.contains(image.messages()) {
-            messages.push_str(image.messages());
+    let of_images = [&host].into_iter().chain(&others).chain(&exact).map(Image::messages);
+    for said in of_images.chain(bitcodes.iter().map(|bitcode| &*bitcode.messages)) {
+        if !messages.contains(said) {
+            messages.push_str(said);
         }
     }
     Ok(BuildReport {
         library: options.output.clone(),
         payload_is_args: host.payload_is_args(),
-        images: images.into_iter().map(Image::report).collect(),
+        images: images.into_iter().map(Image::report).chain(bitcodes.iter().map(Bitcode::report)).collect(),
         messages,
         name,
     })

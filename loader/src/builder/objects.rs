@@ -17,6 +17,7 @@ use object::read::{SectionIndex, SymbolIndex};
 use farjump_core::image::Machine;
 
 use super::error::{BuildError, Site};
+use super::llvm_version;
 use super::rules::{Rules, is_absolute};
 
 pub(super) type Elf<'a> = ElfFile64<'a, LittleEndian>;
@@ -106,6 +107,17 @@ impl Objects {
             }
         }
         Ok(objects)
+    }
+
+    /// Takes objects that are in memory, each with its name for people.
+    ///
+    /// # Errors
+    /// As [`Objects::read`].
+    pub(super) fn of(objects: Vec<(String, Vec<u8>)>, rules: &Rules) -> Result<Objects, BuildError> {
+        let members = objects.into_iter().map(|(label, bytes)| Member { label, lazy: false, bytes });
+        let members: Vec<_> =
+            members.map(|member| member.check(rules).map(|()| member)).collect::<Result<_, _>>()?;
+        Ok(Objects { members, intermediate: Vec::new() })
     }
 
     fn add_archive(&mut self, file: &Linkable, bytes: &[u8], rules: &Rules) -> Result<(), BuildError> {
@@ -323,7 +335,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
 
 /// LLVM bitcode, bare or wrapped, or a GCC object with intermediate code and no machine code.
 fn is_intermediate(bytes: &[u8]) -> bool {
-    if bytes.starts_with(b"BC\xc0\xde") || bytes.starts_with(b"\xde\xc0\x17\x0b") {
+    if bytes.starts_with(&llvm_version::MAGIC) || bytes.starts_with(&llvm_version::WRAPPER) {
         return true;
     }
     let Ok(elf) = Elf::parse(bytes) else { return false };

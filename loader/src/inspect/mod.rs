@@ -6,7 +6,9 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use farjump_core::image::{CodeId, ImageError, ImageView, Platform};
+use farjump_core::bitcode::BitcodeView;
+use farjump_core::code::{CodeError, CodeKind, CodeView};
+use farjump_core::image::{CodeId, ImageView};
 
 use crate::builder::source::Source;
 use crate::bundle::{Bundle, BundleError, BundleImage, Sizes};
@@ -47,23 +49,25 @@ pub struct ImageReport {
     /// The target triple of the image, or the number of its machine.
     pub machine: String,
     /// The least CPU level that runs it: `baseline`, or on x86-64 also `v2`, `v3`, `v4`. `exact` for an image
-    /// compiled for one CPU.
+    /// compiled for one CPU, `bitcode` for bitcode, which the target compiles for its own.
     pub level: String,
+    /// Major version of the LLVM that wrote it, of bitcode; otherwise `None`.
+    pub llvm: Option<u16>,
     /// The CPU features that it needs, if it was compiled for one CPU; otherwise none.
     pub features: Vec<String>,
     /// Length of the image as it travels, in bytes.
     pub bytes: usize,
-    /// Sizes of its parts.
+    /// Sizes of its parts; of bitcode all are 0.
     pub sizes: Sizes,
     /// Code id, in hexadecimal digits.
     pub id: String,
     /// Whether it has landing pads: a target may have the processor check that indirect branches reach nothing else.
     pub landing_pads: bool,
-    /// Alignment that the code needs, in bytes.
+    /// Alignment that the code needs, in bytes; of bitcode 0.
     pub align: u32,
     /// Alignment that the payload needs, in bytes; `None` for the default rule.
     pub payload_align: Option<u32>,
-    /// The symbols that it needs of the target, ascending by location.
+    /// The symbols that it needs of the target, ascending by location. None of bitcode, in which only LLVM reads them.
     pub imports: Vec<ImportReport>,
     /// The causes of imports that hardly any target offers, and what to do: a clause each.
     pub import_causes: Vec<String>,
@@ -144,7 +148,7 @@ pub enum InspectError {
         /// Its position in the library.
         index: usize,
         /// The damage.
-        source: ImageError,
+        source: CodeError,
     },
 }
 
@@ -159,7 +163,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Result<Report, InspectError> {
         let images = bundle.images.iter().enumerate();
         let images = images.map(|(index, image)| ImageReport::new(image).map_err(damaged(path, index)));
         let images: Vec<_> = images.collect::<Result<_, _>>()?;
-        let listed = images.iter().map(|(platform, id, _)| (*platform, *id));
+        let listed = images.iter().map(|(kind, id, _)| (*kind, *id));
         let manifest = Manifest::of(listed)
             .map_err(|source| InspectError::Manifest { path: path.to_owned(), source })?;
         Ok(Report {
@@ -195,13 +199,41 @@ fn look_into<T>(
     look(&carrier, &bundle)
 }
 
-fn damaged(path: &Path, index: usize) -> impl FnOnce(ImageError) -> InspectError {
+fn damaged(path: &Path, index: usize) -> impl FnOnce(CodeError) -> InspectError {
     move |source| InspectError::Image { path: path.to_owned(), index, source }
 }
 
 impl ImageReport {
-    fn new(image: &BundleImage<'_>) -> Result<(Option<Platform>, CodeId, ImageReport), ImageError> {
-        let view = ImageView::new_checked(image.bytes)?;
+    fn new(image: &BundleImage<'_>) -> Result<(CodeKind, CodeId, ImageReport), CodeError> {
+        let view = CodeView::new_checked(image.bytes)?;
+        let (kind, id) = (view.kind(), code_id(image.bytes));
+        let report = match &view {
+            CodeView::Image(view) => ImageReport::of_image(image, view, id),
+            CodeView::Bitcode(view) => ImageReport::of_bitcode(image, view, id),
+        };
+        Ok((kind, id, report))
+    }
+
+    fn of_bitcode(image: &BundleImage<'_>, view: &BitcodeView<'_>, id: CodeId) -> ImageReport {
+        ImageReport {
+            machine: view.machine().to_string(),
+            level: "bitcode".to_owned(),
+            llvm: Some(view.llvm()),
+            features: Vec::new(),
+            bytes: image.bytes.len(),
+            sizes: image.sizes,
+            id: id.to_string(),
+            landing_pads: false,
+            align: 0,
+            payload_align: payload_align(view.payload_align_log2()),
+            imports: Vec::new(),
+            import_causes: Vec::new(),
+            wanted: view.wanted().map(str::to_owned).collect(),
+            relative_sites: 0,
+        }
+    }
+
+    fn of_image(image: &BundleImage<'_>, view: &ImageView<'_>, id: CodeId) -> ImageReport {
         let imports = view.imports().map(|import| ImportReport {
             name: import.name.to_owned(),
             addend: import.addend,
@@ -210,25 +242,28 @@ impl ImageReport {
         });
         let needed = view.imports().filter(|import| !import.weak);
         let import_causes = import_causes(needed.map(|import| import.name));
-        let payload_align = view.payload_align_log2();
-        let (platform, id) = (view.platform(), code_id(image.bytes));
-        let report = ImageReport {
+        ImageReport {
             machine: view.machine().to_string(),
-            level: platform.map_or_else(|| "exact".to_owned(), |platform| platform.level.to_string()),
+            llvm: None,
+            level: view.platform().map_or_else(|| "exact".to_owned(), |platform| platform.level.to_string()),
             features: view.features().map(str::to_owned).collect(),
             bytes: image.bytes.len(),
             sizes: image.sizes,
             id: id.to_string(),
             landing_pads: view.has_landing_pads(),
             align: 1 << view.align_log2(),
-            payload_align: (payload_align != 0).then(|| 1 << payload_align),
+            payload_align: payload_align(view.payload_align_log2()),
             imports: imports.collect(),
             import_causes: import_causes.iter().map(ToString::to_string).collect(),
             wanted: view.wanted().map(str::to_owned).collect(),
             relative_sites: view.relatives().len(),
-        };
-        Ok((platform, id, report))
+        }
     }
+}
+
+/// An alignment in bytes by its log2, in which 0 stands for the default rule.
+fn payload_align(log2: u8) -> Option<u32> {
+    (log2 != 0).then(|| 1 << log2)
 }
 
 impl fmt::Display for Report {
@@ -260,15 +295,16 @@ impl fmt::Display for ImageReport {
         let Sizes { text, rodata, got, data, bss } = self.sizes;
         let level = if self.level == "baseline" { String::new() } else { format!(":{}", self.level) };
         write!(out, "{}{level}   {} B   ", self.machine, self.bytes)?;
+        if let Some(llvm) = self.llvm {
+            writeln!(out, "of LLVM {llvm}, compiled by the target   id {}", self.id)?;
+            writeln!(out, "  aligned   payload {}", self.payload_alignment())?;
+            return self.write_wanted(out);
+        }
         writeln!(out, "text {text}  rodata {rodata}  got {got}  data {data}  bss {bss}   id {}", self.id)?;
         if !self.features.is_empty() {
             writeln!(out, "  needs     {}", self.features.join("  "))?;
         }
-        write!(out, "  aligned   code to {}, payload ", self.align)?;
-        match self.payload_align {
-            Some(align) => writeln!(out, "to {align}")?,
-            None => writeln!(out, "as usual")?,
-        }
+        writeln!(out, "  aligned   code to {}, payload {}", self.align, self.payload_alignment())?;
         if self.landing_pads {
             writeln!(out, "  guarded   by landing pads")?;
         }
@@ -283,6 +319,16 @@ impl fmt::Display for ImageReport {
         for cause in &self.import_causes {
             writeln!(out, "  note      {cause}")?;
         }
+        self.write_wanted(out)
+    }
+}
+
+impl ImageReport {
+    fn payload_alignment(&self) -> String {
+        self.payload_align.map_or_else(|| "as usual".to_owned(), |align| format!("to {align}"))
+    }
+
+    fn write_wanted(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.wanted.is_empty() {
             writeln!(out, "  wants     {}", self.wanted.join("  "))?;
         }

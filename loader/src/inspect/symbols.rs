@@ -6,14 +6,13 @@
 
 use std::path::Path;
 
-use farjump_core::image::ImageView;
+use farjump_core::code::{CodeKind, CodeView};
 use object::LittleEndian;
 use object::read::elf::{ElfFile64, SectionHeader};
 
 use super::{InspectError, damaged, look_into};
 use crate::bundle::SYMBOLS_SECTION;
 use crate::code_id;
-use crate::library::label;
 
 /// The symbols of one image.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +28,7 @@ pub struct Symbols {
     pub elf: Vec<u8>,
 }
 
-/// Reads the symbols of all images of the ifunc library at `path`, in the order of the images.
+/// Reads the symbols of all images, which bitcode is not, of the ifunc library at `path`, in the order of the images.
 ///
 /// # Errors
 /// See [`InspectError`]; [`InspectError::NoSymbols`] if the library was stripped. Nothing outside the file is
@@ -37,22 +36,21 @@ pub struct Symbols {
 pub fn symbols(path: impl AsRef<Path>) -> Result<Vec<Symbols>, InspectError> {
     let path = path.as_ref();
     look_into(path, |library, bundle| {
-        let images = bundle.images.iter().enumerate().map(|(index, image)| {
-            let view = ImageView::new_checked(image.bytes).map_err(damaged(path, index))?;
+        let mut found = Vec::new();
+        for (index, image) in bundle.images.iter().enumerate() {
+            let kind = CodeView::new_checked(image.bytes).map_err(damaged(path, index))?.kind();
+            if matches!(kind, CodeKind::Bitcode(_)) {
+                continue;
+            }
             let id = code_id(image.bytes).to_string();
             // Readers of the result expect a valid ELF file.
             let kept = section(library.elf(), &format!("{SYMBOLS_SECTION}{id}"))
                 .filter(|bytes| ElfFile64::<LittleEndian>::parse(*bytes).is_ok());
             let missing = || InspectError::NoSymbols { path: path.to_owned(), id: id.clone() };
             let elf = kept.ok_or_else(missing)?.to_vec();
-            Ok(Symbols {
-                name: bundle.name.to_owned(),
-                platform: label(view.machine(), view.platform()),
-                id,
-                elf,
-            })
-        });
-        images.collect()
+            found.push(Symbols { name: bundle.name.to_owned(), platform: kind.to_string(), id, elf });
+        }
+        Ok(found)
     })
 }
 

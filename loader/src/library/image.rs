@@ -4,20 +4,20 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use farjump_core::code::{CodeError, CodeKind, CodeView};
 use farjump_core::cpu::Cpu;
-use farjump_core::image::{CodeId, ImageError, ImageView, Machine, Platform};
+use farjump_core::image::{CodeId, Platform};
 
 use crate::bundle::{self, ALIGN, Bundle, Sizes};
 use crate::code_id::code_id;
 use crate::error::Error;
 use crate::manifest::Manifest;
 
-/// One image of a library: the code for one platform. A clone is another handle on the same bytes, and keeps
-/// no library open.
+/// One image of a library: the code for one platform, or its bitcode for one machine. A clone is another handle on the
+/// same bytes, and keeps no library open.
 #[derive(Clone)]
 pub struct LibraryImage {
-    machine: Machine,
-    pub(super) platform: Option<Platform>,
+    kind: CodeKind,
     id: CodeId,
     sizes: Sizes,
     payload_align_log2: u8,
@@ -53,53 +53,54 @@ impl Lines {
 }
 
 impl LibraryImage {
-    /// Checks an image, and copies it.
+    /// Checks code, and copies it.
     ///
     /// # Errors
     /// The first fault of the bytes.
-    pub(crate) fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, ImageError> {
-        let view = ImageView::new_checked(bytes)?;
+    pub(crate) fn new(bytes: &[u8], sizes: Sizes) -> Result<LibraryImage, CodeError> {
+        let view = CodeView::new_checked(bytes)?;
+        let span2_len = match &view {
+            CodeView::Image(image) => image.span2_len(),
+            CodeView::Bitcode(_) => 0,
+        };
         Ok(LibraryImage {
-            machine: view.machine(),
-            platform: view.platform(),
+            kind: view.kind(),
             id: code_id(bytes),
             sizes,
             payload_align_log2: view.payload_align_log2(),
-            span2_len: view.span2_len(),
+            span2_len,
             bytes: Lines::copy_of(bytes),
         })
     }
 
-    /// The instruction set of its code.
-    pub fn machine(&self) -> Machine {
-        self.machine
+    /// What it is for.
+    pub fn kind(&self) -> CodeKind {
+        self.kind
     }
 
-    /// The platform that it is for. `None` if it was compiled for one CPU: it then runs where all of
+    /// The platform that it is for. `None` for bitcode, and if it was compiled for one CPU: it then runs where all of
     /// [`LibraryImage::features`] are.
     pub fn platform(&self) -> Option<Platform> {
-        self.platform
+        self.kind.platform()
     }
 
-    /// The CPU features that it needs, ascending. None if it is for a platform.
+    /// The CPU features that it needs, ascending. None if it is for a platform, or bitcode.
     pub fn features(&self) -> impl Iterator<Item = &str> {
-        let view = ImageView::new_checked(self.bytes()).ok();
-        view.into_iter().flat_map(|view| view.features())
+        let image = match self.view() {
+            Some(CodeView::Image(image)) => Some(image),
+            _ => None,
+        };
+        image.into_iter().flat_map(|image| image.features())
     }
 
-    /// Whether it runs on this CPU.
+    /// Whether a target with this CPU takes it.
     pub fn runs_on(&self, cpu: &Cpu) -> bool {
-        self.view().is_some_and(|view| cpu.runs(&view))
-    }
-
-    /// The text that names what it is for: its platform, or its machine with `exact` in place of a level.
-    pub(super) fn label(&self) -> String {
-        label(self.machine, self.platform)
+        self.view().is_some_and(|view| cpu.takes(&view))
     }
 
     /// Its parts. It was checked when the library was opened.
-    fn view(&self) -> Option<ImageView<'_>> {
-        ImageView::new_checked(self.bytes()).ok()
+    fn view(&self) -> Option<CodeView<'_>> {
+        CodeView::new_checked(self.bytes()).ok()
     }
 
     /// Its code id.
@@ -107,7 +108,7 @@ impl LibraryImage {
         self.id
     }
 
-    /// Sizes of its parts.
+    /// Sizes of its parts; of bitcode all are 0.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
@@ -117,7 +118,7 @@ impl LibraryImage {
         self.payload_align_log2
     }
 
-    /// Length in bytes of its writable statics; 0 if it has none.
+    /// Length in bytes of its writable statics; 0 if it has none, and of bitcode, which does not say.
     pub fn span2_len(&self) -> usize {
         self.span2_len
     }
@@ -132,16 +133,11 @@ impl LibraryImage {
 impl fmt::Debug for LibraryImage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("LibraryImage")
-            .field("platform", &self.platform)
+            .field("kind", &self.kind)
             .field("id", &self.id)
             .field("len", &self.bytes.len)
             .finish_non_exhaustive()
     }
-}
-
-/// Names what an image is for: its platform, or its machine with `exact` in place of a level.
-pub(crate) fn label(machine: Machine, platform: Option<Platform>) -> String {
-    platform.map_or_else(|| format!("{machine}:exact"), |platform| platform.to_string())
 }
 
 /// Checks the images of `bundle`, which is in the file at `path`, and copies them.
@@ -157,19 +153,19 @@ pub(super) fn check_images(bundle: &Bundle<'_>, path: &Path) -> Result<Vec<Libra
     let differs = |image: &&LibraryImage| image.payload_align_log2 != images[0].payload_align_log2;
     if let Some(other) = images.iter().find(differs) {
         // A source makes one payload, and chooses the image by the target.
-        let platforms = [images[0].label(), other.label()];
+        let platforms = [images[0].kind, other.kind].map(|kind| kind.to_string());
         return Err(Error::PayloadAlignments { path: path.to_path_buf(), platforms });
     }
     Ok(images)
 }
 
-/// The manifest of those of `images` that are for a platform; `None` if there are no images. They are in the
+/// The manifest of those of `images` that are not for one CPU; `None` if there are no images. They are in the
 /// file at `path`.
 pub(super) fn manifest_of(images: &[LibraryImage], path: &Path) -> Result<Option<Arc<Manifest>>, Error> {
     if images.is_empty() {
         return Ok(None);
     }
-    let manifest = Manifest::of(images.iter().map(|image| (image.platform, image.id)));
+    let manifest = Manifest::of(images.iter().map(|image| (image.kind, image.id)));
     manifest
         .map(|manifest| Some(Arc::new(manifest)))
         .map_err(|source| Error::Manifest { path: path.to_path_buf(), source })

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use farjump_core::cpu::Cpu;
+use farjump_core::code::CodeKind;
+use farjump_core::cpu::{Cpu, Forms};
 use farjump_core::image::Platform;
 
 use crate::bundle::{self, Bundle, BundleError};
@@ -23,7 +24,6 @@ use crate::sealed::check_complete;
 use crate::shared_library::Loaded;
 use crate::signature::Signature;
 pub use image::LibraryImage;
-pub(crate) use image::label;
 use image::{check_images, manifest_of};
 pub(crate) use read::read_whole;
 use read::{MAX_FILE, check_elf, copy_bundle, copy_signature, in_folder, read_any_elf, whole_bundle};
@@ -258,33 +258,49 @@ impl Library {
         self.0.manifest.as_ref()
     }
 
-    /// The best image for a target with this CPU: of those compiled for one CPU the first that it runs,
-    /// otherwise that of [`Library::image_for`].
+    /// The best code for a target with this CPU: of images compiled for one CPU the first that it runs, otherwise the
+    /// image of the highest level that it runs. Bitcode if the target takes that, and there is no image or it would rather
+    /// have bitcode.
     ///
     /// # Errors
     /// [`Error::NoImage`].
     pub fn image_for_cpu(&self, cpu: &Cpu) -> Result<&LibraryImage, Error> {
-        let mut exact = self.images().iter().filter(|image| image.platform.is_none());
-        match exact.find(|image| image.runs_on(cpu)) {
-            Some(image) => Ok(image),
-            None => self.image_for(cpu.platform()),
-        }
+        let is_exact = |image: &&LibraryImage| matches!(image.kind(), CodeKind::Exact(_));
+        let mut exact = self.images().iter().filter(is_exact);
+        let best = || self.best_for(cpu.platform(), cpu.forms());
+        let found = match cpu.forms().contains(Forms::PREFERS_BITCODE) {
+            false => exact.find(|image| image.runs_on(cpu)).or_else(best),
+            true => best(),
+        };
+        found.ok_or_else(|| self.no_image(cpu.platform(), cpu.forms()))
     }
 
     /// The best image for a target whose CPU is of this platform: the one of the highest level that it runs.
-    /// Images compiled for one CPU are left out.
+    /// Images compiled for one CPU are left out, and so is bitcode.
     ///
     /// # Errors
     /// [`Error::NoImage`].
     pub fn image_for(&self, target: Platform) -> Result<&LibraryImage, Error> {
-        let images = self.images().iter().filter_map(|image| Some((image.platform?, image)));
-        best_for(target, images).ok_or_else(|| self.no_image(target))
+        let best = self.best_for(target, Forms::NATIVE);
+        best.ok_or_else(|| self.no_image(target, Forms::all()))
+    }
+
+    fn best_for(&self, target: Platform, forms: Forms) -> Option<&LibraryImage> {
+        best_for(target, forms, self.images().iter().map(|image| (image.kind(), image)))
     }
 
     #[cold]
-    fn no_image(&self, target: Platform) -> Error {
-        let offered: Vec<_> = self.images().iter().map(LibraryImage::label).collect();
-        Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", ") }
+    fn no_image(&self, target: Platform, forms: Forms) -> Error {
+        let offered: Vec<_> = self.images().iter().map(|image| image.kind().to_string()).collect();
+        let for_it = CodeKind::Bitcode(target.machine);
+        let hint = if self.images().iter().any(|image| image.kind() == for_it)
+            && !forms.contains(Forms::BITCODE)
+        {
+            ", and the target takes no bitcode: have it take that (farjump serve --bitcode, TargetBuilder::compiler), or"
+        } else {
+            ":"
+        };
+        Error::NoImage { name: self.name().to_owned(), target, offered: offered.join(", "), hint }
     }
 
     /// The source that it carries, from which [`build_for_cpu`](crate::builder::build_for_cpu) builds; `None` if it

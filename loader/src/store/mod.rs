@@ -15,6 +15,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use farjump_core::code::{CodeKind, CodeView};
 use farjump_core::cpu::Cpu;
 use farjump_core::icache;
 use farjump_core::image::{CodeId, FamilyId, ImageError, ImageView, PlaceError, Platform};
@@ -26,7 +27,7 @@ use crate::bundle::name_in;
 use crate::code_id::code_id;
 use crate::debugger::{Shown, Symbols};
 use crate::error::Error;
-use crate::library::{MainRoutine, label};
+use crate::library::MainRoutine;
 use crate::resolve::{Offer, Resolver};
 
 use self::ages::{Age, Ages};
@@ -52,6 +53,8 @@ pub struct LinkedImage {
     usage: Usage,
     origin: Option<Arc<str>>,
     family: OnceLock<FamilyId>,
+    /// `None` for an image that travelled as such.
+    compilation: Option<Box<Compilation>>,
     /// Before the block: listed code must still exist.
     listing: OnceLock<Listing>,
     /// Likewise.
@@ -96,19 +99,27 @@ impl LinkedImage {
         self.family.get()
     }
 
-    /// The platform that it was linked for; `None` for code for one CPU.
-    pub fn platform(&self) -> Option<Platform> {
+    /// What the code that arrived is for.
+    pub fn kind(&self) -> Option<CodeKind> {
         // It was checked before it was placed.
-        ImageView::new_checked(self.image()).ok()?.platform()
+        CodeView::new_checked(self.image()).ok().map(|view| view.kind())
     }
 
-    /// Its platform, or the machine of code for one CPU, as text.
+    /// What the code that arrived is for, as text, and behind that of bitcode how it was compiled.
     pub fn label(&self) -> String {
-        ImageView::new_checked(self.image())
-            .map_or_else(|_| String::new(), |view| label(view.machine(), view.platform()))
+        let kind = self.kind().map_or_else(String::new, |kind| kind.to_string());
+        match &self.compilation {
+            Some(compilation) => format!("{kind} {compilation}"),
+            None => kind,
+        }
     }
 
-    /// The image as it arrived, before its sites were patched.
+    /// How it was compiled here; `None` for an image that travelled as such.
+    pub fn compilation(&self) -> Option<&Compilation> {
+        self.compilation.as_deref()
+    }
+
+    /// The code as it arrived: an image before its sites were patched, or bitcode.
     pub fn image(&self) -> &[u8] {
         &self.bytes[..self.image_len]
     }
@@ -194,6 +205,24 @@ struct Held {
     linked: Arc<LinkedImage>,
     /// The first part of its entry in the order of `ages`: not later than its last use. `None` before it has one.
     listed: Option<u64>,
+}
+
+/// How the image of bitcode was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compilation {
+    /// Whether it was optimised. If not, an optimised image follows.
+    pub optimised: bool,
+    /// Length of the image, in bytes.
+    pub image_len: usize,
+    /// Time that compiling and linking took; of an image that was kept from an earlier time, that for finding it.
+    pub time: Duration,
+}
+
+impl fmt::Display for Compilation {
+    /// Writes the compilers' word for its optimisation: `O0` or `O2`.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.optimised { "O2" } else { "O0" })
+    }
 }
 
 /// Code in the store, after [`Store::insert_copied`].
@@ -334,6 +363,7 @@ impl Store {
                 usage: Usage::new(),
                 origin: origin.cloned(),
                 family: OnceLock::new(),
+                compilation: None,
                 listing: OnceLock::new(),
                 shown: OnceLock::new(),
                 block,
@@ -345,6 +375,77 @@ impl Store {
             self.sort_ages();
         }
         Ok(Inserted::New(linked))
+    }
+
+    /// Links an image that was compiled here from bitcode: places it, and patches its sites by `resolver`. It is kept by
+    /// the code id of the bitcode, which is in `copied`, and in place of an image that was compiled from that before.
+    /// An older image without writable statics stays placed until its last `Arc` is dropped; new calls should go to the
+    /// new one, whose calls count on from those of the old one.
+    ///
+    /// # Errors
+    /// See [`Refused`]. Store and copy are then unchanged.
+    pub fn insert_compiled(
+        &mut self,
+        copied: &mut Copied,
+        image: &[u8],
+        compilation: Compilation,
+        resolver: &Resolver,
+        origin: Option<&Arc<str>>,
+    ) -> Result<Arc<LinkedImage>, Refused> {
+        let start = Instant::now();
+        let name = name_of(copied)?;
+        let (id, len) = (code_id(copied.image()), copied.image().len());
+        let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
+        icache::supported().map_err(|reason| unsupported(name, reason))?;
+        check_cpu(&view, name, self.platform, &self.next.cpu)?;
+        let before = self.held.get(&id).map(|held| Arc::clone(&held.linked));
+        if before.is_none() && !self.holds_besides(len) {
+            return Err(no_room(name, len, self.capacity.bytes, self.held.len(), self.bytes));
+        }
+        let offer = resolver.offer(&view, name)?;
+        let block = match self.arena.place(&view, |import| offer.resolve(import)) {
+            Ok(block) => block,
+            Err(error) => return Err(refusal(error, &view, name, &offer)),
+        };
+        // SAFETY: as in `insert_copied`: the entry lies inside the code just placed, and the caller of
+        // `LinkedImage::main` must trust that it has this signature.
+        let main = unsafe {
+            std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
+        };
+        let payload_align_log2 = view.payload_align_log2();
+        let (bytes, image_len) = copied.take();
+        let link_time = start.elapsed() + compilation.time;
+        let linked = LinkedImage {
+            id,
+            main,
+            payload_align_log2,
+            link_time,
+            bytes,
+            image_len,
+            usage: Usage::new(),
+            origin: origin.cloned(),
+            family: OnceLock::new(),
+            compilation: Some(Box::new(compilation)),
+            listing: OnceLock::new(),
+            shown: OnceLock::new(),
+            block,
+        };
+        if let Some(before) = before {
+            if let Some(family) = before.family() {
+                linked.set_family(*family);
+            }
+            linked.usage().continue_from(before.usage());
+            self.forget(&id);
+            // They are its successor's now.
+            self.past_calls -= before.usage().calls();
+        }
+        let linked = Arc::new(linked);
+        self.bytes += len;
+        self.held.insert(id, Held { linked: Arc::clone(&linked), listed: None });
+        if self.next.ages.add(id) {
+            self.sort_ages();
+        }
+        Ok(linked)
     }
 
     /// Allocates memory for the next image, so that its first call does not.

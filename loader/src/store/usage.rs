@@ -48,6 +48,21 @@ impl Usage {
         }
     }
 
+    /// Counts on from `before`, whose code this code replaces. To be called before the first call.
+    pub(super) fn continue_from(&self, before: &Usage) {
+        for (own, other) in [
+            (&self.due, &before.due),
+            (&self.last, &before.last),
+            (&self.timed, &before.timed),
+            (&self.nanoseconds, &before.nanoseconds),
+        ] {
+            own.store(other.load(Relaxed), Relaxed);
+        }
+        for (own, other) in [(&self.left, &before.left), (&self.period, &before.period)] {
+            own.store(other.load(Relaxed), Relaxed);
+        }
+    }
+
     /// Records a use at `now`, in the unit of [`Usage::last`], without a call.
     pub fn touch(&self, now: u64) {
         self.last.store(now, Relaxed);
@@ -133,6 +148,16 @@ mod tests {
         assert_eq!(usage.time(), 6416 * short);
         assert_eq!(call(&usage, 63, short), 0);
         assert_eq!(usage.time(), 6479 * short, "those since the last timed one count like the others");
+    }
+
+    #[test]
+    fn code_that_replaces_other_code_counts_on() {
+        let (old, new) = (Usage::new(), Usage::new());
+        call(&old, 40, Duration::from_nanos(20));
+        new.continue_from(&old);
+        assert_eq!((new.calls(), new.last(), new.time()), (old.calls(), old.last(), old.time()));
+        call(&new, 100, Duration::from_nanos(20));
+        assert_eq!(new.calls(), 140);
     }
 
     #[test]

@@ -34,9 +34,6 @@ pub enum CpuError {
         /// Number of the level.
         number: u8,
     },
-    /// Forms of code that this farjump does not know.
-    #[error("it takes code of forms {0:#04x}, of which this farjump knows 0x01 alone (images)")]
-    Forms(u8),
     /// A name that could not stand in a compiler's option.
     #[error(
         "the name of its CPU is not 1 to {MAX_NAME} lowercase letters, digits, dots, dashes and underscores"

@@ -5,7 +5,7 @@
 //! it cannot run, or slower code than it could.
 //!
 //! The encoding (`docs/protocol.md` has the same table) is at most [`MAX_LEN`] bytes long, little-endian, and
-//! each CPU has one:
+//! each CPU has one (bits of the forms that a process does not know, it leaves out):
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -20,6 +20,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::code::CodeView;
 use super::image::{ImageView, Level, Machine, Platform};
 
 mod error;
@@ -44,6 +45,10 @@ bitflags::bitflags! {
     pub struct Forms: u8 {
         /// Images of machine code for its machine.
         const NATIVE = 1;
+        /// Bitcode for its machine, which it compiles.
+        const BITCODE = 2;
+        /// Rather bitcode than images, of a library that has both.
+        const PREFERS_BITCODE = 4;
     }
 }
 
@@ -117,6 +122,12 @@ impl Cpu {
         self.level
     }
 
+    /// The same CPU of a process that takes these forms of code.
+    #[must_use]
+    pub fn with_forms(self, forms: Forms) -> Cpu {
+        Cpu { forms, ..self }
+    }
+
     /// The forms of code that the process takes.
     pub fn forms(&self) -> Forms {
         self.forms
@@ -150,6 +161,16 @@ impl Cpu {
         match image.platform() {
             Some(platform) => platform.runs_on(self.machine, self.level),
             None => image.machine() == self.machine && self.lacks(image.features()).next().is_none(),
+        }
+    }
+
+    /// Whether the process takes this code: in its form, and for its machine or CPU.
+    pub fn takes(&self, code: &CodeView<'_>) -> bool {
+        match code {
+            CodeView::Image(image) => self.forms.contains(Forms::NATIVE) && self.runs(image),
+            CodeView::Bitcode(bitcode) => {
+                self.forms.contains(Forms::BITCODE) && bitcode.machine() == self.machine
+            }
         }
     }
 
@@ -193,7 +214,8 @@ impl Cpu {
         };
         let machine = Machine(u16::from_le_bytes([low, high]));
         let level = check_level(machine, level)?;
-        let forms = Forms::from_bits(forms).ok_or(CpuError::Forms(forms))?;
+        // What a newer process takes besides, this one cannot send.
+        let forms = Forms::from_bits_truncate(forms);
         let mut take = |len: u8| {
             let (word, behind) = rest.split_at_checked(len.into())?;
             rest = behind;

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use farjump_control::{MAX_CODE, Message, Rights};
 use farjump_core::channel::{Armed, SendError};
+use farjump_core::code::CodeView;
 use farjump_core::frame::{Kind, Plan, PlanCode};
-use farjump_core::image::{CodeId, FamilyId, ImageView};
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_core::transport::TransportError;
 use farjump_loader::{LinkedImage, Manifest};
 
@@ -113,8 +114,8 @@ impl Inner {
     #[cold]
     fn image_unbound(&self, linked: &LinkedImage) -> Option<Image<'static>> {
         // It was checked before it was placed.
-        let view = ImageView::new_checked(linked.image()).ok()?;
-        self.peer_cpu().runs(&view).then_some(Image::Own)
+        let view = CodeView::new_checked(linked.image()).ok()?;
+        self.peer_cpu().takes(&view).then_some(Image::Own)
     }
 
     /// Keeps the target's questions that this link cannot answer, in place of answering that it has nothing.

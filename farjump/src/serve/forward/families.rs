@@ -7,8 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use farjump_core::code::CodeView;
 use farjump_core::cpu::Cpu;
-use farjump_core::image::{CodeId, FamilyId, ImageView};
+use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{LinkedImage, Manifest, code_id};
 
 use crate::executor::Executor;
@@ -127,7 +128,7 @@ impl Families {
             Found::Waits => return Found::Waits,
             Found::Not(why) => return Found::Not(why),
         };
-        let Some((platform, id)) = manifest.image_for(there) else {
+        let Some((kind, id)) = manifest.code_for(cpu) else {
             let offered: Vec<_> = manifest.images().iter().map(|(offered, _)| offered.to_string()).collect();
             return Found::Not(format!(
                 "the library has no image for {there} (it has {}): build it for that too",
@@ -140,10 +141,10 @@ impl Families {
             Other::Stored(linked) => linked.image(),
             Other::Passed(passed) => passed.bytes(),
         };
-        match ImageView::new_checked(bytes) {
-            Ok(view) if view.platform() != Some(platform) => Found::Not(format!(
-                "the manifest of family {family} lies: code {id} is for {}, not {platform}",
-                view.platform().map_or_else(|| "one CPU".to_owned(), |platform| platform.to_string())
+        match CodeView::new_checked(bytes) {
+            Ok(view) if view.kind() != kind => Found::Not(format!(
+                "the manifest of family {family} lies: code {id} is for {}, not {kind}",
+                view.kind()
             )),
             Ok(view) if view.payload_align_log2() != linked.payload_align_log2() => {
                 Found::Not(format!("the images of family {family} do not have the same payload alignment"))

@@ -1,0 +1,122 @@
+//! The bitcode for one machine: sources compiled to LLVM's intermediate code, and bitcode files as they are.
+
+use std::fs;
+use std::path::Path;
+
+use farjump_core::bitcode::BitcodeParts;
+use farjump_core::code::CodeError;
+use farjump_core::image::{CodeId, Platform};
+
+use super::compile::{self, Kind};
+use super::compiler::Compiler;
+use super::error::BuildError;
+use super::image::Image;
+use super::llvm_version;
+use super::objects::read;
+use super::temp_folder::{self, Scratch};
+use super::{BuiltImage, Options};
+use crate::bundle::Sizes;
+use crate::code_id;
+
+/// Flags for C and C++, besides those of images. The passes of thin LTO leave to the target what depends on its CPU:
+/// vectors and unrolled loops. Full LTO and plain bitcode have them for the author's CPU.
+const FLAGS: [&str; 1] = ["-flto=thin"];
+
+/// Bitcode, and what it was made for.
+pub(super) struct Bitcode {
+    pub(super) machine: Platform,
+    llvm: u16,
+    pub(super) bytes: Vec<u8>,
+    pub(super) id: CodeId,
+    pub(super) messages: String,
+    wanted: Vec<String>,
+}
+
+impl Bitcode {
+    /// Makes the bitcode for the machine of `image`, which was built from the same inputs.
+    ///
+    /// # Errors
+    /// No compiler that writes bitcode, inputs of which there is none, and a compiler's error.
+    pub(super) fn build(
+        options: &Options,
+        image: &Image,
+        name: &str,
+        scratch: &Scratch,
+    ) -> Result<Bitcode, BuildError> {
+        let machine = Platform::baseline(image.target.machine);
+        let folder = scratch.folder(&format!("{machine}-bitcode"))?;
+        let include = compile::own_headers(&folder)?;
+        let compiler = Compiler::for_bitcode(options, image.rules)?;
+        let mut messages = String::new();
+        let mut files = Vec::new();
+        for (index, input) in options.inputs.iter().enumerate() {
+            let has_none = |reason| BuildError::NoBitcode { path: input.clone(), reason };
+            match compile::kind(input)? {
+                Kind::C { .. } if is_assembly(input) => return Err(has_none("is assembly")),
+                Kind::C { cxx } => {
+                    let output = folder.join(format!("{index}.bc"));
+                    let command = compile::command_for((&compiler, image.rules), &[], options, cxx, &include);
+                    messages.push_str(&compiler.compile(command, &FLAGS, input, &output)?);
+                    files.push(read(&output)?);
+                }
+                Kind::Bitcode => files.push(read(input)?),
+                Kind::Rust | Kind::Crate => return Err(has_none("is Rust")),
+                Kind::Object(_) | Kind::Archive(_) => return Err(has_none("is machine code")),
+            }
+        }
+        let modules: Vec<&[u8]> = files.iter().filter_map(|file| llvm_version::unwrapped(file)).collect();
+        if modules.len() != files.len() {
+            return Err(BuildError::NoBitcodeWritten { compiler: compiler.name() });
+        }
+        // A reader has to be as new as the newest writer. One that does not say is taken for an old one.
+        let llvm = modules.iter().filter_map(|module| llvm_version::major(module)).max().unwrap_or(0);
+        let wanted = image.wanted().to_vec();
+        let parts = BitcodeParts {
+            machine: machine.machine,
+            payload_align_log2: image.payload_align_log2(),
+            llvm,
+            name,
+            wanted: wanted.iter().map(String::as_str).collect(),
+            modules,
+        };
+        let bytes = parts.encode().map_err(CodeError::from)?;
+        Ok(Bitcode { machine, llvm, id: code_id(&bytes), bytes, messages, wanted })
+    }
+
+    pub(super) fn report(&self) -> BuiltImage {
+        BuiltImage {
+            target: self.machine,
+            features: Vec::new(),
+            bytes: self.bytes.clone(),
+            sizes: Sizes::default(),
+            id: self.id,
+            wanted: self.wanted.clone(),
+            linker: String::new(),
+            llvm: Some(self.llvm),
+        }
+    }
+}
+
+fn is_assembly(input: &Path) -> bool {
+    input.extension().is_some_and(|extension| extension == "s" || extension == "S")
+}
+
+/// Writes the object that bitcode input becomes in a native image, by `compiler`.
+///
+/// # Errors
+/// The compiler's error, also if it does not start.
+pub(super) fn compile_bitcode(
+    compiler: &Compiler,
+    flags: &[&str],
+    input: &Path,
+    output: &Path,
+) -> Result<String, BuildError> {
+    // clang takes it for that by its name alone.
+    let named = temp_folder::write(
+        output.with_extension("bc"),
+        &fs::read(input).map_err(|source| BuildError::Read { path: input.to_owned(), source })?,
+    )?;
+    let mut command = compiler.command(false);
+    command.args(flags);
+    compiler.compile(command, &[], &named, output)
+}
