@@ -312,8 +312,8 @@ impl FrameRunner {
                 self.table.refuse(header.index, &refusal);
                 return Ok(self.refuse(refusal));
             }
-            // Only binding needs capacity, and it ended above.
-            Ok(Ready::Crowded(_)) => return Ok(RunOutcome::Empty),
+            // Only binding needs capacity, and it ended above. Only targets compile.
+            Ok(Ready::Crowded(_) | Ready::Compiling(_)) => return Ok(RunOutcome::Empty),
             Err(refusal) => return Ok(self.refuse(refusal)),
         }
         self.run += 1;

@@ -38,7 +38,11 @@ pub use error::{
     Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, InjectError, Limited, Mailbox, Part,
     ReplyLength, ServeError, SystemError, SystemOperation, WaitError,
 };
+#[cfg(feature = "bitcode")]
+pub use executor::BitcodeUse;
 pub use executor::{CodeTable, Executor, ExecutorBuilder, Export, ExportFn};
+#[cfg(feature = "bitcode")]
+pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
     Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };

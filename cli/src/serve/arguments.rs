@@ -34,6 +34,7 @@ Examples:
   farjump serve --listen tcp:0.0.0.0:7471 --key farm.key --transport verbs-write --device mlx5_0:1   # by RDMA
   farjump serve --listen unix:store.sock --debug --symbols libsum.so   # gdb stops in sum.c: break sum_main
   farjump serve --listen unix:store.sock --local libsum.so --allow observe,call   # no code comes in either
+  farjump serve --listen unix:store.sock --bitcode=prefer   # what comes is compiled for this CPU
   farjump serve --listen unix:store.sock --allow-code @reviewed.txt --max-sources 8 --max-source-memory 16M
 
 Limits: frames over a limit are refused with the reason, and counted; they cost other sources nothing. Sources learn
@@ -120,6 +121,9 @@ pub(crate) struct Serve {
     /// for no more [default: all that the CPU has]
     #[arg(long, value_name = "LEVEL", value_parser = parse_level)]
     pub(crate) cpu_level: Option<Level>,
+    #[cfg(feature = "bitcode")]
+    #[command(flatten)]
+    pub(crate) bitcode: Bitcode,
     /// Bytes reserved for code, and as many for its statics: they take memory at once, and with 1 GiB more
     /// address space (`ulimit -v`)
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_bytes)]
@@ -156,6 +160,39 @@ pub(crate) struct Serve {
     /// Print the line when ready as JSON: {"ready": ADDRESS, "pid": N}
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+// Bitcode, and who compiles it.
+#[cfg(feature = "bitcode")]
+#[allow(missing_docs, reason = "clap shows a documentation comment as the help of the command")]
+#[derive(Args, Debug)]
+pub(crate) struct Bitcode {
+    /// Take bitcode (farjump build --bitcode), and compile it for this CPU by the program farjump_compiler: `fallback`, of
+    /// libraries without an image for this CPU, or `prefer`, of all that have any
+    #[arg(
+        long = "bitcode",
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "fallback",
+        value_parser = ["fallback", "prefer"]
+    )]
+    pub(crate) when: Option<String>,
+    /// With --bitcode: the program that compiles [default: farjump_compiler beside this program, or in PATH]
+    #[arg(long, value_name = "FILE", requires = "when")]
+    pub(crate) compiler: Option<PathBuf>,
+    /// With --bitcode: the library of LLVM, 17 or newer [default: the newest that is installed]
+    #[arg(long, value_name = "FILE", requires = "when")]
+    pub(crate) llvm: Option<PathBuf>,
+    /// With --bitcode: keep what was compiled in this folder, for later runs
+    #[arg(long, value_name = "FOLDER", requires = "when")]
+    pub(crate) bitcode_cache: Option<PathBuf>,
+    /// With --bitcode: time limit for compiling one library
+    #[arg(long, value_name = "T", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) compile_timeout: Duration,
+    /// With --bitcode: memory limit for compiling one library
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
+    pub(crate) compile_memory: usize,
 }
 
 /// A destination of a target: `NAME=ADDRESS`.

@@ -6,6 +6,8 @@ mod limits;
 use std::path::{Path, PathBuf};
 use std::process;
 
+#[cfg(feature = "bitcode")]
+use farjump::{BitcodeUse, CompilerOptions};
 use farjump::{Data, FamilyId, Library, Target};
 use serde_json::json;
 
@@ -69,6 +71,10 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
     if let Some(level) = arguments.cpu_level {
         builder = builder.cpu_level(level);
     }
+    #[cfg(feature = "bitcode")]
+    if let Some((options, when)) = arguments.bitcode.choices() {
+        builder = builder.compiler(options, when);
+    }
     if let Some(policy) = arguments.spin {
         builder = builder.wait_policy(policy);
     }
@@ -107,6 +113,23 @@ pub(crate) fn run(arguments: &Serve) -> Result<(), Failure> {
         counted(stats.links, "source")
     ));
     Ok(())
+}
+
+#[cfg(feature = "bitcode")]
+impl arguments::Bitcode {
+    /// The compiler's choices; `None` if the target takes no bitcode.
+    fn choices(&self) -> Option<(CompilerOptions, BitcodeUse)> {
+        let when = match self.when.as_deref()? {
+            "prefer" => BitcodeUse::Preferred,
+            _ => BitcodeUse::Fallback,
+        };
+        let mut options = CompilerOptions::default();
+        options.program = self.compiler.clone();
+        options.llvm = self.llvm.as_deref().map(path_or_soname);
+        options.cache = self.bitcode_cache.clone();
+        (options.deadline, options.memory) = (self.compile_timeout, self.compile_memory as u64);
+        Some((options, when))
+    }
 }
 
 /// Takes an existing file as a path; any other bare name is left to the dynamic linker's search.

@@ -60,6 +60,12 @@ pub enum ServeError {
         /// Descriptors that a source takes.
         needed: usize,
     },
+    /// A target that should take bitcode, and cannot have it compiled.
+    #[error("the target can take no bitcode: {why}")]
+    Compiler {
+        /// The reason, as a clause.
+        why: String,
+    },
     /// The file that names code for perf cannot be made.
     #[error("cannot write the perf map `{}`: {source}", path.display())]
     PerfMap {
@@ -77,6 +83,7 @@ debug_in_words!(ServeError {
     CpuLevel { level, cpu },
     Forked { parent },
     Descriptors { limit, free, needed },
+    Compiler { why },
     PerfMap { path, source },
 });
 

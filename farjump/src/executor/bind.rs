@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farjump_control::RefusalCause;
+use farjump_core::bitcode::BitcodeView;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, Inserted, LinkedImage, Need, Refused};
 
@@ -13,11 +14,24 @@ use crate::mode::Mode;
 use crate::policy::{Budget, ByFamily};
 use crate::refusal::Refusal;
 
+/// What became of code that a source sent on request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Supplied {
+    /// It is bound, or refused.
+    Settled,
+    /// Other code must go first.
+    Crowded(Need),
+    /// It is compiled.
+    Compiling,
+}
+
 /// The code that a frame names.
 enum Found {
     Here(Arc<LinkedImage>),
     /// It is not in the store.
     Missing,
+    /// It is compiled.
+    Compiling,
     /// Whether it may come in depends on this manifest.
     NeedsManifest(FamilyId),
 }
@@ -68,6 +82,11 @@ impl Executor {
                 table.miss(index, named.id, &name);
                 Ok(Ready::Needs(named.id))
             }
+            Ok(Found::Compiling) | Err(Unbound::Compiling) => {
+                let name = String::from_utf8_lossy(named.copied.name());
+                table.miss(index, named.id, &name);
+                Ok(Ready::Compiling(named.id))
+            }
             Err(Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _)) => {
                 table.refuse(index, &refusal);
                 Err(refusal)
@@ -96,7 +115,8 @@ impl Executor {
             }
         }
         if is_id_alone {
-            return Ok(self.store.get(&named.id).cloned().map_or(Found::Missing, Found::Here));
+            let missing = || if self.awaits(&named.id) { Found::Compiling } else { Found::Missing };
+            return Ok(self.store.get(&named.id).cloned().map_or_else(missing, Found::Here));
         }
         self.bring(&mut table.budget, named.id, named.copied, named.origin).map(Found::Here)
     }
@@ -111,6 +131,9 @@ impl Executor {
         origin: &Arc<str>,
     ) -> Result<Arc<LinkedImage>, Unbound> {
         self.policy.image(copied.image().len())?;
+        if BitcodeView::is_bitcode(copied.image()) {
+            return self.bring_bitcode(id, copied, origin);
+        }
         if !budget.is_limited() {
             return self.install(id, copied, origin);
         }
@@ -162,7 +185,7 @@ impl Executor {
 
     /// Announces a placed image to the perf map, to debuggers and to crash reports.
     #[inline]
-    fn show(&self, linked: &LinkedImage) {
+    pub(super) fn show(&self, linked: &LinkedImage) {
         let (address, len) = (linked.block().address(), linked.block().code_len());
         log::debug!("placed `{}` at {address:#x}, {len} bytes, code id {}", linked.name(), linked.id());
         if let Some(map) = &self.perf_map {
@@ -207,20 +230,20 @@ impl Executor {
     }
 
     /// Places code that a table waits for, and binds it to every index that misses it. If it is refused, so
-    /// are the calls of those indexes. `Some` if other code must go first.
+    /// are the calls of those indexes.
     pub(crate) fn supply(
         &mut self,
         table: &mut CodeTable,
         id: CodeId,
         image: &[u8],
         origin: &Arc<str>,
-    ) -> Option<Need> {
+    ) -> Supplied {
         // The name kept for any of them; none where the table had no capacity for it.
         let names = table.bindings.iter().filter_map(|binding| match binding {
             Binding::Missing(missing, name) if *missing == id => Some(name),
             _ => None,
         });
-        let name = names.max_by_key(|name| name.len())?;
+        let Some(name) = names.max_by_key(|name| name.len()) else { return Supplied::Settled };
         let name = if name.is_empty() { id.to_string().into() } else { name.clone() };
         let mut copied = Copied::new(image, name.as_bytes());
         let allowed = self.policy.code(&id).or_else(|refusal| {
@@ -232,11 +255,12 @@ impl Executor {
             .and_then(|()| self.bring(&mut table.budget, id, &mut copied, origin));
         let space_was_made = std::mem::take(&mut self.space_was_made);
         match supplied {
-            Err(Unbound::NoSpace(_, need)) if !space_was_made => return Some(need),
+            Err(Unbound::NoSpace(_, need)) if !space_was_made => return Supplied::Crowded(need),
+            Err(Unbound::Compiling) => return Supplied::Compiling,
             Ok(linked) => table.fill(&id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked))),
             Err(unbound) => table.withhold(&id, &unbound.into()),
         }
-        None
+        Supplied::Settled
     }
 
     /// Time spent placing the code bound to `index`: zero if nothing is bound.
@@ -247,7 +271,7 @@ impl Executor {
 
 /// The reason why an image is not placed.
 #[cold]
-fn unbound(why: Refused, image: &[u8]) -> Unbound {
+pub(super) fn unbound(why: Refused, image: &[u8]) -> Unbound {
     match (&why, Need::of(image)) {
         (Refused::StoreFull { .. } | Refused::ArenaFull { .. }, Some(need)) => {
             Unbound::NoSpace(why.into(), need)

@@ -46,6 +46,8 @@ pub struct ExecutorBuilder {
     modes: Allowed,
     pub(crate) policy: Policy,
     local: Vec<Library>,
+    #[cfg(feature = "bitcode")]
+    pub(crate) compiler: Option<farjump_compiler::Compiler>,
 }
 
 impl Default for ExecutorBuilder {
@@ -68,6 +70,8 @@ impl Default for ExecutorBuilder {
             modes: Allowed::default(),
             policy: Policy::default(),
             local: Vec::new(),
+            #[cfg(feature = "bitcode")]
+            compiler: None,
         }
     }
 }
@@ -296,6 +300,8 @@ impl ExecutorBuilder {
             space_was_made: false,
             local: HashMap::new(),
             recent_local: None,
+            #[cfg(feature = "bitcode")]
+            bitcode: Box::new(super::bitcode::BitcodeJobs::new(self.compiler)),
         };
         for library in &self.local {
             executor.set_local(library)?;

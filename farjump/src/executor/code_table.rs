@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use farjump_control::RefusalCause;
 use farjump_core::frame::INLINE_ALIGN_LOG2;
 use farjump_core::image::{CodeId, FamilyId};
 use farjump_loader::{Copied, LinkedImage, Need, Usage};
@@ -80,6 +81,20 @@ impl CodeTable {
             }
         }
         self.in_place.forget(id);
+    }
+
+    /// Binds `linked` where older code with its id is bound.
+    #[cfg(feature = "bitcode")]
+    pub(crate) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
+        let callable = Callable::of(linked);
+        for binding in &mut self.bindings {
+            match binding {
+                Binding::Linked(old, before) | Binding::Once(old, before) if before.id() == linked.id() => {
+                    (*old, *before) = (callable, Arc::clone(linked));
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Notes that the code bound to `index` is missing.
@@ -230,6 +245,8 @@ pub(crate) enum Ready {
     Yes,
     /// The source must send the code first.
     Needs(CodeId),
+    /// The code is compiled, and comes by itself.
+    Compiling(CodeId),
     /// The source must send the manifest of this family first.
     NeedsManifest(FamilyId),
     /// Other code must go first ([`Executor::make_space`](super::Executor::make_space)).
@@ -242,6 +259,12 @@ pub(super) enum Unbound {
     Refused(Refusal),
     /// It needs so much capacity, and is refused if none can be made.
     NoSpace(Refusal, Need),
+    /// It is compiled.
+    #[cfg_attr(
+        not(feature = "bitcode"),
+        expect(dead_code, reason = "without a compiler nothing is compiled")
+    )]
+    Compiling,
 }
 
 impl From<Refusal> for Unbound {
@@ -252,17 +275,20 @@ impl From<Refusal> for Unbound {
 
 impl From<Unbound> for Refusal {
     fn from(unbound: Unbound) -> Self {
-        let (Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _)) = unbound;
-        refusal
+        match unbound {
+            Unbound::Refused(refusal) | Unbound::NoSpace(refusal, _) => refusal,
+            // Nothing that links an image gives this.
+            Unbound::Compiling => Refusal::new(RefusalCause::CodeMissing, "its code is compiled still"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use farjump_control::RefusalCause;
     use farjump_core::image::{ImageParts, Machine};
     use farjump_fuzz::allocation::{is_counting, most_at_once};
 
+    use super::super::Supplied;
     use super::*;
 
     /// Most bytes that a table with every index in use takes beside code, as `docs/security.md` states.
@@ -316,7 +342,7 @@ mod tests {
         assert!(words(&table) > WORDS - 255 && words(&table) == table.words, "{}", table.words);
         assert_eq!(executor.ready(&table, u16::MAX), Ok(Ready::Needs(id)));
         // When the code comes again it has its name, and every index has the code.
-        assert_eq!(executor.supply(&mut table, id, &image, &origin), None);
+        assert_eq!(executor.supply(&mut table, id, &image, &origin), Supplied::Settled);
         assert!((0..=u16::MAX).all(|index| table.callable(index).is_some()));
         assert_eq!(table.words, 0);
     }

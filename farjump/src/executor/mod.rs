@@ -3,6 +3,8 @@
 //! All targets share [`Executor`], whatever brings their frames. A [`CodeTable`] belongs to one source.
 
 mod bind;
+#[cfg(feature = "bitcode")]
+mod bitcode;
 mod builder;
 mod coarse_clock;
 mod code_table;
@@ -15,6 +17,8 @@ mod fork;
 mod forward_requests;
 mod in_place;
 mod lent_bytes;
+#[cfg(not(feature = "bitcode"))]
+mod no_bitcode;
 mod perf_map;
 mod run;
 mod services;
@@ -38,6 +42,11 @@ use crate::refusal::Refusal;
 use crate::stats::{Stats, StoreStats};
 use crate::{CallError, Error};
 
+pub(crate) use bind::Supplied;
+#[cfg(feature = "bitcode")]
+pub use bitcode::BitcodeUse;
+#[cfg(feature = "bitcode")]
+pub(crate) use bitcode::{Finished, Settled};
 pub use builder::ExecutorBuilder;
 pub use code_table::CodeTable;
 pub(crate) use code_table::{Callable, Named, Ready};
@@ -71,6 +80,8 @@ pub struct Executor {
     local: HashMap<Arc<str>, Local>,
     /// The one of these that was called last.
     recent_local: Option<(Arc<str>, Callable)>,
+    #[cfg(feature = "bitcode")]
+    bitcode: Box<bitcode::BitcodeJobs>,
 }
 
 /// A function of the target's own.

@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "bitcode")]
+use farjump_compiler::{Compiler, Options as CompilerOptions};
 use farjump_control::{Key, KeyFile, Limits, Listener, PeerAddress, PeerIdentity, Rights, TcpOptions};
+#[cfg(feature = "bitcode")]
+use farjump_core::cpu::Forms;
 use farjump_core::image::{CodeId, FamilyId, Level};
 use farjump_core::transport::Transport;
 use farjump_core::wait::WaitPolicy;
@@ -18,10 +22,18 @@ use super::handlers::Handlers;
 use super::resources;
 use super::settings::Settings;
 use super::target_args::TargetArgs;
+#[cfg(feature = "bitcode")]
+use crate::ServeError;
+#[cfg(feature = "bitcode")]
+use crate::executor::BitcodeUse;
 use crate::executor::{ExecutorBuilder, Export, ExportFn};
 use crate::open_channel::ring_len;
 use crate::transports::transports_for;
 use crate::{Error, Library, Mailbox, Mode, Refusal};
+
+/// Time for the compiler to be ready: on a busy machine it reads 100 MB of LLVM first.
+#[cfg(feature = "bitcode")]
+const COMPILER_START: Duration = Duration::from_secs(20);
 
 /// A target to be built. `'a` is the life of the value that [`TargetBuilder::args`] borrows.
 #[must_use]
@@ -31,6 +43,8 @@ pub struct TargetBuilder<'a> {
     target_args: TargetArgs,
     settings: Settings,
     cpu_level: Option<Level>,
+    #[cfg(feature = "bitcode")]
+    compiler: Option<(CompilerOptions, BitcodeUse)>,
     handlers: Handlers,
     transports: Vec<Box<dyn Transport>>,
     only: Option<String>,
@@ -56,6 +70,8 @@ impl<'a> TargetBuilder<'a> {
             target_args: TargetArgs::raw(std::ptr::null_mut()),
             settings: Settings::default(),
             cpu_level: None,
+            #[cfg(feature = "bitcode")]
+            compiler: None,
             handlers: Handlers::default(),
             transports: Vec::new(),
             only: None,
@@ -298,6 +314,19 @@ impl<'a> TargetBuilder<'a> {
     /// in tests. [`Level::parse`] takes a level by its name.
     pub fn cpu_level(mut self, level: Level) -> Self {
         self.cpu_level = Some(level);
+        self
+    }
+
+    /// Has the target take bitcode (`farjump build --bitcode`), which a program of farjump's compiles for this CPU: for
+    /// libraries without an image for it, or also for others. The program, `farjump_compiler`, is started with the target
+    /// and ends with it; it opens LLVM. A first, unoptimised image comes within milliseconds; an optimised one replaces it
+    /// between two calls. Other frames of a source wait for the first image of its next one; other sources do not.
+    ///
+    /// The program is found beside the library or program that farjump is in, in `PATH`, or by `FARJUMP_COMPILER` or
+    /// `options`.
+    #[cfg(feature = "bitcode")]
+    pub fn compiler(mut self, options: CompilerOptions, when: BitcodeUse) -> Self {
+        self.compiler = Some((options, when));
         self
     }
 
@@ -572,6 +601,17 @@ impl<'a> TargetBuilder<'a> {
         self.settings.check()?;
         if let Some(level) = self.cpu_level {
             self.settings.limit_level(level)?;
+        }
+        #[cfg(feature = "bitcode")]
+        if let Some((options, when)) = self.compiler {
+            let mut compiler = Compiler::new(options);
+            compiler.start(COMPILER_START).map_err(|why| ServeError::Compiler { why })?;
+            self.executor.compiler = Some(compiler);
+            let preferred = when == BitcodeUse::Preferred;
+            let forms = Forms::NATIVE
+                | Forms::BITCODE
+                | if preferred { Forms::PREFERS_BITCODE } else { Forms::empty() };
+            self.settings.cpu = Arc::new((*self.settings.cpu).clone().with_forms(forms));
         }
         self.executor.cpu = Some(Arc::clone(&self.settings.cpu));
         self.executor.policy.limits = self.settings.limits;

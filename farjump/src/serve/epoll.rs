@@ -26,6 +26,8 @@ pub(super) enum Event {
     Handshake,
     /// A destination's doorbell or control connection.
     Peer(u64),
+    /// The compiler of bitcode has a result.
+    Compiler,
 }
 
 impl Event {
@@ -38,12 +40,14 @@ impl Event {
             Event::Control(id) => id << 3 | 3,
             Event::Doorbell(id) => id << 3 | 7,
             Event::Handshake => 4,
+            Event::Compiler => 12,
             Event::Peer(number) => number << 3 | 5,
         }
     }
 
     fn from_data(data: u64) -> Event {
         match (data & 3, data & 7) {
+            (_, 4) if data == 12 => Event::Compiler,
             (_, 4) => Event::Handshake,
             (_, 5) => Event::Peer(data >> 3),
             (0, _) => Event::Listener,
@@ -181,13 +185,15 @@ mod tests {
         let mut seen = Vec::new();
         for id in [0, 1, 2, 3, 1 << 40] {
             let numbered = [Event::Arrival(id), Event::Control(id), Event::Doorbell(id), Event::Peer(id)];
-            for event in numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Handshake]) {
+            for event in
+                numbered.into_iter().chain([Event::Listener, Event::Stop, Event::Handshake, Event::Compiler])
+            {
                 assert_eq!(Event::from_data(event.to_data()), event);
                 seen.push(event.to_data());
             }
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 3 + 4 * 5);
+        assert_eq!(seen.len(), 4 + 4 * 5);
     }
 }

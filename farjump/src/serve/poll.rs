@@ -203,6 +203,10 @@ impl Target<'_> {
         self.shared.executor.prepare_thread();
         self.shared.forwards.progress();
         self.shared.executor.clock.set();
+        #[cfg(feature = "bitcode")]
+        if self.shared.executor.is_compiling() {
+            self.take_compiled()?;
+        }
         self.rounds = self.rounds.wrapping_add(1);
         let idle = self.idle.polls >= POLLS_TO_CLOCK;
         // Idle sources need less of it: with hundreds of them it would take longer than many polls.
@@ -260,6 +264,10 @@ impl Target<'_> {
                 Event::Peer(number) => {
                     self.idle.naps = 0;
                     self.shared.forwards.attend(number);
+                }
+                Event::Compiler => {
+                    #[cfg(feature = "bitcode")]
+                    self.take_compiled()?;
                 }
                 Event::Stop => {}
             }

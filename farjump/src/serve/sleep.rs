@@ -111,6 +111,8 @@ impl Target<'_> {
             index += 1;
         }
         self.rewatch()?;
+        #[cfg(feature = "bitcode")]
+        self.watch_compiler()?;
         match self.shared.forwards.arm() {
             Rest::None => return Ok(None),
             Rest::Sleep => {}

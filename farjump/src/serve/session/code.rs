@@ -32,6 +32,12 @@ impl SessionCodes {
         self.table.budget.taken()
     }
 
+    /// Has calls run `linked` that ran older code with its id.
+    #[cfg(feature = "bitcode")]
+    pub(in crate::serve) fn exchange(&mut self, linked: &Arc<LinkedImage>) {
+        self.table.exchange(linked);
+    }
+
     /// Drops code, as if it had never come.
     pub(in crate::serve) fn forget(&mut self, id: &CodeId) {
         self.table.forget(id);
@@ -231,6 +237,15 @@ impl Session {
                 self.head.block(BlockedOn::Manifest(family));
                 self.head.keep(held);
                 self.notify(&Message::NeedManifest { family: family.0 })?;
+                shared.executor.stats.waited += 1;
+                Ok(())
+            }
+            #[cfg(not(feature = "bitcode"))]
+            Ok(Ready::Compiling(_)) => self.refuse_frame(held, code_missing(), shared),
+            #[cfg(feature = "bitcode")]
+            Ok(Ready::Compiling(id)) => {
+                self.head.keep(held);
+                self.head.await_compiler(id);
                 shared.executor.stats.waited += 1;
                 Ok(())
             }

@@ -15,6 +15,9 @@ use farjump_core::image::{CodeId, FamilyId};
 
 use super::{End, Session, Shared, Stop};
 use crate::Refusal;
+#[cfg(feature = "bitcode")]
+use crate::executor::Settled;
+use crate::executor::Supplied;
 use crate::policy::Budget;
 
 /// The mailbox that a frame lies in.
@@ -81,6 +84,9 @@ pub(super) enum BlockedOn {
     /// Its own next turn: the code has come, and is placed when the frame continues, so that nothing can drop
     /// it in between.
     CodeTurn(CodeId, Vec<u8>),
+    /// The target's compiler, which makes the code of the kept frame.
+    #[cfg(feature = "bitcode")]
+    Compiler(CodeId),
     /// The manifest of this family.
     Manifest(FamilyId),
     /// Credit for a reply.
@@ -170,6 +176,18 @@ impl HeadFrame {
         self.frame.iter_mut().for_each(|held| held.manifest_settled = true);
     }
 
+    /// Waits until the target's compiler has made the code, after which the source is not asked for it.
+    #[cfg(feature = "bitcode")]
+    pub(super) fn await_compiler(&mut self, id: CodeId) {
+        self.settle_code(BlockedOn::Compiler(id));
+    }
+
+    /// Whether this code is awaited from the compiler.
+    #[cfg(feature = "bitcode")]
+    pub(super) fn awaits_compiler(&self, id: &CodeId) -> bool {
+        matches!(&self.blocked_on, BlockedOn::Compiler(awaited) if awaited == id)
+    }
+
     /// Continues the frame with the awaited code.
     pub(super) fn take_code(&mut self, id: CodeId, image: Vec<u8>) {
         self.settle_code(BlockedOn::CodeTurn(id, image));
@@ -190,6 +208,8 @@ impl HeadFrame {
         match std::mem::replace(&mut self.blocked_on, BlockedOn::Nothing) {
             // Code that has come is still useful.
             turn @ BlockedOn::CodeTurn(..) => self.blocked_on = turn,
+            #[cfg(feature = "bitcode")]
+            compiler @ BlockedOn::Compiler(_) => self.blocked_on = compiler,
             BlockedOn::Credit { bytes, .. } => budget.give_back(bytes.len()),
             _ => {}
         }
@@ -266,13 +286,28 @@ impl Session {
             BlockedOn::CodeTurn(id, image) => {
                 match shared.executor.supply(&mut self.codes.table, id, &image, &self.control.origin) {
                     // The frame finds the code bound, or refused.
-                    None => Ok(true),
-                    Some(need) => {
+                    Supplied::Settled => Ok(true),
+                    Supplied::Crowded(need) => {
                         self.head.blocked_on = BlockedOn::CodeTurn(id, image);
                         Err(End::Crowded(need, 0).into())
                     }
+                    #[cfg(feature = "bitcode")]
+                    Supplied::Compiling => {
+                        self.head.await_compiler(id);
+                        Ok(false)
+                    }
+                    #[cfg(not(feature = "bitcode"))]
+                    Supplied::Compiling => Ok(true),
                 }
             }
+            #[cfg(feature = "bitcode")]
+            BlockedOn::Compiler(id) => match shared.executor.settle(&mut self.codes.table, &id) {
+                Settled::GoesOn => Ok(true),
+                Settled::Waits => {
+                    self.head.blocked_on = BlockedOn::Compiler(id);
+                    Ok(false)
+                }
+            },
             BlockedOn::Credit { token, status, bytes } => {
                 self.codes.table.budget.give_back(bytes.len());
                 self.send_reply(token, status, &bytes, false)?;

@@ -19,6 +19,8 @@ use farjump_core::channel::{
     Armed, Channel, Contents, Delivered, FastPoll, Mapped, PlainPath, PlainPoll, PlainSent, Put, Taken,
 };
 use farjump_core::frame::{Flags, Header, Kind, ReplyStatus};
+#[cfg(feature = "bitcode")]
+use farjump_core::image::CodeId;
 use farjump_core::transport::{PathInfo, Transport};
 use farjump_loader::Copied;
 
@@ -343,6 +345,12 @@ impl Session {
         Ok(ran)
     }
 
+    /// Whether its next frame waits until this code is compiled.
+    #[cfg(feature = "bitcode")]
+    pub(super) fn awaits_compiler(&self, id: &CodeId) -> bool {
+        self.head.awaits_compiler(id)
+    }
+
     /// Whether arrived frames have to wait for something else.
     pub(super) fn is_blocked(&self) -> bool {
         self.head.is_blocked()
@@ -366,6 +374,9 @@ impl Session {
         Ok(match (self.head.blocked_on(), armed) {
             // They come on the control connection, which is watched in any case.
             (BlockedOn::Code(_) | BlockedOn::Manifest(_), _) => Rest::Sleep,
+            // It is watched too.
+            #[cfg(feature = "bitcode")]
+            (BlockedOn::Compiler(_), _) => Rest::Sleep,
             (BlockedOn::LostReply { .. } | BlockedOn::CodeTurn(..) | BlockedOn::NextTurn, _) => Rest::None,
             (BlockedOn::Credit { .. } | BlockedOn::Reading, _) => Rest::Nap,
             (BlockedOn::Nothing, Armed::Ready) => Rest::None,

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//! [`client`] is the target's end, [`protocol`] what travels between the two, `program` (feature `program`) the program.
+
+#![deny(missing_docs)]
+
+pub mod client;
+mod find;
+#[cfg(feature = "program")]
+pub mod program;
+pub mod protocol;
+
+pub use client::{Compiled, Compiler, Done, Options};
+pub use find::NotFound;

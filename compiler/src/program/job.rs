@@ -1,0 +1,189 @@
+//! A job: a forked child that compiles, and a pipe from it.
+
+use std::ffi::{CStr, c_char};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use farjump_core::bitcode::BitcodeView;
+use rustix::pipe::PipeFlags;
+
+use super::compile::{self, Made};
+use super::limits;
+use super::llvm::Llvm;
+use crate::protocol::{Job, MAX_CONTENTS, Times};
+
+/// First byte of what a child writes: an image, or the reason why there is none.
+const IMAGE: u8 = 1;
+const REFUSED: u8 = 2;
+/// Bytes before the image: the kind, whether it is optimised, and the times.
+const HEAD: usize = 2 + 16;
+
+/// A child at work.
+pub(super) struct Working {
+    pub(super) job: Job,
+    child: libc::pid_t,
+    pipe: File,
+    said: Vec<u8>,
+    begun: Instant,
+}
+
+/// What a child has made.
+pub(super) struct Result {
+    pub(super) optimised: bool,
+    pub(super) times: Times,
+    pub(super) image: Vec<u8>,
+}
+
+/// The pipe of a child, for LLVM's fatal errors.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+impl Working {
+    /// Forks a child that does `job`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn begin(llvm: &Llvm, job: Job, bitcode: &[u8]) -> io::Result<Working> {
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::fs::fcntl_setfl(&read, rustix::fs::OFlags::NONBLOCK)?;
+        let begun = Instant::now();
+        // SAFETY: this program has one thread, so that the child may do all that this process may.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => work(llvm, &job, bitcode, write, begun),
+            child => Ok(Working { job, child, pipe: File::from(read), said: Vec::new(), begun }),
+        }
+    }
+
+    /// Its pipe.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    /// Time that it may still take.
+    pub(super) fn left(&self) -> Duration {
+        self.job.deadline.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Reads what it has written. `true` if that is all, or too much.
+    pub(super) fn read(&mut self) -> bool {
+        let mut part = [0; 64 << 10];
+        loop {
+            match self.pipe.read(&mut part) {
+                Ok(0) => return true,
+                Ok(len) => self.said.extend_from_slice(&part[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+            if self.said.len() > MAX_CONTENTS {
+                return true;
+            }
+        }
+    }
+
+    /// Ends it, and returns what it has made, or why it has made nothing.
+    pub(super) fn end(self) -> std::result::Result<Result, String> {
+        let is_late = self.left().is_zero();
+        let status = self.kill();
+        let exited = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        match self.said.split_first_chunk::<HEAD>() {
+            Some((&[IMAGE, optimised, ref times @ ..], image)) if exited && !image.is_empty() => {
+                Ok(Result { optimised: optimised != 0, times: Times::decode(*times), image: image.to_vec() })
+            }
+            _ if self.said.first() == Some(&REFUSED) => {
+                Err(String::from_utf8_lossy(&self.said[1..self.said.len().min(4096)]).into_owned())
+            }
+            _ if is_late => Err(format!("compiling it took longer than {:?}", self.job.deadline)),
+            _ if libc::WIFSIGNALED(status) => {
+                let signal = libc::WTERMSIG(status);
+                Err(format!(
+                    "the compiler crashed over it ({}): it is damaged, or needs more than {} MiB of memory",
+                    signal_name(signal),
+                    self.job.memory >> 20
+                ))
+            }
+            _ => Err("the compiler ended without a word".to_owned()),
+        }
+    }
+
+    /// Kills it if it is still there, and returns its status.
+    fn kill(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: it is a child of this process that nothing has waited for.
+        unsafe {
+            // It has closed its pipe when it is done, a moment before it ends.
+            if !self.said_all() {
+                libc::kill(self.child, libc::SIGKILL);
+            }
+            while libc::waitpid(self.child, &raw mut status, 0) == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+        status
+    }
+
+    /// Whether its end of the pipe is closed, as it is only when the child ends.
+    fn said_all(&self) -> bool {
+        let mut part = [0; 1];
+        self.said.len() <= MAX_CONTENTS && matches!((&self.pipe).read(&mut part), Ok(0))
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    match signal {
+        libc::SIGSEGV => "SIGSEGV".to_owned(),
+        libc::SIGABRT => "SIGABRT".to_owned(),
+        libc::SIGBUS => "SIGBUS".to_owned(),
+        libc::SIGILL => "SIGILL".to_owned(),
+        libc::SIGXCPU => "SIGXCPU".to_owned(),
+        libc::SIGKILL => "SIGKILL".to_owned(),
+        other => format!("signal {other}"),
+    }
+}
+
+/// The child: compiles, writes the result, and ends.
+fn work(llvm: &Llvm, job: &Job, bitcode: &[u8], pipe: OwnedFd, begun: Instant) -> ! {
+    use std::os::fd::AsRawFd;
+    PIPE.store(pipe.as_raw_fd(), Ordering::Relaxed);
+    compile::on_fatal_error(llvm, fatal);
+    // SAFETY: this is a forked child, and uses the pipe alone from here on.
+    unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs() + 1) };
+    let fork = begun.elapsed();
+    // A panic is a defect of this program's, and the job's end, not the child's return into the server.
+    let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let view = BitcodeView::new_checked(bitcode).map_err(|error| error.to_string())?;
+        compile::compile(llvm, &view, &job.cpu, job.tier)
+    }));
+    let written = match made {
+        Ok(Ok(Made { linked, optimised, mut times })) => {
+            times.fork = fork;
+            let head = [&[IMAGE, optimised.into()][..], &times.encode()].concat();
+            let mut pipe = File::from(pipe);
+            pipe.write_all(&head).and_then(|()| pipe.write_all(&linked.image)).is_ok()
+        }
+        Ok(Err(why)) => refuse(&why),
+        Err(_) => refuse("the compiler panicked over it"),
+    };
+    // SAFETY: nothing of the parent's is to be flushed or released here.
+    unsafe { libc::_exit(i32::from(!written)) }
+}
+
+/// Writes a refusal.
+fn refuse(why: &str) -> bool {
+    let pipe: RawFd = PIPE.load(Ordering::Relaxed);
+    // SAFETY: the child's pipe is open until it ends; the file is not closed here.
+    let mut pipe = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(pipe) });
+    pipe.write_all(&[&[REFUSED], why.as_bytes()].concat()).is_ok()
+}
+
+/// Called for an error over which LLVM would end the process.
+extern "C" fn fatal(why: *const c_char) {
+    // SAFETY: LLVM passes a string.
+    let why = unsafe { CStr::from_ptr(why) };
+    refuse(&format!("LLVM gives up over it: {}", why.to_string_lossy()));
+    // SAFETY: as in `work`.
+    unsafe { libc::_exit(1) }
+}

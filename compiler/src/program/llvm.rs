@@ -1,0 +1,201 @@
+//! LLVM, opened at run time: the functions of its stable C interface that compiling needs (`llvm-c/*.h`).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use farjump_core::image::Machine;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+/// The environment variable that names the library.
+const VARIABLE: &str = "FARJUMP_LIBLLVM";
+/// Names of the library, the best version first. The newest reads the bitcode of all.
+const NAMES: [&str; 7] = [
+    "libLLVM.so.23.1",
+    "libLLVM.so.22.1",
+    "libLLVM.so.21.1",
+    "libLLVM.so.20.1",
+    "libLLVM.so.19.1",
+    "libLLVM.so.18.1",
+    "libLLVM-17.so.1",
+];
+/// The oldest LLVM that is used: before it, passes and targets were asked for in other ways.
+const OLDEST: c_uint = 17;
+
+/// An opaque object of LLVM's.
+pub(super) type Ref = *mut c_void;
+type Bool = c_int;
+
+/// Defines a table of functions by their names, and how to fill it.
+macro_rules! functions {
+    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        /// The functions, by their names in C.
+        #[allow(non_snake_case, reason = "they have the names that LLVM's headers give them")]
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
+        }
+
+        impl Functions {
+            /// Finds them all in `library`.
+            ///
+            /// # Safety
+            /// They must have the types of LLVM's headers.
+            unsafe fn find(library: &Library) -> Result<Functions, libloading::Error> {
+                // SAFETY: this function's caller guarantees the types; the library is never closed.
+                unsafe {
+                    Ok(Functions { $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)* })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    LLVMGetVersion: fn(*mut c_uint, *mut c_uint, *mut c_uint);
+    LLVMInstallFatalErrorHandler: fn(Option<extern "C" fn(*const c_char)>);
+    LLVMContextCreate: fn() -> Ref;
+    LLVMContextSetDiagnosticHandler: fn(Ref, Option<extern "C" fn(Ref, Ref)>, Ref);
+    LLVMGetDiagInfoDescription: fn(Ref) -> *mut c_char;
+    LLVMGetDiagInfoSeverity: fn(Ref) -> c_int;
+    LLVMCreateMemoryBufferWithMemoryRangeCopy: fn(*const c_char, usize, *const c_char) -> Ref;
+    LLVMGetBufferStart: fn(Ref) -> *const c_char;
+    LLVMGetBufferSize: fn(Ref) -> usize;
+    LLVMParseBitcodeInContext2: fn(Ref, Ref, *mut Ref) -> Bool;
+    LLVMParseIRInContext: fn(Ref, Ref, *mut Ref, *mut *mut c_char) -> Bool;
+    LLVMLinkModules2: fn(Ref, Ref) -> Bool;
+    LLVMVerifyModule: fn(Ref, c_int, *mut *mut c_char) -> Bool;
+    LLVMGetTarget: fn(Ref) -> *const c_char;
+    LLVMSetTarget: fn(Ref, *const c_char);
+    LLVMGetDataLayoutStr: fn(Ref) -> *const c_char;
+    LLVMGetFirstFunction: fn(Ref) -> Ref;
+    LLVMGetNextFunction: fn(Ref) -> Ref;
+    LLVMGetFirstGlobal: fn(Ref) -> Ref;
+    LLVMGetNextGlobal: fn(Ref) -> Ref;
+    LLVMIsDeclaration: fn(Ref) -> Bool;
+    LLVMGetValueName2: fn(Ref, *mut usize) -> *const c_char;
+    LLVMGetLinkage: fn(Ref) -> c_int;
+    LLVMSetLinkage: fn(Ref, c_int);
+    LLVMSetVisibility: fn(Ref, c_int);
+    LLVMSetComdat: fn(Ref, Ref);
+    LLVMRemoveStringAttributeAtIndex: fn(Ref, c_uint, *const c_char, c_uint);
+    LLVMGetTargetFromTriple: fn(*const c_char, *mut Ref, *mut *mut c_char) -> Bool;
+    LLVMCreateTargetMachine: fn(Ref, *const c_char, *const c_char, *const c_char, c_int, c_int, c_int) -> Ref;
+    LLVMCreateTargetDataLayout: fn(Ref) -> Ref;
+    LLVMCopyStringRepOfTargetData: fn(Ref) -> *mut c_char;
+    LLVMCreatePassBuilderOptions: fn() -> Ref;
+    LLVMRunPasses: fn(Ref, *const c_char, Ref, Ref) -> Ref;
+    LLVMGetErrorMessage: fn(Ref) -> *mut c_char;
+    LLVMTargetMachineEmitToMemoryBuffer: fn(Ref, Ref, c_int, *mut *mut c_char, *mut Ref) -> Bool;
+    LLVMGetHostCPUName: fn() -> *mut c_char;
+    LLVMGetHostCPUFeatures: fn() -> *mut c_char;
+}
+
+/// An opened LLVM, with the target of this machine.
+pub(super) struct Llvm {
+    pub(super) functions: Functions,
+    major: u16,
+    text: String,
+    /// This machine's CPU as LLVM knows it: name, and features with their signs.
+    pub(super) host: (CString, CString),
+    /// LLVM stays as long as the process.
+    _library: std::mem::ManuallyDrop<Library>,
+}
+
+impl Llvm {
+    /// Opens the named library, that in `FARJUMP_LIBLLVM`, or the first one that is found and can be used.
+    ///
+    /// # Errors
+    /// There is none, as a clause that says what to install.
+    pub(super) fn open(named: Option<&Path>) -> Result<Llvm, String> {
+        let variable = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(named) = named.map(Path::to_path_buf).or(variable) {
+            return Llvm::open_at(&named).map_err(|problem| format!("`{}` {problem}", named.display()));
+        }
+        let installed = NAMES.iter().map(PathBuf::from);
+        let mut problem = None;
+        for path in installed.chain(of_rust()) {
+            match Llvm::open_at(&path) {
+                Ok(llvm) => return Ok(llvm),
+                Err(other) => {
+                    // A library that is not there tells less than one that is no use.
+                    if path.is_absolute() {
+                        problem.get_or_insert_with(|| format!("; `{}` {other}", path.display()));
+                    }
+                }
+            }
+        }
+        Err(format!(
+            "there is no LLVM to compile it: install libllvm19 or a newer one, or name its library in {VARIABLE}{}",
+            problem.unwrap_or_default()
+        ))
+    }
+
+    fn open_at(path: &Path) -> Result<Llvm, String> {
+        // SAFETY: it is LLVM, or what the operator names as that; its constructors set up LLVM alone.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+        let library = library.map_err(|error| format!("cannot be opened: {error}"))?;
+        // SAFETY: LLVM's C interface is stable: a function of a name keeps its type.
+        let functions = unsafe { Functions::find(&library) };
+        let functions =
+            functions.map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {error}"))?;
+        let mut version = [0; 3];
+        let [major, minor, patch] = &mut version;
+        // SAFETY: it writes three numbers.
+        unsafe { (functions.LLVMGetVersion)(major, minor, patch) };
+        if version[0] < OLDEST {
+            return Err(format!("is LLVM {}: {OLDEST} or newer is needed", version[0]));
+        }
+        initialise(&library)?;
+        let text = format!("LLVM {}.{}.{} ({})", version[0], version[1], version[2], path.display());
+        // SAFETY: both return strings, which are this program's to release, at its end.
+        let host = unsafe {
+            let name = CStr::from_ptr((functions.LLVMGetHostCPUName)()).to_owned();
+            (name, CStr::from_ptr((functions.LLVMGetHostCPUFeatures)()).to_owned())
+        };
+        let major = u16::try_from(version[0]).unwrap_or(u16::MAX);
+        Ok(Llvm { functions, major, text, host, _library: std::mem::ManuallyDrop::new(library) })
+    }
+
+    /// Its major version.
+    pub(super) fn major(&self) -> u16 {
+        self.major
+    }
+
+    /// Its version and file, for people.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Sets up the target of this machine.
+fn initialise(library: &Library) -> Result<(), String> {
+    let target = match Machine::native() {
+        Some(Machine::X86_64) => "X86",
+        Some(Machine::AARCH64) => "AArch64",
+        Some(Machine::RISCV) => "RISCV",
+        _ => return Err("has no target for this machine".to_owned()),
+    };
+    for part in ["TargetInfo", "Target", "TargetMC", "AsmPrinter", "AsmParser"] {
+        let name = format!("LLVMInitialize{target}{part}\0");
+        // SAFETY: LLVM's functions of these names take and return nothing, and register a target once.
+        unsafe {
+            let initialise = library.get::<unsafe extern "C" fn()>(name.as_bytes());
+            let initialise = initialise.map_err(|_| format!("has no target for this machine ({target})"))?;
+            initialise();
+        }
+    }
+    Ok(())
+}
+
+/// The library of the Rust toolchain in use, if there is one.
+fn of_rust() -> impl Iterator<Item = PathBuf> {
+    let asked = Command::new("rustc").args(["--print", "sysroot"]).output().ok();
+    let sysroot = asked.and_then(|said| String::from_utf8(said.stdout).ok());
+    let folder = sysroot.map(|sysroot| Path::new(sysroot.trim()).join("lib"));
+    let files = folder.and_then(|folder| fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    files.map(|file| file.path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        name.starts_with("libLLVM.so.")
+    })
+}

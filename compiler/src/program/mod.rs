@@ -1,0 +1,96 @@
+//! The program `farjump_compiler`: a server that opens LLVM, warms it, and forks for each job.
+//!
+//! It is single-threaded, so that a forked child can do what it likes. Its standard input is a socket of a target.
+
+mod cache;
+mod compile;
+mod job;
+mod limits;
+mod llvm;
+mod serve;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use llvm::Llvm;
+
+use crate::protocol::Reply;
+
+/// What `--help` shows.
+const HELP: &str = "\
+farjump_compiler compiles bitcode for a farjump target, which starts it. There is nothing for people to do with it, except:
+
+  farjump_compiler --check [--llvm FILE]    name the LLVM that it would use, and compile something by it
+
+  --llvm FILE     the library of LLVM [default: the one in FARJUMP_LIBLLVM, otherwise the newest that is found]
+  --cache FOLDER  keep images in this folder, which must be this user's alone
+  --version       show the version
+";
+
+/// What the program was asked for.
+#[derive(Default)]
+struct Arguments {
+    llvm: Option<PathBuf>,
+    cache: Option<PathBuf>,
+    check: bool,
+}
+
+/// The program. To be called by `main`, before anything else has run or opened a file.
+pub fn main() -> ExitCode {
+    let arguments = match parse(std::env::args_os().skip(1)) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("farjump_compiler: {problem}; see farjump_compiler --help");
+            return ExitCode::from(2);
+        }
+    };
+    if arguments.check {
+        return match Llvm::open(arguments.llvm.as_deref())
+            .and_then(|llvm| compile::warm(&llvm).map(|()| llvm))
+        {
+            Ok(llvm) => {
+                println!("{}", llvm.text());
+                ExitCode::SUCCESS
+            }
+            Err(problem) => {
+                eprintln!("farjump_compiler: {problem}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    limits::leave_parents_descriptors();
+    limits::ignore_signals_of_terminals();
+    let llvm = Llvm::open(arguments.llvm.as_deref()).and_then(|llvm| compile::warm(&llvm).map(|()| llvm));
+    match llvm {
+        Ok(llvm) => serve::serve(&llvm, arguments.cache.as_deref()),
+        Err(problem) => {
+            serve::tell(&Reply::Unable(problem));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads the command line; `None` if all is said.
+fn parse(mut words: impl Iterator<Item = OsString>) -> Result<Option<Arguments>, String> {
+    let mut arguments = Arguments::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().map(PathBuf::from).ok_or_else(|| format!("{word:?} needs a value"));
+        match word.to_str() {
+            Some("--help" | "-h") => {
+                print!("{HELP}");
+                return Ok(None);
+            }
+            Some("--version" | "-V") => {
+                println!("farjump_compiler {}", env!("CARGO_PKG_VERSION"));
+                return Ok(None);
+            }
+            Some("--check") => arguments.check = true,
+            Some("--llvm") => arguments.llvm = Some(value()?),
+            Some("--cache") => arguments.cache = Some(value()?),
+            _ => return Err(format!("{word:?} is no option")),
+        }
+    }
+    Ok(Some(arguments))
+}

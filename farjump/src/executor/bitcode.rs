@@ -1,0 +1,293 @@
+//! Bitcode on its way to linked code: jobs of the compiler, and what comes of them.
+//!
+//! Code that came as bitcode is missing until its first image is here; sessions wait for it as they wait for code of
+//! their source. The optimised image replaces the first one between two calls.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farjump_compiler::protocol::Tier;
+use farjump_compiler::{Compiled, Compiler, Done};
+use farjump_control::RefusalCause;
+use farjump_core::bitcode::BitcodeView;
+use farjump_core::image::CodeId;
+use farjump_loader::{Compilation, Copied, LinkedImage, Need, code_id};
+
+use super::Executor;
+use super::code_table::{Binding, Callable, CodeTable, Unbound};
+use crate::refusal::Refusal;
+
+/// Refusals that are kept for bitcode that comes again.
+const REFUSALS: usize = 64;
+
+/// Whether a target that takes bitcode takes it for want of an image, or rather than one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BitcodeUse {
+    /// Of libraries that have no image for its CPU.
+    Fallback,
+    /// Of all libraries that have any.
+    Preferred,
+}
+
+/// The bitcode that an executor has compiled.
+#[derive(Debug, Default)]
+pub(super) struct BitcodeJobs {
+    compiler: Option<Compiler>,
+    /// The code that waits for its first image.
+    firsts: HashMap<CodeId, First>,
+    /// What jobs are for, by their numbers.
+    numbers: HashMap<u64, CodeId>,
+    /// Code that was refused last.
+    refused: VecDeque<(CodeId, Refusal)>,
+}
+
+#[derive(Debug)]
+struct First {
+    /// The bitcode and its name.
+    copied: Copied,
+    origin: Arc<str>,
+}
+
+/// What came of a job.
+pub(crate) enum Finished {
+    /// This code is here, or is refused: sessions may go on that wait for it.
+    Settled(CodeId),
+    /// This code replaces what has its id.
+    Exchanged(Arc<LinkedImage>),
+    /// Other code must go first; then the job is to be finished again.
+    Crowded(Need, Box<Done>),
+    /// Nothing more.
+    Nothing,
+}
+
+/// How a session goes on that waited for code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// It is compiled still.
+    Waits,
+    /// The code is bound, or refused, or is to be asked for again.
+    GoesOn,
+}
+
+impl BitcodeJobs {
+    pub(super) fn new(compiler: Option<Compiler>) -> BitcodeJobs {
+        BitcodeJobs { compiler, ..BitcodeJobs::default() }
+    }
+
+    fn refuse(&mut self, id: CodeId, refusal: Refusal) {
+        if self.refused.len() == REFUSALS {
+            self.refused.pop_front();
+        }
+        self.refused.push_back((id, refusal));
+    }
+
+    fn refusal(&self, id: &CodeId) -> Option<&Refusal> {
+        self.refused.iter().find(|(refused, _)| refused == id).map(|(_, refusal)| refusal)
+    }
+}
+
+impl Executor {
+    /// Whether jobs are under way.
+    #[inline]
+    pub(crate) fn is_compiling(&self) -> bool {
+        !self.bitcode.numbers.is_empty()
+    }
+
+    /// Whether this code waits for its first image.
+    pub(super) fn awaits(&self, id: &CodeId) -> bool {
+        self.bitcode.firsts.contains_key(id)
+    }
+
+    /// The descriptor by which the compiler reports, and how often it was another one.
+    pub(crate) fn compiler_descriptor(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.bitcode.compiler.as_ref()?.descriptor()
+    }
+
+    /// Takes bitcode that a source brought: it is here, or has to be compiled.
+    #[cold]
+    pub(super) fn bring_bitcode(
+        &mut self,
+        id: CodeId,
+        copied: &Copied,
+        origin: &Arc<str>,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
+        let bitcode = copied.image();
+        if let Some(linked) = self.store.get(&id).filter(|linked| linked.image() == bitcode) {
+            return Ok(Arc::clone(linked));
+        }
+        let name = String::from_utf8_lossy(copied.name()).into_owned();
+        let found = code_id(bitcode);
+        let refused =
+            |cause, text: String| Refusal { cause, text: format!("the target refused `{name}`: {text}") };
+        if found != id {
+            let text = format!(
+                "its code is {found}, but came as {id}; it was damaged on the way or changed while it was read"
+            );
+            return Err(refused(RefusalCause::IdMismatch, text).into());
+        }
+        if let Some(refusal) = self.bitcode.refusal(&id) {
+            return Err(refusal.clone().into());
+        }
+        if self.bitcode.firsts.contains_key(&id) {
+            return Err(Unbound::Compiling);
+        }
+        let view = BitcodeView::new_checked(bitcode)
+            .map_err(|error| refused(RefusalCause::BadImage, error.to_string()))?;
+        let cpu = Arc::clone(self.store.cpu());
+        if view.machine() != cpu.machine() {
+            let text =
+                format!("it is bitcode for {}, and the target runs on {}", view.machine(), cpu.machine());
+            return Err(refused(RefusalCause::WrongMachine, text).into());
+        }
+        let Some(compiler) = &mut self.bitcode.compiler else {
+            let text = "it is bitcode, which this target does not take: send an image, or have it take bitcode (TargetBuilder::compiler)";
+            return Err(refused(RefusalCause::WrongMachine, text.to_owned()).into());
+        };
+        match compiler.submit(Tier::First, id, &cpu, bitcode) {
+            Ok(number) => {
+                self.bitcode.numbers.insert(number, id);
+                let copied = Copied::new(copied.image(), copied.name());
+                self.bitcode.firsts.insert(id, First { copied, origin: Arc::clone(origin) });
+                Err(Unbound::Compiling)
+            }
+            Err(why) => Err(refused(RefusalCause::BadImage, why).into()),
+        }
+    }
+
+    /// Takes the results of jobs that have ended, each for [`Executor::finish`].
+    pub(crate) fn take_compiled(&mut self) -> Vec<Done> {
+        self.bitcode.compiler.as_mut().map_or_else(Vec::new, Compiler::poll)
+    }
+
+    /// Links what a job has made.
+    #[cold]
+    pub(crate) fn finish(&mut self, done: Done) -> Finished {
+        let space_was_made = std::mem::take(&mut self.space_was_made);
+        let Some(id) = self.bitcode.numbers.get(&done.number).copied() else { return Finished::Nothing };
+        let finished = match self.bitcode.firsts.remove(&id) {
+            Some(first) => self.finish_first(id, first, done, space_was_made),
+            None => self.finish_optimised(id, done, space_was_made),
+        };
+        if let Finished::Crowded(_, done) = &finished {
+            log::debug!("code {id} waits for capacity, job {}", done.number);
+        }
+        finished
+    }
+
+    fn finish_first(&mut self, id: CodeId, mut first: First, done: Done, space_was_made: bool) -> Finished {
+        let name = String::from_utf8_lossy(first.copied.name()).into_owned();
+        let (len, number) = (first.copied.image().len(), done.number);
+        let refusal = match &done.result {
+            Ok(compiled) => match self.link_compiled(&mut first.copied, compiled, Some(&first.origin)) {
+                Ok(linked) => {
+                    self.bitcode.numbers.remove(&number);
+                    self.stats.linked(linked.link_time());
+                    self.announce(&linked);
+                    if !compiled.optimised {
+                        self.optimise(&linked);
+                    }
+                    return Finished::Settled(id);
+                }
+                Err(Unbound::NoSpace(..)) if !space_was_made => {
+                    self.bitcode.firsts.insert(id, first);
+                    let need = Need::of_compiled(len, &compiled.image);
+                    return need.map_or(Finished::Nothing, |need| Finished::Crowded(need, Box::new(done)));
+                }
+                Err(unbound) => unbound.into(),
+            },
+            Err(why) => Refusal {
+                cause: RefusalCause::BadImage,
+                text: format!("the target refused `{name}`, whose bitcode it could not compile: {why}"),
+            },
+        };
+        self.bitcode.numbers.remove(&number);
+        log::info!("bitcode {id}: {refusal}");
+        self.bitcode.refuse(id, refusal);
+        Finished::Settled(id)
+    }
+
+    fn finish_optimised(&mut self, id: CodeId, done: Done, space_was_made: bool) -> Finished {
+        let number = done.number;
+        // It may have been dropped, or have come again, meanwhile.
+        let held = self.store.get(&id).filter(|held| held.compilation().is_some_and(|made| !made.optimised));
+        let (Some(held), Ok(compiled)) = (held.cloned(), &done.result) else {
+            self.bitcode.numbers.remove(&number);
+            if let Err(why) = &done.result {
+                log::warn!("code {id} stays as it is, and is not optimised: {why}");
+            }
+            return Finished::Nothing;
+        };
+        let mut copied = Copied::new(held.image(), held.name().as_bytes());
+        let origin: Arc<str> = held.origin().into();
+        let exchanged = match self.link_compiled(&mut copied, compiled, Some(&origin)) {
+            Ok(linked) => {
+                self.announce(&linked);
+                Finished::Exchanged(linked)
+            }
+            Err(Unbound::NoSpace(_, need)) if !space_was_made => {
+                let need = Need::of_compiled(held.image().len(), &compiled.image).unwrap_or(need);
+                return Finished::Crowded(need, Box::new(done));
+            }
+            Err(unbound) => {
+                log::warn!("code {id} stays as it is, and is not optimised: {}", Refusal::from(unbound));
+                Finished::Nothing
+            }
+        };
+        self.bitcode.numbers.remove(&number);
+        exchanged
+    }
+
+    fn link_compiled(
+        &mut self,
+        copied: &mut Copied,
+        compiled: &Compiled,
+        origin: Option<&Arc<str>>,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
+        let compilation = Compilation {
+            optimised: compiled.optimised,
+            image_len: compiled.image.len(),
+            time: compiled.times.total(),
+        };
+        let linked = self.store.insert_compiled(copied, &compiled.image, compilation, &self.resolver, origin);
+        linked.map_err(|why| super::bind::unbound(why, &compiled.image))
+    }
+
+    fn announce(&self, linked: &LinkedImage) {
+        linked.usage().touch(linked.usage().last().max(self.clock.now()));
+        self.show(linked);
+    }
+
+    /// Has the optimised image made of code that has its first one.
+    fn optimise(&mut self, linked: &LinkedImage) {
+        let cpu = Arc::clone(self.store.cpu());
+        let Some(compiler) = &mut self.bitcode.compiler else { return };
+        match compiler.submit(Tier::Optimised, linked.id(), &cpu, linked.image()) {
+            Ok(number) => drop(self.bitcode.numbers.insert(number, linked.id())),
+            Err(why) => log::warn!("code {} stays as it is, and is not optimised: {why}", linked.id()),
+        }
+    }
+
+    /// Binds code that a table waits for, if it is compiled now. If it is refused, so are the calls of its indexes.
+    pub(crate) fn settle(&mut self, table: &mut CodeTable, id: &CodeId) -> Settled {
+        if self.bitcode.firsts.contains_key(id) {
+            return Settled::Waits;
+        }
+        if let Some(linked) = self.store.get(id).cloned() {
+            let price = match table.budget.is_limited() {
+                true => linked.image().len() + linked.compilation().map_or(0, |made| made.image_len),
+                false => 0,
+            };
+            match table.budget.take("its code", price) {
+                Ok(()) => {
+                    table.budget.holds(Arc::downgrade(&linked), price);
+                    table.fill(id, || Binding::Linked(Callable::of(&linked), Arc::clone(&linked)));
+                }
+                Err(refusal) => table.withhold(id, &refusal),
+            }
+        } else if let Some(refusal) = self.bitcode.refusal(id) {
+            table.withhold(id, &refusal.clone());
+        }
+        Settled::GoesOn
+    }
+}

@@ -1,0 +1,33 @@
+//! Bitcode in a build without the feature `bitcode`: it is refused.
+
+use std::sync::Arc;
+
+use farjump_control::RefusalCause;
+use farjump_core::image::CodeId;
+use farjump_loader::{Copied, LinkedImage};
+
+use super::Executor;
+use super::code_table::Unbound;
+use crate::refusal::Refusal;
+
+impl Executor {
+    /// Whether this code waits for its first image.
+    pub(super) fn awaits(&self, _: &CodeId) -> bool {
+        false
+    }
+
+    /// Refuses bitcode.
+    #[cold]
+    pub(super) fn bring_bitcode(
+        &mut self,
+        _: CodeId,
+        copied: &Copied,
+        _: &Arc<str>,
+    ) -> Result<Arc<LinkedImage>, Unbound> {
+        let name = String::from_utf8_lossy(copied.name()).into_owned();
+        let text = format!(
+            "the target refused `{name}`: it is bitcode, which this target does not take: send an image, or build the target with the feature bitcode of farjump"
+        );
+        Err(Refusal { cause: RefusalCause::WrongMachine, text }.into())
+    }
+}

@@ -1,0 +1,60 @@
+//! The compiler of bitcode: its results, and waking for them.
+
+use super::Target;
+use super::epoll::Event;
+use super::session::Session;
+use crate::Error;
+use crate::executor::Finished;
+
+impl Target<'_> {
+    /// Takes what the compiler has made: has waiting frames go on, and exchanges first images for optimised ones.
+    ///
+    /// # Errors
+    /// When the system fails the target itself.
+    #[cold]
+    pub(super) fn take_compiled(&mut self) -> Result<(), Error> {
+        for done in self.shared.executor.take_compiled() {
+            let finished = match self.shared.executor.finish(done) {
+                Finished::Crowded(need, done) => {
+                    let sessions = &mut self.sessions;
+                    self.shared.executor.make_space(&need, |linked| Session::release(sessions, linked));
+                    self.shared.executor.finish(*done)
+                }
+                other => other,
+            };
+            match finished {
+                Finished::Settled(id) => {
+                    self.idle.naps = 0;
+                    for index in 0..self.sessions.len() {
+                        if self.sessions[index].awaits_compiler(&id) {
+                            self.sessions.make_busy(index);
+                        }
+                    }
+                }
+                // No function runs now: this is between two polls of sessions.
+                Finished::Exchanged(linked) => {
+                    for session in self.sessions.iter_mut() {
+                        session.codes.exchange(&linked);
+                    }
+                }
+                Finished::Crowded(..) | Finished::Nothing => {}
+            }
+        }
+        self.watch_compiler()
+    }
+
+    /// Watches the compiler's descriptor.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn watch_compiler(&mut self) -> Result<(), Error> {
+        if let Some((fd, number)) = self.shared.executor.compiler_descriptor()
+            && self.watched_compiler != number
+        {
+            // An earlier one was closed, and is watched no longer.
+            self.watch.add(fd, Event::Compiler, false)?;
+            self.watched_compiler = number;
+        }
+        Ok(())
+    }
+}
