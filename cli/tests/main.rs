@@ -1,5 +1,7 @@
 //! The program `farjump`, run as its users do. Every test has its own folder, and every process a watchdog.
 
+#[cfg(feature = "bitcode")]
+mod bitcode;
 mod build;
 #[cfg(feature = "tcp")]
 mod clear;

@@ -238,7 +238,9 @@ impl Compiler {
         let is_silent = !running.jobs.is_empty() && running.heard.elapsed() > limit;
         let why = why.or_else(|| is_silent.then(|| format!("the compiler did nothing for {limit:?}")));
         if let Some(why) = why {
-            log::warn!("the compiler of bitcode has ended: {why}");
+            if !running.jobs.is_empty() {
+                log::warn!("the compiler of bitcode has ended: {why}");
+            }
             let failed = running.jobs.keys().map(|number| Done { number: *number, result: Err(why.clone()) });
             done.extend(failed);
             self.running = None;

@@ -17,7 +17,7 @@ use std::fmt::Write;
 
 use farjump_core::code::CodeKind;
 use farjump_core::cpu::{Cpu, Forms};
-use farjump_core::image::{CodeId, FamilyId, Platform};
+use farjump_core::image::{CodeId, FamilyId, Level, Platform};
 
 /// The first line.
 const HEAD: &str = "farjump family 1";
@@ -158,15 +158,15 @@ pub(crate) fn best_for<T>(
     forms: Forms,
     codes: impl Iterator<Item = (CodeKind, T)>,
 ) -> Option<T> {
-    let (mut image, mut bitcode) = (None, None);
+    let (mut image, mut bitcode) = (None::<(Level, T)>, None);
     for (kind, code) in codes {
         match kind {
             CodeKind::Platform(platform)
-                if forms.contains(Forms::NATIVE) && platform.runs_on(target.machine, target.level) =>
+                if forms.contains(Forms::NATIVE)
+                    && platform.runs_on(target.machine, target.level)
+                    && image.as_ref().is_none_or(|(level, _)| *level <= platform.level) =>
             {
-                if image.as_ref().is_none_or(|(level, _)| *level <= platform.level) {
-                    image = Some((platform.level, code));
-                }
+                image = Some((platform.level, code));
             }
             CodeKind::Bitcode(machine) if forms.contains(Forms::BITCODE) && machine == target.machine => {
                 bitcode = Some(code);

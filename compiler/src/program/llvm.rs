@@ -134,11 +134,11 @@ impl Llvm {
     fn open_at(path: &Path) -> Result<Llvm, String> {
         // SAFETY: it is LLVM, or what the operator names as that; its constructors set up LLVM alone.
         let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|error| format!("cannot be opened: {error}"))?;
+        let library = library.map_err(|error| format!("cannot be opened: {}", whole(&error)))?;
         // SAFETY: LLVM's C interface is stable: a function of a name keeps its type.
         let functions = unsafe { Functions::find(&library) };
         let functions =
-            functions.map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {error}"))?;
+            functions.map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {}", whole(&error)))?;
         let mut version = [0; 3];
         let [major, minor, patch] = &mut version;
         // SAFETY: it writes three numbers.
@@ -166,6 +166,11 @@ impl Llvm {
     pub(super) fn text(&self) -> &str {
         &self.text
     }
+}
+
+/// What the dynamic linker says.
+fn whole(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Sets up the target of this machine.

@@ -249,6 +249,13 @@ impl Executor {
             image_len: compiled.image.len(),
             time: compiled.times.total(),
         };
+        log::debug!(
+            "compiled bitcode {} to {} bytes, {compilation}{}: {:?}",
+            code_id(copied.image()),
+            compiled.image.len(),
+            if compiled.kept { ", kept from before" } else { "" },
+            compiled.times
+        );
         let linked = self.store.insert_compiled(copied, &compiled.image, compilation, &self.resolver, origin);
         linked.map_err(|why| super::bind::unbound(why, &compiled.image))
     }

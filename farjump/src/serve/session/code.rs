@@ -32,6 +32,14 @@ impl SessionCodes {
         self.table.budget.taken()
     }
 
+    /// Notes that the code bound to `index`, if there is any, was placed and is to be reported.
+    #[cfg(feature = "bitcode")]
+    pub(super) fn note_link(&mut self, index: u16) {
+        if self.table.bound(index).is_some() {
+            self.unreported_links.push(index);
+        }
+    }
+
     /// Has calls run `linked` that ran older code with its id.
     #[cfg(feature = "bitcode")]
     pub(in crate::serve) fn exchange(&mut self, linked: &Arc<LinkedImage>) {

@@ -46,6 +46,16 @@ impl Session {
         }
     }
 
+    /// Notes with the code bound to `index` the family that its frame named.
+    #[cfg(feature = "bitcode")]
+    pub(super) fn tell_family(&self, index: u16) {
+        if let (Some((_, linked)), Some(family)) =
+            (self.codes.table.bound(index), self.passing.families.get(&index))
+        {
+            linked.set_family(*family);
+        }
+    }
+
     /// The family of code that was called by `index`: that of the target's own library, or the one that the source
     /// named.
     fn family(&self, index: u16, linked: &Arc<LinkedImage>, executor: &Executor) -> Option<FamilyId> {

@@ -302,7 +302,13 @@ impl Session {
             }
             #[cfg(feature = "bitcode")]
             BlockedOn::Compiler(id) => match shared.executor.settle(&mut self.codes.table, &id) {
-                Settled::GoesOn => Ok(true),
+                Settled::GoesOn => {
+                    if let Some(index) = self.head.frame.as_ref().map(|held| held.header().index) {
+                        self.codes.note_link(index);
+                        self.tell_family(index);
+                    }
+                    Ok(true)
+                }
                 Settled::Waits => {
                     self.head.blocked_on = BlockedOn::Compiler(id);
                     Ok(false)

@@ -1,0 +1,398 @@
+//! Bitcode: libraries that carry it, targets that compile it, and what goes wrong with either.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use farjump_compiler::protocol::Tier;
+use farjump_compiler::{Compiler, Done, Options};
+use farjump_core::bitcode::{BitcodeParts, BitcodeView};
+use farjump_core::image::CodeId;
+use farjump_loader::{Library, code_id};
+use farjump_os::cpu::detected;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::workbench::{Workbench, children_of, finish, runs, wait_for};
+
+const COMPILER: &str = env!("CARGO_BIN_EXE_farjump_compiler");
+
+const SQUARES: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(squares)\n\
+    FARJUMP_IFUNC void squares_main(void *p, size_t n, void *a) { (void)a; uint64_t sum = 0; const unsigned char *x = p;\n\
+    for (size_t i = 0; i < n; i++) sum += x[i] * x[i]; farjump_reply(&sum, sizeof sum); }\n";
+
+const COUNT: &str = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(count)\nstatic uint32_t calls;\n\
+    FARJUMP_IFUNC void count_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; calls++;\n\
+    farjump_reply(&calls, sizeof calls); }\n";
+
+/// A folder with a library of bitcode; `None` where no compiler writes bitcode.
+fn with_library(name: &str, source: &str, more: &[&str]) -> Option<(Workbench, PathBuf)> {
+    let bench = Workbench::new();
+    let library = library(&bench, name, source, more)?;
+    Some((bench, library))
+}
+
+fn library(bench: &Workbench, name: &str, source: &str, more: &[&str]) -> Option<PathBuf> {
+    bench.write(&format!("{name}.c"), source);
+    let (input, output) = (format!("{name}.c"), format!("lib{name}.so"));
+    let base = ["build", &input, "-o", &output, "--bitcode", "--cflag", "-O2"];
+    let built = bench.run([&base[..], more].concat());
+    if built.err.contains("there is no compiler for bitcode") {
+        println!("skipped: {}", built.err.trim());
+        return None;
+    }
+    built.worked();
+    Some(bench.path(&output))
+}
+
+/// The libraries of LLVM that are here, of those that farjump is tested with.
+fn llvms() -> Vec<String> {
+    let rust = finish(std::process::Command::new("rustc").args(["--print", "sysroot"])).worked();
+    let folder = Path::new(rust.text().trim()).join("lib");
+    let own = fs::read_dir(folder).expect("rustc has libraries").filter_map(|file| {
+        let path = file.expect("it can be read").path();
+        path.file_name()?.to_str()?.starts_with("libLLVM.so.").then(|| path.display().to_string())
+    });
+    let debian = ["libLLVM.so.19.1", "libLLVM.so.22.1"].map(str::to_owned);
+    let found = own.chain(debian).filter(|llvm| {
+        let checked = finish(std::process::Command::new(COMPILER).args(["--check", "--llvm", llvm]));
+        println!("{llvm}: {}{}", checked.text().trim(), checked.err.trim());
+        checked.code == 0
+    });
+    found.collect()
+}
+
+/// The stored code of this name, once its image is optimised.
+fn stored(bench: &Workbench, name: &str, address: &str) -> Value {
+    let find = || {
+        let store = bench.json(["store", "--to", address, "--json"]);
+        let images = store["images"].as_array().expect("a list").clone();
+        images.into_iter().find(|image| image["name"] == name)
+    };
+    wait_for("the optimised image", || {
+        find().filter(|image| image["platform"].as_str().is_some_and(|at| at.ends_with("O2")))
+    })
+}
+
+#[test]
+fn a_target_compiles_what_it_prefers_and_exchanges_the_first_image_for_an_optimised_one() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let count = library(&bench, "count", COUNT, &[]).expect("there is a compiler");
+    let shown = bench.json(["inspect", "libsquares.so", "--json"]);
+    let images = shown["images"].as_array().expect("a list");
+    assert_eq!((images.len(), &images[1]["level"]), (2, &"bitcode".into()), "{shown}");
+    assert!(images[1]["llvm"].as_u64() > Some(10), "{shown}");
+    let llvms = llvms();
+    assert!(!llvms.is_empty(), "the Rust toolchain has an LLVM");
+    for llvm in llvms {
+        let serving = bench.serve(&["--bitcode=prefer", "--llvm", &llvm]);
+        let first = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--json"]).worked();
+        assert_eq!(first.text().trim(), (97 * 97 + 98 * 98).to_string(), "{llvm}");
+        let squared = stored(&bench, "squares", &bench.address());
+        assert_eq!(squared["id"], images[1]["id"], "it is known by what travelled");
+        assert_eq!((&squared["calls"], &squared["family"]), (&1.into(), &shown["family"]));
+        let more = bench.inject(&squares, &["--args", "ab", "--format", "u64", "--repeat", "9"]).worked();
+        assert_eq!(more.text().trim(), (97 * 97 + 98 * 98).to_string(), "{llvm}");
+        assert_eq!(stored(&bench, "squares", &bench.address())["calls"], 10);
+        // With statics it is optimised at once: they would be lost.
+        let counted = bench.inject(&count, &["--format", "u32", "--repeat", "5"]).worked();
+        assert_eq!(counted.text().trim(), "5");
+        let counted = bench.inject(&count, &["--format", "u32", "--mode", "always"]).worked();
+        assert_eq!(counted.text().trim(), "6");
+        assert_eq!(stored(&bench, "count", &bench.address())["calls"], 6);
+        let program = children_of(serving.pid());
+        assert_eq!(program.len(), 1, "the compiler: {program:?}");
+        serving.stop().worked();
+        wait_for("the compiler's end", || (!runs(program[0])).then_some(()));
+    }
+    bench.is_clean();
+}
+
+#[test]
+fn bitcode_takes_the_place_of_an_image_that_is_missing() {
+    // The processor is told to be less than any image of the library is for.
+    let v3 = "x86_64-unknown-linux-gnu:v3";
+    if cfg!(not(target_arch = "x86_64")) {
+        return println!("skipped: only x86-64 has levels");
+    }
+    let Some((bench, squares)) = with_library("squares", SQUARES, &["--cc", "clang", "--target", v3]) else {
+        return;
+    };
+    let without = bench.serve(&["--cpu-level", "baseline"]);
+    let refused = bench.inject(&squares, &["--args", "ab"]);
+    refused.fails(1, &["no image for x86_64-unknown-linux-gnu", "takes no bitcode", "--bitcode"]);
+    without.stop().worked();
+    let serving = bench.serve(&["--cpu-level", "baseline", "--bitcode"]);
+    let done = bench.inject(&squares, &["--args", "ab", "--format", "u64"]).worked();
+    assert_eq!(done.text().trim(), (97 * 97 + 98 * 98).to_string());
+    stored(&bench, "squares", &bench.address());
+    serving.stop().worked();
+}
+
+#[test]
+fn an_allow_list_names_what_travelled() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let shown = bench.json(["inspect", "libsquares.so", "--json"]);
+    let (image, bitcode) = (&shown["images"][0]["id"], &shown["images"][1]["id"]);
+    for (allowed, is_let_in) in [(bitcode, true), (&shown["family"], true), (image, false)] {
+        let serving = bench.serve(&["--bitcode=prefer", "--allow-code", allowed.as_str().expect("an id")]);
+        let done = bench.inject(&squares, &["--args", "ab"]);
+        match is_let_in {
+            true => drop(done.worked()),
+            false => done.fails(3, &["not among the 1 that may come in"]),
+        }
+        serving.stop().worked();
+    }
+}
+
+#[test]
+fn imports_that_the_target_does_not_offer_are_named() {
+    let source = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(far)\nextern int nobody_offers_this(void);\n\
+        FARJUMP_IFUNC void far_main(void *p, size_t n, void *a) { (void)p; (void)n; (void)a; nobody_offers_this(); }\n";
+    let Some((bench, far)) = with_library("far", source, &[]) else { return };
+    let _serving = bench.serve(&["--bitcode=prefer"]);
+    bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
+    // It is refused again, and from another source.
+    bench.inject(&far, &[]).fails(3, &["`far`", "nobody_offers_this"]);
+}
+
+#[test]
+fn a_target_that_could_not_compile_does_not_start() {
+    let bench = Workbench::new();
+    let stub = bench.plain_library("stub", "int LLVMGetVersion;\n");
+    let text = bench.write("libtext.so", "no library\n");
+    let stub = stub.to_str().expect("it is text");
+    let text = text.to_str().expect("it is text");
+    let serve = |more: &[&str]| finish(&mut bench.serving(&[&["--bitcode"][..], more].concat()));
+    serve(&["--llvm", "/nowhere/libLLVM.so"])
+        .fails(1, &["can take no bitcode", "`/nowhere/libLLVM.so` cannot be opened", "No such file"]);
+    serve(&["--llvm", stub]).fails(1, &[stub, "is no LLVM of version 17 or newer"]);
+    serve(&["--llvm", text]).fails(1, &[text, "cannot be opened"]);
+    serve(&["--compiler", "/nowhere/compiler"])
+        .fails(1, &["no program farjump_compiler at `/nowhere/compiler`"]);
+    serve(&["--compiler", "/bin/true"]).fails(1, &["the compiler ended"]);
+    let old = "libLLVM-14.so.1";
+    let checked = serve(&["--llvm", old]);
+    assert!(checked.err.contains(old), "{}", checked.err);
+    let folder = bench.path("cache");
+    fs::create_dir(&folder).expect("a folder can be made");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    serve(&["--bitcode-cache", "cache"]).fails(1, &["cannot keep images", "others than its owner"]);
+}
+
+#[test]
+fn what_was_compiled_is_kept_for_later_runs_and_checked() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let run = || {
+        let mut command = bench.serving(&["--bitcode=prefer", "--bitcode-cache", "cache"]);
+        let (serving, _) = crate::workbench::start_target(command.env("FARJUMP_LOG", "farjump=debug"));
+        let done = bench.inject(&squares, &["--args", "ab", "--format", "u64"]).worked();
+        assert_eq!(done.text().trim(), (97 * 97 + 98 * 98).to_string());
+        stored(&bench, "squares", &bench.address());
+        serving.stop().worked().err
+    };
+    let files = || -> Vec<PathBuf> {
+        let entries = fs::read_dir(bench.path("cache")).expect("it is a folder");
+        entries.map(|entry| entry.expect("it can be read").path()).collect()
+    };
+    assert!(!run().contains("kept from before"));
+    wait_for("both images", || (files().len() == 2).then_some(()));
+    assert!(run().contains("O2, kept from before"));
+    // What does not hash to what the file says is made again.
+    for file in files() {
+        let mut bytes = fs::read(&file).expect("it can be read");
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&file, bytes).expect("it is ours");
+    }
+    assert!(!run().contains("kept from before"));
+    assert!(run().contains("O2, kept from before"));
+}
+
+#[test]
+fn a_compiler_that_dies_is_started_again() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let serving = bench.serve(&["--bitcode=prefer"]);
+    let program = children_of(serving.pid())[0];
+    crate::workbench::kill(program, Signal::KILL);
+    wait_for("its end", || (!runs(program)).then_some(()));
+    // The job that finds it dead is lost, and a later one is not.
+    let answered = wait_for("a compiler", || {
+        let done = bench.inject(&squares, &["--args", "ab", "--format", "u64"]);
+        (done.code == 0).then_some(done)
+    });
+    assert_eq!(answered.text().trim(), (97 * 97 + 98 * 98).to_string());
+    // A target that is killed takes it along.
+    let program = children_of(serving.pid())[0];
+    drop(serving.kill());
+    wait_for("its end", || (!runs(program)).then_some(()));
+}
+
+/// The bitcode of a library.
+fn bitcode_of(library: &Path) -> Vec<u8> {
+    let library = Library::open(library).expect("it was built");
+    let image = library.images().iter().find(|image| BitcodeView::is_bitcode(image.bytes()));
+    image.expect("it carries bitcode").bytes().to_vec()
+}
+
+fn compiler(choose: impl FnOnce(&mut Options)) -> Compiler {
+    let mut options = Options::default();
+    options.program = Some(COMPILER.into());
+    choose(&mut options);
+    Compiler::new(options)
+}
+
+/// Waits for the results of so many jobs.
+fn results(compiler: &mut Compiler, count: usize) -> Vec<Done> {
+    let (begun, mut done) = (Instant::now(), Vec::new());
+    while done.len() < count {
+        done.extend(compiler.poll());
+        assert!(begun.elapsed() < Duration::from_secs(120), "{} of {count} jobs have ended", done.len());
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    done
+}
+
+fn compile(compiler: &mut Compiler, tier: Tier, bitcode: &[u8]) -> Result<usize, String> {
+    compiler.submit(tier, code_id(bitcode), &detected(), bitcode)?;
+    results(compiler, 1).remove(0).result.map(|compiled| compiled.image.len())
+}
+
+/// The same bitcode with another header or other modules.
+fn altered<'a>(bitcode: &'a [u8], alter: impl FnOnce(&mut BitcodeParts<'a>)) -> Vec<u8> {
+    let view = BitcodeView::new_checked(bitcode).expect("it was built");
+    let mut parts = BitcodeParts {
+        machine: view.machine(),
+        payload_align_log2: view.payload_align_log2(),
+        llvm: view.llvm(),
+        name: view.name(),
+        wanted: view.wanted().collect(),
+        modules: view.modules().collect(),
+    };
+    alter(&mut parts);
+    parts.encode().expect("the parts are bitcode")
+}
+
+#[test]
+fn what_cannot_be_compiled_is_refused_with_the_reason() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let bitcode = bitcode_of(&squares);
+    let mut own = compiler(|_| {});
+    compile(&mut own, Tier::First, &bitcode).expect("it is compiled");
+    compile(&mut own, Tier::Optimised, &bitcode).expect("it is compiled");
+    let mut refused = |bitcode: &[u8], part: &str| {
+        let why = compile(&mut own, Tier::First, bitcode).expect_err(part);
+        assert!(why.contains(part), "{part:?} is not in {why:?}");
+    };
+    refused(&altered(&bitcode, |parts| parts.llvm = 99), "written by LLVM 99");
+    refused(&altered(&bitcode, |parts| parts.name = "other"), "no function `other_main`");
+    refused(&altered(&bitcode, |parts| parts.modules = vec![b"BC\xc0\xde"]), "LLVM cannot read it");
+    refused(&altered(&bitcode, |parts| parts.modules = vec![b""]), "LLVM cannot read it");
+    let twice = altered(&bitcode, |parts| parts.modules = vec![parts.modules[0]; 2]);
+    refused(&twice, "its modules do not go together");
+    refused(&bitcode[..bitcode.len() - 1], "truncated");
+    // For another machine, of which the header says nothing.
+    bench.write(
+        "other.c",
+        "void squares_main(void *p, unsigned long n, void *a) { (void)p; (void)n; (void)a; }\n",
+    );
+    let arguments = [
+        "--target=aarch64-linux-gnu",
+        "-ffreestanding",
+        "-O2",
+        "-c",
+        "-emit-llvm",
+        "other.c",
+        "-o",
+        "other.bc",
+    ];
+    finish(bench.program("clang").args(arguments)).worked();
+    let other = fs::read(bench.path("other.bc")).expect("it was compiled");
+    let machine = farjump_core::image::Machine::native().expect("it is known");
+    if machine != farjump_core::image::Machine::AARCH64 {
+        refused(&altered(&bitcode, |parts| parts.modules = vec![&other[..]]), "its code is for `aarch64");
+    }
+}
+
+#[test]
+fn a_job_has_a_limit_of_time_and_one_of_memory() {
+    let Some((bench, _)) = with_library("squares", SQUARES, &[]) else { return };
+    let body: String =
+        (0..800).map(|n| format!("x = (x ^ {n}u) * 0x9e37u + n; if (x & {n}u) x += y[x % n];\n")).collect();
+    let source = format!(
+        "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(large)\nFARJUMP_IFUNC void large_main(void *p, size_t n, void *a) {{ \
+         (void)a; unsigned x = n; const unsigned *y = p;\n{body} farjump_reply(&x, 4); }}\n"
+    );
+    let large = bitcode_of(&library(&bench, "large", &source, &[]).expect("there is a compiler"));
+    let mut hasty = compiler(|options| options.deadline = Duration::from_millis(8));
+    let why = compile(&mut hasty, Tier::Optimised, &large).expect_err("it takes longer");
+    assert!(why.contains("took longer than 8ms"), "{why}");
+    let mut poor = compiler(|options| options.memory = 4 << 20);
+    let why = compile(&mut poor, Tier::Optimised, &large).expect_err("it needs more");
+    assert!(why.contains("crashed") || why.contains("gives up"), "{why}");
+    // Neither job ended the compiler.
+    let small = bitcode_of(&bench.path("libsquares.so"));
+    let mut patient = compiler(|_| {});
+    compile(&mut patient, Tier::First, &small).expect("it is compiled");
+}
+
+/// Damaged bitcode, whose id was computed anew. `FARJUMP_TEST_MUTANTS=10000` for a longer run.
+#[test]
+fn damaged_bitcode_ends_as_an_image_or_a_refusal() {
+    let Some((_bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let bitcode = bitcode_of(&squares);
+    let count =
+        std::env::var("FARJUMP_TEST_MUTANTS").ok().and_then(|count| count.parse().ok()).unwrap_or(500);
+    let mut random = fastrand::Rng::with_seed(29);
+    let mut own = compiler(|options| options.deadline = Duration::from_secs(5));
+    let whole = BitcodeView::new_checked(&bitcode).expect("it was built");
+    let module = whole.modules().next().expect("there is one").to_vec();
+    let (mut images, mut refusals, mut crashes) = (0, 0, 0);
+    let mut done = 0;
+    while done < count {
+        let batch = 64.min(count - done);
+        for _ in 0..batch {
+            let mut module = module.clone();
+            for _ in 0..random.usize(1..4) {
+                let bit = random.usize(0..module.len() * 8);
+                module[bit / 8] ^= 1 << (bit % 8);
+            }
+            if random.u8(..) < 16 {
+                module.truncate(random.usize(..module.len()));
+            }
+            let mutant = altered(&bitcode, |parts| parts.modules = vec![&module]);
+            let tier = if random.bool() { Tier::First } else { Tier::Optimised };
+            own.submit(tier, code_id(&mutant), &detected(), &mutant).expect("it is begun");
+        }
+        for one in results(&mut own, batch) {
+            match one.result {
+                Ok(_) => images += 1,
+                Err(why) if why.contains("crashed") => crashes += 1,
+                Err(why) => {
+                    assert!(!why.contains("compiler ended") && !why.contains("panicked"), "{why}");
+                    refusals += 1;
+                }
+            }
+        }
+        done += batch;
+    }
+    println!("{images} images, {refusals} refusals, {crashes} crashes of a job");
+    assert!(images > 0 && refusals > 0);
+    compile(&mut own, Tier::First, &bitcode).expect("the compiler is as it was");
+    assert_eq!(own.jobs(), 0);
+}
+
+#[test]
+fn more_jobs_than_a_compiler_takes_are_refused_at_once() {
+    let Some((_bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let bitcode = bitcode_of(&squares);
+    let mut own = compiler(|_| {});
+    let submit = |own: &mut Compiler| own.submit(Tier::First, CodeId([1; 16]), &detected(), &bitcode);
+    let begun = (0..300).map_while(|_| submit(&mut own).ok()).count();
+    assert_eq!(begun, 256);
+    assert!(submit(&mut own).expect_err("it is full").contains("enough to do"));
+    assert!(results(&mut own, begun).iter().all(|done| done.result.is_ok()));
+    submit(&mut own).expect("it has time");
+    assert_eq!(results(&mut own, 1).len(), 1);
+}
