@@ -46,6 +46,7 @@ pub use farjump_compiler::Options as CompilerOptions;
 pub use farjump_control::{
     Key, Keys, Limits, NamedKey, PassedOver, PeerIdentity, RefusalCause, Rights, end_process,
 };
+pub use farjump_core::code::CodeKind;
 pub use farjump_core::cpu::Cpu;
 pub use farjump_core::image::{CodeId, FamilyId, Level, Machine, Platform, PlatformError};
 pub use farjump_core::transport::ArrivalRules;

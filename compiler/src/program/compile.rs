@@ -271,11 +271,13 @@ impl<'l> Context<'l> {
             if failed {
                 return Err(format!("LLVM cannot read it: {}", said()));
             }
+            let Some(first) = &whole else {
+                whole = Some(Module(module));
+                continue;
+            };
             // SAFETY: both are modules of this context; the second one is taken over.
-            match &whole {
-                None => whole = Some(Module(module)),
-                Some(first) if unsafe { (functions.LLVMLinkModules2)(first.0, module) } == 0 => {}
-                Some(_) => return Err(format!("its modules do not go together: {}", said())),
+            if unsafe { (functions.LLVMLinkModules2)(first.0, module) } != 0 {
+                return Err(format!("its modules do not go together: {}", said()));
             }
         }
         let module = whole.ok_or_else(|| "it has no modules".to_owned())?;

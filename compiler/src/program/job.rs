@@ -149,11 +149,12 @@ fn work(llvm: &Llvm, job: &Job, bitcode: &[u8], pipe: OwnedFd, begun: Instant) -
     use std::os::fd::AsRawFd;
     PIPE.store(pipe.as_raw_fd(), Ordering::Relaxed);
     compile::on_fatal_error(llvm, fatal);
-    // SAFETY: this is a forked child, and uses the pipe alone from here on.
-    unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs() + 1) };
-    let fork = begun.elapsed();
     // A panic is a defect of this program's, and the job's end, not the child's return into the server.
+    let mut fork = Duration::ZERO;
     let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: this is a forked child, and uses the pipe alone from here on.
+        unsafe { limits::confine(pipe.as_fd(), job.memory, job.deadline.as_secs() + 1) };
+        fork = begun.elapsed();
         let view = BitcodeView::new_checked(bitcode).map_err(|error| error.to_string())?;
         compile::compile(llvm, &view, &job.cpu, job.tier)
     }));

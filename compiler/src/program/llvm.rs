@@ -137,8 +137,8 @@ impl Llvm {
         let library = library.map_err(|error| format!("cannot be opened: {}", whole(&error)))?;
         // SAFETY: LLVM's C interface is stable: a function of a name keeps its type.
         let functions = unsafe { Functions::find(&library) };
-        let functions =
-            functions.map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {}", whole(&error)))?;
+        let functions = functions
+            .map_err(|error| format!("is no LLVM of version {OLDEST} or newer: {}", whole(&error)))?;
         let mut version = [0; 3];
         let [major, minor, patch] = &mut version;
         // SAFETY: it writes three numbers.

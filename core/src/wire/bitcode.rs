@@ -278,7 +278,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::{String, ToString};
+    use alloc::string::ToString;
     use alloc::vec;
     use proptest::prelude::*;
 
@@ -349,7 +349,7 @@ mod tests {
             let bytes = BitcodeParts { name: &name, llvm, modules: slices, ..parts() }.encode().unwrap();
             let view = BitcodeView::new_checked(&bytes).unwrap();
             prop_assert!(view.modules().eq(modules.iter().map(|module| &module[..])));
-            prop_assert_eq!((view.name().to_string(), view.llvm()), (String::from(name), llvm));
+            prop_assert_eq!((view.name().to_string(), view.llvm()), (name.clone(), llvm));
         }
 
         #[test]

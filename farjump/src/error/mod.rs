@@ -18,6 +18,8 @@ pub use farjump_control::{
     KeyFault, KeyLineFault, MessageFault, MissingRights, NoListener, Operation as ControlOperation,
     ParameterFault, PeerAddress, RefusalCause, RejectCause, ReservedBytes, SystemError as ControlSystemError,
 };
+pub use farjump_core::bitcode::BitcodeError;
+pub use farjump_core::code::CodeError;
 use farjump_core::debug_in_words;
 pub use farjump_core::image::{ImageError, PlaceError};
 pub use farjump_core::transport::{

@@ -6,7 +6,8 @@ use std::time::Duration;
 use farjump::build::{Options, build};
 use farjump::core::frame::{Kind, Plan, PlanCode};
 use farjump::{
-    CodeId, CompiledImage, Error, FamilyId, Library, Link, Mode, PeerCompiler, RefusalCause, TargetBuilder,
+    CodeId, CodeKind, CompiledImage, Error, FamilyId, Library, Link, Mode, PeerCompiler, RefusalCause,
+    TargetBuilder,
 };
 use farjump_control::Message;
 use farjump_fixtures::raw_source::{RawSource, call};
@@ -314,7 +315,7 @@ fn a_manifest_that_lies_about_an_image_sends_nothing_on() {
     let mut hostile = Hostile::new(&place, PATIENCE);
     let v3 = id_for(&hostile.level, 3);
     // It says that the code for v3 is for every CPU.
-    let lie = farjump_loader::Manifest::new([(platform(0), v3)]).unwrap();
+    let lie = farjump_loader::Manifest::new([(CodeKind::Platform(platform(0)), v3)]).unwrap();
     hostile.send(lie.id());
     assert!(matches!(hostile.message(), Message::NeedManifest { family } if family == lie.id().0));
     hostile.source.say(&Message::Manifest { family: lie.id().0, text: lie.text().as_bytes().to_vec() });

@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use farjump::error::{
-    AddressError, ArenaStep, BundleError, ConnectionError, ControlOperation, ControlSystemError, FileKind,
-    HandshakeError, HandshakeEvent, ImageError, KeyError, KeyFault, KeyLineFault, LibraryError, MessageFault,
-    NoListener, ParameterFault, PlaceError, RejectCause, ReservedBytes, TransportCause, TransportError,
-    TransportOperation, TransportUnavailable,
+    AddressError, ArenaStep, BitcodeError, BundleError, CodeError, ConnectionError, ControlOperation,
+    ControlSystemError, FileKind, HandshakeError, HandshakeEvent, ImageError, KeyError, KeyFault,
+    KeyLineFault, LibraryError, MessageFault, NoListener, ParameterFault, PlaceError, RejectCause,
+    ReservedBytes, TransportCause, TransportError, TransportOperation, TransportUnavailable,
 };
 use farjump::{
     Awaited, CallError, ConnectError, Error, GoneCause, InPlaceFault, InjectError, Key, Library, Limited,
@@ -72,7 +72,10 @@ fn remedy(error: &Error) -> &'static str {
         Error::Library(error) => match error {
             LibraryError::NotALibrary { found: FileKind::NoElf, .. } => "farjump build",
             LibraryError::Bundle { source: BundleError::Magic, .. } => "build it again",
-            LibraryError::Image { source, .. } => of_image(source),
+            LibraryError::Image { source: CodeError::Image(source), .. } => of_image(source),
+            LibraryError::Image { source: CodeError::Bitcode(BitcodeError::Version(_)), .. } => {
+                "build it again"
+            }
             LibraryError::ArenaMemory { step: ArenaStep::Reserve, .. } => "a smaller arena",
             LibraryError::Place(PlaceError::Unresolved(_)) => "a larger arena",
             _ => "another library",

@@ -65,8 +65,9 @@ impl Source {
                 Kind::C { cxx } => paths.extend(headers(options, compiler, input, cxx, include)?),
                 Kind::Rust => {}
                 Kind::Crate => return Err(refused("is a crate: give a single Rust file")),
-                Kind::Object(_) | Kind::Archive(_) | Kind::Bitcode => {
-                    return Err(refused("is an object, archive or bitcode: give its source"));
+                Kind::Bitcode => return Err(refused("is bitcode: give its source")),
+                Kind::Object(_) | Kind::Archive(_) => {
+                    return Err(refused("is an object or archive: give its source"));
                 }
             }
         }

@@ -34,6 +34,12 @@ pub enum CpuError {
         /// Number of the level.
         number: u8,
     },
+    /// Forms of code that this farjump does not know.
+    #[error(
+        "it takes code of forms {0:#04x}, of which this farjump knows 0x01 (images), 0x02 (bitcode) and 0x04 (rather bitcode): install \
+         the same farjump at both"
+    )]
+    Forms(u8),
     /// A name that could not stand in a compiler's option.
     #[error(
         "the name of its CPU is not 1 to {MAX_NAME} lowercase letters, digits, dots, dashes and underscores"

@@ -5,7 +5,7 @@
 //! it cannot run, or slower code than it could.
 //!
 //! The encoding (`docs/protocol.md` has the same table) is at most [`MAX_LEN`] bytes long, little-endian, and
-//! each CPU has one (bits of the forms that a process does not know, it leaves out):
+//! each CPU has one:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -214,8 +214,7 @@ impl Cpu {
         };
         let machine = Machine(u16::from_le_bytes([low, high]));
         let level = check_level(machine, level)?;
-        // What a newer process takes besides, this one cannot send.
-        let forms = Forms::from_bits_truncate(forms);
+        let forms = Forms::from_bits(forms).ok_or(CpuError::Forms(forms))?;
         let mut take = |len: u8| {
             let (word, behind) = rest.split_at_checked(len.into())?;
             rest = behind;
