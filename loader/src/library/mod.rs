@@ -267,11 +267,11 @@ impl Library {
     pub fn image_for_cpu(&self, cpu: &Cpu) -> Result<&LibraryImage, Error> {
         let is_exact = |image: &&LibraryImage| matches!(image.kind(), CodeKind::Exact(_));
         let mut exact = self.images().iter().filter(is_exact);
-        let best = || self.best_for(cpu.platform(), cpu.forms());
-        let found = match cpu.forms().contains(Forms::PREFERS_BITCODE) {
-            false => exact.find(|image| image.runs_on(cpu)).or_else(best),
-            true => best(),
-        };
+        let best = self.best_for(cpu.platform(), cpu.forms());
+        let preferred = best.filter(|image| {
+            cpu.forms().contains(Forms::PREFERS_BITCODE) && matches!(image.kind(), CodeKind::Bitcode(_))
+        });
+        let found = preferred.or_else(|| exact.find(|image| image.runs_on(cpu))).or(best);
         found.ok_or_else(|| self.no_image(cpu.platform(), cpu.forms()))
     }
 

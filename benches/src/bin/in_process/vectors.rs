@@ -1,5 +1,5 @@
 //! Sums floats that are at rest, as data in a target are: by images for the baseline, for level v3 and for exactly
-//! this CPU. Each is compared with the function of a library, which is the same source compiled by the same compiler
+//! this CPU, and by bitcode that is compiled here. Each is compared with the function of a library, which is the same source compiled by the same compiler
 //! for the baseline. Both are called here, and by a link in a target of another process, where the library's function
 //! is the target's own.
 
@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use farjump::build::{Options, build};
 use farjump::core::image::{Level, Machine};
-use farjump::{Cpu, Library, Link, Mode, Platform, Target};
-use farjump_loader::{Arena, Exports, LinkedImage, Resolver, Store};
+use farjump::{BitcodeUse, CompilerOptions, Cpu, Library, Link, Mode, Platform, Target};
+use farjump_compiler::Compiler;
+use farjump_compiler::protocol::Tier;
+use farjump_loader::{Arena, Compilation, Copied, Exports, LinkedImage, Resolver, Store};
 use farjump_os::cpu::detected;
 
 use crate::Failure;
@@ -45,6 +47,10 @@ FARJUMP_IFUNC void sum_main(void *payload, size_t size, void *args)
 const COMPILER: &str = "clang";
 /// Additions may change their order: without that no compiler uses vectors here.
 const FLAGS: [&str; 4] = ["-O2", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math"];
+/// The largest part of the exact image's time that code compiled from bitcode may take.
+const BITCODE_BOUND: f64 = 1.05;
+/// Time limit for compiling bitcode.
+const COMPILING: Duration = Duration::from_secs(20);
 /// Bytes of floats, and the largest part of the reference's time that the v3 and the exact image may take.
 const SIZES: [(usize, &str, &str); 4] = [
     (4 << 10, "", ""),
@@ -132,7 +138,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn library(&self, name: &str, targets: &[Platform], cpu: Option<Cpu>) -> Result<PathBuf, Failure> {
+    fn library(
+        &self,
+        name: &str,
+        targets: &[Platform],
+        cpu: Option<Cpu>,
+        bitcode: bool,
+    ) -> Result<PathBuf, Failure> {
         let source = self.folder.join("sum.c");
         std::fs::write(&source, SOURCE)?;
         let output = self.folder.join(format!("{name}.so"));
@@ -142,6 +154,7 @@ impl Builder {
             name: Some("sum".to_owned()),
             targets: targets.to_vec(),
             cpu,
+            bitcode,
             cc: Some(COMPILER.to_owned()),
             cflags: FLAGS.map(str::to_owned).to_vec(),
             ..Options::default()
@@ -155,10 +168,39 @@ impl Builder {
         target: Platform,
         cpu: Option<Cpu>,
     ) -> Result<Contestant, Failure> {
-        let library = Library::open(self.library(name, &[target], cpu)?)?;
+        let library = Library::open(self.library(name, &[target], cpu, false)?)?;
         let image = library.images().last().ok_or("a library has an image")?;
         let image = self.store.insert(image.bytes(), image.id(), "sum", &self.resolver)?;
         Ok(Contestant { name, library, image })
+    }
+
+    /// The code that a target makes of bitcode, optimised.
+    fn bitcode(&mut self, target: Platform) -> Result<Contestant, Failure> {
+        let library = Library::open(self.library("bitcode", &[target], None, true)?)?;
+        let bitcode = library.images().last().ok_or("a library has bitcode")?;
+        let mut compiler = Compiler::new(CompilerOptions::default());
+        compiler.submit(Tier::Optimised, bitcode.id(), self.store.cpu(), bitcode.bytes())?;
+        let begun = Instant::now();
+        let compiled = loop {
+            if let Some(done) = compiler.poll().pop() {
+                break done.result?;
+            }
+            if begun.elapsed() > COMPILING {
+                return Err("the bitcode is not compiled in time".into());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let (_, llvm) = compiler.llvm().ok_or("the compiler has an LLVM")?;
+        println!("bitcode is compiled by {llvm}");
+        let compilation = Compilation {
+            optimised: compiled.optimised,
+            image_len: compiled.image.len(),
+            time: compiled.times.total(),
+        };
+        let mut copied = Copied::new(bitcode.bytes(), b"sum");
+        let image =
+            self.store.insert_compiled(&mut copied, &compiled.image, compilation, &self.resolver, None)?;
+        Ok(Contestant { name: "bitcode", library, image })
     }
 }
 
@@ -192,6 +234,7 @@ pub(crate) fn serve(address: &str, library: &str) -> Result<(), Failure> {
     let library = unsafe { Library::load(library) }?;
     let mut lines = lines();
     let target = Target::listen(address).modes(&Mode::ALL).local(&library);
+    let target = target.compiler(CompilerOptions::default(), BitcodeUse::Preferred);
     // SAFETY: the functions read at most `LARGEST` bytes of `lines`, which outlives the target and is not used.
     let mut target = unsafe { target.args_raw(lines.as_mut_ptr().cast()) }.build()?;
     let stopper = target.stopper();
@@ -215,12 +258,13 @@ pub(crate) fn run(rounds: usize) -> Result<(), Failure> {
     let store = Store::new(Arena::new(1 << 20)?);
     let resolver = Resolver::new(Exports::new());
     let mut builder = Builder { folder: folder.path().to_owned(), store, resolver };
-    let reference = builder.library("reference", &[own], None)?;
+    let reference = builder.library("reference", &[own], None, false)?;
     let mut all = vec![builder.contestant("baseline", own, None)?];
     if let Some(level) = v3 {
         all.push(builder.contestant("v3", Platform { level, ..own }, None)?);
     }
     all.push(builder.contestant("exact", own, Some((*cpu).clone()))?);
+    all.push(builder.bitcode(own)?);
     let address = format!("unix:{}", folder.path().join("s").display());
     let _serving = Serving::start(&address, &reference)?;
     // SAFETY: it was built from SOURCE, whose routines are those of farjump_ifunc.h.
@@ -285,12 +329,25 @@ fn turns(
     mut time: impl FnMut(Option<&Contestant>) -> Result<f64, Failure>,
 ) -> Result<(), Failure> {
     let mut series: Vec<Series> = all.iter().map(|_| Series::default()).collect();
+    let mut against_exact = Series::default();
     for _ in 0..rounds {
         let baseline = time(None)?;
+        let mut exact = baseline;
         for (one, series) in all.iter().zip(&mut series) {
-            series.add(time(Some(one))?, baseline);
+            let taken = time(Some(one))?;
+            series.add(taken, baseline);
+            match one.name {
+                "exact" => exact = taken,
+                "bitcode" => against_exact.add(taken, exact),
+                _ => {}
+            }
         }
     }
+    against_exact.print(
+        &format!("{what}, bitcode against exact"),
+        "ns",
+        &format!("<= {BITCODE_BOUND} x exact"),
+    );
     for (one, series) in all.iter().zip(&series) {
         series.print(&format!("{what}, {}", one.name), "ns", bound(one.name));
     }
