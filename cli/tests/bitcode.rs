@@ -5,16 +5,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use farjump::RefusalCause;
 use farjump_compiler::protocol::Tier;
 use farjump_compiler::{Compiler, Done, Options};
 use farjump_core::bitcode::{BitcodeParts, BitcodeView};
+use farjump_core::frame::Plan;
 use farjump_core::image::CodeId;
+use farjump_fixtures::raw_source::{RawSource, call_code};
 use farjump_loader::{Library, code_id};
 use farjump_os::cpu::detected;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::workbench::{Workbench, children_of, finish, runs, wait_for};
+use crate::workbench::{Workbench, children_of, finish, runs, start_target, wait_for};
 
 const COMPILER: &str = env!("CARGO_BIN_EXE_farjump_compiler");
 
@@ -186,7 +189,7 @@ fn what_was_compiled_is_kept_for_later_runs_and_checked() {
     let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
     let run = || {
         let mut command = bench.serving(&["--bitcode=prefer", "--bitcode-cache", "cache"]);
-        let (serving, _) = crate::workbench::start_target(command.env("FARJUMP_LOG", "farjump=debug"));
+        let (serving, _) = start_target(command.env("FARJUMP_LOG", "farjump=debug"));
         let done = bench.inject(&squares, &["--args", "ab", "--format", "u64"]).worked();
         assert_eq!(done.text().trim(), (97 * 97 + 98 * 98).to_string());
         stored(&bench, "squares", &bench.address());
@@ -315,16 +318,21 @@ fn what_cannot_be_compiled_is_refused_with_the_reason() {
     }
 }
 
-#[test]
-fn a_job_has_a_limit_of_time_and_one_of_memory() {
-    let Some((bench, _)) = with_library("squares", SQUARES, &[]) else { return };
+/// A library whose function takes long to compile.
+fn large_library(bench: &Workbench) -> PathBuf {
     let body: String =
         (0..800).map(|n| format!("x = (x ^ {n}u) * 0x9e37u + n; if (x & {n}u) x += y[x % n];\n")).collect();
     let source = format!(
         "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(large)\nFARJUMP_IFUNC void large_main(void *p, size_t n, void *a) {{ \
          (void)a; unsigned x = n; const unsigned *y = p;\n{body} farjump_reply(&x, 4); }}\n"
     );
-    let large = bitcode_of(&library(&bench, "large", &source, &[]).expect("there is a compiler"));
+    library(bench, "large", &source, &[]).expect("there is a compiler")
+}
+
+#[test]
+fn a_job_has_a_limit_of_time_and_one_of_memory() {
+    let Some((bench, _)) = with_library("squares", SQUARES, &[]) else { return };
+    let large = bitcode_of(&large_library(&bench));
     let mut hasty = compiler(|options| options.deadline = Duration::from_millis(8));
     let why = compile(&mut hasty, Tier::Optimised, &large).expect_err("it takes longer");
     assert!(why.contains("took longer than 8ms"), "{why}");
@@ -381,6 +389,95 @@ fn damaged_bitcode_ends_as_an_image_or_a_refusal() {
     assert!(images > 0 && refusals > 0);
     compile(&mut own, Tier::First, &bitcode).expect("the compiler is as it was");
     assert_eq!(own.jobs(), 0);
+}
+
+#[test]
+fn bitcode_that_differs_from_its_description_is_refused_before_it_is_parsed() {
+    let Some((bench, squares)) = with_library("squares", SQUARES, &[]) else { return };
+    let serving = bench.serve(&["--bitcode=prefer"]);
+    let bitcode = bitcode_of(&squares);
+    let mut hostile = RawSource::connect(&bench.address());
+    let mut token = 0;
+    let mut refused = |code: &[u8], id: CodeId, cause: RefusalCause, part: &str| {
+        token += 1;
+        let plan = Plan { index: token as u16, token, ..call_code("squares", code, id, hostile.epoch) };
+        hostile.send_plan(&plan, b"ab");
+        let (found, text) = hostile.refusal(token);
+        assert!(found == cause && text.contains(part), "{part}: {found:?}: {text}");
+    };
+    let id = code_id(&bitcode);
+    let flipped: Vec<u8> = bitcode.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 900)).collect();
+    refused(&flipped, id, RefusalCause::IdMismatch, "damaged on the way");
+    let cut = &bitcode[..bitcode.len() - 4];
+    refused(cut, id, RefusalCause::IdMismatch, "damaged on the way");
+    refused(cut, code_id(cut), RefusalCause::BadImage, "truncated");
+    let [low, high] = farjump_core::image::Machine(22).0.to_le_bytes();
+    let foreign = [&bitcode[..4], &[low, high], &bitcode[6..]].concat();
+    refused(&foreign, code_id(&foreign), RefusalCause::WrongMachine, "bitcode for machine 22");
+    // None of these came as far as a job.
+    assert_eq!(children_of(children_of(serving.pid())[0]), [0; 0]);
+    // The same frame with what it says.
+    let plan =
+        Plan { index: 9, token: 9, wants_reply: true, ..call_code("squares", &bitcode, id, hostile.epoch) };
+    hostile.send_plan(&plan, b"ab");
+    assert_eq!(hostile.reply(), (97_u64 * 97 + 98 * 98).to_le_bytes());
+}
+
+#[test]
+fn a_job_has_one_descriptor_and_no_privileges() {
+    let Some((bench, _)) = with_library("squares", SQUARES, &[]) else { return };
+    let large = bitcode_of(&large_library(&bench));
+    let mut own = compiler(|_| {});
+    own.start(Duration::from_secs(60)).expect("it starts");
+    let program = *children_of(std::process::id()).first().expect("it is a child of this process");
+    own.submit(Tier::Optimised, code_id(&large), &detected(), &large).expect("it is begun");
+    let job = wait_for("a job", || children_of(program).first().copied());
+    let status = |key: &str| {
+        let text = fs::read_to_string(format!("/proc/{job}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        Some(line.trim().to_owned())
+    };
+    wait_for("its filter of system calls", || (status("Seccomp:")? == "2").then_some(()));
+    assert_eq!(status("NoNewPrivs:").as_deref(), Some("1"));
+    let limits = fs::read_to_string(format!("/proc/{job}/limits")).expect("it is at work");
+    let open = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
+    assert_eq!(open.split_whitespace().nth(3), Some("0"), "{open}");
+    match fs::read_dir(format!("/proc/{job}/fd")) {
+        Ok(open) => assert_eq!(open.count(), 1, "its pipe"),
+        Err(error) => println!("skipped: only root sees its descriptors: {error}"),
+    }
+    assert!(results(&mut own, 1)[0].result.is_ok());
+    drop(own);
+    assert!(!runs(program), "it ends with its client");
+}
+
+#[test]
+fn bitcode_goes_on_from_target_to_target() {
+    let source = "#include <farjump_ifunc.h>\nFARJUMP_COPY_ARGS(hop)\n\
+        FARJUMP_IFUNC void hop_main(void *p, size_t n, void *a) { (void)a; unsigned char *left = p;\n\
+        if (*left != 0) { *left -= 1; if (farjump_forward(\"next\", 4, p, n) != 0) farjump_panic(\"no next\", 7); return; }\n\
+        farjump_reply(p, n); }\n";
+    let Some((bench, hop)) = with_library("hop", source, &[]) else { return };
+    let serve = |name: &str, args: &[&str]| {
+        let address = format!("unix:{}", bench.path(name).display());
+        start_target(bench.farjump().args(["serve", "--listen", &address]).args(args))
+    };
+    let two_hops = |address: &str| {
+        let done = finish(&mut bench.injecting(&hop, address, &["--args", "\u{1}x", "--format", "u8"]));
+        assert_eq!(done.worked().text().trim(), "0\n120");
+    };
+    let next = |address: &str| format!("next={address}");
+    let (_second, second) = serve("second", &["--bitcode=prefer"]);
+    let (_first, first) = serve("first", &["--bitcode=prefer", "--destination", &next(&second)]);
+    two_hops(&first);
+    assert_eq!(stored(&bench, "hop", &second)["id"], stored(&bench, "hop", &first)["id"]);
+    // A target that takes none is sent the image of the same library.
+    let (_fourth, fourth) = serve("fourth", &[]);
+    let (_third, third) = serve("third", &["--bitcode=prefer", "--destination", &next(&fourth)]);
+    two_hops(&third);
+    let store = bench.json(["store", "--to", &fourth, "--json"]);
+    let machine = farjump_core::image::Machine::native().expect("it is known");
+    assert_eq!(store["images"][0]["platform"], machine.triple());
 }
 
 #[test]

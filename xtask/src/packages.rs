@@ -14,6 +14,7 @@ const TESTS: &[Needed] = &[
     Needed::new("readelf", "binutils", "links images, and shows what a program needs"),
     Needed::new("g++", "g++", "compiles ifuncs in C++, and the C++ that must be refused"),
     Needed::new("clang", "clang", "compiles ifuncs with another compiler"),
+    Needed::new("libLLVM.so.19.1", "libllvm19", "compiles bitcode, beside the newer LLVM of Rust").owed(),
     Needed::new("gfortran", "gfortran", "compiles ifuncs in Fortran"),
     Needed::new("gdb", "gdb", "looks at injected code that runs"),
     Needed::new("gdb-multiarch", "gdb-multiarch", "looks at it on another architecture, in the emulator"),
