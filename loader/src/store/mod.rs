@@ -2,6 +2,7 @@
 
 mod ages;
 mod capacity;
+mod compiled;
 mod copied;
 mod id_hash;
 mod usage;
@@ -32,6 +33,7 @@ use crate::resolve::{Offer, Resolver};
 
 use self::ages::{Age, Ages};
 pub use self::capacity::Capacity;
+pub use self::compiled::Compilation;
 pub use self::copied::Copied;
 use self::id_hash::IdHashes;
 pub use self::usage::Usage;
@@ -207,24 +209,6 @@ struct Held {
     listed: Option<u64>,
 }
 
-/// How the image of bitcode was made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Compilation {
-    /// Whether it was optimised. If not, an optimised image follows.
-    pub optimised: bool,
-    /// Length of the image, in bytes.
-    pub image_len: usize,
-    /// Time that compiling and linking took; of an image that was kept from an earlier time, that for finding it.
-    pub time: Duration,
-}
-
-impl fmt::Display for Compilation {
-    /// Writes the compilers' word for its optimisation: `O0` or `O2`.
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(if self.optimised { "O2" } else { "O0" })
-    }
-}
-
 /// Code in the store, after [`Store::insert_copied`].
 #[derive(Debug)]
 pub enum Inserted {
@@ -375,77 +359,6 @@ impl Store {
             self.sort_ages();
         }
         Ok(Inserted::New(linked))
-    }
-
-    /// Links an image that was compiled here from bitcode: places it, and patches its sites by `resolver`. It is kept by
-    /// the code id of the bitcode, which is in `copied`, and in place of an image that was compiled from that before.
-    /// An older image without writable statics stays placed until its last `Arc` is dropped; new calls should go to the
-    /// new one, whose calls count on from those of the old one.
-    ///
-    /// # Errors
-    /// See [`Refused`]. Store and copy are then unchanged.
-    pub fn insert_compiled(
-        &mut self,
-        copied: &mut Copied,
-        image: &[u8],
-        compilation: Compilation,
-        resolver: &Resolver,
-        origin: Option<&Arc<str>>,
-    ) -> Result<Arc<LinkedImage>, Refused> {
-        let start = Instant::now();
-        let name = name_of(copied)?;
-        let (id, len) = (code_id(copied.image()), copied.image().len());
-        let view = ImageView::new_checked(image).map_err(|source| bad_image(name, source))?;
-        icache::supported().map_err(|reason| unsupported(name, reason))?;
-        check_cpu(&view, name, self.platform, &self.next.cpu)?;
-        let before = self.held.get(&id).map(|held| Arc::clone(&held.linked));
-        if before.is_none() && !self.holds_besides(len) {
-            return Err(no_room(name, len, self.capacity.bytes, self.held.len(), self.bytes));
-        }
-        let offer = resolver.offer(&view, name)?;
-        let block = match self.arena.place(&view, |import| offer.resolve(import)) {
-            Ok(block) => block,
-            Err(error) => return Err(refusal(error, &view, name, &offer)),
-        };
-        // SAFETY: as in `insert_copied`: the entry lies inside the code just placed, and the caller of
-        // `LinkedImage::main` must trust that it has this signature.
-        let main = unsafe {
-            std::mem::transmute::<*const c_void, MainRoutine>(block.entry() as usize as *const c_void)
-        };
-        let payload_align_log2 = view.payload_align_log2();
-        let (bytes, image_len) = copied.take();
-        let link_time = start.elapsed() + compilation.time;
-        let linked = LinkedImage {
-            id,
-            main,
-            payload_align_log2,
-            link_time,
-            bytes,
-            image_len,
-            usage: Usage::new(),
-            origin: origin.cloned(),
-            family: OnceLock::new(),
-            compilation: Some(Box::new(compilation)),
-            listing: OnceLock::new(),
-            shown: OnceLock::new(),
-            block,
-        };
-        if let Some(before) = before {
-            if let Some(family) = before.family() {
-                linked.set_family(*family);
-            }
-            linked.usage().continue_from(before.usage());
-            self.forget(&id);
-            // They are its successor's now.
-            self.past_calls -= before.usage().calls();
-        }
-        let linked = Arc::new(linked);
-        self.bytes += len;
-        self.held.insert(id, Held { linked: Arc::clone(&linked), listed: None });
-        if self.next.ages.add(id) {
-            self.sort_ages();
-        }
-        Ok(linked)
     }
 
     /// Allocates memory for the next image, so that its first call does not.
