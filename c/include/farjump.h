@@ -1203,6 +1203,33 @@ farjump_status_t farjump_target_options_set_perf_map(farjump_target_options_t *o
 farjump_status_t farjump_target_options_set_crash_report(farjump_target_options_t *options, bool reported);
 
 /**
+ * Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this
+ * CPU: with `preferred` of all libraries that carry any, otherwise of those without an image for this CPU. Default:
+ * no bitcode is taken. The program is started when a target is made, which fails if that cannot compile, and ends
+ * with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise the newest
+ * that is found, 17 or newer.
+ *
+ * FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
+ */
+farjump_status_t farjump_target_options_take_bitcode(farjump_target_options_t *options,
+                                                     bool preferred);
+
+/**
+ * The program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
+ * `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside this library or in `bin` beside its folder, beside the
+ * program, or in `PATH`.
+ */
+farjump_status_t farjump_target_options_set_compiler(farjump_target_options_t *options,
+                                                     const char *program);
+
+/**
+ * Keeps what farjump_target_options_take_bitcode() has compiled in this folder, for later targets. It has to be
+ * this user's, and nobody else's to write. Default: it is kept in memory, as long as the target.
+ */
+farjump_status_t farjump_target_options_set_bitcode_cache(farjump_target_options_t *options,
+                                                          const char *folder);
+
+/**
  * Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no, unless the
  * environment variable `FARJUMP_DEBUG` has a value other than 0.
  *

@@ -34,10 +34,11 @@ pub(crate) fn program(named: Option<&Path>) -> Result<PathBuf, NotFound> {
         return if is_program(&named) { Ok(named) } else { Err(NotFound { named: Some(named) }) };
     }
     let files = [own_file(), env::current_exe().ok()].into_iter().flatten();
-    // Cargo puts programs of tests and examples into a folder below that of the others.
+    // Cargo puts programs of tests and examples into a folder below that of the others; libraries lie in `lib`, or in a
+    // folder there, beside `bin`.
     let folders = files.flat_map(|file| {
-        let folders = file.ancestors().skip(1).take(2).map(Path::to_path_buf);
-        folders.collect::<Vec<_>>()
+        let above = file.ancestors().skip(1).take(3);
+        above.flat_map(|folder| [folder.to_path_buf(), folder.join("bin")]).collect::<Vec<_>>()
     });
     let path = env::var_os("PATH").unwrap_or_default();
     let in_path = env::split_paths(&path).filter(|folder| folder.is_absolute());

@@ -1,5 +1,5 @@
 //! `cargo xtask install`: the C library, its headers, the files by which build systems find them, and the
-//! program.
+//! programs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Builds with this profile of cargo's.
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
-    /// Builds nothing: takes this archive, which cargo made of farjump-c, and leaves the program out.
+    /// Builds nothing: takes this archive, which cargo made of farjump-c, and leaves the programs out.
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
 }
@@ -48,8 +48,8 @@ pub(crate) struct Options {
 /// A build or a write that failed.
 pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Failed> {
     let workspace = Workspace::load(false, interrupt)?;
-    let (archive, program) = match &options.archive {
-        Some(archive) => (archive.clone(), None),
+    let (archive, programs) = match &options.archive {
+        Some(archive) => (archive.clone(), Vec::new()),
         None => {
             let profile = options.profile.as_str();
             let build = Run::cargo(interrupt).args(["build", "--profile", profile]).directory(root());
@@ -58,12 +58,15 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
                 "dev" => build.args(as_for_tests()),
                 _ => build.args(["--package", "farjump-c", "--package", "farjump-cli"]),
             };
-            let build = build.args(["--lib", "--bin", "farjump"]);
+            let build = build.args(["--lib", "--bin", "farjump", "--bin", "farjump_compiler"]);
             if !build.limit(LIMIT).run()?.status.success() {
                 return Err(Failed::Because("what was to be installed cannot be built".to_owned()));
             }
             let built = workspace.target().join(if profile == "dev" { "debug" } else { profile });
-            (built.join("libfarjump_c.a"), Some(built.join("farjump")))
+            (
+                built.join("libfarjump_c.a"),
+                ["farjump", "farjump_compiler"].map(|name| built.join(name)).to_vec(),
+            )
         }
     };
     let package = workspace.packages().find(|package| package.name() == "farjump-c");
@@ -77,8 +80,8 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
             prefix.copy(&header, "include")?;
         }
     }
-    if let Some(program) = program {
-        prefix.copy(&program, "bin")?;
+    for program in &programs {
+        prefix.copy(program, "bin")?;
     }
     for licence in LICENCES {
         prefix.copy(&root().join(licence), DOCUMENTS)?;
@@ -93,7 +96,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<bool, Fail
     Ok(true)
 }
 
-/// Installs into a folder of cargo's, and has the installed program print its version.
+/// Installs into a folder of cargo's, and has the installed programs print their versions.
 pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     let prefix = Workspace::load(false, interrupt)?.target().join("prefix");
     // Files of an earlier version must not be found.
@@ -104,10 +107,13 @@ pub(crate) fn check(interrupt: &Interrupt) -> Verdict {
     if !text.contains("libc 0.") || text.lines().count() < 1000 {
         return Err(Failed::Because(format!("{} lacks licences", notices.display())));
     }
-    match Run::new(prefix.join("bin/farjump"), interrupt).args(["--version"]).run()?.status.success() {
-        true => Ok(()),
-        false => Err(Failed::Because("the program that was installed does not run".to_owned())),
+    for program in ["farjump", "farjump_compiler"] {
+        let run = Run::new(prefix.join("bin").join(program), interrupt);
+        if !run.args(["--version"]).run()?.status.success() {
+            return Err(Failed::Because(format!("{program} was installed and does not run")));
+        }
     }
+    Ok(())
 }
 
 /// Destination of the installation.

@@ -81,6 +81,9 @@ pub struct farjump_target_options_t {
     local: Vec<Library>,
     perf_map: bool,
     crash_report: bool,
+    bitcode: Option<bool>,
+    compiler: Option<PathBuf>,
+    bitcode_cache: Option<PathBuf>,
     debug: Option<bool>,
     debug_symbols: Vec<PathBuf>,
     pub(crate) arena_size: Option<usize>,
@@ -143,6 +146,14 @@ impl farjump_target_options_t {
             .clear(self.clear)
             .perf_map(self.perf_map)
             .crash_report(self.crash_report);
+        #[cfg(feature = "bitcode")]
+        let builder = set(builder, self.bitcode, |builder, preferred| {
+            let mut options = farjump::CompilerOptions::default();
+            options.program.clone_from(&self.compiler);
+            options.cache.clone_from(&self.bitcode_cache);
+            let when = if preferred { farjump::BitcodeUse::Preferred } else { farjump::BitcodeUse::Fallback };
+            builder.compiler(options, when)
+        });
         let builder = set(builder, self.debug, TargetBuilder::debug);
         let builder = self.debug_symbols.iter().fold(builder, TargetBuilder::debug_symbols);
         let builder = set(builder, self.rights, TargetBuilder::rights);
@@ -365,6 +376,46 @@ pub unsafe extern "C" fn farjump_target_options_set_crash_report(
     reported: bool,
 ) -> farjump_status_t {
     change!(options, options.crash_report = reported)
+}
+
+/// Has the target take bitcode (`farjump build --bitcode`), which the program `farjump_compiler` compiles for this
+/// CPU: with `preferred` of all libraries that carry any, otherwise of those without an image for this CPU. Default:
+/// no bitcode is taken. The program is started when a target is made, which fails if that cannot compile, and ends
+/// with the target. It opens LLVM: the library in the environment variable `FARJUMP_LIBLLVM`, otherwise the newest
+/// that is found, 17 or newer.
+///
+/// FARJUMP_ERROR_ARGUMENT if this library was built without the compiler's client.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_take_bitcode(
+    options: *mut farjump_target_options_t,
+    preferred: bool,
+) -> farjump_status_t {
+    if !cfg!(feature = "bitcode") {
+        let text = "this libfarjump takes no bitcode: build it with the feature `bitcode`";
+        return guarded(|| Err(Failure::argument(text)));
+    }
+    change!(options, options.bitcode = Some(preferred))
+}
+
+/// The program of farjump_target_options_take_bitcode(). Default: the one in the environment variable
+/// `FARJUMP_COMPILER`, otherwise `farjump_compiler` beside this library or in `bin` beside its folder, beside the
+/// program, or in `PATH`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_compiler(
+    options: *mut farjump_target_options_t,
+    program: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.compiler = Some(self::path(program, "program")?.to_owned()))
+}
+
+/// Keeps what farjump_target_options_take_bitcode() has compiled in this folder, for later targets. It has to be
+/// this user's, and nobody else's to write. Default: it is kept in memory, as long as the target.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farjump_target_options_set_bitcode_cache(
+    options: *mut farjump_target_options_t,
+    folder: *const c_char,
+) -> farjump_status_t {
+    change!(options, options.bitcode_cache = Some(self::path(folder, "folder")?.to_owned()))
 }
 
 /// Whether a debugger can set breakpoints in injected code, and learns of it by itself. Default: no, unless the

@@ -216,8 +216,15 @@ static void numbers_that_make_no_sense(void)
     WORKS(farjump_target_options_free(&serving));
     WORKS(farjump_target_options_new(&serving));
     GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_wanted_library(serving, NULL));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_compiler(serving, NULL));
+    GIVES(FARJUMP_ERROR_ARGUMENT, farjump_target_options_set_bitcode_cache(serving, NULL));
     WORKS(farjump_target_options_wanted_library(serving, "./libz.so.1"));
     FAILS(FARJUMP_ERROR_LIBRARY, "no soname", farjump_target_listen("unix:n.sock", serving, &none));
+    WORKS(farjump_target_options_free(&serving));
+    WORKS(farjump_target_options_new(&serving));
+    WORKS(farjump_target_options_take_bitcode(serving, true));
+    WORKS(farjump_target_options_set_compiler(serving, "/nowhere/compiler"));
+    FAILS(FARJUMP_ERROR_SYSTEM, "/nowhere/compiler", farjump_target_listen("unix:n.sock", serving, &none));
     WORKS(farjump_target_options_free(&serving));
 
     FAILS(FARJUMP_ERROR_ARGUMENT, "no cause", farjump_target_refused(target, -1, &count));
